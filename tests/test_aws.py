@@ -29,7 +29,7 @@ def settings(values: dict[str, Any]) -> AwsSettings:
     return read_settings(AwsSettings, "AWS settings", values)
 
 
-def test_settings_survive_being_a_mapping() -> None:
+def test_settings_round_trip_as_a_mapping() -> None:
     assert write_settings(settings(FULL)) == FULL
 
 
@@ -57,7 +57,7 @@ def test_secrets_are_not_shown() -> None:
         ({"role_session_name": "n"}, "field 'role_arn' must be given together with role_session_name"),
     ],
 )
-def test_a_wrong_setting_is_named_with_the_way_out(fields: dict[str, Any], message: str) -> None:
+def test_wrong_setting_is_named_with_its_remedy(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         settings(fields)
 
@@ -65,20 +65,20 @@ def test_a_wrong_setting_is_named_with_the_way_out(fields: dict[str, Any], messa
     assert "hush" not in str(error.value)
 
 
-def test_a_client_repeats_failed_calls_max_attempts_times() -> None:
+def test_client_makes_max_attempts_calls() -> None:
     client = aws_client(AwsSettings(region="eu-west-1", max_attempts=4), "kinesis", read_timeout_seconds=7)
 
     assert client.meta.config.retries == {"mode": "standard", "total_max_attempts": 4}
     assert client.meta.config.read_timeout == 7
 
 
-def test_a_client_calls_the_configured_endpoint() -> None:
+def test_client_calls_the_configured_endpoint() -> None:
     client = aws_client(AwsSettings(region="eu-west-1", endpoint_url="http://127.0.0.1:4568"), "dynamodb")
 
     assert client.meta.endpoint_url == "http://127.0.0.1:4568"
 
 
-def test_no_region_anywhere_is_a_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_missing_region_is_a_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
@@ -87,12 +87,12 @@ def test_no_region_anywhere_is_a_clear_error(monkeypatch: pytest.MonkeyPatch, tm
         aws_client(AwsSettings(), "dynamodb")
 
 
-def test_an_endpoint_that_is_no_address_is_a_clear_error() -> None:
+def test_malformed_endpoint_is_a_clear_error() -> None:
     with pytest.raises(ConfigurationError, match="endpoint_url 'http://'"):
         aws_client(AwsSettings(region="eu-west-1", endpoint_url="http://"), "kinesis")
 
 
-def test_it_is_imported_without_the_aws_sdk() -> None:
+def test_module_is_imported_without_the_aws_sdk() -> None:
     check = "import sys, airflow_provider_coordination.aws; assert not {'boto3', 'botocore'} & set(sys.modules)"
 
     subprocess.run([sys.executable, "-c", check], check=True, timeout=60)

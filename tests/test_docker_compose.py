@@ -35,26 +35,26 @@ def compose() -> dict[str, Any]:
     return yaml.safe_load(COMPOSE.read_text())
 
 
-def test_it_follows_the_compose_specification() -> None:
+def test_file_follows_the_compose_specification() -> None:
     checker = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
     result = subprocess.run([*checker, str(COMPOSE)], capture_output=True, text=True, check=False)
 
     assert result.returncode == 0, result.stdout + result.stderr
 
 
-def test_the_stack_is_complete(compose: dict[str, Any]) -> None:
+def test_stack_is_complete(compose: dict[str, Any]) -> None:
     others = ["postgres", "kinesis", "dynamodb", "minio", "minio-init"]
     assert sorted(compose["services"]) == sorted(AIRFLOW + SPARK + others)
 
 
-def test_its_airflow_is_the_pinned_one(compose: dict[str, Any]) -> None:
+def test_airflow_is_the_pinned_version(compose: dict[str, Any]) -> None:
     for name in AIRFLOW:
         base = re.search(r"^FROM apache/airflow:([\d.]+)-python", _image(compose, name), re.MULTILINE)
         assert base is not None
         assert base[1] == _pin("apache-airflow")
 
 
-def test_its_spark_is_the_pinned_pyspark(compose: dict[str, Any]) -> None:
+def test_spark_is_the_pinned_pyspark(compose: dict[str, Any]) -> None:
     assert _pin("pyspark") == _pin("pyspark-client")
     for name in SPARK:
         assert "--requirement /opt/coordination/requirements/base.txt" in _image(compose, name)
@@ -65,7 +65,7 @@ def test_airflow_and_spark_share_one_image(compose: dict[str, Any]) -> None:
     assert len({_image(compose, name) for name in AIRFLOW + SPARK}) == 1
 
 
-def test_its_kinesis_is_the_one_of_the_tests(compose: dict[str, Any]) -> None:
+def test_kinesis_is_the_one_of_the_tests(compose: dict[str, Any]) -> None:
     script = (REPOSITORY / "tools" / "servers.sh").read_text()
     fetched = re.search(r"^KINESIS_LOCAL=(\S+)$", script, re.MULTILINE)
     assert fetched is not None
@@ -86,7 +86,7 @@ def test_every_image_is_pinned(compose: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("name", AIRFLOW + SPARK)
-def test_the_package_and_its_applications_are_mounted(compose: dict[str, Any], name: str) -> None:
+def test_package_and_its_applications_are_mounted(compose: dict[str, Any], name: str) -> None:
     mounts = _mounts(compose, name)
     assert mounts["./airflow_provider_coordination"] == "/opt/coordination/airflow_provider_coordination"
     assert mounts["./spark_apps"] == "/opt/coordination/spark_apps"
@@ -108,14 +108,14 @@ def test_every_service_has_a_health_check(compose: dict[str, Any]) -> None:
     assert silent == RUNS_ONCE
 
 
-def test_each_waits_for_a_condition_that_can_come_true(compose: dict[str, Any]) -> None:
+def test_each_service_waits_for_a_possible_condition(compose: dict[str, Any]) -> None:
     for name, service in compose["services"].items():
         for other, wait in service.get("depends_on", {}).items():
             finished = "service_completed_successfully" if other in RUNS_ONCE else "service_healthy"
             assert wait["condition"] == finished, f"{name} -> {other}"
 
 
-def test_the_connections_are_what_airflow_reads(compose: dict[str, Any]) -> None:
+def test_connections_are_readable_by_airflow(compose: dict[str, Any]) -> None:
     environment = compose["services"]["airflow-scheduler"]["environment"]
     coordination = json.loads(environment["AIRFLOW_CONN_COORDINATION_DEFAULT"])
     spark = json.loads(environment["AIRFLOW_CONN_SPARK_DEFAULT"])
@@ -130,7 +130,7 @@ def test_the_connections_are_what_airflow_reads(compose: dict[str, Any]) -> None
         assert f"http://{service}:" in json.dumps(aws["extra"]["service_config"])
 
 
-def test_jobs_write_to_the_bucket_that_is_made(compose: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_write_to_the_created_bucket(compose: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     said = re.search(r"dags trigger kinesis_ingestion --conf\n#\s+'(.+)'$", COMPOSE.read_text(), re.MULTILINE)
     assert said is not None
     conf = json.loads(said[1])
@@ -151,7 +151,7 @@ def test_jobs_write_to_the_bucket_that_is_made(compose: dict[str, Any], monkeypa
     assert (aws.access_key_id, aws.secret_access_key) == (minio["MINIO_ROOT_USER"], minio["MINIO_ROOT_PASSWORD"])
 
 
-def test_the_jobs_of_a_run_have_cores_at_the_same_time(compose: dict[str, Any]) -> None:
+def test_jobs_of_a_run_get_cores_concurrently(compose: dict[str, Any]) -> None:
     workers = [compose["services"][name]["command"] for name in SPARK[1:]]
     cores = sum(int(command[command.index("--cores") + 1]) for command in workers)
     options = compose["services"]["spark-master"]["environment"]["SPARK_MASTER_OPTS"]

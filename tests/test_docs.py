@@ -159,7 +159,7 @@ def code(cell: str) -> str:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_every_relative_link_leads_somewhere(path: Path) -> None:
+def test_relative_links_lead_somewhere(path: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(path.read_text())):
         if "://" not in target:
             file, _, anchor = target.partition("#")
@@ -170,25 +170,25 @@ def test_every_relative_link_leads_somewhere(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_every_file_that_is_named_exists(path: Path) -> None:
+def test_named_files_exist(path: Path) -> None:
     for name in A_FILE_OR_FOLDER.findall(prose(path.read_text())):
         if not name.startswith(("_", *MADE_BY_RUNS)):
             assert any((root / name).exists() for root in (REPOSITORY, PACKAGE, REPOSITORY / "docs")), name
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_no_page_repeats_a_block(path: Path) -> None:
+def test_pages_repeat_no_block(path: Path) -> None:
     blocks = Counter(block for block in path.read_text().split("\n\n") if len(block) > 100 and "```" not in block)
     assert [block for block, times in blocks.items() if times > 1] == []
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_no_page_holds_a_path_of_one_machine(path: Path) -> None:
+def test_pages_hold_no_path_of_one_machine(path: Path) -> None:
     assert not re.search(r"/(?:work|home|root|Users)/", path.read_text())
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_every_python_block_compiles_and_every_json_block_parses(path: Path) -> None:
+def test_python_blocks_compile_and_json_blocks_parse(path: Path) -> None:
     text = path.read_text()
     for block in blocks(text, "python"):
         compile(block, path.name, "exec")
@@ -206,7 +206,7 @@ def examples() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("block", examples())
-def test_every_example_of_ours_runs_as_a_dag_file_does(block: str) -> None:
+def test_examples_run_as_dag_files(block: str) -> None:
     exec(compile(block, "example.py", "exec"), {})
 
 
@@ -229,7 +229,7 @@ def test_every_example_of_ours_runs_as_a_dag_file_does(block: str) -> None:
         MaintainTableOperator,
     ],
 )
-def test_every_parameter_is_documented_as_it_is(operator: type[Any]) -> None:
+def test_parameters_are_documented(operator: type[Any]) -> None:
     actual = {
         p.name: (
             "required" if p.default is p.empty or p.name in REQUIRED.get(operator, ()) else repr(p.default),
@@ -243,7 +243,7 @@ def test_every_parameter_is_documented_as_it_is(operator: type[Any]) -> None:
     assert {code(name): (code(default), templated) for name, default, templated, _ in table} == actual
 
 
-def test_every_argument_of_the_task_group_is_documented_as_it_is() -> None:
+def test_task_group_arguments_are_documented() -> None:
     actual = {
         p.name: "required" if p.name in ("reads", "writes") else repr(p.default)
         for p in inspect.signature(coordinated_ingestion).parameters.values()
@@ -253,7 +253,7 @@ def test_every_argument_of_the_task_group_is_documented_as_it_is() -> None:
     assert {code(name): code(default) for name, default, _ in table} == actual
 
 
-def test_every_field_of_a_source_of_ones_own_is_documented() -> None:
+def test_custom_source_fields_are_documented() -> None:
     table = {code(name): templated for name, _, templated, _ in rows(page("your_own_source.md"), "of `Items`")}
     assert table == {f.name: "yes" if f.name in Items.template_fields else "no" for f in dataclasses.fields(Items)}
 
@@ -273,7 +273,7 @@ def test_every_field_of_a_source_of_ones_own_is_documented() -> None:
         ("delta.md", DeltaTable),
     ],
 )
-def test_every_parameter_of_what_a_dag_says_of_a_source_is_described_with_its_default(name: str, reads: Any) -> None:
+def test_reads_parameters_are_documented_with_their_defaults(name: str, reads: Any) -> None:
     table = [row[:3] for row in rows(page(name), "parameter", below=f"{reads.__module__}.{reads.__name__}`")]
     assert table == [
         [
@@ -290,7 +290,7 @@ def shown(default: Any) -> str:
     return f"{default.total_seconds():g} s" if isinstance(default, timedelta) else repr(default)
 
 
-def test_the_types_of_new_columns_are_documented() -> None:
+def test_types_of_new_columns_are_documented() -> None:
     table = rows(page("sink_sql.md"), "type of the rows")
     documented = {code(kind): [code(re.split("[,;]", cell)[0]) for cell in cells] for kind, *cells in table}
     for kind in postgresql.TYPES.keys() - {"null"}:
@@ -300,12 +300,12 @@ def test_the_types_of_new_columns_are_documented() -> None:
 @pytest.mark.parametrize(
     "topic", [RoundSettings, LeaseSettings, AcknowledgmentSettings, BadRecordSettings, RejectionSettings]
 )
-def test_every_setting_of_a_job_is_documented_with_its_default(topic: Any) -> None:
+def test_job_settings_are_documented_with_their_defaults(topic: Any) -> None:
     table = {code(name): code(default) for name, default, _ in rows(page("operators.md"), f"of `{topic.__name__}`")}
     assert table == {field.name: shown(field.default) for field in dataclasses.fields(topic)}
 
 
-def test_what_an_operator_returns_is_documented() -> None:
+def test_operator_results_are_documented() -> None:
     text = page("operators.md")
     assert [code(key) for key, _ in rows(text, "key")] == ["owner", *(f.name for f in dataclasses.fields(Summary))]
     for field in dataclasses.fields(ShardSyncSummary):
@@ -313,19 +313,19 @@ def test_what_an_operator_returns_is_documented() -> None:
     assert [code(name) for name, _ in rows(text, "of each stream")] == [f.name for f in dataclasses.fields(StreamSync)]
 
 
-def test_the_exit_codes_are_documented() -> None:
+def test_exit_codes_are_documented() -> None:
     documented = [int(code(number)) for number, _, _ in rows(page("operators.md"), "exit code")]
     assert documented == [value for name, value in vars(outcome).items() if name.startswith("EXIT_")]
 
 
-def test_the_spark_settings_are_documented() -> None:
+def test_spark_settings_are_documented() -> None:
     for name, value in SPARK_CONF.items():
         assert f"`{name}={value}`" in page("operators.md")
     for name, value in WORKER_ENVIRONMENT.items():
         assert f"`{name}={value}`" in page("operators.md")
 
 
-def test_every_field_of_the_connection_is_documented_as_it_is() -> None:
+def test_connection_fields_are_documented() -> None:
     defaults = {code(name): code(default) for name, _, default, *_ in rows(page("connection.md"), "field")}
     (connection,) = get_provider_info()["connection-types"]
     assert list(defaults) == list(connection["conn-fields"])
@@ -335,7 +335,7 @@ def test_every_field_of_the_connection_is_documented_as_it_is() -> None:
     assert float(defaults["safety_margin"]) == DEFAULT_SAFETY_MARGIN.total_seconds()
 
 
-def test_every_option_of_the_configuration_is_documented_as_it_is() -> None:
+def test_configuration_options_are_documented() -> None:
     options = get_provider_info()["config"]["coordination"]["options"]
     documented = [
         [*map(code, facts), re.sub(r"`|\[(.*?)\]\(.*?\)", r"\1", meaning)]
@@ -347,14 +347,14 @@ def test_every_option_of_the_configuration_is_documented_as_it_is() -> None:
     ]
 
 
-def test_every_column_is_documented_with_its_type() -> None:
+def test_columns_are_documented_with_their_types() -> None:
     documented = [(code(name), code(kind)) for name, kind, *_ in rows(page("columns.md"), "column")]
     assert documented == [(field.name, str(field.type)) for field in RECORD_SCHEMA]
     of_items = [code(name) for name, *_ in rows(page("columns.md"), "column of every item")]
     assert tuple(of_items) == ITEM_RECORDS.names
 
 
-def test_every_option_of_the_data_source_is_documented_with_its_other_spellings_and_its_default() -> None:
+def test_data_source_options_are_documented_with_spellings_and_defaults() -> None:
     options = rows(page("data-source.md"), "option")
     assert [(code(name), re.findall(r"`(.*?)`", spellings)) for name, _, spellings, _ in options] == [
         (name, list(spellings)) for name, spellings in OPTIONS.items()
@@ -369,12 +369,12 @@ def test_every_option_of_the_data_source_is_documented_with_its_other_spellings_
     }
 
 
-def test_every_column_of_the_data_source_is_documented_with_its_type() -> None:
+def test_data_source_columns_are_documented_with_their_types() -> None:
     documented = [(code(name), kind) for name, kind, _ in rows(page("data-source.md"), "column")]
     assert documented == [(name, kind) for name, (_, kind) in COLUMNS.items()]
 
 
-def test_the_example_of_the_data_source_is_a_read_that_it_takes() -> None:
+def test_data_source_example_is_a_valid_read() -> None:
     [example] = blocks(page("data-source.md"), "python")
     given = dict(re.findall(r'\.option\("(\w+)", "(.*?)"\)', example))
     assert f'format("{FORMAT}")' in example and read_options(given).streams == ("clicks",)
@@ -382,14 +382,14 @@ def test_the_example_of_the_data_source_is_a_read_that_it_takes() -> None:
     assert len(read_options({"streamName": "clicks", "shardRanges": ranges}).ranges) == 2
 
 
-def test_every_column_of_the_dead_letters_is_documented_with_its_type() -> None:
+def test_dead_letter_columns_are_documented_with_their_types() -> None:
     text = page("bad_records.md")
     for heading, layout in (("column", SHARD_RECORDS), ("column of items", ITEM_RECORDS)):
         documented = [(code(name), code(kind)) for name, kind, _ in rows(text, heading)]
         assert documented == [(field.name, str(field.type)) for field in layout.dead_letter]
 
 
-def test_the_bounds_on_bad_records_are_documented() -> None:
+def test_bounds_on_bad_records_are_documented() -> None:
     text = page("bad_records.md")
     assert f"More than {MAX_FAILING} such records in one batch" in text
     assert f"error ({ERROR_CHARACTERS} characters)" in text and f"({PAYLOAD_CHARACTERS} bytes)" in text
@@ -405,14 +405,14 @@ def test_the_bounds_on_bad_records_are_documented() -> None:
         ("Of a Spark job", list(IngestionMetric)),
     ],
 )
-def test_every_metric_is_documented(heading: str, metrics: list[str]) -> None:
+def test_metrics_are_documented(heading: str, metrics: list[str]) -> None:
     table = rows(page("metrics.md"), "metric", below=f"\n### {heading}\n")
     assert [code(name) for name, *_ in table] == metrics
     assert all(all(row) for row in table)
 
 
 @pytest.mark.parametrize("name", ["metrics.md", "operations.md", "tuning.md", "migrate_kcl.md"])
-def test_every_metric_that_the_manual_names_exists(name: str) -> None:
+def test_documented_metrics_exist(name: str) -> None:
     known = {*CoordinationMetric, PARTITIONS, WORKERS, *ShardSyncMetric, *IngestionMetric}
     named = set(re.findall(r"\bcoordination\.[a-z_]+", re.sub(r"\(\S*\)", "", page(name))))
     assert named
@@ -420,14 +420,14 @@ def test_every_metric_that_the_manual_names_exists(name: str) -> None:
 
 
 @pytest.mark.parametrize(("signal", "name"), [(METRICS, "metrics.md"), (TRACES, "observability.md")])
-def test_how_a_job_exports_telemetry_is_documented_as_it_is(signal: Signal, name: str) -> None:
+def test_telemetry_export_is_documented(signal: Signal, name: str) -> None:
     text = page(name)
     for said in (*signal.endpoints, *PROTOCOLS, f"{signal.switch}=none", SERVICE_NAME):
         assert f"`{said}`" in text
     assert re.search(rf"delays the end of the job by\s+{FLUSH_SECONDS:.0f} seconds at most", text)
 
 
-def test_every_span_is_documented_with_its_attributes() -> None:
+def test_spans_are_documented_with_their_attributes() -> None:
     calls = {}
     for path in (PACKAGE / "spark").glob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -441,7 +441,7 @@ def test_every_span_is_documented_with_its_attributes() -> None:
         assert attributes <= table[name], name
 
 
-def test_every_field_of_an_asset_event_is_documented() -> None:
+def test_asset_event_fields_are_documented() -> None:
     fields = [name for cell, _ in rows(page("observability.md"), "extra") for name in re.findall(r"`(\w+)`", cell)]
     assert sorted(fields) == sorted(delivered_range("clicks", {}, no_stream))
     assert f"The first {RANGES_LISTED} partitions" in page("observability.md")
@@ -468,7 +468,7 @@ def options(command: Any) -> dict[str, str]:
     return {p.name: ", ".join(f"`{opt}`" for opt in p.opts) for p in command.params if p.param_type_name == "option"}
 
 
-def test_every_command_is_documented_with_its_options() -> None:
+def test_commands_are_documented_with_their_options() -> None:
     text = page("commands.md")
     listed = [re.sub(r"[\[\]`]|\(.*", "", name) for name, _ in rows(text, "command", below="# Commands")]
     assert listed == [*commands(), *groups()]
@@ -483,7 +483,7 @@ def test_every_command_is_documented_with_its_options() -> None:
     assert everywhere[-1] == "`--help`, `-h`"
 
 
-def test_every_verb_of_a_supervisor_is_documented_with_its_options() -> None:
+def test_supervisor_verbs_are_documented_with_their_options() -> None:
     group = typer.main.get_command(app.application()).commands["supervisor"]  # type: ignore[attr-defined]
     actual = {
         name: {each.strip("`") for parameter, each in options(command).items() if parameter not in (*COMMON, "yes")}
@@ -496,13 +496,13 @@ def test_every_verb_of_a_supervisor_is_documented_with_its_options() -> None:
     assert documented == actual
 
 
-def test_every_command_that_is_named_exists() -> None:
+def test_named_commands_exist() -> None:
     text = "\n".join([*(path.read_text() for path in PAGES), *texts_of_the_code()])
     assert set(re.findall(r"airflow-coordination ([a-z][a-z-]*)", text)) == {*commands(), *groups()}
 
 
 @pytest.mark.parametrize("path", [path for path in PAGES if path.parent.name == "docs"], ids=lambda path: path.name)
-def test_every_page_is_in_the_sites_navigation(path: Path) -> None:
+def test_pages_are_in_the_site_navigation(path: Path) -> None:
     navigation = (REPOSITORY / "mkdocs.yml").read_text().partition("\nnav:\n")[2].partition("\nhooks:")[0]
     assert re.search(rf"^ +- [^:\n]+: {re.escape(path.name)}$", navigation, re.MULTILINE)
 
@@ -522,7 +522,7 @@ def classes_that_a_dag_names() -> Iterator[type[Any]]:
                 yield found
 
 
-def test_everything_that_a_dag_or_a_source_is_made_of_is_in_the_reference() -> None:
+def test_reference_covers_the_classes_of_dags_and_sources() -> None:
     bases = (BaseOperator, BaseTrigger, BaseHook, BaseOperatorLink)
     made_of = [each for each in classes_that_a_dag_names() if issubclass(each, bases) or ".reads." in each.__module__]
     decorators = [decorator["class-name"] for decorator in get_provider_info()["task-decorators"]]
@@ -534,12 +534,12 @@ def test_everything_that_a_dag_or_a_source_is_made_of_is_in_the_reference() -> N
     assert {*named, *decorators, ItemReader.__module__} - listed == set()
 
 
-def test_the_json_of_the_commands_is_documented() -> None:
+def test_json_of_commands_is_documented() -> None:
     fields = [code(name) for name, _ in rows(page("commands.md"), "field", below="\n## For scripts\n")]
     assert fields == [*(field.name for field in dataclasses.fields(Partition) if field.compare), "is_parked"]
 
 
-def test_the_json_of_an_acknowledgment_set_is_documented() -> None:
+def test_json_of_an_acknowledgment_set_is_documented() -> None:
     now = datetime.now(UTC)
     example = AcknowledgmentSet(
         set_id="s", partition_key="p", batch_id="b", created_at=now, timeout=timedelta(1), expires_at=now
@@ -548,7 +548,7 @@ def test_the_json_of_an_acknowledgment_set_is_documented() -> None:
     assert [code(name) for name, *_ in rows(page("acknowledgments.md"), "state")] == list(AcknowledgmentState)
 
 
-def test_what_a_release_over_http_takes_is_documented() -> None:
+def test_http_release_parameters_are_documented() -> None:
     from airflow_provider_coordination.ui.acknowledgments import ReleaseBody, router
 
     text = page("acknowledgments.md")
@@ -558,7 +558,7 @@ def test_what_a_release_over_http_takes_is_documented() -> None:
     assert documented == {re.sub(r"{[\w:]+}", "{}", route) for route in routes}
 
 
-def test_the_bounds_of_acknowledgments_are_documented() -> None:
+def test_acknowledgment_bounds_are_documented() -> None:
     bounds = dict(rows(page("acknowledgments.md"), ""))
     for what, most in (
         ("references of a set", MAX_REFERENCES),
@@ -570,13 +570,13 @@ def test_the_bounds_of_acknowledgments_are_documented() -> None:
         assert bounds[what].startswith(str(most))
 
 
-def test_what_partitions_are_sorted_by_is_documented() -> None:
+def test_partition_sort_orders_are_documented() -> None:
     table = rows(page("commands.md"), "option", below="\n### partitions\n")
     [meaning] = [text for option, _, text in table if code(option) == "--sort"]
     assert re.findall(r"`(\w+)`", meaning) == list(SortKey)
 
 
-def test_the_exit_codes_of_the_commands_are_documented() -> None:
+def test_command_exit_codes_are_documented() -> None:
     documented = [int(code(number)) for number, _ in rows(page("commands.md"), "exit code")]
     assert documented == [0, EXIT_REFUSED, EXIT_USAGE, 130]
 
@@ -592,7 +592,7 @@ def texts_of_the_code() -> list[str]:
     ]
 
 
-def test_every_message_of_the_manual_is_one_of_the_code() -> None:
+def test_documented_messages_exist_in_the_code() -> None:
     lines = prose(page("troubleshooting.md").partition(messages.HEADING)[0]).splitlines()
     texts = texts_of_the_code()
     unknown = []
@@ -604,7 +604,7 @@ def test_every_message_of_the_manual_is_one_of_the_code() -> None:
     assert unknown == []
 
 
-def test_every_message_of_the_code_is_in_the_manual() -> None:
+def test_code_messages_are_documented() -> None:
     text = page("troubleshooting.md")
     listed = text[text.index(messages.HEADING) :]
     assert listed == messages.section(text), "run python tools/messages.py"

@@ -84,15 +84,13 @@ def whole_shard(client: InProcessClient, shard: str, page_records: int = 10_000)
     return found
 
 
-def test_the_client_is_one_that_the_package_can_use(client: InProcessClient) -> None:
+def test_client_suits_the_package(client: InProcessClient) -> None:
     of_the_package: KinesisClient = client
 
     assert [shard.shard_id for shard in list_shards(of_the_package, STREAM)] == [FIRST_SHARD]
 
 
-def test_a_stream_that_took_time_to_create_has_its_shards_at_its_trim_horizon(
-    engine: Engine, clock: VirtualClock
-) -> None:
+def test_slowly_created_stream_has_shards_at_trim_horizon(engine: Engine, clock: VirtualClock) -> None:
     engine.behaviour = Behaviour(transition_seconds=0.001)  # the clock moves on within the call
     client = InProcessClient(engine)
     client.create_stream(StreamName=STREAM, ShardCount=2)
@@ -113,9 +111,7 @@ steps = st.lists(
 
 @given(steps, st.integers(1, 3))
 @settings(max_examples=examples(40))
-def test_whatever_happens_to_its_shards_a_stream_keeps_every_record_once_and_in_order(
-    history: list[Step], page_records: int
-) -> None:
+def test_stream_keeps_records_once_in_order_through_resharding(history: list[Step], page_records: int) -> None:
     clock = VirtualClock(START)
     client = InProcessClient(Engine(clock))
     client.create_stream(StreamName=STREAM, ShardCount=2)
@@ -181,7 +177,7 @@ def numbers_follow_their_parents(shards: list[dict[str, Any]]) -> bool:
     )
 
 
-def test_a_shard_is_open_before_it_is_closed_also_while_time_stands_still(client: InProcessClient) -> None:
+def test_shard_opens_before_it_closes_on_a_stopped_clock(client: InProcessClient) -> None:
     split(client)
     split(client, "shardId-000000000001", at=1000)
 
@@ -190,7 +186,7 @@ def test_a_shard_is_open_before_it_is_closed_also_while_time_stands_still(client
     assert [shard["ShardId"] for shard in at_first["Shards"]] == [FIRST_SHARD]
 
 
-def test_two_streams_of_one_name_are_seconds_apart_also_while_time_stands_still(client: InProcessClient) -> None:
+def test_recreated_streams_are_seconds_apart_on_a_stopped_clock(client: InProcessClient) -> None:
     def created() -> datetime:
         summary = client.describe_stream_summary(StreamName=STREAM)["StreamDescriptionSummary"]
         instant: datetime = summary["StreamCreationTimestamp"]
@@ -223,7 +219,7 @@ def test_threads_share_an_engine(client: InProcessClient, engine: Engine) -> Non
 # What a test does to it
 
 
-def test_records_are_trimmed_when_a_test_requests_it(client: InProcessClient, engine: Engine) -> None:
+def test_records_are_trimmed_on_request(client: InProcessClient, engine: Engine) -> None:
     first, _, _ = put(client, b"1", b"2", b"3")
 
     engine.trim(STREAM, FIRST_SHARD, through=first)
@@ -232,7 +228,7 @@ def test_records_are_trimmed_when_a_test_requests_it(client: InProcessClient, en
     assert engine.stored(STREAM) == {FIRST_SHARD: []}
 
 
-def test_only_a_closed_shard_vanishes_when_a_test_requests_it(client: InProcessClient, engine: Engine) -> None:
+def test_closed_shards_alone_vanish_on_request(client: InProcessClient, engine: Engine) -> None:
     with pytest.raises(ApiError, match="is open"):
         engine.expire_shard(STREAM, FIRST_SHARD)
     split(client)
@@ -244,7 +240,7 @@ def test_only_a_closed_shard_vanishes_when_a_test_requests_it(client: InProcessC
     ]
 
 
-def test_something_can_happen_just_before_a_call(client: InProcessClient, engine: Engine) -> None:
+def test_fault_can_run_just_before_a_call(client: InProcessClient, engine: Engine) -> None:
     put(client, b"1")
     at = iterator(client)
     engine.faults.before("GetRecords", lambda: split(client), after=1)
@@ -275,7 +271,7 @@ def test_calls_are_counted(client: InProcessClient, engine: Engine) -> None:
         (lambda faults, times: faults.deny("ListShards", times=times), 1, False),
     ],
 )
-def test_a_client_with_attempts_repeats_what_boto3_repeats(
+def test_client_with_attempts_retries_as_boto3_does(
     client: InProcessClient, engine: Engine, harm: Callable[[Faults, int], object], times: int, passes: bool
 ) -> None:
     patient = InProcessClient(engine, max_attempts=3)
@@ -304,7 +300,7 @@ def test_waiting_for_an_event_moves_a_virtual_clock(client: InProcessClient, clo
     assert all(event["Records"] == [] for event in events)
 
 
-def test_an_answer_has_the_time_of_the_virtual_clock(client: InProcessClient, clock: VirtualClock) -> None:
+def test_response_has_the_time_of_the_virtual_clock(client: InProcessClient, clock: VirtualClock) -> None:
     clock.advance(90)
 
     headers = client.list_streams()["ResponseMetadata"]["HTTPHeaders"]
@@ -327,7 +323,7 @@ def test_an_answer_has_the_time_of_the_virtual_clock(client: InProcessClient, cl
         ({"stream": STREAM, "shard_id": FIRST_SHARD, "times": None}, [True] * 4),
     ],
 )
-def test_a_rule_selects_calls(which: Any, struck: list[bool]) -> None:
+def test_rule_selects_calls(which: Any, struck: list[bool]) -> None:
     faults = Faults()
     faults.throttle("GetRecords", **which)
 
@@ -335,7 +331,7 @@ def test_a_rule_selects_calls(which: Any, struck: list[bool]) -> None:
     assert [faults.due("GetRecords", Subject(STREAM, FIRST_SHARD)) is not None for _ in struck] == struck
 
 
-def test_of_two_rules_the_older_one_wins_until_it_is_used_up_or_removed() -> None:
+def test_older_rule_wins_until_used_up_or_removed() -> None:
     faults = Faults()
     older, newer = faults.fail(None, times=None), faults.deny("GetRecords", times=None)
 
@@ -351,7 +347,7 @@ def test_of_two_rules_the_older_one_wins_until_it_is_used_up_or_removed() -> Non
     assert code() is None
 
 
-def test_a_window_forgets_after_a_second() -> None:
+def test_window_forgets_after_a_second() -> None:
     window = Window()
 
     assert window.take(0, 3, 2)
@@ -363,12 +359,12 @@ def test_a_window_forgets_after_a_second() -> None:
     assert window.take(1499, None, 100)
 
 
-def test_the_real_limits_are_all_on_and_by_default_all_are_off() -> None:
+def test_real_limits_are_all_on_and_defaults_all_off() -> None:
     assert None not in vars(Limits.real()).values()
     assert set(vars(Limits()).values()) == {None}
 
 
-def test_a_token_that_was_changed_is_none() -> None:
+def test_changed_token_is_invalid() -> None:
     made = token("1", FIRST_SHARD, 42)
 
     assert fields_of(made, 3) == ["1", FIRST_SHARD, "42"]
@@ -377,7 +373,7 @@ def test_a_token_that_was_changed_is_none() -> None:
     assert fields_of("not a token", 3) is None
 
 
-def test_an_event_is_framed_as_botocore_expects_it() -> None:
+def test_event_is_framed_for_botocore() -> None:
     buffer = EventStreamBuffer()
     buffer.add_data(event_stream.initial_response())
     buffer.add_data(event_stream.event({"SubscribeToShardEvent": {"Records": [{"Data": b"1"}]}}))
@@ -393,7 +389,7 @@ def test_an_event_is_framed_as_botocore_expects_it() -> None:
     assert exception.to_response_dict()["status_code"] == 400
 
 
-def test_the_json_of_the_api_carries_bytes_and_instants() -> None:
+def test_api_json_carries_bytes_and_instants() -> None:
     sent = {
         "Data": b"\x00\xff",
         "Timestamp": START,
@@ -405,12 +401,12 @@ def test_the_json_of_the_api_carries_bytes_and_instants() -> None:
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b'{"Data": "***"}', b'{"Timestamp": "today"}'])
-def test_a_request_that_is_no_json_of_the_api_is_refused(content: bytes) -> None:
+def test_request_without_valid_api_json_is_refused(content: bytes) -> None:
     with pytest.raises(ApiError, match="SerializationException"):
         json_wire.decoded(content)
 
 
-def test_a_test_in_another_process_controls_an_account(client: InProcessClient, engine: Engine) -> None:
+def test_another_process_controls_an_account(client: InProcessClient, engine: Engine) -> None:
     put(client, b"1")
 
     def call_control(what: str, **arguments: Any) -> dict[str, Any]:

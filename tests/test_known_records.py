@@ -56,14 +56,14 @@ def removed(dataset: KnownDataset, folder: Path, *files: pa.Table) -> None:
         dataset.remove(dict(enumerate(HEADS)), time.time_ns() + 10**9)
 
 
-def test_what_a_server_sends_is_what_is_known(landed: tuple[list[LandedShardRow], int]) -> None:
+def test_server_sends_known_records(landed: tuple[list[LandedShardRow], int]) -> None:
     found, began_at = landed
     assert [row.end for row in found] == [sequence_number(head) for head in HEADS]
     for shard, row in enumerate(found):
         assert runs_of(pq.read_table(row.file), "s", began_at) == [Run(row.batch_id, shard, 0, HEADS[shard])]
 
 
-def test_reading_continues_behind_any_record_and_ends_at_the_given_position() -> None:
+def test_reading_resumes_behind_any_record_and_ends_as_given() -> None:
     with EndlessKinesis(1) as server:
         server.end(4)
         client = kinesis_client(server.settings)
@@ -82,13 +82,13 @@ def test_reading_continues_behind_any_record_and_ends_at_the_given_position() ->
             assert client.get_records(ShardIterator=page["NextShardIterator"])["Records"] == []
 
 
-def test_a_dataset_that_is_whole_and_in_order_is_right(dataset: KnownDataset, tmp_path: Path, rows: pa.Table) -> None:
+def test_complete_ordered_dataset_passes(dataset: KnownDataset, tmp_path: Path, rows: pa.Table) -> None:
     removed(dataset, tmp_path, rows)
     dataset.check(HEADS)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_not_delivered_stays(dataset: KnownDataset, tmp_path: Path, rows: pa.Table) -> None:
+def test_undelivered_records_stay(dataset: KnownDataset, tmp_path: Path, rows: pa.Table) -> None:
     pq.write_table(rows, tmp_path / "0.parquet")
     dataset.remove({0: HEADS[0], 1: HEADS[1] - 1}, time.time_ns() + 10**9)
     dataset.remove(dict(enumerate(HEADS)), time.time_ns() - 10**12)
@@ -107,7 +107,7 @@ def test_what_is_not_delivered_stays(dataset: KnownDataset, tmp_path: Path, rows
     ],
     ids=["lost at the beginning", "lost at the end", "lost in between", "doubled", "out of order"],
 )
-def test_what_is_lost_doubled_or_out_of_order_is_found(
+def test_lost_doubled_and_misordered_records_are_found(
     dataset: KnownDataset, tmp_path: Path, rows: pa.Table, files: Callable[[pa.Table], list[pa.Table]], fault: str
 ) -> None:
     removed(dataset, tmp_path, *files(rows))
@@ -138,7 +138,7 @@ def with_data_of_another(rows: pa.Table) -> pa.Table:
     ],
     ids=["out of order", "other data", "one left out", "one twice"],
 )
-def test_what_is_wrong_within_a_batch_is_found(
+def test_faults_within_a_batch_are_found(
     dataset: KnownDataset, tmp_path: Path, rows: pa.Table, change: Change, fault: str
 ) -> None:
     with pytest.raises(WrongRecordsError, match=fault):

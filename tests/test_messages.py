@@ -22,26 +22,26 @@ from tools import messages
         ("log.info('job starts')", []),
     ],
 )
-def test_warnings_and_errors_are_found_with_their_values_left_out(code: str, found: list[str], tmp_path: Path) -> None:
+def test_warnings_and_errors_are_found_without_their_values(code: str, found: list[str], tmp_path: Path) -> None:
     module = tmp_path / "module.py"
     module.write_text(code)
     assert list(messages.messages(module)) == found
 
 
-def test_a_message_that_a_table_explains_is_not_listed_again() -> None:
+def test_message_explained_in_a_table_is_not_listed_again() -> None:
     message = "partition … is already parked"
     assert f"| `{message}` |" in messages.section("# Troubleshooting\n")
     assert f"| `{message}` |" not in messages.section("| `… is already parked` | It is parked. | Reopen it. |\n")
 
 
-def test_each_message_names_the_page_of_the_longest_prefix_first() -> None:
+def test_message_page_follows_the_longest_prefix() -> None:
     assert messages.described_in("supervisor/druid/rows.py") == "druid.md"
     assert messages.described_in("supervisor/store.py") == "specs.md"
     with pytest.raises(LookupError, match="messages of new_layer"):
         messages.described_in("new_layer/x.py")
 
 
-def test_every_area_is_a_path_of_the_package_and_has_a_page() -> None:
+def test_areas_are_package_paths_with_a_page() -> None:
     for prefix, page in messages.AREAS:
         assert list(messages.PACKAGE.glob(f"{prefix}*")), prefix
         assert (messages.PAGE.parent / page).exists(), page

@@ -21,7 +21,7 @@ def declarations() -> str:
     return page_types.declarations()
 
 
-def test_a_model_of_the_api_is_an_interface(declarations: str) -> None:
+def test_api_model_becomes_an_interface(declarations: str) -> None:
     found = re.search(r"interface TransitionFacts \{(.*?)\}", declarations, re.DOTALL)
     assert found is not None
     fields = [line.strip() for line in found[1].strip().splitlines()]
@@ -33,14 +33,14 @@ def test_a_model_of_the_api_is_an_interface(declarations: str) -> None:
     assert "counts: Record<string, number>;" in declarations
 
 
-def test_every_type_of_the_api_that_a_page_names_is_there(declarations: str) -> None:
+def test_api_types_named_by_pages_exist(declarations: str) -> None:
     named = {name for page in PAGES.glob("*.js") for name in re.findall(r"Api\.(\w+)", page.read_text())}
     assert "PartitionDetail" in named
     assert [name for name in sorted(named) if f"interface {name} " not in declarations] == []
 
 
 @pytest.mark.parametrize(("ci", "code"), [("", 0), ("true", 1)])
-def test_without_npm_the_pages_are_not_checked_and_ci_fails(ci: str, code: int, tmp_path: Path) -> None:
+def test_missing_npm_skips_the_check_and_fails_ci(ci: str, code: int, tmp_path: Path) -> None:
     shutil.copytree(REPOSITORY / "tools", tmp_path / "tools")
     tools = tmp_path / ".venv" / "bin"
     tools.mkdir(parents=True)

@@ -19,7 +19,7 @@ from tools import prose
         ("- So long it waits.", "So long"),
     ],
 )
-def test_an_unwanted_phrase_is_found_with_its_line(line: str, phrase: str) -> None:
+def test_unwanted_phrase_is_found_with_its_line(line: str, phrase: str) -> None:
     [finding] = prose.phrases("page.md", f"first\n{line}\n")
     assert finding.startswith(f"page.md:2: {phrase!r}; write: ")
 
@@ -36,29 +36,29 @@ def test_an_unwanted_phrase_is_found_with_its_line(line: str, phrase: str) -> No
         "also longer",
     ],
 )
-def test_a_word_that_contains_an_unwanted_one_is_not_found(line: str) -> None:
+def test_word_containing_an_unwanted_one_is_not_found(line: str) -> None:
     assert list(prose.phrases("page.md", line)) == []
 
 
-def test_a_long_cell_is_found_and_code_counts_as_one_word() -> None:
+def test_long_cell_is_found_and_code_counts_one_word() -> None:
     long, short = " ".join(["word"] * 26), " ".join(["word"] * 24 + ["`a | b c d`".replace("|", r"\|")])
     [finding] = prose.cells("page.md", f"| a | b |\n|---|---|\n| {short} | {long} |\n")
     assert finding.startswith("page.md:3: a table cell of 26 words")
 
 
-def test_a_long_sentence_is_found_where_its_paragraph_begins() -> None:
+def test_long_sentence_is_found_at_its_paragraph_start() -> None:
     sentence = " ".join(["word"] * 31)
     text = f"# Title\n\nShort one. Another one.\n{sentence}.\n\n```text\n{sentence}\n```\n"
     [finding] = prose.sentences("page.md", text)
     assert finding.startswith("page.md:3: a sentence of 31 words")
 
 
-def test_list_items_and_tables_are_sentences_of_their_own() -> None:
+def test_list_items_and_tables_are_separate_sentences() -> None:
     half = " ".join(["word"] * 20)
     assert list(prose.sentences("page.md", f"- {half}\n- {half}\n\n| {half} | {half} |\n")) == []
 
 
-def test_every_checked_phrase_says_what_to_write() -> None:
+def test_checked_phrases_have_a_replacement() -> None:
     assert all(prose.PHRASES.values())
 
 

@@ -35,7 +35,7 @@ def pins(name: str) -> dict[str, str]:
     return {pin.name: next(iter(pin.specifier)).version for pin in found}
 
 
-def test_both_packages_that_own_sparks_files_are_held_to_the_one_version_that_is_pinned(
+def test_spark_packages_are_bound_to_one_pinned_version(
     dependencies: dict[str, SpecifierSet],
 ) -> None:
     pinned = pins("base.txt")
@@ -44,18 +44,18 @@ def test_both_packages_that_own_sparks_files_are_held_to_the_one_version_that_is
         assert dependencies[name] == SpecifierSet(f"=={pinned[name]}")
 
 
-def test_spark_comes_with_its_extra_alone(project: dict[str, Any]) -> None:
+def test_spark_is_installed_by_its_extra_only(project: dict[str, Any]) -> None:
     assert {Requirement(given).name for given in project["dependencies"]}.isdisjoint(
         {"pyspark", "pyspark-client", "pandas"}
     )
 
 
-def test_the_pinned_versions_are_within_the_bounds(dependencies: dict[str, SpecifierSet]) -> None:
+def test_pinned_versions_are_within_the_bounds(dependencies: dict[str, SpecifierSet]) -> None:
     pinned = pins("dev.txt")
     assert [name for name, bounds in dependencies.items() if pinned[name] not in bounds] == []
 
 
-def test_the_lower_bounds_are_the_lowest_versions_that_resolve_together(
+def test_lower_bounds_are_the_lowest_resolvable_versions(
     dependencies: dict[str, SpecifierSet],
 ) -> None:
     lowest = pins("lowest.txt")
@@ -68,18 +68,18 @@ def test_the_lower_bounds_are_the_lowest_versions_that_resolve_together(
     assert bounds == {name: Version(lowest[name]) for name in dependencies}
 
 
-def test_a_pandas_that_spark_does_not_support_is_out_of_bounds(dependencies: dict[str, SpecifierSet]) -> None:
+def test_pandas_unsupported_by_spark_is_out_of_bounds(dependencies: dict[str, SpecifierSet]) -> None:
     assert "3.0.0" not in dependencies["pandas"] and "3.1.1" not in dependencies["pandas"]
 
 
-def test_the_spark_provider_is_bounded_from_above_since_private_parts_of_it_are_used(
+def test_spark_provider_is_bounded_above_for_its_private_parts(
     dependencies: dict[str, SpecifierSet],
 ) -> None:
     assert "7.0.0" not in dependencies["apache-airflow-providers-apache-spark"]
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
-def test_the_install_command_of_a_page_installs_spark_by_an_existing_extra(page: str, project: dict[str, Any]) -> None:
+def test_documented_install_command_uses_an_existing_spark_extra(page: str, project: dict[str, Any]) -> None:
     commands = [line for line in (REPOSITORY / page).read_text().splitlines() if line.startswith("pip install ")]
     extras = {extra.strip() for command in commands for extra in command.partition("[")[2].partition("]")[0].split(",")}
     assert "spark" in extras

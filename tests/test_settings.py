@@ -32,7 +32,7 @@ class Settings:
 AT = "2026-01-31T00:00:00.000000Z"
 
 
-def test_settings_are_read_as_they_were_written() -> None:
+def test_settings_are_read_as_written() -> None:
     settings = Settings(
         at=datetime(2026, 1, 31, tzinfo=UTC),
         wait=timedelta(seconds=0.5),
@@ -44,11 +44,11 @@ def test_settings_are_read_as_they_were_written() -> None:
     assert read_settings(Settings, "settings", stored) == settings
 
 
-def test_an_instant_is_written_in_the_form_of_all_that_is_stored() -> None:
+def test_instant_is_written_in_the_stored_form() -> None:
     assert write_settings(Settings(at=datetime(2026, 1, 31, tzinfo=UTC)))["at"] == AT
 
 
-def test_whole_numbers_do_where_fractions_are_wanted() -> None:
+def test_integers_are_accepted_for_fractions() -> None:
     assert read_settings(Settings, "settings", {"at": AT, "share": 1}).share == 1.0
 
 
@@ -69,18 +69,18 @@ def test_whole_numbers_do_where_fractions_are_wanted() -> None:
         ({"more": 1}, r"settings: unknown field 'more'; the known fields are at, wait"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_value(given: dict[str, Any], message: str) -> None:
+def test_invalid_setting_is_named_with_its_value(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         read_settings(Settings, "settings", {"at": AT, **given})
 
 
-def test_a_secret_of_the_wrong_type_is_not_shown() -> None:
+def test_secret_of_the_wrong_type_is_not_shown() -> None:
     with pytest.raises(ConfigurationError, match="must be text or null; got list, which may be a secret") as error:
         read_settings(Settings, "settings", {"at": AT, "login": {"user": "u", "password": ["hush"]}})
     assert "hush" not in str(error.value)
 
 
-def test_leniently_text_does_for_numbers_and_numbers_for_durations() -> None:
+def test_lenient_reading_accepts_text_and_numeric_durations() -> None:
     given = {"at": AT, "wait": 90, "share": "0.25", "is_on": "True", "count": "7"}
     read = read_settings(Settings, "settings", given, lenient=True)
     assert read == Settings(
@@ -88,6 +88,6 @@ def test_leniently_text_does_for_numbers_and_numbers_for_durations() -> None:
     )
 
 
-def test_leniently_what_is_none_of_these_is_still_refused() -> None:
+def test_lenient_reading_refuses_invalid_values() -> None:
     with pytest.raises(ConfigurationError, match="field 'wait' must be a duration; got 'long'"):
         read_settings(Settings, "settings", {"at": AT, "wait": "long"}, lenient=True)

@@ -38,7 +38,7 @@ def installation(
 
 
 @pytest.mark.parametrize("python", [(3, 11, 0), (3, 12, 4), (3, 13, 9), None])
-def test_the_tested_pair_fits(python: tuple[int, ...] | None) -> None:
+def test_tested_pair_fits(python: tuple[int, ...] | None) -> None:
     assert incompatibilities(installation(python=python)) == []
 
 
@@ -65,9 +65,7 @@ def test_the_tested_pair_fits(python: tuple[int, ...] | None) -> None:
     ],
     ids=lambda given: given if isinstance(given, str) else "",
 )
-def test_what_does_not_fit_is_refused_with_the_versions_and_a_remedy(
-    found: Installation, problem: str, remedy: str
-) -> None:
+def test_incompatible_versions_are_refused_with_a_remedy(found: Installation, problem: str, remedy: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
         require_versions(found)
     assert problem in str(refused.value)
@@ -83,16 +81,16 @@ def test_what_does_not_fit_is_refused_with_the_versions_and_a_remedy(
     ],
     ids=["another minor version", "a pair that no job uses"],
 )
-def test_what_may_work_is_a_warning(found: Installation, caplog: pytest.LogCaptureFixture) -> None:
+def test_untested_versions_are_a_warning(found: Installation, caplog: pytest.LogCaptureFixture) -> None:
     require_versions(found)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-def test_a_version_of_a_vendor_fits_the_pyspark_that_it_is_made_of() -> None:
+def test_vendor_version_fits_its_underlying_pyspark() -> None:
     assert incompatibilities(installation(spark="4.2.0-amzn-1", is_own=False, imported="4.2.0")) == []
 
 
-def test_packages_that_are_not_there_are_not_missed() -> None:
+def test_absent_packages_are_ignored() -> None:
     assert incompatibilities(Installation((3, 12), {}, None, None)) == []
 
 
@@ -103,12 +101,12 @@ def test_this_environment_is_compatible_and_uses_its_own_spark() -> None:
     assert incompatibilities(found) == []
 
 
-def test_the_spark_of_spark_home_wins(tmp_path: Path) -> None:
+def test_spark_home_wins(tmp_path: Path) -> None:
     found = find_installation({"SPARK_HOME": str(make_spark_home(tmp_path / "spark", "4.1.2"))})
     assert (found.spark, found.is_own) == ("4.1.2", False)
 
 
-def test_another_python_is_not_judged_by_the_packages_of_this_one(tmp_path: Path) -> None:
+def test_other_python_is_not_judged_by_these_packages(tmp_path: Path) -> None:
     other = tmp_path / "python3"
     shutil.copy("/bin/sh", other)
     found = find_installation({"PYSPARK_PYTHON": str(other)})
@@ -119,7 +117,7 @@ def test_another_python_is_not_judged_by_the_packages_of_this_one(tmp_path: Path
     ("release", "version"),
     [("Spark 4.2.0 (git revision 1) built for Hadoop 3.4.2\n", "4.2.0"), ("something else", None), (None, None)],
 )
-def test_a_spark_without_jars_is_known_by_its_release_file(
+def test_spark_without_jars_is_known_by_its_release_file(
     tmp_path: Path, release: str | None, version: str | None
 ) -> None:
     if release is not None:
@@ -127,7 +125,7 @@ def test_a_spark_without_jars_is_known_by_its_release_file(
     assert spark_version(tmp_path) == version
 
 
-def test_a_driver_that_imports_pyspark_from_sparks_zip_knows_its_version(tmp_path: Path) -> None:
+def test_driver_importing_the_spark_zip_knows_its_version(tmp_path: Path) -> None:
     archive, package = tmp_path / "pyspark.zip", tmp_path / "airflow_provider_coordination.zip"
     with zipfile.ZipFile(archive, "w") as file:
         file.writestr("pyspark/__init__.py", "raise AssertionError('it is not imported')")

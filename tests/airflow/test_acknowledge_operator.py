@@ -31,9 +31,7 @@ def at(**changes: Any) -> dict[str, Any]:
     return {"ti": SimpleNamespace(**ti)}
 
 
-def test_all_pending_sets_of_the_run_are_acknowledged_and_no_others(
-    coordination: SourceCoordinator, context: Any
-) -> None:
+def test_all_pending_sets_of_the_run_are_acknowledged(coordination: SourceCoordinator, context: Any) -> None:
     ours = delivered(coordination, "a", "b")
     [theirs] = delivered(coordination, "c", run="dag/another run")
     summary = acknowledge(context)
@@ -51,14 +49,12 @@ def test_all_pending_sets_of_the_run_are_acknowledged_and_no_others(
     assert state(coordination, theirs) is PENDING
 
 
-def test_a_run_that_waits_for_nothing_is_fine(coordination: SourceCoordinator, context: Any) -> None:
+def test_run_without_pending_sets_succeeds(coordination: SourceCoordinator, context: Any) -> None:
     summary = acknowledge(context)
     assert (summary["released"], summary["states"], summary["acknowledgment_sets"]) == (0, {}, [])
 
 
-def test_sets_that_only_the_job_itself_releases_are_none_of_its_business(
-    coordination: SourceCoordinator, context: Any
-) -> None:
+def test_sets_released_by_the_job_alone_are_ignored(coordination: SourceCoordinator, context: Any) -> None:
     coordination.create_partitions({"a": {}})
     coordination.leases.acquire(1)
     sets = AcknowledgmentSets(coordination)
@@ -74,26 +70,26 @@ def test_sets_may_be_named(coordination: SourceCoordinator, context: Any, given:
     assert [state(coordination, set_id) for set_id in ids] == [ACKNOWLEDGED, PENDING]
 
 
-def test_a_list_of_lists_names_the_sets_of_mapped_jobs(coordination: SourceCoordinator, context: Any) -> None:
+def test_list_of_lists_names_the_sets_of_mapped_jobs(coordination: SourceCoordinator, context: Any) -> None:
     a, b, c = delivered(coordination, "a", "b", "c")
     assert acknowledge(context, acknowledgment_sets=[[a, b], [], [b]])["released"] == 2
     assert state(coordination, c) is PENDING
 
 
-def test_an_empty_list_means_none(coordination: SourceCoordinator, context: Any) -> None:
+def test_empty_list_selects_no_sets(coordination: SourceCoordinator, context: Any) -> None:
     [waiting] = delivered(coordination, "a")
     assert acknowledge(context, acknowledgment_sets=[])["released"] == 0
     assert state(coordination, waiting) is PENDING
 
 
-def test_another_runs_sets_may_be_meant(coordination: SourceCoordinator, context: Any) -> None:
+def test_sets_of_another_run_may_be_selected(coordination: SourceCoordinator, context: Any) -> None:
     [other_run] = delivered(coordination, "a", run="dag/other")
     [other_dag] = delivered(coordination, "b", run="loads/other")
     assert acknowledge(context, run_id="other")["acknowledgment_sets"] == [other_run]
     assert acknowledge(context, run_id="other", run_dag_id="loads")["acknowledgment_sets"] == [other_dag]
 
 
-def test_a_rejection_gives_the_partition_back_with_the_reason(coordination: SourceCoordinator, context: Any) -> None:
+def test_rejection_releases_the_partition_with_the_reason(coordination: SourceCoordinator, context: Any) -> None:
     [waiting] = delivered(coordination, "a")
     summary = acknowledge(context, positive="false", reason="7 of 10 rows have no user")
     assert (summary["positive"], summary["states"]) == (False, {"REJECTED": 1})
@@ -104,13 +100,13 @@ def test_a_rejection_gives_the_partition_back_with_the_reason(coordination: Sour
     assert "7 of 10 rows have no user" in (partition.last_error or "")
 
 
-def test_a_rejection_without_a_reason_does_not_even_parse() -> None:
+def test_rejection_without_a_reason_fails_when_parsed() -> None:
     with pytest.raises(ValueError, match="field 'reason' is missing"):
         AcknowledgeOperator(task_id="reject", source="clicks", positive=False)
 
 
 @pytest.mark.parametrize("reason", [None, "", " ", "None"])
-def test_a_templated_rejection_without_a_reason_changes_nothing(
+def test_templated_rejection_without_a_reason_changes_nothing(
     coordination: SourceCoordinator, context: Any, reason: str | None
 ) -> None:
     [waiting] = delivered(coordination, "a")
@@ -119,7 +115,7 @@ def test_a_templated_rejection_without_a_reason_changes_nothing(
     assert state(coordination, waiting) is PENDING
 
 
-def test_a_retry_and_a_task_that_was_cleared_count_once(coordination: SourceCoordinator) -> None:
+def test_retry_and_cleared_task_count_once(coordination: SourceCoordinator) -> None:
     [waiting] = delivered(coordination, "a", handles=["check", "check"])
     assert acknowledge(at(try_number=1))["released"] == 1
     for try_number in (2, 3):
@@ -128,14 +124,14 @@ def test_a_retry_and_a_task_that_was_cleared_count_once(coordination: SourceCoor
     assert acknowledge(at(map_index=1))["states"] == {"ACKNOWLEDGED": 1}
 
 
-def test_the_identity_of_a_release_may_be_given(coordination: SourceCoordinator) -> None:
+def test_release_id_may_be_given(coordination: SourceCoordinator) -> None:
     [waiting] = delivered(coordination, "a", handles=["check", "check"])
     assert acknowledge(at(task_id="one"), release_id="table 7")["released"] == 1
     assert acknowledge(at(task_id="two"), release_id="table 7")["duplicate"] == 1
     assert the_set(coordination, waiting).owed == 1
 
 
-def test_names_of_airflow_that_are_too_long_for_an_identity_still_make_one(coordination: SourceCoordinator) -> None:
+def test_long_airflow_names_still_give_a_release_id(coordination: SourceCoordinator) -> None:
     [waiting] = delivered(coordination, "a", handles=["check", "check"])
     long = {"dag_id": "d" * 250, "task_id": "t" * 250}
     assert acknowledge(at(**long), acknowledgment_sets=waiting)["released"] == 1
@@ -143,7 +139,7 @@ def test_names_of_airflow_that_are_too_long_for_an_identity_still_make_one(coord
     assert acknowledge(at(**long, run_id="r" * 250), acknowledgment_sets=waiting)["released"] == 1
 
 
-def test_each_of_several_handles_is_released_by_its_own_task(coordination: SourceCoordinator) -> None:
+def test_each_handle_is_released_by_its_own_task(coordination: SourceCoordinator) -> None:
     [waiting] = delivered(coordination, "a", handles=["check", "load"])
     with pytest.raises(
         AirflowFailException, match="give a handle; the handles released from outside are 'check', 'load'"
@@ -155,7 +151,7 @@ def test_each_of_several_handles_is_released_by_its_own_task(coordination: Sourc
     assert state(coordination, waiting) is ACKNOWLEDGED
 
 
-def test_a_late_release_is_warned_of_and_counted_and_fails_nothing(
+def test_late_release_is_warned_of_and_counted(
     coordination: SourceCoordinator, context: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     [waiting] = delivered(coordination, "a")
@@ -181,7 +177,7 @@ def test_a_late_release_is_warned_of_and_counted_and_fails_nothing(
         ({"release_id": "x" * 129}, "is not usable: give 1 to 128 printable characters"),
     ],
 )
-def test_what_makes_no_sense_fails_without_a_retry_and_changes_nothing(
+def test_invalid_release_fails_without_a_retry_and_changes_nothing(
     coordination: SourceCoordinator, context: Any, arguments: dict[str, Any], message: str
 ) -> None:
     [waiting] = delivered(coordination, "a")
@@ -190,16 +186,14 @@ def test_what_makes_no_sense_fails_without_a_retry_and_changes_nothing(
     assert state(coordination, waiting) is PENDING
 
 
-def test_an_unknown_set_among_others_stops_everything_before_it_begins(
-    coordination: SourceCoordinator, context: Any
-) -> None:
+def test_unknown_set_among_others_prevents_every_release(coordination: SourceCoordinator, context: Any) -> None:
     [waiting] = delivered(coordination, "a")
     with pytest.raises(AirflowFailException, match="no acknowledgment set 'nope'"):
         acknowledge(context, acknowledgment_sets=[waiting, "nope"])
     assert state(coordination, waiting) is PENDING
 
 
-def test_another_sources_set_is_unknown(coordination: SourceCoordinator, context: Any) -> None:
+def test_set_of_another_source_is_unknown(coordination: SourceCoordinator, context: Any) -> None:
     orders = SourceCoordinator(coordination.store, "orders", "test")
     orders.initialize()
     [theirs] = delivered(orders, "a")
@@ -208,7 +202,7 @@ def test_another_sources_set_is_unknown(coordination: SourceCoordinator, context
     assert state(orders, theirs) is PENDING
 
 
-def test_it_is_mapped_over_sets() -> None:
+def test_operator_is_mapped_over_sets() -> None:
     with DAG("mapped", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)):
         mapped: Any = AcknowledgeOperator.partial(
             task_id="acknowledge", source="clicks", positive=False, reason="empty"

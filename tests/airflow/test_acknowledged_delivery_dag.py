@@ -24,7 +24,7 @@ def dag() -> Any:
     return bag.dags["acknowledged_delivery"]
 
 
-def test_data_flows_from_sync_through_jobs_and_the_check_to_the_wait(dag: Any) -> None:
+def test_tasks_run_from_sync_through_jobs_and_check_to_wait(dag: Any) -> None:
     edges = {(up.task_id, down) for up in dag.tasks for down in up.downstream_task_ids}
     assert edges == {
         ("sync_shards", "deliver_to_staging"),
@@ -79,7 +79,7 @@ def progress(checked: SourceCoordinator) -> list[ShardProgress]:
 
 
 @pytest.mark.integration  # needs no server, but half a minute
-def test_what_the_check_rejects_is_delivered_again_by_the_next_run(
+def test_rejected_batches_are_delivered_again_by_the_next_run(
     run: Any, checked: SourceCoordinator, tmp_path: Path
 ) -> None:
     ended = run(GOOD, BAD, required_field="user")

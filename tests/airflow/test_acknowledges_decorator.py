@@ -40,7 +40,7 @@ def finds_a_hole() -> None:
     raise ValueError("batch has a hole")
 
 
-def test_a_function_that_returns_acknowledges_what_is_pending_in_the_run(coordination: SourceCoordinator) -> None:
+def test_returning_function_acknowledges_the_pending_sets_of_the_run(coordination: SourceCoordinator) -> None:
     ours = delivered(coordination, "a", "b")
     [theirs] = delivered(coordination, "c", run="dag/another run")
     assert run(returns_7) == 7
@@ -48,7 +48,7 @@ def test_a_function_that_returns_acknowledges_what_is_pending_in_the_run(coordin
     assert state(coordination, theirs) is PENDING
 
 
-def test_a_function_that_raises_rejects_with_the_exception_as_reason(coordination: SourceCoordinator) -> None:
+def test_raising_function_rejects_with_the_exception_as_reason(coordination: SourceCoordinator) -> None:
     [waiting] = delivered(coordination, "a")
     with pytest.raises(ValueError, match="batch has a hole"):
         run(finds_a_hole)
@@ -57,7 +57,7 @@ def test_a_function_that_raises_rejects_with_the_exception_as_reason(coordinatio
     assert status(coordination, "a") is PartitionStatus.UNASSIGNED
 
 
-def test_the_reason_is_kept_without_the_secrets_in_it(coordination: SourceCoordinator) -> None:
+def test_reason_is_stored_without_secrets(coordination: SourceCoordinator) -> None:
     [waiting] = delivered(coordination, "a")
 
     @task.acknowledges(source="clicks")
@@ -70,7 +70,7 @@ def test_the_reason_is_kept_without_the_secrets_in_it(coordination: SourceCoordi
     assert reason == "downstream: ValueError: cannot reach postgresql://ann:***@host/db"
 
 
-def test_an_exception_without_a_text_is_a_reason_too(coordination: SourceCoordinator) -> None:
+def test_exception_without_a_text_gives_a_reason(coordination: SourceCoordinator) -> None:
     [waiting] = delivered(coordination, "a")
 
     @task.acknowledges(source="clicks")
@@ -82,7 +82,7 @@ def test_an_exception_without_a_text_is_a_reason_too(coordination: SourceCoordin
     assert the_set(coordination, waiting).reason == "downstream: AssertionError"
 
 
-def test_while_a_further_try_is_left_nothing_is_rejected(coordination: SourceCoordinator) -> None:
+def test_failure_with_tries_left_rejects_nothing(coordination: SourceCoordinator) -> None:
     [waiting] = delivered(coordination, "a")
     for try_number, becomes in ((1, PENDING), (2, PENDING), (3, REJECTED)):
         with pytest.raises(ValueError, match="batch has a hole"):
@@ -90,7 +90,7 @@ def test_while_a_further_try_is_left_nothing_is_rejected(coordination: SourceCoo
         assert state(coordination, waiting) is becomes
 
 
-def test_what_is_not_tried_again_rejects_at_once(coordination: SourceCoordinator) -> None:
+def test_failure_without_a_retry_rejects_at_once(coordination: SourceCoordinator) -> None:
     [waiting] = delivered(coordination, "a")
 
     @task.acknowledges(source="clicks")
@@ -102,7 +102,7 @@ def test_what_is_not_tried_again_rejects_at_once(coordination: SourceCoordinator
     assert state(coordination, waiting) is REJECTED
 
 
-def test_a_function_that_takes_too_long_rejects(coordination: SourceCoordinator) -> None:
+def test_function_that_times_out_rejects(coordination: SourceCoordinator) -> None:
     [waiting] = delivered(coordination, "a")
 
     @task.acknowledges(source="clicks")
@@ -114,7 +114,7 @@ def test_a_function_that_takes_too_long_rejects(coordination: SourceCoordinator)
     assert state(coordination, waiting) is REJECTED
 
 
-def test_a_function_that_skips_gives_no_verdict(coordination: SourceCoordinator) -> None:
+def test_skipping_function_neither_acknowledges_nor_rejects(coordination: SourceCoordinator) -> None:
     [waiting] = delivered(coordination, "a")
 
     @task.acknowledges(source="clicks")
@@ -126,7 +126,7 @@ def test_a_function_that_skips_gives_no_verdict(coordination: SourceCoordinator)
     assert state(coordination, waiting) is PENDING
 
 
-def test_the_function_is_given_the_sets_as_plain_dicts(coordination: SourceCoordinator) -> None:
+def test_function_receives_the_sets_as_plain_dicts(coordination: SourceCoordinator) -> None:
     [waiting] = delivered(coordination, "a")
 
     @task.acknowledges(source="clicks")
@@ -143,7 +143,7 @@ def test_the_function_is_given_the_sets_as_plain_dicts(coordination: SourceCoord
     assert given["expires_at"].endswith("Z") and other == "y"
 
 
-def test_a_run_that_waits_for_nothing_still_runs_the_function(coordination: SourceCoordinator) -> None:
+def test_function_runs_without_pending_sets(coordination: SourceCoordinator) -> None:
     @task.acknowledges(source="clicks")
     def check(acknowledgment_sets: list[dict[str, Any]]) -> int:
         return len(acknowledgment_sets)
@@ -151,7 +151,7 @@ def test_a_run_that_waits_for_nothing_still_runs_the_function(coordination: Sour
     assert run(check) == 0
 
 
-def test_sets_that_appear_while_the_function_runs_are_not_touched(coordination: SourceCoordinator) -> None:
+def test_sets_created_during_the_function_are_left_alone(coordination: SourceCoordinator) -> None:
     [early] = delivered(coordination, "a")
     late = []
 
@@ -164,7 +164,7 @@ def test_sets_that_appear_while_the_function_runs_are_not_touched(coordination: 
 
 
 @pytest.mark.parametrize("by_position", [True, False])
-def test_the_call_may_name_the_sets(coordination: SourceCoordinator, by_position: bool) -> None:
+def test_call_may_name_the_sets(coordination: SourceCoordinator, by_position: bool) -> None:
     a, b, c = delivered(coordination, "a", "b", "c")
 
     @task.acknowledges(source="clicks")
@@ -176,7 +176,7 @@ def test_the_call_may_name_the_sets(coordination: SourceCoordinator, by_position
     assert [state(coordination, set_id) for set_id in (a, b, c)] == [ACKNOWLEDGED, ACKNOWLEDGED, PENDING]
 
 
-def test_the_decorator_may_name_the_sets(coordination: SourceCoordinator) -> None:
+def test_decorator_may_name_the_sets(coordination: SourceCoordinator) -> None:
     a, b = delivered(coordination, "a", "b")
 
     @task.acknowledges(source="clicks", acknowledgment_sets=[a])
@@ -187,7 +187,7 @@ def test_the_decorator_may_name_the_sets(coordination: SourceCoordinator) -> Non
     assert [state(coordination, set_id) for set_id in (a, b)] == [ACKNOWLEDGED, PENDING]
 
 
-def test_sets_are_named_once(coordination: SourceCoordinator) -> None:
+def test_sets_named_twice_are_refused(coordination: SourceCoordinator) -> None:
     @task.acknowledges(source="clicks", acknowledgment_sets=[])
     def check(acknowledgment_sets: Any) -> None:
         pass
@@ -196,7 +196,7 @@ def test_sets_are_named_once(coordination: SourceCoordinator) -> None:
         run(check, acknowledgment_sets=[])
 
 
-def test_what_makes_no_sense_is_known_before_the_function_runs(coordination: SourceCoordinator) -> None:
+def test_invalid_handle_fails_before_the_function_runs(coordination: SourceCoordinator) -> None:
     [waiting] = delivered(coordination, "a")
     called = []
 
@@ -209,7 +209,7 @@ def test_what_makes_no_sense_is_known_before_the_function_runs(coordination: Sou
     assert not called and state(coordination, waiting) is PENDING
 
 
-def test_each_of_several_handles_has_its_own_function(coordination: SourceCoordinator) -> None:
+def test_each_handle_has_its_own_function(coordination: SourceCoordinator) -> None:
     [waiting] = delivered(coordination, "a", handles=["check", "load"])
     run(returns_7.override(handle="check"))
     assert state(coordination, waiting) is PENDING
@@ -217,7 +217,7 @@ def test_each_of_several_handles_has_its_own_function(coordination: SourceCoordi
     assert state(coordination, waiting) is ACKNOWLEDGED
 
 
-def test_a_set_that_ended_while_the_function_ran_is_warned_of(
+def test_set_that_ended_during_the_function_is_warned_of(
     coordination: SourceCoordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
     [waiting] = delivered(coordination, "a")
@@ -231,7 +231,7 @@ def test_a_set_that_ended_while_the_function_ran_is_warned_of(
     assert "1 of 1 releases were late and changed nothing" in caplog.text
 
 
-def test_when_the_store_cannot_take_the_rejection_the_functions_own_error_counts(
+def test_failed_rejection_raises_the_error_of_the_function(
     coordination: SourceCoordinator, connect: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     [waiting] = delivered(coordination, "a")
@@ -247,7 +247,7 @@ def test_when_the_store_cannot_take_the_rejection_the_functions_own_error_counts
     assert state(coordination, waiting) is PENDING
 
 
-def test_a_coroutine_acknowledges_too(coordination: SourceCoordinator) -> None:
+def test_coroutine_acknowledges(coordination: SourceCoordinator) -> None:
     [waiting] = delivered(coordination, "a")
 
     @task.acknowledges(source="clicks")
@@ -259,9 +259,7 @@ def test_a_coroutine_acknowledges_too(coordination: SourceCoordinator) -> None:
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_a_task_that_is_mapped_over_sets_rejects_the_bad_one_alone(
-    coordination: SourceCoordinator, database: None
-) -> None:
+def test_mapped_task_rejects_only_the_bad_set(coordination: SourceCoordinator, database: None) -> None:
     ids = delivered(coordination, "good", "bad")
     with DAG("mapped", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)) as dag:
 

@@ -39,7 +39,7 @@ def sets(coordination: SourceCoordinator) -> AcknowledgmentSets:
     return AcknowledgmentSets(coordination)
 
 
-def test_it_is_met_when_all_sets_of_the_run_are_acknowledged(sets: AcknowledgmentSets, context: Any) -> None:
+def test_sensor_succeeds_once_all_sets_are_acknowledged(sets: AcknowledgmentSets, context: Any) -> None:
     ours = delivered(sets.coordinator, "a", "b")
     delivered(sets.coordinator, "c", run=run_name("dag", "another"))
     sets.acknowledge(ours[0], positive=True)
@@ -55,14 +55,14 @@ def test_it_is_met_when_all_sets_of_the_run_are_acknowledged(sets: Acknowledgmen
     assert json.loads(json.dumps(answer.xcom_value)) == answer.xcom_value
 
 
-def test_another_run_may_be_meant(sets: AcknowledgmentSets, context: Any) -> None:
+def test_another_run_may_be_selected(sets: AcknowledgmentSets, context: Any) -> None:
     [theirs] = delivered(sets.coordinator, "a", run=run_name("other", "run 7"))
     assert not poke(context, run_id="run 7", run_dag_id="other").is_done
     sets.acknowledge(theirs, positive=True)
     assert poke(context, run_id="run 7", run_dag_id="other").xcom_value["acknowledgment_sets"] == [theirs]
 
 
-def test_a_run_without_sets_has_nothing_to_wait_for(sets: AcknowledgmentSets, context: Any) -> None:
+def test_run_without_sets_succeeds(sets: AcknowledgmentSets, context: Any) -> None:
     assert poke(context).xcom_value == {"source": "clicks", "states": {}, "acknowledgment_sets": []}
 
 
@@ -73,7 +73,7 @@ def test_sets_may_be_named(sets: AcknowledgmentSets, context: Any, given: Any) -
     assert poke(context, acknowledgment_sets=given(ids)).is_done
 
 
-def test_it_fails_with_what_was_not_acknowledged_and_why(sets: AcknowledgmentSets, context: Any) -> None:
+def test_failure_names_the_unacknowledged_sets_and_reasons(sets: AcknowledgmentSets, context: Any) -> None:
     ids = delivered(sets.coordinator, "a", "b", "c")
     sets.acknowledge(ids[0], positive=True)
     sets.acknowledge(ids[1], positive=False, reason="too few rows")
@@ -87,9 +87,7 @@ def test_it_fails_with_what_was_not_acknowledged_and_why(sets: AcknowledgmentSet
     )
 
 
-def test_a_batch_that_was_delivered_again_in_the_same_run_is_judged_by_its_last_set(
-    sets: AcknowledgmentSets, context: Any
-) -> None:
+def test_redelivered_batch_is_judged_by_its_last_set(sets: AcknowledgmentSets, context: Any) -> None:
     [first] = delivered(sets.coordinator, "a")
     sets.acknowledge(first, positive=False, reason="too few rows")
     [second] = delivered(sets.coordinator, "a")
@@ -100,7 +98,7 @@ def test_a_batch_that_was_delivered_again_in_the_same_run_is_judged_by_its_last_
         poke(context, acknowledgment_sets=[first, second])
 
 
-def test_a_look_ends_what_is_overdue(sets: AcknowledgmentSets, context: Any) -> None:
+def test_poke_expires_overdue_sets(sets: AcknowledgmentSets, context: Any) -> None:
     in_january = SourceCoordinator(sets.coordinator.store, "clicks", "a job", clock=ManualClock())
     in_january.initialize()
     [name] = delivered(in_january, "a")
@@ -109,12 +107,12 @@ def test_a_look_ends_what_is_overdue(sets: AcknowledgmentSets, context: Any) -> 
     assert state(sets.coordinator, name) is AcknowledgmentState.EXPIRED
 
 
-def test_a_set_that_does_not_exist_fails_without_a_retry(sets: AcknowledgmentSets, context: Any) -> None:
+def test_unknown_set_fails_without_a_retry(sets: AcknowledgmentSets, context: Any) -> None:
     with pytest.raises(AirflowFailException, match="source 'clicks' has no acknowledgment set 'x'"):
         poke(context, acknowledgment_sets=["x"])
 
 
-def test_a_run_and_sets_cannot_both_be_meant(sets: AcknowledgmentSets, context: Any) -> None:
+def test_run_and_sets_together_are_refused(sets: AcknowledgmentSets, context: Any) -> None:
     with pytest.raises(AirflowFailException, match="'acknowledgment_sets'"):
         poke(context, acknowledgment_sets=["x"], run_id="run")
 
@@ -128,13 +126,13 @@ def deferred(task: AcknowledgmentSensor, context: Any) -> TaskDeferred:
     return defers.value
 
 
-def test_it_looks_once_before_it_defers(sets: AcknowledgmentSets, context: Any) -> None:
+def test_sensor_polls_once_before_it_defers(sets: AcknowledgmentSets, context: Any) -> None:
     [name] = delivered(sets.coordinator, "a")
     sets.acknowledge(name, positive=True)
     assert sensor(deferrable=True).execute(context)["states"] == {"ACKNOWLEDGED": 1}
 
 
-def test_it_defers_until_the_sets_of_its_run_have_ended_and_looks_again(sets: AcknowledgmentSets, context: Any) -> None:
+def test_sensor_defers_until_its_sets_end_and_polls_again(sets: AcknowledgmentSets, context: Any) -> None:
     [name] = delivered(sets.coordinator, "a")
     waiting = deferred(sensor(deferrable=True, timeout=600), context)
     assert isinstance(waiting.trigger, AcknowledgmentTrigger)
@@ -146,9 +144,7 @@ def test_it_defers_until_the_sets_of_its_run_have_ended_and_looks_again(sets: Ac
     assert getattr(sensor(), waiting.method_name)(context, event=payload)["states"] == {"ACKNOWLEDGED": 1}
 
 
-def test_an_event_that_came_too_early_defers_again_for_the_time_that_is_left(
-    sets: AcknowledgmentSets, context: Any
-) -> None:
+def test_early_event_defers_again_for_the_remaining_time(sets: AcknowledgmentSets, context: Any) -> None:
     delivered(sets.coordinator, "a")
     first = deferred(sensor(deferrable=True, timeout=600), context)
     with pytest.raises(TaskDeferred) as again:
@@ -157,7 +153,7 @@ def test_an_event_that_came_too_early_defers_again_for_the_time_that_is_left(
     assert again.value.timeout < first.timeout
 
 
-def test_an_event_after_the_deadline_times_out(sets: AcknowledgmentSets, context: Any) -> None:
+def test_event_after_the_deadline_times_out(sets: AcknowledgmentSets, context: Any) -> None:
     delivered(sets.coordinator, "a")
     with pytest.raises(AirflowSensorTimeout, match="the condition was not met within 600 seconds"):
         sensor(timeout=600).poll_again(context, event={"status": "ended", "deadline": DEADLINE_PASSED})
@@ -171,13 +167,13 @@ def test_an_event_after_the_deadline_times_out(sets: AcknowledgmentSets, context
         ({"status": "ended"}, "the trigger sent an event that cannot be read"),
     ],
 )
-def test_an_event_that_nothing_can_be_made_of_fails_without_a_retry(context: Any, event: Any, message: str) -> None:
+def test_invalid_event_fails_without_a_retry(context: Any, event: Any, message: str) -> None:
     with pytest.raises(AirflowFailException, match=message):
         sensor().poll_again(context, event=event)
 
 
 @pytest.mark.parametrize("resumed", [False, True])
-def test_with_soft_fail_a_bad_end_skips(sets: AcknowledgmentSets, context: Any, resumed: bool) -> None:
+def test_soft_fail_skips_after_a_bad_end(sets: AcknowledgmentSets, context: Any, resumed: bool) -> None:
     [name] = delivered(sets.coordinator, "a")
     task = sensor(deferrable=True, soft_fail=True)
     waiting = deferred(task, context)
@@ -187,7 +183,7 @@ def test_with_soft_fail_a_bad_end_skips(sets: AcknowledgmentSets, context: Any, 
         task.resume_execution("poll_again", {"event": event}, context) if resumed else task.execute(context)
 
 
-def test_a_wait_that_was_given_no_time_skips_with_soft_fail(sets: AcknowledgmentSets, context: Any) -> None:
+def test_soft_fail_skips_with_a_zero_timeout(sets: AcknowledgmentSets, context: Any) -> None:
     delivered(sets.coordinator, "a")
     with pytest.raises(AirflowSkipException):
         sensor(deferrable=True, timeout=0, soft_fail=True).execute(context)

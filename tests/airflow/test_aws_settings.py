@@ -12,7 +12,7 @@ from airflow_provider_coordination.hooks.aws import aws_settings
 from tests.airflow.conftest import SECRET
 
 
-def test_keys_region_and_endpoint_come_from_the_connection(connect: Any) -> None:
+def test_connection_gives_keys_region_and_endpoint(connect: Any) -> None:
     connect(
         "a", "aws", login="AKIA", password=SECRET,
         extra={"region_name": "eu-west-1", "endpoint_url": "http://here:1", "aws_session_token": "t"},
@@ -26,7 +26,7 @@ def test_keys_region_and_endpoint_come_from_the_connection(connect: Any) -> None
     )
 
 
-def test_the_endpoint_of_the_service_wins_over_the_general_one(connect: Any) -> None:
+def test_endpoint_of_the_service_precedes_the_general_one(connect: Any) -> None:
     service = {"kinesis": {"endpoint_url": "http://kinesis:1"}}
     connect("a", "aws", extra={"endpoint_url": "http://all:1", "service_config": service, "region_name": "r"})
     assert aws_settings("a", service="kinesis").endpoint_url == "http://kinesis:1"
@@ -36,12 +36,12 @@ def test_the_endpoint_of_the_service_wins_over_the_general_one(connect: Any) -> 
 @pytest.mark.parametrize(
     ("retries", "attempts"), [({"max_attempts": 3}, 4), ({"total_max_attempts": 3, "mode": "standard"}, 3), ({}, 10)]
 )
-def test_how_often_a_call_is_made_comes_from_the_connection(connect: Any, retries: Any, attempts: int) -> None:
+def test_connection_gives_the_maximum_attempts(connect: Any, retries: Any, attempts: int) -> None:
     connect("a", "aws", extra={"config_kwargs": {"retries": retries}, "region_name": "eu-west-1"})
     assert aws_settings("a", service="kinesis").max_attempts == attempts
 
 
-def test_a_role_travels_with_its_external_id_and_the_name_of_its_session(connect: Any) -> None:
+def test_role_keeps_its_external_id_and_session_name(connect: Any) -> None:
     role = "arn:aws:iam::123456789012:role/reader"
     extra = {"role_arn": role, "assume_role_kwargs": {"ExternalId": "x", "RoleSessionName": "n"}}
     connect("a", "aws", extra={**extra, "region_name": "eu-west-1"})
@@ -50,7 +50,7 @@ def test_a_role_travels_with_its_external_id_and_the_name_of_its_session(connect
     )
 
 
-def test_without_keys_in_the_connection_none_travel(connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_without_keys_gives_none(connect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIA")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     connect("a", "aws", extra={"region_name": "eu-west-1"})
@@ -62,14 +62,14 @@ def test_without_keys_in_the_connection_none_travel(connect: Any, monkeypatch: p
     ("argument", "of_connection", "default", "expected"),
     [("a-1", "b-1", "c-1", "a-1"), (None, "b-1", "c-1", "b-1"), (None, None, "c-1", "c-1")],
 )
-def test_the_region_is_the_arguments_then_the_connections_then_the_default(
+def test_region_comes_from_argument_then_connection_then_default(
     connect: Any, argument: str | None, of_connection: str | None, default: str, expected: str
 ) -> None:
     connect("a", "aws", extra={"region_name": of_connection} if of_connection else {})
     assert aws_settings("a", argument, service="kinesis", default_region=default).region == expected
 
 
-def test_a_connection_whose_name_is_misspelled_is_reported_as_such_where_a_region_is_missed() -> None:
+def test_missing_region_error_names_an_undefined_connection() -> None:
     with pytest.raises(ConfigurationError, match="AWS connection 'typo': it is not defined, and no region is known"):
         aws_settings("typo", service="kinesis")
 

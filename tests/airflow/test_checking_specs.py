@@ -45,22 +45,22 @@ def stream(monkeypatch: pytest.MonkeyPatch) -> Stream:
     return Stream()
 
 
-def test_a_stream_that_is_not_in_the_region_is_named_with_the_region(stream: Stream) -> None:
+def test_missing_stream_is_named_with_its_region(stream: Stream) -> None:
     said = "field 'reads.kinesis': stream 'orders' does not exist in region .*: check its name, the region"
     with pytest.raises(ConfigurationError, match=said):
         stream.checked("reads.kinesis.streams", "orders")
 
 
-def test_a_stream_without_records_fits(stream: Stream) -> None:
+def test_stream_without_records_is_accepted(stream: Stream) -> None:
     assert stream.checked("source", "clicks") == ()
 
 
-def test_records_of_an_aggregate_are_looked_at_one_by_one(stream: Stream) -> None:
+def test_records_of_an_aggregate_are_checked_one_by_one(stream: Stream) -> None:
     stream.put(aggregate([("a", b"no JSON"), ("b", json.dumps(GOOD).encode())]))
     assert stream.checked("source", "clicks") == ()
 
 
-def test_a_few_bad_records_among_good_ones_are_left_to_the_job(stream: Stream) -> None:
+def test_few_bad_records_among_good_ones_are_accepted(stream: Stream) -> None:
     stream.put(b"no JSON", json.dumps(GOOD).encode())
     assert stream.checked("source", "clicks") == ()
 
@@ -74,7 +74,7 @@ def test_a_few_bad_records_among_good_ones_are_left_to_the_job(stream: Stream) -
         ("1e18", {"at": "micros"}, 33658),
     ],
 )
-def test_an_implausible_time_is_a_warning_with_the_value(
+def test_implausible_time_is_a_warning_with_the_value(
     stream: Stream, value: Any, formats: dict[str, str] | None, year: int | None
 ) -> None:
     stream.put(json.dumps({**GOOD, "at": value}).encode())
@@ -84,7 +84,7 @@ def test_an_implausible_time_is_a_warning_with_the_value(
     ] == [True] * (year is not None)
 
 
-def test_connections_of_jobs_that_are_not_defined_are_warnings(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_undefined_connections_of_jobs_are_warnings(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("AIRFLOW_CONN_SPARK_CLUSTER")
     assert stream.checked("source", "clicks") == (
         "field 'tuning.spark.conn_id': connection 'spark_cluster' is not defined; define it where the DAG of "
@@ -110,9 +110,7 @@ def test_connections_of_jobs_that_are_not_defined_are_warnings(stream: Stream, m
     ],
     ids=str,
 )
-def test_a_schema_that_no_record_fits_is_an_error_that_names_the_column(
-    stream: Stream, payload: Any, schema: str, said: str
-) -> None:
+def test_schema_that_fits_no_record_names_the_column(stream: Stream, payload: Any, schema: str, said: str) -> None:
     stream.put(json.dumps(payload).encode())
     with pytest.raises(ConfigurationError) as raised:
         stream.checked("schema", schema)
@@ -126,12 +124,12 @@ def test_two_sinks_in_one_place_are_refused(stream: Stream) -> None:
 
 
 @pytest.mark.parametrize("value", [1767225600, "2026-01-01", "2026-01-01 00:00:00", "2026-1-1T00:00:00+02:00", None])
-def test_a_time_may_be_written_in_each_way_that_spark_reads(stream: Stream, value: Any) -> None:
+def test_timestamps_are_accepted_in_every_spark_format(stream: Stream, value: Any) -> None:
     stream.put(json.dumps({"at": value, "id": "1"}).encode())
     assert stream.checked("schema", "at TIMESTAMP, id STRING") == ()
 
 
-def test_a_source_that_takes_too_long_counts_as_one_that_does_not_answer(stream: Stream) -> None:
+def test_slow_source_counts_as_unreachable(stream: Stream) -> None:
     ends = threading.Event()
 
     def service(kind: object, settings: object) -> Any:

@@ -85,7 +85,7 @@ GIVEN: dict[type[Any], Mapping[str, Any]] = {
 every_class = pytest.mark.parametrize("cls", GIVEN, ids=lambda cls: cls.__name__)
 
 
-def test_no_operator_and_no_sensor_is_forgotten_here() -> None:
+def test_every_operator_and_sensor_is_listed_here() -> None:
     assert {*GIVEN, FollowJobOperator, ListSupervisorsOperator, MaintainTableOperator, SuperviseOperator} == {
         *classes("operators", BaseOperator),
         *classes("sensors", BaseOperator),
@@ -93,7 +93,7 @@ def test_no_operator_and_no_sensor_is_forgotten_here() -> None:
 
 
 @every_class
-def test_it_can_be_mapped_and_its_mapped_form_is_what_airflow_stores(cls: type[Any]) -> None:
+def test_class_can_be_mapped_and_stored(cls: type[Any]) -> None:
     with DAG("d", schedule=None) as dag:
         mapped: Any = cls.partial(task_id="t", **GIVEN[cls]).expand(source=["clicks", "views"])
 
@@ -103,7 +103,7 @@ def test_it_can_be_mapped_and_its_mapped_form_is_what_airflow_stores(cls: type[A
 
 
 @every_class
-def test_its_templated_fields_are_arguments_and_are_kept_as_they_were_given(cls: type[Any]) -> None:
+def test_templated_fields_are_arguments_and_kept_as_given(cls: type[Any]) -> None:
     # Airflow renders what the field holds when the task runs, so that a constructor must not have looked into it.
     given = {"source": "{{ params.a }}", "coordination_conn_id": "{{ params.b }}"}
     operator = cls(task_id="t", **GIVEN[cls], **given)
@@ -112,7 +112,7 @@ def test_its_templated_fields_are_arguments_and_are_kept_as_they_were_given(cls:
 
 
 @every_class
-def test_a_connection_that_is_not_defined_fails_the_task_without_a_retry(cls: type[Any], context: Any) -> None:
+def test_undefined_connection_fails_the_task_without_a_retry(cls: type[Any], context: Any) -> None:
     operator = cls(task_id="t", source="clicks", coordination_conn_id="absent", **GIVEN[cls])
     with pytest.raises(AirflowFailException, match="connection 'absent' is not defined; create it with type 'coord"):
         operator.execute(context)
@@ -123,7 +123,7 @@ def examples() -> DagBag:
     return DagBag(str(REPOSITORY / "dags"))
 
 
-def test_every_example_dag_is_stored_whole_and_always_in_the_same_way(examples: DagBag) -> None:
+def test_every_example_dag_is_serialized_completely_and_deterministically(examples: DagBag) -> None:
     assert examples.import_errors == {}
     for name, dag in examples.dags.items():
         text = json.dumps(DagSerialization.to_dict(dag))
@@ -150,7 +150,7 @@ DESCRIPTIONS = (
 
 
 @pytest.mark.parametrize("cls", DESCRIPTIONS)
-def test_a_source_or_sink_has_one_positional_argument(cls: type[Any]) -> None:
+def test_sources_and_sinks_take_one_positional_argument(cls: type[Any]) -> None:
     first, *others = inspect.signature(cls).parameters.values()
     assert first.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
     assert {each.kind for each in others} == {inspect.Parameter.KEYWORD_ONLY}

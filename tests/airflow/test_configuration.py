@@ -28,11 +28,11 @@ def configure(monkeypatch: pytest.MonkeyPatch) -> Any:
     return define
 
 
-def test_nothing_has_to_be_configured() -> None:
+def test_every_option_has_a_default() -> None:
     assert Configuration.read() == Configuration()
 
 
-def test_an_empty_option_is_not_given(configure: Any) -> None:
+def test_empty_option_counts_as_not_given(configure: Any) -> None:
     configure(ownership_timeout="", http_api=" ")
     assert Configuration.read() == Configuration()
 
@@ -65,9 +65,7 @@ def test_every_option_is_read(configure: Any) -> None:
         ("http_api", "perhaps", "True or False"),
     ],
 )
-def test_an_option_that_cannot_be_read_is_named_with_its_value(
-    configure: Any, option: str, value: str, wanted: str
-) -> None:
+def test_unreadable_option_is_named_with_its_value(configure: Any, option: str, value: str, wanted: str) -> None:
     configure(**{option: value})
     with pytest.raises(ConfigurationError) as error:
         Configuration.read()
@@ -77,9 +75,7 @@ def test_an_option_that_cannot_be_read_is_named_with_its_value(
     )
 
 
-def test_a_connection_has_the_configured_defaults_and_what_it_says_itself_wins(
-    configure: Any, connect: Any, store_url: str
-) -> None:
+def test_connection_overrides_the_configured_defaults(configure: Any, connect: Any, store_url: str) -> None:
     configure(ownership_timeout="120", safety_margin="3", max_attempts="5", max_closed_count="1")
     connect("plain", "coordination", extra={"url": store_url})
     connect("own", "coordination", extra={"url": store_url, "ownership_timeout": 90, "max_closed_count": 0})
@@ -90,9 +86,7 @@ def test_a_connection_has_the_configured_defaults_and_what_it_says_itself_wins(
     assert own.retry_policy == RetryPolicy(max_attempts=5, max_closed_count=0)
 
 
-def test_a_retry_policy_that_cannot_be_used_is_reported_with_the_connection(
-    configure: Any, connect: Any, store_url: str
-) -> None:
+def test_unusable_retry_policy_is_reported_with_the_connection(configure: Any, connect: Any, store_url: str) -> None:
     configure(max_attempts="0")
     connect("c", "coordination", extra={"url": store_url})
     with pytest.raises(
@@ -101,7 +95,7 @@ def test_a_retry_policy_that_cannot_be_used_is_reported_with_the_connection(
         _ = CoordinationHook("c").settings
 
 
-def test_a_coordinator_of_the_hook_parks_by_the_connections_policy(connect: Any, store_url: str) -> None:
+def test_coordinator_of_the_hook_parks_by_the_connection_policy(connect: Any, store_url: str) -> None:
     connect("c", "coordination", extra={"url": store_url, "max_attempts": 1, "max_closed_count": 0})
     coordinator = CoordinationHook("c").coordinator("clicks", "me")
     coordinator.create_partitions({"p": {}})
@@ -112,7 +106,7 @@ def test_a_coordinator_of_the_hook_parks_by_the_connections_policy(connect: Any,
     assert partition.is_parked
 
 
-def test_the_triggerer_looks_as_often_as_is_configured(configure: Any, coordination: SourceCoordinator) -> None:
+def test_triggerer_polls_at_the_configured_interval(configure: Any, coordination: SourceCoordinator) -> None:
     from airflow_provider_coordination.triggers.watchers import watchers
 
     async def pace() -> float:
@@ -122,7 +116,7 @@ def test_the_triggerer_looks_as_often_as_is_configured(configure: Any, coordinat
     assert asyncio.run(pace()) == 30.0
 
 
-def test_the_http_api_can_be_left_out(configure: Any) -> None:
+def test_http_api_can_be_disabled(configure: Any) -> None:
     from airflow_provider_coordination.ui.plugin import CoordinationPlugin
 
     configure(http_api="False")
@@ -130,7 +124,7 @@ def test_the_http_api_can_be_left_out(configure: Any) -> None:
     assert CoordinationPlugin().react_apps == []
 
 
-def test_the_pages_can_be_left_out_and_follow_the_path_of_the_api_server(configure: Any, monkeypatch: Any) -> None:
+def test_pages_can_be_disabled_and_follow_the_base_path(configure: Any, monkeypatch: Any) -> None:
     from airflow_provider_coordination.ui.plugin import CoordinationPlugin
 
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://example.com/airflow/")

@@ -34,9 +34,7 @@ NAMED = "the environment variable AIRFLOW_CONN_C "
         (" ", "is empty"),
     ],
 )
-def test_a_variable_that_airflow_passes_over_is_named_with_what_is_wrong_and_nothing_of_its_value(
-    monkeypatch: pytest.MonkeyPatch, value: str, wrong: str
-) -> None:
+def test_ignored_variable_is_named_without_its_value(monkeypatch: pytest.MonkeyPatch, value: str, wrong: str) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_C", value)
     with pytest.raises(ConfigurationError) as error:
         CoordinationHook("c").settings  # noqa: B018
@@ -55,17 +53,19 @@ def test_a_variable_that_airflow_passes_over_is_named_with_what_is_wrong_and_not
     ],
     ids=["jdbc", "opensearch", "items", "aws"],
 )
-def test_each_kind_of_connection_says_so(monkeypatch: pytest.MonkeyPatch, reading: Callable[[str], Any]) -> None:
+def test_each_kind_of_connection_reports_an_ignored_variable(
+    monkeypatch: pytest.MonkeyPatch, reading: Callable[[str], Any]
+) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_C", "{not json")
     with pytest.raises(ConfigurationError, match=f"'c': {NAMED}is not JSON"):
         reading("c")
 
 
-def test_a_connection_without_a_type_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_without_a_type_is_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_C", '{"host": "jdbc:h2:mem"}')
     assert airflow_connection("c", "connection 'c'", "create it").host == "jdbc:h2:mem"
 
 
-def test_a_connection_without_a_variable_is_not_defined() -> None:
+def test_connection_without_a_variable_is_undefined() -> None:
     with pytest.raises(ConfigurationError, match="connection 'c' is not defined; create it"):
         airflow_connection("c", "connection 'c'", "create it")

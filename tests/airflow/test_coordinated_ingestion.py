@@ -41,7 +41,7 @@ def edges(dag: DAG) -> set[tuple[str, str]]:
 # How it is wired
 
 
-def test_a_source_goes_from_its_partitions_through_jobs_to_a_summary() -> None:
+def test_group_runs_from_partitions_through_jobs_to_a_summary() -> None:
     assert edges(a_dag(reads=weather())) == {
         ("create_partitions", "plan_jobs"),
         ("create_partitions", "summarize"),
@@ -54,7 +54,7 @@ def test_a_source_goes_from_its_partitions_through_jobs_to_a_summary() -> None:
     }
 
 
-def test_a_check_comes_between_the_jobs_and_the_summary() -> None:
+def test_check_runs_between_the_jobs_and_the_summary() -> None:
     dag = a_dag(reads=weather(), check=check)
     added = edges(dag) - edges(a_dag(reads=weather()))
     assert added == {
@@ -67,20 +67,20 @@ def test_a_check_comes_between_the_jobs_and_the_summary() -> None:
     assert dag.get_task("ingestion.ingest").partial_kwargs["acknowledgments"].by == "downstream"
 
 
-def test_where_others_acknowledge_the_group_waits_for_them() -> None:
+def test_group_waits_for_acknowledgments_by_others() -> None:
     dag = a_dag(reads=weather(), acknowledgments=AcknowledgmentSettings(by=("load",)))
     assert ("ingest", "wait_for_acknowledgments") in edges(dag)
     assert "ingestion.check" not in dag.task_ids
 
 
-def test_a_stream_is_synced_by_what_its_jobs_read() -> None:
+def test_shard_sync_uses_the_reads_of_the_jobs() -> None:
     dag = a_dag(reads=KinesisStreams("clicks", initial_position="LATEST", on_data_loss="reset"))
     sync = dag.get_task("ingestion.sync_shards")
     assert (sync.reads.initial_position, sync.reads.on_data_loss) == ("LATEST", "reset")
     assert dag.get_task("ingestion.ingest").partial_kwargs["reads"].on_data_loss == "reset"
 
 
-def test_a_task_of_ones_own_may_create_the_partitions() -> None:
+def test_own_task_may_create_the_partitions() -> None:
     with DAG("own", schedule=None) as dag:
 
         @task.partitions(reads=weather())
@@ -92,13 +92,13 @@ def test_a_task_of_ones_own_may_create_the_partitions() -> None:
     assert "ingestion.create_partitions" not in dag.task_ids
 
 
-def test_the_pool_applies_to_the_jobs_only() -> None:
+def test_pool_applies_to_the_jobs_only() -> None:
     dag = a_dag(reads=weather(), pool="spark", pool_slots=2)
     assert dag.get_task("ingestion.ingest").partial_kwargs["pool"] == "spark"
     assert {each.pool for each in dag.tasks if each.task_id != "ingestion.ingest"} == {"default_pool"}
 
 
-def test_the_group_ends_as_its_tasks_do() -> None:
+def test_group_has_one_final_task() -> None:
     with DAG("dag", schedule=None):
         group = coordinated_ingestion(writes=ParquetDataset("/out"), reads=weather(), check=check)
     assert isinstance(group, TaskGroup)
@@ -115,12 +115,12 @@ def test_the_group_ends_as_its_tasks_do() -> None:
         ),
     ],
 )
-def test_arguments_that_contradict_each_other_are_refused(arguments: dict[str, Any], message: str) -> None:
+def test_contradictory_arguments_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         a_dag(**arguments)
 
 
-def test_summaries_of_jobs_are_merged_into_a_small_one() -> None:
+def test_job_summaries_are_merged_into_a_small_one() -> None:
     jobs = [
         {
             "records_delivered": 3,
@@ -152,9 +152,7 @@ def test_summaries_of_jobs_are_merged_into_a_small_one() -> None:
         (None, {}, "returned None, without a 'source'"),
     ],
 )
-def test_what_no_plan_can_be_made_of_fails_without_a_retry(
-    supplied: Any, numbers: dict[str, Any], message: str
-) -> None:
+def test_impossible_job_plan_fails_without_a_retry(supplied: Any, numbers: dict[str, Any], message: str) -> None:
     arguments: dict[str, Any] = {"workers": 1, "max_workers": 4, "partitions_per_worker": 16} | numbers
     with pytest.raises(AirflowFailException) as error:
         plan_jobs(supplied, name="x", shared=False, coordination_conn_id="coordination_default", **arguments)
@@ -192,7 +190,7 @@ def states(done: Any) -> dict[str, set[str]]:
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_there_are_as_many_jobs_as_the_work_asks_for(run: Run, spark: StubSpark) -> None:
+def test_job_count_follows_the_available_work(run: Run, spark: StubSpark) -> None:
     spark.will(
         acquire=3, complete=True, lines=[SUMMARY_MARK + '{"records_delivered": 7, "completed": ["a", "b", "c"]}']
     )
@@ -211,7 +209,7 @@ def test_there_are_as_many_jobs_as_the_work_asks_for(run: Run, spark: StubSpark)
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_without_work_no_job_is_started_and_the_summary_says_so(run: Run, spark: StubSpark) -> None:
+def test_group_without_work_starts_no_job_and_reports_it(run: Run, spark: StubSpark) -> None:
     done, results = run(reads=weather(supplier=lambda state: []), workers=3)
     assert (done.state, spark.calls) == ("success", [])
     assert states(done)["ingest"] == {"skipped"}
@@ -220,7 +218,7 @@ def test_without_work_no_job_is_started_and_the_summary_says_so(run: Run, spark:
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_a_job_that_fails_fails_the_group_once_the_summary_is_written(run: Run, spark: StubSpark) -> None:
+def test_failed_job_fails_the_group_after_the_summary(run: Run, spark: StubSpark) -> None:
     spark.will(exit=1)
     done, results = run(reads=weather(), workers=1)
     assert done.state == "failed"
@@ -243,7 +241,7 @@ def test_summary_names_the_failed_task_without_missing_xcoms(run: Run, spark: St
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_a_check_sees_what_was_delivered_of_a_stream_and_its_verdict_is_waited_for(
+def test_check_of_delivered_stream_batches_acknowledges_them(
     run: Run, spark: StubSpark, kinesis: FakeKinesis, connect: Any
 ) -> None:
     kinesis.streams["clicks"] = ["s0", "s1"]

@@ -27,7 +27,7 @@ def settings_of(connect: Any, conn_type: str = "coordination", **fields: Any) ->
     return CoordinationHook("c").settings
 
 
-def test_a_url_is_enough(connect: Any, store_url: str) -> None:
+def test_url_is_enough(connect: Any, store_url: str) -> None:
     settings = settings_of(connect, extra={"url": store_url})
     assert (settings.store.kind, settings.store.own.url) == ("sql", store_url)
     assert (settings.ownership_timeout, settings.safety_margin) == (DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN)
@@ -53,13 +53,13 @@ def test_every_field_is_read(connect: Any, store_url: str) -> None:
     assert settings_of(connect, extra=dynamodb).store.history_days == 0
 
 
-def test_what_a_form_leaves_empty_counts_as_not_given(connect: Any, store_url: str) -> None:
+def test_empty_form_field_counts_as_not_given(connect: Any, store_url: str) -> None:
     extra = {"url": store_url, "table": "", "prefix": None, "ownership_timeout": None, "region": ""}
     settings = settings_of(connect, extra=extra)
     assert (settings.store.table, settings.prefix, settings.region) == ("coordination_partition", None, None)
 
 
-def test_login_and_password_go_into_the_url_and_not_into_its_text(connect: Any) -> None:
+def test_login_and_password_are_in_the_url_not_the_repr(connect: Any) -> None:
     url = "postgresql://host:5433/db?sslmode=require"
     settings = settings_of(connect, login="ann", password=f"{SECRET}@/:", extra={"url": url})
     assert settings.store.own.url == f"postgresql://ann:{SECRET}%40%2F%3A@host:5433/db?sslmode=require"
@@ -97,7 +97,7 @@ def test_every_field_of_dynamodb_is_read(connect: Any) -> None:
     )
 
 
-def test_dynamodb_is_reached_by_an_aws_connection_and_what_is_given_beside_it_wins(connect: Any) -> None:
+def test_dynamodb_fields_override_the_aws_connection(connect: Any) -> None:
     role = "arn:aws:iam::123456789012:role/of-the-connection"
     aws = {"role_arn": role, "assume_role_kwargs": {"ExternalId": "its"}, "endpoint_url": "http://all:1"}
     connect("a", "aws", login="AKIA", password=SECRET, extra=aws)
@@ -116,12 +116,12 @@ def test_dynamodb_is_reached_by_an_aws_connection_and_what_is_given_beside_it_wi
     assert (settings.endpoint_url, settings.secret_access_key) == ("http://here:1", SECRET)
 
 
-def test_what_a_form_leaves_unticked_counts_as_not_given(connect: Any, store_url: str) -> None:
+def test_unticked_form_field_counts_as_not_given(connect: Any, store_url: str) -> None:
     assert settings_of(connect, extra={"url": store_url, "skip_table_creation": False}).store.kind == "sql"
 
 
 @pytest.mark.integration
-def test_a_connection_to_dynamodb_is_tested(connect: Any, dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
+def test_connection_to_dynamodb_is_tested(connect: Any, dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     connect("a", "aws", login="test", password=SECRET, extra={"endpoint_url": dynamodb.endpoint_url})
     extra = {"store": "dynamodb", "aws_conn_id": "a", "region": "eu-west-1", "table": dynamodb_table}
     connect("c", "coordination", extra=extra)
@@ -218,44 +218,42 @@ def test_a_connection_to_dynamodb_is_tested(connect: Any, dynamodb: DynamoDbServ
         ({"conn_type": "postgres"}, "connection 'c' is of type 'postgres'; name one of type 'coordination'"),
     ],
 )
-def test_a_wrong_connection_is_reported_by_name_field_value_and_remedy(
-    connect: Any, fields: dict[str, Any], message: str
-) -> None:
+def test_wrong_connection_names_the_field_value_and_remedy(connect: Any, fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         settings_of(connect, **fields)
     assert str(error.value).startswith(message)
 
 
-def test_a_connection_that_is_not_defined_is_reported() -> None:
+def test_undefined_connection_is_reported() -> None:
     with pytest.raises(ConfigurationError, match="connection 'absent' is not defined; create it"):
         _ = CoordinationHook("absent").settings
 
 
-def test_who_only_looks_needs_no_owner(coordination: SourceCoordinator) -> None:
+def test_view_needs_no_owner(coordination: SourceCoordinator) -> None:
     coordination.create_partitions({"p": {}})
     view = CoordinationHook().view(coordination.source)
     assert view.is_available() and [partition.partition_key for partition in view.partitions()] == ["p"]
     view.store.close()
 
 
-def test_a_coordinator_is_ready_to_use(coordination: SourceCoordinator) -> None:
+def test_coordinator_is_ready_to_use(coordination: SourceCoordinator) -> None:
     coordinator = CoordinationHook().coordinator("clicks", "me")
     assert coordinator.create_partitions({"p": {}}) == ["p"]
     assert [p.partition_key for p in coordination.view.partitions()] == ["p"]
 
 
-def test_a_source_name_that_is_not_usable_is_reported(coordination: SourceCoordinator) -> None:
+def test_unusable_source_name_is_reported(coordination: SourceCoordinator) -> None:
     with pytest.raises(ConfigurationError, match=r"source 'a\|b' is not usable"):
         CoordinationHook().coordinator("a|b", "me")
 
 
-def test_testing_a_connection_asks_the_store(coordination: SourceCoordinator) -> None:
+def test_connection_test_queries_the_store(coordination: SourceCoordinator) -> None:
     works, said = CoordinationHook().test_connection()
     assert works
     assert said == "The store responds; table 'coordination_partition' is ready."
 
 
-def test_testing_a_wrong_connection_says_what_is_wrong(connect: Any) -> None:
+def test_connection_test_explains_a_wrong_connection(connect: Any) -> None:
     connect("c", "coordination", extra={"url": "oracle://host/db"})
     assert CoordinationHook("c").test_connection() == (
         False,
@@ -264,7 +262,7 @@ def test_testing_a_wrong_connection_says_what_is_wrong(connect: Any) -> None:
 
 
 @pytest.mark.integration
-def test_a_database_that_does_not_answer_fails_the_test_without_its_password(connect: Any) -> None:
+def test_unreachable_database_fails_the_test_without_its_password(connect: Any) -> None:
     connect("c", "coordination", login="u", password=SECRET, extra={"url": "postgresql://127.0.0.1:9/db"})
     works, said = CoordinationHook("c").test_connection()
     assert not works
@@ -272,13 +270,13 @@ def test_a_database_that_does_not_answer_fails_the_test_without_its_password(con
     assert SECRET not in said
 
 
-def test_a_folder_that_is_not_there_is_reported(connect: Any) -> None:
+def test_missing_folder_is_reported(connect: Any) -> None:
     connect("c", "coordination", extra=json.dumps({"url": "sqlite:////no/such/folder/c.db"}))
     with pytest.raises(ConfigurationError, match=r"folder '/no/such/folder' of the SQLite file .* does not exist"):
         CoordinationHook("c").coordinator("clicks", "me")
 
 
-def test_a_connection_that_is_slow_to_be_looked_up_keeps_no_other_hook_waiting(
+def test_slow_connection_lookup_blocks_no_other_hook(
     connect: Any, store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connect("coordination_default", "coordination", extra={"url": store_url})

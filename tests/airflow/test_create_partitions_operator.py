@@ -47,7 +47,7 @@ def stored(source: SourceCoordinator) -> dict[str, Partition]:
     return {partition.partition_key: partition for partition in source.view.partitions()}
 
 
-def test_the_supplier_of_a_source_creates_its_partitions(source: SourceCoordinator, context: Any) -> None:
+def test_supplier_of_a_source_creates_its_partitions(source: SourceCoordinator, context: Any) -> None:
     assert create(context, reads=weather()) == {
         "source": "weather",
         "supplier": "ran",
@@ -59,14 +59,14 @@ def test_the_supplier_of_a_source_creates_its_partitions(source: SourceCoordinat
     assert stored(source)["cairo"].progress["items"] == [{"key": "cairo", "size": 3}]
 
 
-def test_what_exists_is_left_alone(source: SourceCoordinator, context: Any) -> None:
+def test_existing_partitions_are_left_alone(source: SourceCoordinator, context: Any) -> None:
     create(context, reads=weather())
     before = stored(source)
     assert create(context, reads=weather())["created"] == 0
     assert stored(source) == before
 
 
-def test_its_progress_is_logged_while_it_runs(
+def test_progress_is_logged_during_the_run(
     source: SourceCoordinator, context: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("INFO"):
@@ -75,13 +75,13 @@ def test_its_progress_is_logged_while_it_runs(
     assert "page 2 of the supplier: 2 partitions, 3 so far" in caplog.text
 
 
-def test_a_summary_stays_small(source: SourceCoordinator, context: Any) -> None:
+def test_summary_stays_small(source: SourceCoordinator, context: Any) -> None:
     summary = create(context, reads=weather(), partitions=[str(number) for number in range(200)])
     assert summary["created"] == 200
     assert len(json.dumps(summary)) < 1000
 
 
-def test_a_supplier_that_another_worker_runs_is_left_to_it_only_if_that_is_enough(
+def test_busy_supplier_is_left_to_its_worker_on_request(
     source: SourceCoordinator, context: Any, store_url: str
 ) -> None:
     inside: list[dict[str, Any]] = []
@@ -111,7 +111,7 @@ def renewed(holder: SourceCoordinator) -> None:
     holder.store.transact(update=[item.acquired("holder", holder.clock.now() + holder.leases.ownership_timeout)])
 
 
-def test_a_task_that_may_not_look_for_too_long_fails_and_names_the_way_out() -> None:
+def test_supplier_busy_for_too_long_fails_with_a_remedy() -> None:
     clock = ManualClock()
     holder, waiting = busy_worker(clock)
 
@@ -126,14 +126,14 @@ def test_a_task_that_may_not_look_for_too_long_fails_and_names_the_way_out() -> 
     assert list(waiting.view.partitions()) == []
 
 
-def test_a_task_looks_itself_once_the_lease_of_a_dead_worker_has_run_out() -> None:
+def test_expired_supplier_lease_of_a_dead_worker_is_taken_over() -> None:
     clock = ManualClock()
     _, waiting = busy_worker(clock)
     summary = supply(waiting, lambda state: [Page({"oslo": {}})], skip_when_empty=False, sleep=clock.advance)
     assert (summary["supplier"], summary["created"]) == ("ran", 1)
 
 
-def test_a_run_that_was_overtaken_does_not_say_that_it_ran() -> None:
+def test_overtaken_run_does_not_report_that_it_ran() -> None:
     clock = ManualClock()
     holder, waiting = busy_worker(clock)
     clock.advance(100)
@@ -147,7 +147,7 @@ def test_a_run_that_was_overtaken_does_not_say_that_it_ran() -> None:
     assert (summary["supplier"], summary["created"]) == ("left to another worker", 1)
 
 
-def test_a_run_that_was_cut_off_by_a_suspension_does_not_say_that_it_ran() -> None:
+def test_run_ended_by_a_suspension_does_not_report_completion() -> None:
     clock = ManualClock()
     holder, coordinator = busy_worker(clock)
     clock.advance(100)
@@ -163,7 +163,7 @@ def test_a_run_that_was_cut_off_by_a_suspension_does_not_say_that_it_ran() -> No
     assert summary["created"] == 1
 
 
-def test_a_task_that_is_killed_gives_the_lease_back_and_ends(source: SourceCoordinator, context: Any) -> None:
+def test_killed_task_releases_the_lease_and_ends(source: SourceCoordinator, context: Any) -> None:
     def finds(state: Mapping[str, Any]) -> Iterator[Any]:
         yield ["oslo"]
         try:
@@ -180,16 +180,14 @@ def test_a_task_that_is_killed_gives_the_lease_back_and_ends(source: SourceCoord
     assert item is not None and item.owner is None
 
 
-def test_a_task_that_is_killed_before_or_after_its_supplier_runs_ends_by_itself(
-    source: SourceCoordinator, context: Any
-) -> None:
+def test_kill_before_or_after_the_supplier_is_harmless(source: SourceCoordinator, context: Any) -> None:
     operator = CreatePartitionsOperator(task_id="create", reads=weather())
     operator.on_kill()
     operator.execute(context)
     operator.on_kill()
 
 
-def test_a_supplier_is_given_what_it_left_the_last_time(source: SourceCoordinator, context: Any) -> None:
+def test_supplier_receives_its_previous_state(source: SourceCoordinator, context: Any) -> None:
     given = []
 
     def day_by_day(state: Mapping[str, Any]) -> Iterator[Page]:
@@ -203,7 +201,7 @@ def test_a_supplier_is_given_what_it_left_the_last_time(source: SourceCoordinato
     assert sorted(stored(source)) == ["day-1", "day-2"]
 
 
-def test_where_nothing_is_available_it_skips_only_if_it_is_set_to(source: SourceCoordinator, context: Any) -> None:
+def test_source_without_available_work_skips_only_on_request(source: SourceCoordinator, context: Any) -> None:
     nothing = weather(supplier=lambda state: [])
     assert create(context, reads=nothing)["available"] is False
     with pytest.raises(AirflowSkipException, match="source 'weather' has no partition that is available"):
@@ -229,7 +227,7 @@ def test_partitions_may_be_given_by_hand_and_by_templates(
     assert {partition.progress["kind"] for partition in stored(source).values()} == {"weather"}
 
 
-def test_without_reads_partitions_are_for_tasks_of_ones_own(coordination: SourceCoordinator, context: Any) -> None:
+def test_partitions_may_be_created_without_reads(coordination: SourceCoordinator, context: Any) -> None:
     create(context, source="clicks", partitions={"attic": {"looks": 0}, "cellar": {"looks": 0}})
     assert {key: dict(p.progress) for key, p in stored(coordination).items()} == {
         "attic": {"looks": 0},
@@ -238,19 +236,19 @@ def test_without_reads_partitions_are_for_tasks_of_ones_own(coordination: Source
 
 
 @pytest.mark.parametrize("given", ["[", 7, "{1"])
-def test_partitions_that_are_none_are_refused(source: SourceCoordinator, context: Any, given: Any) -> None:
+def test_invalid_partitions_are_refused(source: SourceCoordinator, context: Any, given: Any) -> None:
     with pytest.raises(AirflowFailException, match="field 'partitions' must be a list of keys or items"):
         create(context, reads=weather(), partitions=given)
 
 
-def test_what_is_to_be_created_must_be_said() -> None:
+def test_missing_fields_are_named() -> None:
     with pytest.raises(ValueError, match="fields 'reads' and 'partitions' are missing"):
         CreatePartitionsOperator(task_id="create", source="clicks")
     with pytest.raises(ValueError, match="field 'source' is missing"):
         CreatePartitionsOperator(task_id="create", partitions=["a"])
 
 
-def test_the_source_is_claimed_for_the_dag(source: SourceCoordinator, context: Any) -> None:
+def test_source_is_claimed_for_the_dag(source: SourceCoordinator, context: Any) -> None:
     create(context, reads=weather())
     item = claimed(source.view)
     assert item is not None
@@ -278,7 +276,7 @@ def test_another_location_is_refused_until_the_source_forgets(source: SourceCoor
     assert create(context, reads=of("b"))["created"] == 3
 
 
-def test_a_source_that_is_given_to_reads_by_a_task_comes_after_it() -> None:
+def test_reads_built_from_a_task_run_after_it() -> None:
     with DAG("dag", schedule=None):
 
         @task
@@ -290,13 +288,13 @@ def test_a_source_that_is_given_to_reads_by_a_task_comes_after_it() -> None:
     assert isinstance(operator.reads.conn_id, XComArg)  # type: ignore[union-attr]
 
 
-def test_work_is_counted_no_further_than_asked_for(source: SourceCoordinator, context: Any) -> None:
+def test_work_count_stops_at_the_limit(source: SourceCoordinator, context: Any) -> None:
     create(context, reads=weather(), partitions=[str(number) for number in range(10)])
     assert work_for_jobs(source.view, 4, shared=False) == 4
     assert work_for_jobs(source.view, 40, shared=False) == 10
 
 
-def test_what_others_hold_is_work_only_where_jobs_share_it(source: SourceCoordinator, context: Any) -> None:
+def test_leases_of_others_count_as_work_only_when_shared(source: SourceCoordinator, context: Any) -> None:
     create(context, reads=weather(), partitions=[str(number) for number in range(5)])
     held = source.leases.acquire(3)
     source.leases.close(held[0].partition_key, timedelta(hours=1))

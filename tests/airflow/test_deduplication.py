@@ -63,7 +63,7 @@ def ingest(spark: StubSpark, folder: Any, **arguments: Any) -> CoordinatedSparkS
     [(HALF_PAST, HALF_PAST), (START + 2 * HOUR, START + HOUR)],
     ids=["within", "after it"],
 )
-def test_an_interval_of_a_stream_stops_where_live_ingestion_begins(
+def test_interval_of_a_stream_ends_where_live_ingestion_begins(
     spark: StubSpark, context: Any, tmp_path: Any, live_begins: datetime, stops: datetime
 ) -> None:
     sync(reads=KinesisStreams("clicks", initial_position=live_begins)).execute(context)
@@ -76,7 +76,7 @@ def test_an_interval_of_a_stream_stops_where_live_ingestion_begins(
 @pytest.mark.parametrize(
     "live_begins", ["TRIM_HORIZON", START, START - HOUR], ids=["with all there is", "with it", "before it"]
 )
-def test_no_job_is_started_for_an_interval_that_live_ingestion_delivers(
+def test_interval_covered_by_live_ingestion_starts_no_job(
     spark: StubSpark, context: Any, tmp_path: Any, coordination: SourceCoordinator, live_begins: Any
 ) -> None:
     sync(reads=KinesisStreams("clicks", initial_position=live_begins)).execute(context)
@@ -87,14 +87,14 @@ def test_no_job_is_started_for_an_interval_that_live_ingestion_delivers(
     assert (spark.calls, result["stopped_because"]) == ([], "nothing is left to do")
 
 
-def test_a_stream_that_live_ingestion_has_not_begun_is_refused(context: Any) -> None:
+def test_stream_without_live_ingestion_is_refused(context: Any) -> None:
     sync().execute(context)
     both = {"reads": KinesisStreams(["clicks", "views"]), "source": "both"}
     with pytest.raises(AirflowFailException, match="source 'clicks' has not started stream 'views'"):
         sync(**both, **SHARED).execute(context)
 
 
-def test_streams_that_live_ingestion_began_at_different_instants_are_refused(context: Any) -> None:
+def test_streams_with_different_live_starts_are_refused(context: Any) -> None:
     """One end for both would leave out records of the one, or repeat records of the other."""
     both = {"reads": KinesisStreams(["clicks", "views"]), "source": "both"}
     sync(source="both", reads=KinesisStreams("clicks", initial_position=HALF_PAST)).execute(context)
@@ -125,7 +125,7 @@ def objects_of(source: SourceCoordinator) -> set[str]:
     return {str(item["uri"]).rpartition("/")[2] for item in items}
 
 
-def test_each_object_is_delivered_by_an_interval_or_by_live_ingestion(
+def test_interval_and_live_ingestion_share_no_object(
     context: Any, tmp_path: Path, coordination: SourceCoordinator
 ) -> None:
     create(files(tmp_path / "in", "a", "b"), context)
@@ -136,7 +136,7 @@ def test_each_object_is_delivered_by_an_interval_or_by_live_ingestion(
     assert objects_of(coordination) == {"a", "b", "d"}
 
 
-def test_an_interval_that_was_scanned_without_live_ingestion_cannot_share_with_it(context: Any, tmp_path: Path) -> None:
+def test_interval_scanned_before_cannot_share_with_live_ingestion(context: Any, tmp_path: Path) -> None:
     reads = files(tmp_path / "in", "a")
     create(reads, context, interval=INTERVAL)
     create(reads, context)
@@ -167,7 +167,7 @@ def live_rows(coordination: SourceCoordinator, **state: Any) -> None:
     ],
     ids=["within", "without a zone", "after it"],
 )
-def test_an_interval_of_rows_ends_where_live_ingestion_begins(
+def test_interval_of_rows_ends_where_live_ingestion_begins(
     connect: Any, coordination: SourceCoordinator, began: str, end: datetime
 ) -> None:
     live_rows(coordination, began=began)
@@ -178,7 +178,7 @@ def test_an_interval_of_rows_ends_where_live_ingestion_begins(
 @pytest.mark.parametrize(
     "began", [None, START.isoformat(), "2020-01-01"], ids=["with all there is", "with it", "before it"]
 )
-def test_rows_that_live_ingestion_delivers_are_left_to_it(
+def test_rows_of_live_ingestion_are_left_to_it(
     connect: Any, context: Any, coordination: SourceCoordinator, began: str | None
 ) -> None:
     live_rows(coordination, began=began)
@@ -197,7 +197,7 @@ def test_rows_that_live_ingestion_delivers_are_left_to_it(
     ],
     ids=["nothing yet", "another column", "once", "a number"],
 )
-def test_rows_cannot_be_left_to_a_source_of_which_it_is_not_known_where_it_begins(
+def test_live_source_of_rows_without_a_known_start_is_refused(
     connect: Any, coordination: SourceCoordinator, state: dict[str, Any], error: str
 ) -> None:
     live_rows(coordination, **state)
@@ -208,19 +208,19 @@ def test_rows_cannot_be_left_to_a_source_of_which_it_is_not_known_where_it_begin
 # Bad input
 
 
-def test_a_source_that_nobody_reads_is_refused(context: Any, tmp_path: Path) -> None:
+def test_live_source_that_was_never_read_is_refused(context: Any, tmp_path: Path) -> None:
     """It may be a slip of the pen, and everything would be delivered twice."""
     with pytest.raises(AirflowFailException, match="'clicks', but no DAG has read a source of that name"):
         create(files(tmp_path / "in", "a"), context, **SHARED)
 
 
-def test_a_source_of_another_kind_is_refused(context: Any, tmp_path: Path) -> None:
+def test_live_source_of_another_kind_is_refused(context: Any, tmp_path: Path) -> None:
     sync().execute(context)
     with pytest.raises(AirflowFailException, match="of kind 'kinesis', but this task reads 's3'"):
         create(files(tmp_path / "in", "a"), context, **SHARED)
 
 
-def test_without_an_interval_it_is_refused(context: Any, tmp_path: Path, spark: StubSpark) -> None:
+def test_deduplication_without_an_interval_is_refused(context: Any, tmp_path: Path, spark: StubSpark) -> None:
     sync().execute(context)
     for task in (sync(deduplicate_against="clicks"), ingest(spark, tmp_path, interval=None)):
         with pytest.raises(
@@ -230,7 +230,7 @@ def test_without_an_interval_it_is_refused(context: Any, tmp_path: Path, spark: 
             task.execute(context)
 
 
-def test_a_kind_of_source_that_cannot_determine_it_is_refused(context: Any, coordination: SourceCoordinator) -> None:
+def test_kind_without_deduplication_support_is_refused(context: Any, coordination: SourceCoordinator) -> None:
     class Dated:
         """A source of one's own that can be cut by time."""
 

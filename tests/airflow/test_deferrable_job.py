@@ -131,7 +131,7 @@ def held(coordination: SourceCoordinator) -> list[str]:
 # How it ended
 
 
-def test_the_task_returns_what_a_task_that_waits_returns(
+def test_deferred_task_returns_the_result_of_a_waiting_one(
     operator: Any, context: Any, jobs: Jobs, submitted: IngestSettings
 ) -> None:
     jobs.end(submitted.owner, GOOD)
@@ -158,7 +158,7 @@ def test_the_task_returns_what_a_task_that_waits_returns(
         (Outcome(exit_code=3, tail="the last words"), AirflowException, r"exit code 3; no data[\s\S]*the last words"),
     ],
 )
-def test_a_job_that_did_not_end_well_fails_the_task_as_one_that_is_waited_for(
+def test_failed_job_fails_the_task_with_the_usual_error(
     operator: Any, context: Any, jobs: Jobs, submitted: IngestSettings, outcome: Outcome, error: Any, message: str
 ) -> None:
     jobs.end(submitted.owner, outcome.to_mapping())
@@ -167,7 +167,7 @@ def test_a_job_that_did_not_end_well_fails_the_task_as_one_that_is_waited_for(
     assert isinstance(raised.value, AirflowFailException) is (error is AirflowFailException)
 
 
-def test_a_job_that_still_runs_is_waited_for_again_for_the_time_that_is_left(
+def test_running_job_is_deferred_for_the_remaining_time(
     operator: Any, context: Any, running: JobRecord, submitted: IngestSettings
 ) -> None:
     deadline = format_instant(datetime.now(UTC) + timedelta(minutes=5))
@@ -177,7 +177,7 @@ def test_a_job_that_still_runs_is_waited_for_again_for_the_time_that_is_left(
     assert timedelta(minutes=4) < defers.value.timeout <= timedelta(minutes=5)
 
 
-def test_a_job_that_vanished_fails_the_task_and_its_leases_are_free_at_once(
+def test_vanished_job_fails_the_task_and_frees_its_leases(
     operator: Any, context: Any, jobs: Jobs, submitted: IngestSettings, running: JobRecord,
     coordination: SourceCoordinator,
 ) -> None:  # fmt: skip
@@ -191,7 +191,7 @@ def test_a_job_that_vanished_fails_the_task_and_its_leases_are_free_at_once(
     assert not running.end(GOOD)
 
 
-def test_a_job_that_did_not_begin_in_time_fails_the_task_with_the_end_of_its_output(
+def test_job_start_timeout_fails_with_its_output(
     operator: Any, context: Any, jobs: Jobs, follower: JobFollower, job_settings: IngestSettings
 ) -> None:
     log = job_folder() / LOG_NAME
@@ -203,7 +203,7 @@ def test_a_job_that_did_not_begin_in_time_fails_the_task_with_the_end_of_its_out
     assert not log.parent.exists()
 
 
-def test_the_output_of_a_job_that_did_not_begin_is_kept_without_the_secrets_of_its_settings(
+def test_output_of_an_unstarted_job_is_kept_without_secrets(
     operator: Any, context: Any, jobs: Jobs, follower: JobFollower
 ) -> None:
     job_settings = replace(
@@ -219,16 +219,14 @@ def test_the_output_of_a_job_that_did_not_begin_is_kept_without_the_secrets_of_i
     assert SECRET not in str(known(jobs, job_settings.owner).outcome)
 
 
-def test_a_job_of_which_the_store_knows_nothing_fails_the_task(operator: Any, context: Any) -> None:
+def test_unknown_job_fails_the_task(operator: Any, context: Any) -> None:
     owner = owner_of_try(context)
     with pytest.raises(AirflowException, match=f"the store no longer has a record of the job: owner={owner}"):
         operator().execute_complete(context, event(owner))
 
 
 @pytest.mark.parametrize("payload", [None, {}, {"status": "error", "owner": "a", "message": "connection 'x' is gone"}])
-def test_an_event_that_says_nothing_of_the_job_fails_the_task_without_a_retry(
-    operator: Any, context: Any, payload: Any
-) -> None:
+def test_event_without_a_job_fails_without_a_retry(operator: Any, context: Any, payload: Any) -> None:
     with pytest.raises(AirflowFailException, match=r"the trigger sent no event|connection 'x' is gone"):
         operator().execute_complete(context, payload)
 
@@ -236,7 +234,7 @@ def test_an_event_that_says_nothing_of_the_job_fails_the_task_without_a_retry(
 # Another try
 
 
-def test_a_retry_goes_on_with_the_job_of_the_try_before(
+def test_retry_resumes_the_job_of_the_previous_try(
     operator: Any, context: Any, running: JobRecord, submitted: IngestSettings, spark: StubSpark
 ) -> None:
     context["ti"].try_number += 1
@@ -245,7 +243,7 @@ def test_a_retry_goes_on_with_the_job_of_the_try_before(
     assert spark.calls == []
 
 
-def test_a_retry_takes_the_outcome_that_no_try_has_heard_of(
+def test_retry_returns_an_unreported_success(
     operator: Any, context: Any, jobs: Jobs, submitted: IngestSettings, spark: StubSpark
 ) -> None:
     jobs.end(submitted.owner, GOOD)
@@ -262,7 +260,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.integration  # needs no server, but packs the archive, and so seconds
-def test_a_success_that_the_task_has_heard_of_does_not_count_for_a_task_that_is_cleared_later(
+def test_reported_success_does_not_count_for_a_cleared_task(
     operator: Any, context: Any, jobs: Jobs, submitted: IngestSettings, no_spark: list[str]
 ) -> None:
     jobs.end(submitted.owner, GOOD)
@@ -273,7 +271,7 @@ def test_a_success_that_the_task_has_heard_of_does_not_count_for_a_task_that_is_
 
 @pytest.mark.integration  # needs no server, but packs the archive, and so seconds
 @pytest.mark.parametrize("code", [EXIT_FAILED, None])
-def test_a_failure_that_no_try_has_heard_of_is_left_behind(
+def test_retry_ignores_an_unreported_failure(
     operator: Any, context: Any, jobs: Jobs, submitted: IngestSettings, no_spark: list[str], code: int | None
 ) -> None:
     jobs.end(submitted.owner, Outcome(exit_code=code).to_mapping())
@@ -282,7 +280,7 @@ def test_a_failure_that_no_try_has_heard_of_is_left_behind(
 
 
 @pytest.mark.integration  # needs no server, but packs the archive, and so seconds
-def test_a_job_with_a_stop_request_is_not_continued(
+def test_job_with_a_stop_request_is_not_resumed(
     operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted: IngestSettings, no_spark: list[str]
 ) -> None:
     jobs.request_stop(submitted.owner, "cleared")
@@ -291,7 +289,7 @@ def test_a_job_with_a_stop_request_is_not_continued(
 
 
 @pytest.mark.integration  # needs no server, but packs the archive, and so seconds
-def test_a_job_with_other_settings_is_stopped_and_another_one_submitted(
+def test_job_with_other_settings_is_stopped_and_replaced(
     operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted: IngestSettings, no_spark: list[str]
 ) -> None:
     deferred(operator(transform="my.module:other"), context)
@@ -300,7 +298,7 @@ def test_a_job_with_other_settings_is_stopped_and_another_one_submitted(
 
 
 @pytest.mark.integration  # needs no server, but packs the archive, and so seconds
-def test_a_job_that_vanished_is_given_up_and_another_one_submitted(
+def test_vanished_job_is_given_up_and_replaced(
     operator: Any, context: Any, jobs: Jobs, follower: JobFollower, job_settings: IngestSettings, no_spark: list[str]
 ) -> None:
     follower.submit(replace(job_settings, expires_at=datetime.now(UTC)), None)
@@ -310,7 +308,7 @@ def test_a_job_that_vanished_is_given_up_and_another_one_submitted(
 
 
 @pytest.mark.integration  # needs no server, but packs the archive, and so seconds
-def test_a_try_that_found_the_job_of_a_cleared_one_submits_another_once_that_is_stopped(
+def test_stopped_job_of_a_cleared_task_is_replaced(
     operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted: IngestSettings, no_spark: list[str]
 ) -> None:
     context["ti"].try_number += 1
@@ -324,7 +322,7 @@ def test_a_try_that_found_the_job_of_a_cleared_one_submits_another_once_that_is_
 
 
 @pytest.mark.integration  # needs no server, but packs the archive, and so seconds
-def test_a_try_that_found_the_job_of_an_earlier_one_submits_another_if_that_fails(
+def test_resumed_job_that_fails_is_replaced(
     operator: Any, context: Any, running: JobRecord, submitted: IngestSettings, no_spark: list[str]
 ) -> None:
     context["ti"].try_number += 1
@@ -335,7 +333,7 @@ def test_a_try_that_found_the_job_of_an_earlier_one_submits_another_if_that_fail
     assert len(no_spark) == 1
 
 
-def test_a_job_that_somebody_stopped_for_this_try_is_not_followed_by_another(
+def test_job_stopped_by_hand_is_not_replaced(
     operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted: IngestSettings, no_spark: list[str]
 ) -> None:
     jobs.request_stop(submitted.owner, "by hand")
@@ -354,7 +352,7 @@ def test_jobs_of_other_tasks_are_left_alone(
     assert known(jobs, submitted.owner).stop is None
 
 
-def test_tries_have_the_same_digest_whatever_their_owner_time_and_credentials(job_settings: IngestSettings) -> None:
+def test_digest_ignores_owner_time_and_credentials(job_settings: IngestSettings) -> None:
     later = replace(job_settings, owner="b", expires_at=job_settings.expires_at + timedelta(hours=1))
     other = replace(streams_of(job_settings).aws, access_key_id="AKIAOTHER", secret_access_key="other")
     rotated = changed(later, aws=other)
@@ -367,7 +365,7 @@ def test_tries_have_the_same_digest_whatever_their_owner_time_and_credentials(jo
 # The end of the task before the end of the job
 
 
-def test_ending_the_deferred_task_by_hand_requests_the_job_to_stop(
+def test_ending_the_deferred_task_requests_the_job_to_stop(
     jobs: Jobs, running: JobRecord, submitted: IngestSettings
 ) -> None:
     trigger = JobTrigger(source="clicks", owner=submitted.owner)
@@ -375,7 +373,7 @@ def test_ending_the_deferred_task_by_hand_requests_the_job_to_stop(
     assert "its task was ended or cleared" in str(known(jobs, submitted.owner).stop)
 
 
-def test_the_job_is_requested_to_stop_although_the_triggerer_grows_impatient(
+def test_cancelled_kill_still_requests_the_job_to_stop(
     jobs: Jobs, running: JobRecord, submitted: IngestSettings
 ) -> None:
     trigger = JobTrigger(source="clicks", owner=submitted.owner)
@@ -392,7 +390,7 @@ def test_the_job_is_requested_to_stop_although_the_triggerer_grows_impatient(
     in_loop(impatient)
 
 
-def test_a_deferral_that_runs_out_of_time_requests_the_job_to_stop(
+def test_deferral_timeout_requests_the_job_to_stop(
     operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted: IngestSettings
 ) -> None:
     with pytest.raises(TaskDeferralTimeout):
@@ -401,7 +399,7 @@ def test_a_deferral_that_runs_out_of_time_requests_the_job_to_stop(
 
 
 @pytest.mark.parametrize(("max_tries", "stop"), [(2, None), (1, "its task failed")])
-def test_a_trigger_that_fails_leaves_the_job_to_the_next_try_if_there_is_one(
+def test_failed_trigger_leaves_the_job_to_a_remaining_try(
     operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted: IngestSettings, max_tries: int, stop: Any
 ) -> None:
     context["ti"].max_tries = max_tries
@@ -411,9 +409,7 @@ def test_a_trigger_that_fails_leaves_the_job_to_the_next_try_if_there_is_one(
 
 
 @pytest.mark.integration  # needs no server, but packs the archive, and so seconds
-def test_the_execution_timeout_counts_while_the_task_is_deferred(
-    operator: Any, context: Any, no_spark: list[str]
-) -> None:
+def test_execution_timeout_counts_during_the_deferral(operator: Any, context: Any, no_spark: list[str]) -> None:
     waiting = deferred(operator(execution_timeout=timedelta(minutes=10)), context)
     assert timedelta(minutes=9) < waiting.timeout <= timedelta(minutes=10)
     assert waiting.trigger.serialize()[1]["deadline"] is not None
@@ -438,7 +434,7 @@ def test_the_execution_timeout_counts_while_the_task_is_deferred(
         ("yarn", {"start_timeout": "soon"}, "field 'start_timeout' must be a number; got 'soon'"),
     ],
 )
-def test_what_cannot_be_followed_fails_without_a_retry_and_before_spark_starts(
+def test_job_that_cannot_be_followed_fails_before_spark_starts(
     operator: Any, spark: StubSpark, context: Any, connect: Any, temporary: Path, master: str, arguments: Any,
     message: str,
 ) -> None:  # fmt: skip
@@ -450,7 +446,7 @@ def test_what_cannot_be_followed_fails_without_a_retry_and_before_spark_starts(
     assert list(temporary.iterdir()) == []
 
 
-def test_old_logs_that_nobody_came_back_for_are_deleted(temporary: Path) -> None:
+def test_abandoned_old_logs_are_deleted(temporary: Path) -> None:
     old, new = job_folder(), job_folder()
     (old / LOG_NAME).touch()
     for path in (old / LOG_NAME, old):
@@ -482,7 +478,7 @@ def job_on_this_machine(
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_a_job_goes_on_while_its_task_is_deferred_and_the_trigger_fires_at_its_end(
+def test_job_outlives_its_deferred_task_and_fires_the_trigger(
     operator: Any, spark: StubSpark, context: Any, temporary: Path, job_on_this_machine: Any,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
@@ -506,7 +502,7 @@ def test_a_job_goes_on_while_its_task_is_deferred_and_the_trigger_fires_at_its_e
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_a_job_whose_processes_die_is_known_at_once(
+def test_dead_processes_of_a_job_are_noticed_at_once(
     operator: Any, spark: StubSpark, context: Any, coordination: SourceCoordinator, job_on_this_machine: Any
 ) -> None:
     waiting = job_on_this_machine(acquire=2, exit=1, lines=["the last words"])
@@ -532,7 +528,7 @@ def spilt(text: str) -> list[str]:
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_secrets_in_the_output_of_a_job_reach_neither_the_store_nor_the_task_nor_its_log(
+def test_secrets_in_the_output_of_a_job_are_removed(
     operator: Any, spark: StubSpark, context: Any, jobs: Jobs, job_on_this_machine: Any,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
@@ -548,7 +544,7 @@ def test_secrets_in_the_output_of_a_job_reach_neither_the_store_nor_the_task_nor
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_who_ends_the_deferred_task_by_hand_ends_its_job_on_this_machine(
+def test_ending_the_deferred_task_ends_the_local_job(
     spark: StubSpark, coordination: SourceCoordinator, jobs: Jobs, job_on_this_machine: Any, temporary: Path
 ) -> None:
     waiting = job_on_this_machine(acquire=2, outcome=GOOD, sleep=60, child=True)
@@ -562,7 +558,7 @@ def test_who_ends_the_deferred_task_by_hand_ends_its_job_on_this_machine(
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_another_try_with_other_settings_ends_the_job_on_this_machine_first(
+def test_try_with_other_settings_first_ends_the_local_job(
     operator: Any, spark: StubSpark, context: Any, coordination: SourceCoordinator, job_on_this_machine: Any
 ) -> None:
     job_on_this_machine(acquire=2, outcome=GOOD, sleep=60)
@@ -574,7 +570,7 @@ def test_another_try_with_other_settings_ends_the_job_on_this_machine_first(
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_a_task_that_is_killed_right_after_it_submitted_ends_its_job(
+def test_task_killed_after_its_submission_ends_its_job(
     operator: Any, spark: StubSpark, context: Any, coordination: SourceCoordinator, jobs: Jobs
 ) -> None:
     spark.will(acquire=2, outcome=GOOD, sleep=60)
@@ -589,7 +585,7 @@ def test_a_task_that_is_killed_right_after_it_submitted_ends_its_job(
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_a_job_in_a_cluster_is_handed_over_and_not_waited_for(
+def test_cluster_job_is_handed_over_without_waiting(
     operator: Any, spark: StubSpark, context: Any, connect: Any, monkeypatch: pytest.MonkeyPatch, jobs: Jobs,
     temporary: Path,
 ) -> None:  # fmt: skip
@@ -604,7 +600,7 @@ def test_a_job_in_a_cluster_is_handed_over_and_not_waited_for(
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_a_job_that_the_cluster_refuses_fails_the_task_and_is_not_waited_for_by_the_next_try(
+def test_job_refused_by_the_cluster_fails_the_task(
     operator: Any, spark: StubSpark, context: Any, connect: Any, monkeypatch: pytest.MonkeyPatch, jobs: Jobs
 ) -> None:
     connect("spark_default", "spark", host="yarn", extra={"deploy-mode": "cluster"})
@@ -618,5 +614,5 @@ def test_a_job_that_the_cluster_refuses_fails_the_task_and_is_not_waited_for_by_
     assert spilt(str(job.outcome)) == spilt(str(error.value)) == []
 
 
-def test_a_task_of_a_context_without_tries_is_not_retried() -> None:
+def test_context_without_tries_means_no_retry() -> None:
     assert not job_follower.will_be_retried({"ti": SimpleNamespace(try_number=1)})  # type: ignore[typeddict-item]

@@ -33,7 +33,7 @@ def settings_of(reads: Any) -> Any:
     return json.loads(json.dumps(reads.connect().reads.settings))
 
 
-def test_a_table_becomes_settings_that_its_reader_takes(aws: None) -> None:
+def test_table_becomes_settings_for_its_reader(aws: None) -> None:
     reads = DynamoDBTable(
         table="orders",
         segments="4",
@@ -51,14 +51,14 @@ def test_a_table_becomes_settings_that_its_reader_takes(aws: None) -> None:
     assert [settings[name] for name in given] == [4, "2026-01-31", True, 50.0, 3600.0, 3]
 
 
-def test_what_a_template_makes_of_nothing_is_not_given(aws: None) -> None:
+def test_empty_template_result_counts_as_not_given(aws: None) -> None:
     reads = DynamoDBTable(table="orders", segments="None", scan="", read_units_per_second="None", interval="", count="")
     settings = settings_of(reads)
     given = ("segments", "read_units_per_second", "interval_seconds", "count")
     assert settings["scan"] == "" and [settings[name] for name in given] == [None] * 4
 
 
-def test_an_export_asks_dynamodb_and_s3_each_at_its_own_place(connect: Any) -> None:
+def test_export_uses_the_endpoints_of_dynamodb_and_s3(connect: Any) -> None:
     services = {"dynamodb": {"endpoint_url": "http://dynamodb"}, "s3": {"endpoint_url": "http://s3"}}
     connect("aws_default", "aws", extra={"region_name": "eu-west-1", "service_config": services})
     reads = DynamoDBExport(table_arn=TABLE_ARN, bucket="exports")
@@ -78,14 +78,14 @@ def test_an_export_asks_dynamodb_and_s3_each_at_its_own_place(connect: Any) -> N
         ({"host": "a", "extra": {"aws_conn_id": "aws_default"}}, ["https://a:443"]),
     ],
 )
-def test_a_connection_names_the_nodes_of_a_cluster(
+def test_connection_names_the_nodes_of_a_cluster(
     connect: Any, aws: None, fields: dict[str, Any], hosts: list[str]
 ) -> None:
     connect("opensearch_default", "opensearch", **fields)
     assert settings_of(OpenSearchIndices(indices="logs-*"))["hosts"] == hosts
 
 
-def test_indices_become_settings_that_their_reader_takes(connect: Any) -> None:
+def test_indices_become_settings_for_their_reader(connect: Any) -> None:
     extra = {"verify_certs": False, "ca_certs": "/etc/ca.pem"}
     connect("opensearch_default", "opensearch", host="a", login="me", password=SECRET, extra=extra)
     reads = OpenSearchIndices(indices=["a-*", "b"], exclude="a-old", slices="4", query={"match_all": {}}, interval=60)
@@ -106,15 +106,13 @@ def test_indices_become_settings_that_their_reader_takes(connect: Any) -> None:
         ({"host": "a", "login": "me"}, "'user' and 'password' must be given together"),
     ],
 )
-def test_a_connection_that_does_not_fit_is_named_with_the_remedy(
-    connect: Any, fields: dict[str, Any], says: str
-) -> None:
+def test_unsuitable_connection_is_named_with_the_remedy(connect: Any, fields: dict[str, Any], says: str) -> None:
     connect("opensearch_default", "opensearch", **fields)
     with pytest.raises(ConfigurationError, match=says):
         OpenSearchIndices(indices="logs-*").connect()
 
 
-def test_a_connection_that_is_not_defined_is_named() -> None:
+def test_undefined_connection_is_named() -> None:
     with pytest.raises(ConfigurationError, match="OpenSearch connection 'nowhere' is not defined; create it"):
         OpenSearchIndices(indices="logs-*", opensearch_conn_id="nowhere").connect()
 
@@ -133,12 +131,12 @@ def test_a_connection_that_is_not_defined_is_named() -> None:
         ),
     ],
 )
-def test_a_source_has_a_name_and_says_where_it_reads_from(reads: Any, source: str, reads_from: Any) -> None:
+def test_source_has_a_name_and_reports_its_location(reads: Any, source: str, reads_from: Any) -> None:
     assert isinstance(reads, Located)
     assert (reads.default_source, reads.reads_from) == (source, reads_from)
 
 
 @pytest.mark.parametrize("name", ["dynamodb_ingestion", "opensearch_ingestion"])
-def test_the_examples_are_dags(name: str) -> None:
+def test_examples_are_dags(name: str) -> None:
     bag = DagBag(str(REPOSITORY / "dags" / f"{name}.py"))
     assert bag.import_errors == {} and bag.dags[name].catchup is False

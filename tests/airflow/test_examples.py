@@ -17,7 +17,7 @@ OF_SUBMITTERS = (REPOSITORY / "tests" / "airflow" / "test_prepared_jobs.py").rea
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda file: file.stem)
-def test_each_dag_of_an_example_is_named_by_a_system_test(example: Path) -> None:
+def test_every_example_dag_is_named_by_a_system_test(example: Path) -> None:
     text = example.read_text()
     dag_ids = re.findall(r"""dag_id=["'](\w+)["']""", text)
     dag_ids += [f"supervise_{name}" for name in re.findall(r"""supervised_ingestion\("specs/(\w+).yaml""", text)]

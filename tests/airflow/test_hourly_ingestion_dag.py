@@ -20,13 +20,13 @@ def dag() -> Any:
     return bag.dags["hourly_ingestion"]
 
 
-def test_it_runs_every_hour_without_overlap(dag: Any) -> None:
+def test_dag_runs_hourly_without_overlap(dag: Any) -> None:
     assert dag.timetable.expression == "0 * * * *"
     assert (dag.max_active_runs, dag.catchup) == (1, False)
 
 
 @pytest.mark.integration
-def test_a_run_stops_at_the_end_of_its_interval_and_the_source_begins_when_it_is_first_seen(
+def test_run_stops_at_the_end_of_its_interval(
     dag: Any,
     database: None,
     coordination: SourceCoordinator,

@@ -44,7 +44,7 @@ def with_connection(monkeypatch: pytest.MonkeyPatch, **fields: Any) -> None:
     ],
     ids=["REST", "REST with a token", "PostgreSQL", "Glue"],
 )
-def test_a_connection_is_a_catalog(
+def test_connection_becomes_a_catalog(
     monkeypatch: pytest.MonkeyPatch, connection: dict[str, Any], properties: dict[str, str], location: str
 ) -> None:
     with_connection(monkeypatch, **connection)
@@ -53,7 +53,7 @@ def test_a_connection_is_a_catalog(
     assert (sink.kind, sink.name, sink.location) == ("iceberg", "main", location)
 
 
-def test_what_is_secret_is_in_the_settings_alone_and_hidden_wherever_it_is_said(
+def test_secrets_are_in_the_settings_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with_connection(monkeypatch, **REST)
@@ -64,7 +64,7 @@ def test_what_is_secret_is_in_the_settings_alone_and_hidden_wherever_it_is_said(
     assert "hush-hush" not in said and "very-secret" not in said
 
 
-def test_properties_of_the_table_win_over_those_of_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table_properties_override_those_of_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     with_connection(monkeypatch, **REST, extra={"warehouse": "theirs"})
     sink = IcebergTable("lake.clicks", catalog_conn_id="lake", catalog={"warehouse": "ours"}).connect()
     assert sink.settings["properties"]["warehouse"] == "ours"
@@ -91,13 +91,13 @@ def test_properties_of_the_table_win_over_those_of_the_connection(monkeypatch: p
         ({"catalog": None}, "^field 'catalog_conn_id' of IcebergTable 'main' is missing; name a connection to the"),
     ],
 )
-def test_what_cannot_be_is_refused_in_the_words_of_the_dag(fields: dict[str, Any], message: str) -> None:
+def test_invalid_table_is_refused_in_terms_of_the_dag(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         IcebergTable(**{"table": "lake.clicks", "catalog": {"type": "glue"}, **fields}).connect()
 
 
 @pytest.mark.parametrize("merge_on", ["id", ["id"]])
-def test_an_iceberg_table_can_be_merged_into(merge_on: str | list[str]) -> None:
+def test_iceberg_table_can_be_merged_into(merge_on: str | list[str]) -> None:
     table = IcebergTable("lake.clicks", catalog={"type": "glue"}, merge_on=merge_on, order_by="at")
     settings = table.connect().settings
     assert (settings["merge_on"], settings["order_by"]) == (["id"], "at")

@@ -30,48 +30,48 @@ DAY = Interval(START, END)
     ],
     ids=str,
 )
-def test_an_interval_is_written_in_several_ways(value: Any) -> None:
+def test_interval_is_accepted_in_several_formats(value: Any) -> None:
     assert interval_value(value, {}) == DAY
 
 
 @pytest.mark.parametrize("value", [None, "", "None", " "], ids=repr)
-def test_nothing_means_no_bounds(value: Any) -> None:
+def test_empty_interval_means_no_bounds(value: Any) -> None:
     assert interval_value(value, {}) is None
 
 
-def test_a_month_is_as_long_as_the_calendar_says() -> None:
+def test_month_has_its_calendar_length() -> None:
     found = interval_value("2026-02-01T00:00:00Z/P1M", {})
     assert found == Interval(datetime(2026, 2, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC))
 
 
-def test_the_interval_of_the_run_is_taken_from_its_context() -> None:
+def test_interval_of_the_run_comes_from_its_context() -> None:
     assert interval_value("data_interval", {"data_interval_start": START, "data_interval_end": END}) == DAY
 
 
 @pytest.mark.parametrize("context", [{}, {"data_interval_start": START, "data_interval_end": START}], ids=repr)
-def test_the_error_of_a_run_without_an_interval_says_what_to_do(context: dict[str, Any]) -> None:
+def test_run_without_an_interval_is_refused_with_a_remedy(context: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=r"or a user started the run; .* or give the ends"):
         interval_value("data_interval", context)
 
 
 @pytest.mark.parametrize("value", ["yesterday", "2026-01-01T00:00:00Z", 3, ("a", "b", "c"), "2026-01-01T00:00:00Z/Px"])
-def test_what_is_no_interval_is_refused_with_its_value(value: Any) -> None:
+def test_invalid_interval_is_refused_with_its_value(value: Any) -> None:
     with pytest.raises(ConfigurationError, match="field 'interval' must be"):
         interval_value(value, {})
 
 
-def test_an_instant_without_a_time_zone_is_refused() -> None:
+def test_instant_without_a_time_zone_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="'2026-01-02T00:00:00' has no time zone"):
         interval_value("2026-01-01T00:00:00Z/2026-01-02T00:00:00", {})
 
 
 @pytest.mark.parametrize("end", [START, START - timedelta(hours=1)], ids=str)
-def test_an_interval_starts_before_it_ends(end: datetime) -> None:
+def test_interval_must_start_before_it_ends(end: datetime) -> None:
     with pytest.raises(ConfigurationError, match="must start before it ends; got 2026-01-01T00:00:00Z/"):
         interval_value((START, end), {})
 
 
-def test_each_interval_of_a_source_has_leases_of_its_own() -> None:
+def test_each_interval_of_a_source_has_its_own_leases() -> None:
     later = Interval(END, END + timedelta(milliseconds=1))
     assert DAY.source_name("clicks") == "clicks@2026-01-01T00:00:00Z--2026-01-02T00:00:00Z"
     assert DAY.source_name(DAY.source_name("clicks")) == DAY.source_name("clicks"), "as a task before has named it"

@@ -57,9 +57,7 @@ def ingest(spark: StubSpark, folder: Any, **arguments: Any) -> CoordinatedSparkS
     return CoordinatedSparkSubmitOperator(**given | arguments)
 
 
-def test_shards_are_read_from_the_start_of_the_interval_under_leases_of_their_own(
-    coordination: SourceCoordinator, context: Any
-) -> None:
+def test_shards_are_read_from_the_start_of_the_interval(coordination: SourceCoordinator, context: Any) -> None:
     summary = sync().execute(context)
     assert summary["source"] == NAME
     shards = list(source_of(coordination).view.partitions())
@@ -68,12 +66,12 @@ def test_shards_are_read_from_the_start_of_the_interval_under_leases_of_their_ow
     assert list(coordination.view.partitions()) == []
 
 
-def test_the_shards_of_an_interval_are_synced_once(coordination: SourceCoordinator, context: Any) -> None:
+def test_shards_of_an_interval_are_synced_once(coordination: SourceCoordinator, context: Any) -> None:
     sync().execute(context)
     assert sync().execute(context)["skipped"] == "the shards within the bounds are known"
 
 
-def test_an_interval_that_the_stream_keeps_no_more_is_refused_with_what_is_lost(context: Any) -> None:
+def test_interval_beyond_retention_is_refused_with_the_loss(context: Any) -> None:
     old = f"{(START - 48 * HOUR).isoformat()}/{START.isoformat()}"
     with pytest.raises(
         AirflowFailException, match="stream 'clicks' keeps records for 24 hours: the records that arrived from"
@@ -81,7 +79,7 @@ def test_an_interval_that_the_stream_keeps_no_more_is_refused_with_what_is_lost(
         sync(interval=old).execute(context)
 
 
-def test_what_is_left_of_such_an_interval_is_read_on_request(
+def test_interval_partly_beyond_retention_is_read_on_request(
     coordination: SourceCoordinator, context: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     old = f"{(START - 48 * HOUR).isoformat()}/{START.isoformat()}"
@@ -90,14 +88,14 @@ def test_what_is_left_of_such_an_interval_is_read_on_request(
     assert len(list(source_of(coordination, summary["source"]).view.partitions())) == 2
 
 
-def test_a_beginning_of_its_own_is_refused(context: Any) -> None:
+def test_initial_position_beside_an_interval_is_refused(context: Any) -> None:
     with pytest.raises(
         AirflowFailException, match="field 'initial_position' is 'LATEST', but field 'interval' already bounds"
     ):
         sync(reads=KinesisStreams("clicks", initial_position="LATEST")).execute(context)
 
 
-def test_the_job_stops_at_the_end_of_the_interval_and_finishes_its_shards(
+def test_job_stops_at_the_end_of_the_interval(
     coordination: SourceCoordinator, spark: StubSpark, context: Any, tmp_path: Any
 ) -> None:
     sync().execute(context)
@@ -109,7 +107,7 @@ def test_the_job_stops_at_the_end_of_the_interval_and_finishes_its_shards(
     assert streams["shard_sync_interval"] is None
 
 
-def test_no_job_is_started_for_an_interval_that_is_delivered(
+def test_delivered_interval_starts_no_job(
     coordination: SourceCoordinator, spark: StubSpark, context: Any, tmp_path: Any
 ) -> None:
     sync().execute(context)
@@ -121,18 +119,18 @@ def test_no_job_is_started_for_an_interval_that_is_delivered(
     assert source.view.count_by_status()[PartitionStatus.COMPLETED] == 2
 
 
-def test_a_stop_of_its_own_is_refused(spark: StubSpark, context: Any, tmp_path: Any) -> None:
+def test_stop_at_beside_an_interval_is_refused(spark: StubSpark, context: Any, tmp_path: Any) -> None:
     with pytest.raises(AirflowFailException, match="field 'stop_at' is 'start', but field 'interval' already bounds"):
         ingest(spark, tmp_path, reads=KinesisStreams("clicks", stop_at="start")).execute(context)
 
 
-def test_objects_are_taken_by_the_instant_at_which_they_were_modified(tmp_path: Any) -> None:
+def test_objects_are_selected_by_modification_time(tmp_path: Any) -> None:
     bounded = S3Objects(paths=str(tmp_path)).within(START, START + HOUR)
     settings = bounded.settings()
     assert (settings.start_time, settings.end_time) == (START, START + HOUR)
 
 
-def test_an_interval_that_was_looked_through_after_its_end_is_not_looked_at_again(
+def test_interval_scanned_after_its_end_is_not_scanned_again(
     coordination: SourceCoordinator, context: Any, tmp_path: Any
 ) -> None:
     objects = tmp_path / "objects"
@@ -157,7 +155,7 @@ def test_an_interval_that_was_looked_through_after_its_end_is_not_looked_at_agai
     assert create()["created"] == 1, "what was deleted is found again"
 
 
-def test_an_interval_that_is_not_over_yet_is_looked_through_again(
+def test_interval_that_is_not_over_is_scanned_again(
     coordination: SourceCoordinator, context: Any, tmp_path: Any
 ) -> None:
     today = f"{START.isoformat()}/P1D"
@@ -170,12 +168,12 @@ def test_an_interval_that_is_not_over_yet_is_looked_through_again(
         assert (summary["supplier"], summary["created"]) == ("ran", 1)
 
 
-def test_bounds_of_its_own_and_an_interval_are_refused(context: Any, coordination: Any, tmp_path: Any) -> None:
+def test_own_bounds_beside_an_interval_are_refused(context: Any, coordination: Any, tmp_path: Any) -> None:
     objects = S3Objects(paths=str(tmp_path), source="orders", start_time=START)
     with pytest.raises(AirflowFailException, match="'start_time' and the operator's 'interval' are both given"):
         CreatePartitionsOperator(task_id="create", reads=objects, interval=INTERVAL).execute(context)
 
 
-def test_a_kind_without_time_is_refused(context: Any, coordination: Any) -> None:
+def test_kind_without_time_is_refused(context: Any, coordination: Any) -> None:
     with pytest.raises(AirflowFailException, match="cannot be read by time; remove the field"):
         CreatePartitionsOperator(task_id="create", reads=weather(), interval=INTERVAL).execute(context)

@@ -56,7 +56,7 @@ def settings_of(reads: JdbcTable) -> JdbcSettings:
         ("generic", {"host": "jdbc:oracle:thin:@//db:1521/shop"}, "jdbc:oracle:thin:@//db:1521/shop"),
     ],
 )
-def test_a_connection_becomes_a_jdbc_url_with_the_login_beside_it(
+def test_connection_becomes_a_jdbc_url_with_a_separate_login(
     connect: Any, conn_type: str, fields: dict[str, Any], url: str
 ) -> None:
     connect(conn_type, login="me", password=SECRET, **fields)
@@ -65,12 +65,12 @@ def test_a_connection_becomes_a_jdbc_url_with_the_login_beside_it(
     assert SECRET not in settings.url
 
 
-def test_a_url_may_be_given_beside_a_connection_that_none_is_made_of(connect: Any) -> None:
+def test_url_may_accompany_an_unsupported_connection(connect: Any) -> None:
     connect("oracle", host="db", login="me", password=SECRET)
     assert settings_of(table(url="jdbc:oracle:thin:@//db/shop")).driver_class == "oracle.jdbc.OracleDriver"
 
 
-def test_the_tls_options_of_postgresql_are_passed_to_the_driver(connect: Any) -> None:
+def test_tls_options_of_postgresql_reach_the_driver(connect: Any) -> None:
     connect("postgres", host="db", schema="shop", extra={"sslmode": "verify-full", "cursor": "x"})
     assert settings_of(table(properties={"socketTimeout": "30"})).properties == {
         "sslmode": "verify-full",
@@ -88,7 +88,7 @@ def test_the_tls_options_of_postgresql_are_passed_to_the_driver(connect: Any) ->
         ("jdbc", {"host": f"jdbc:postgresql://me:{SECRET}@db/shop"}, "must not contain a password"),
     ],
 )
-def test_a_connection_that_cannot_be_used_is_refused_by_what_it_lacks(
+def test_unusable_connection_is_refused_with_its_gap(
     connect: Any, conn_type: str, fields: dict[str, Any], said: str
 ) -> None:
     connect(conn_type, **fields)
@@ -97,7 +97,7 @@ def test_a_connection_that_cannot_be_used_is_refused_by_what_it_lacks(
     assert SECRET not in str(refused.value)
 
 
-def test_a_connection_that_is_not_defined_is_named() -> None:
+def test_undefined_connection_is_named() -> None:
     with pytest.raises(ConfigurationError, match="connection 'nowhere' is not defined"):
         table(jdbc_conn_id="nowhere").connect()
 
@@ -111,7 +111,7 @@ def test_a_connection_that_is_not_defined_is_named() -> None:
         ({"column": "None"}, "field 'column' must name a column"),
     ],
 )
-def test_a_wrong_parameter_is_refused_by_its_name(connect: Any, changes: dict[str, Any], said: str) -> None:
+def test_wrong_parameter_is_refused_by_name(connect: Any, changes: dict[str, Any], said: str) -> None:
     connect("postgres", host="db", schema="shop")
     with pytest.raises(ConfigurationError, match=said):
         table(**changes).connect()
@@ -127,11 +127,11 @@ def test_a_wrong_parameter_is_refused_by_its_name(connect: Any, changes: dict[st
         ("None", None),
     ],
 )
-def test_bounds_may_be_values_of_python_or_text_of_a_template(bound: Any, text: str | None) -> None:
+def test_bounds_may_be_python_values_or_template_text(bound: Any, text: str | None) -> None:
     assert table(start=bound)._ranges().start == text
 
 
-def test_each_interval_is_a_source_of_its_own_and_live_ingestion_another() -> None:
+def test_each_interval_and_live_ingestion_are_separate_sources() -> None:
     assert table().default_source == "shop.orders"
     assert table(incremental="True", start="5").default_source == "shop.orders"
     assert table(start="5", end="9").default_source == "shop.orders@5--9"
@@ -140,17 +140,17 @@ def test_each_interval_is_a_source_of_its_own_and_live_ingestion_another() -> No
     assert len(named) == 2
 
 
-def test_it_says_where_it_reads_from_without_the_interval() -> None:
+def test_location_excludes_the_interval() -> None:
     reads = table(start="5")
     assert isinstance(reads, Located)
     assert reads.reads_from == {"jdbc_conn_id": "shop", "table": "orders", "column": "id"}
 
 
-def test_its_text_is_the_same_each_time_and_holds_no_properties() -> None:
+def test_repr_is_stable_and_holds_no_properties() -> None:
     assert repr(table(properties={"sslkey": SECRET})) == repr(table(properties={}))
 
 
-def test_the_reader_is_made_in_a_driver_of_what_travels(connect: Any) -> None:
+def test_reader_is_built_from_pickled_settings(connect: Any) -> None:
     connect("postgres", host="db", schema="shop", login="me", password=SECRET)
     reader = reader_of(pickle.loads(pickle.dumps(table().connect().reads)))
     assert reader.origin({"column": "id", "is_null": True}) == "orders: id is null"
@@ -176,15 +176,13 @@ def shop(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("whole_url", [False, True])
-def test_the_database_is_asked_by_sqlalchemy_where_the_provider_is_not_installed(
-    connect: Any, shop: str, whole_url: bool
-) -> None:
+def test_database_is_queried_by_sqlalchemy_without_its_provider(connect: Any, shop: str, whole_url: bool) -> None:
     connect("sqlite", host=f"jdbc:sqlite:{shop}" if whole_url else shop)
     assert supply(table(rows_per_partition="5")) == ["id (-inf, 5)", "id [5, inf)"]
     assert supply(table(incremental=True, lag=4)) == ["id (-inf, 5]"]
 
 
-def test_the_database_is_asked_by_the_hook_of_its_provider(
+def test_database_is_queried_by_the_hook_of_its_provider(
     connect: Any, shop: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Hook:
@@ -198,20 +196,20 @@ def test_the_database_is_asked_by_the_hook_of_its_provider(
     assert supply(table(url="jdbc:oracle:thin:@//db/shop", end=5)) == ["id (-inf, 5)"]
 
 
-def test_a_database_that_python_cannot_ask_is_refused_with_what_to_install(connect: Any) -> None:
+def test_unsupported_database_is_refused_with_the_package_to_install(connect: Any) -> None:
     connect("generic", host="jdbc:oracle:thin:@//db/shop")
     with pytest.raises(ConfigurationError, match="the task cannot query this database from Python; install"):
         supply(table())
 
 
-def test_a_lag_is_a_duration_for_times() -> None:
+def test_lag_is_a_duration_for_times() -> None:
     assert table(incremental=True, lag=timedelta(minutes=5))._ranges().lag_seconds == 300
 
 
 # The example
 
 
-def test_the_example_has_a_run_a_day_with_exact_ends() -> None:
+def test_example_runs_daily_with_exact_ends() -> None:
     bag = DagBag(str(REPOSITORY / "dags" / "jdbc_ingestion.py"))
     assert bag.import_errors == {}
     dag = bag.dags["jdbc_ingestion"]
@@ -220,7 +218,7 @@ def test_the_example_has_a_run_a_day_with_exact_ends() -> None:
     assert create.interval == ingest.partial_kwargs["interval"] == "data_interval"
 
 
-def test_the_manual_has_each_parameter_with_its_default() -> None:
+def test_manual_has_each_parameter_with_its_default() -> None:
     page = (REPOSITORY / "docs" / "jdbc.md").read_text()
     documented = re.findall(r"^\| `(\w+)` \| (?:`([^`]*)`|required) \| (yes|no) \|", page, re.MULTILINE)
     fields = {each.name: each for each in dataclasses.fields(JdbcTable)}

@@ -137,7 +137,7 @@ def source(store_url: str) -> SourceCoordinator:
     return coordinator
 
 
-def test_the_next_try_of_a_scan_that_was_killed_finds_all_objects(
+def test_retry_of_a_killed_scan_finds_all_objects(
     start: Callable[..., Try], source: SourceCoordinator, tmp_path: Path
 ) -> None:
     first = start(1, stands_still=True)
@@ -153,7 +153,7 @@ def test_the_next_try_of_a_scan_that_was_killed_finds_all_objects(
     assert holder(source).owner is None
 
 
-def test_a_try_that_lives_on_creates_nothing_once_the_next_one_has_taken_over(
+def test_overtaken_try_creates_nothing_more(
     start: Callable[..., Try], source: SourceCoordinator, tmp_path: Path
 ) -> None:
     first = start(1, stands_still=True)
@@ -170,7 +170,7 @@ def test_a_try_that_lives_on_creates_nothing_once_the_next_one_has_taken_over(
     assert len(names) == len(set(names)) == OBJECTS
 
 
-def test_a_task_that_is_requested_to_end_releases_the_lease(
+def test_terminated_task_releases_the_lease(
     start: Callable[..., Try], source: SourceCoordinator, tmp_path: Path
 ) -> None:
     first = start(1, stands_still=True)

@@ -22,7 +22,7 @@ def dag() -> Any:
     return bag.dags["kinesis_ingestion"]
 
 
-def test_data_flows_from_sync_through_jobs_to_wait_and_summary(dag: Any) -> None:
+def test_tasks_run_from_sync_through_jobs_to_the_summary(dag: Any) -> None:
     edges = {(up.task_id, down) for up in dag.tasks for down in up.downstream_task_ids}
     assert edges == {
         ("sync_shards", "ingest"),
@@ -32,7 +32,7 @@ def test_data_flows_from_sync_through_jobs_to_wait_and_summary(dag: Any) -> None
     }
 
 
-def test_the_jobs_are_mapped(dag: Any) -> None:
+def test_jobs_are_mapped(dag: Any) -> None:
     assert dag.get_task("ingest").is_mapped
     assert dag.get_task("ingest").partial_kwargs["workers"] == 2
 
@@ -42,7 +42,7 @@ def test_every_task_is_retried_and_runs_may_overlap(dag: Any) -> None:
     assert dag.max_active_runs > 1
 
 
-def test_a_run_needs_a_stream_and_an_output_path(dag: Any) -> None:
+def test_run_needs_a_stream_and_an_output_path(dag: Any) -> None:
     params = dag.params
     for name in ("stream", "output_path"):
         with pytest.raises(Exception, match=r"No value passed|is too short"):
@@ -55,7 +55,7 @@ def test_every_param_is_documented(dag: Any) -> None:
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_a_run_goes_from_sync_to_summary(
+def test_run_goes_from_sync_to_summary(
     dag: Any,
     database: None,
     coordination: SourceCoordinator,

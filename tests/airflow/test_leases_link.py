@@ -13,7 +13,7 @@ from airflow_provider_coordination.operators.writes.parquet import ParquetDatase
 LINK = LeasesLink()
 
 
-def test_the_link_leads_to_the_pages_of_the_source() -> None:
+def test_link_leads_to_the_pages_of_the_source() -> None:
     operator = ReopenPartitionsOperator(task_id="t", source="odd/name & more", coordination_conn_id="leases")
 
     assert LINK.get_link(operator, ti_key=None).endswith(
@@ -21,7 +21,7 @@ def test_the_link_leads_to_the_pages_of_the_source() -> None:
     )
 
 
-def test_a_task_that_works_its_source_out_is_linked_once_it_has() -> None:
+def test_link_appears_once_the_source_is_resolved() -> None:
     operator = CoordinatedSparkSubmitOperator(
         task_id="t", reads=KinesisStreams("clicks"), writes=ParquetDataset("/out")
     )
@@ -33,7 +33,7 @@ def test_a_task_that_works_its_source_out_is_linked_once_it_has() -> None:
 
 
 @pytest.mark.parametrize("option", ["UI", "HTTP_API"])
-def test_where_the_pages_are_turned_off_the_link_leads_nowhere(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_link_is_empty_without_the_pages(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(f"AIRFLOW__COORDINATION__{option}", "False")
 
     assert LINK.get_link(ReopenPartitionsOperator(task_id="t", source="orders"), ti_key=None) == ""

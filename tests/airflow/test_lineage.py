@@ -58,11 +58,11 @@ RESULT: dict[str, Any] = {
         ("gs://lake/clicks", DatasetName("gs://lake", "clicks")),
     ],
 )
-def test_files_are_named_by_their_filesystem_and_path(path: str, named: DatasetName) -> None:
+def test_files_are_named_by_filesystem_and_path(path: str, named: DatasetName) -> None:
     assert file_dataset(path) == named
 
 
-def test_streams_are_named_by_their_host_and_name() -> None:
+def test_streams_are_named_by_host_and_name() -> None:
     assert inputs_of(SETTINGS) == [
         DatasetName("kinesis://kinesis.eu-west-1.amazonaws.com", "clicks"),
         DatasetName("kinesis://kinesis.eu-west-1.amazonaws.com", "taps"),
@@ -120,19 +120,17 @@ def test_streams_are_named_by_their_host_and_name() -> None:
         ),
     ],
 )
-def test_every_kind_of_source_is_named_in_its_own_way(
-    kind: str, settings: dict[str, Any], named: list[DatasetName]
-) -> None:
+def test_every_kind_of_source_has_its_own_naming(kind: str, settings: dict[str, Any], named: list[DatasetName]) -> None:
     reads = ReadsSettings(kind=kind, settings=settings)
     assert inputs_of(replace(SETTINGS, reads=reads)) == named
 
 
-def test_a_source_of_ones_own_has_no_inputs() -> None:
+def test_custom_source_has_no_inputs() -> None:
     own = replace(SETTINGS, reads=ReadsSettings(kind="weather", settings={"reader": "my.module:Weather"}))
     assert inputs_of(own) == []
 
 
-def test_every_sink_is_an_output_bad_records_last() -> None:
+def test_every_sink_is_an_output_with_bad_records_last() -> None:
     assert list(outputs_of(SETTINGS)) == [
         ("main", DatasetName("s3://lake", "raw/clicks")),
         ("large", DatasetName("file", "/lake/large")),
@@ -160,14 +158,14 @@ def test_openlineage_receives_inputs_outputs_rows_columns_and_owner() -> None:
 
 
 @pytest.mark.integration
-def test_a_job_that_said_nothing_has_datasets_and_no_rows() -> None:
+def test_job_without_a_result_has_datasets_and_no_rows() -> None:
     lineage = lineage_of(SETTINGS, {})
     assert [output.outputFacets["outputStatistics"].rowCount for output in lineage.outputs] == [0, 0, 0]
     assert lineage.outputs[0].facets == {}
     assert lineage.run_facets["coordination"].owner == "owner"
 
 
-def test_without_openlineage_the_operators_module_is_imported_and_names_datasets(
+def test_inputs_are_named_without_openlineage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ours, theirs = "airflow_provider_coordination.operators.lineage", ("openlineage", "airflow.providers.openlineage")

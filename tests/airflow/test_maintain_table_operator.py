@@ -36,7 +36,7 @@ def maintain(table: Any, **given: Any) -> dict[str, Any]:
     return MaintainTableOperator(task_id="maintain", table=table, **given).execute({})
 
 
-def test_it_puts_small_files_together_and_returns_counts(place: Place) -> None:
+def test_operator_compacts_small_files_and_returns_counts(place: Place) -> None:
     done = maintain(table(place))
 
     assert {name: done[name] for name in ("is_dry_run", "files_compacted", "files_removed", "bytes_removed")} == {
@@ -45,7 +45,7 @@ def test_it_puts_small_files_together_and_returns_counts(place: Place) -> None:
     assert place.visible == VALUES
 
 
-def test_a_dry_run_counts_the_same_and_does_nothing(place: Place) -> None:
+def test_dry_run_returns_the_same_counts_and_changes_nothing(place: Place) -> None:
     assert maintain(table(place), is_dry_run="true")["files_compacted"] == 2
     assert maintain(table(place))["files_compacted"] == 2
 
@@ -58,11 +58,11 @@ def test_a_dry_run_counts_the_same_and_does_nothing(place: Place) -> None:
         ({"table": DeltaTable("/nowhere/clicks"), "retention": 60}, "'retention' must be at least 1:00:00"),
     ],
 )
-def test_what_cannot_be_maintained_fails_without_a_retry(given: dict[str, Any], problem: str) -> None:
+def test_unmaintainable_sink_fails_without_a_retry(given: dict[str, Any], problem: str) -> None:
     with pytest.raises(AirflowFailException, match=problem):
         maintain(**given)
 
 
-def test_what_is_no_sink_is_refused_as_the_dag_is_parsed() -> None:
+def test_invalid_sink_is_refused_when_parsed() -> None:
     with pytest.raises(ValueError, match=r"must be a sink of 'operators\.writes'"):
         MaintainTableOperator(task_id="maintain", table="/data/lake/clicks")  # type: ignore[arg-type]

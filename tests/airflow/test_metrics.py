@@ -114,7 +114,7 @@ def run_task(tmp_path: Path, store_url: str) -> Any:
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_a_task_counts_to_statsd(run_task: Any, statsd: StatsdReceiver) -> None:
+def test_task_sends_counts_to_statsd(run_task: Any, statsd: StatsdReceiver) -> None:
     run_task(
         AIRFLOW__METRICS__STATSD_ON="True",
         AIRFLOW__METRICS__STATSD_HOST="127.0.0.1",
@@ -130,7 +130,7 @@ def test_a_task_counts_to_statsd(run_task: Any, statsd: StatsdReceiver) -> None:
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_a_task_counts_to_an_opentelemetry_collector_before_it_ends(run_task: Any) -> None:
+def test_task_sends_counts_to_opentelemetry_before_it_ends(run_task: Any) -> None:
     with otlp_receiver() as collector:
         run_task(
             AIRFLOW__METRICS__OTEL_ON="True",
@@ -145,7 +145,7 @@ def test_a_task_counts_to_an_opentelemetry_collector_before_it_ends(run_task: An
     assert (waiting.value, waiting.tags, waiting.kind) == (2, {**TAGS, "status": "UNASSIGNED"}, "gauge")
 
 
-def test_a_coordinator_of_the_hook_counts_by_airflows_stats(
+def test_coordinator_of_the_hook_counts_by_airflow_stats(
     coordination: SourceCoordinator, stats: StatsdReceiver
 ) -> None:
     coordinator = CoordinationHook().coordinator("clicks", "somebody")
@@ -154,7 +154,7 @@ def test_a_coordinator_of_the_hook_counts_by_airflows_stats(
     assert "airflow.coordination.partitions_created,source=clicks,store=sqlite:1|c" in stats.received()
 
 
-def test_each_poke_notes_how_many_partitions_each_status_has(
+def test_poke_records_the_partition_count_of_each_status(
     coordination: SourceCoordinator, stats: StatsdReceiver, context: Any
 ) -> None:
     sensor = PartitionsCompletedSensor(task_id="wait", source="clicks")
@@ -170,20 +170,18 @@ def test_each_poke_notes_how_many_partitions_each_status_has(
     ]
 
 
-def test_a_count_of_several_is_sent_as_one(stats: StatsdReceiver) -> None:
+def test_count_of_several_is_sent_as_one(stats: StatsdReceiver) -> None:
     AirflowMetrics().count(CREATED, TAGS, 7)
     assert stats.received() == ["airflow.coordination.partitions_created,source=clicks,store=sqlite:7|c"]
 
 
 @pytest.mark.parametrize("source", ["a b", "a,b", "a=b", "a/b", "aéb"])
-def test_a_sources_name_that_statsd_would_drop_the_metric_for_is_sent_with_underscores(
-    stats: StatsdReceiver, source: str
-) -> None:
+def test_source_name_is_sanitized_for_statsd(stats: StatsdReceiver, source: str) -> None:
     AirflowMetrics().count(CREATED, {"source": source})
     assert stats.received() == ["airflow.coordination.partitions_created,source=a_b:1|c"]
 
 
-def test_stats_that_cannot_be_set_up_are_logged_once_and_stop_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_stats_setup_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     def broken() -> Any:
         raise ValueError("no such port: 'http'")
 
@@ -199,7 +197,7 @@ def test_stats_that_cannot_be_set_up_are_logged_once_and_stop_nothing(caplog: py
     ]
 
 
-def test_without_a_backend_nothing_is_sent_and_nothing_fails(statsd: StatsdReceiver) -> None:
+def test_missing_backend_sends_nothing_and_fails_nothing(statsd: StatsdReceiver) -> None:
     AirflowMetrics().count(CREATED, TAGS)
     AirflowMetrics().gauge("coordination.partitions", 1, TAGS)
     assert statsd.received() == []

@@ -41,7 +41,7 @@ OBJECTS = {
     ],
     ids=["operator", "mapped", "group"],
 )
-def test_one_error_names_where_each_is_said_now(make: Callable[..., Any]) -> None:
+def test_error_names_the_new_place_of_each_argument(make: Callable[..., Any]) -> None:
     with pytest.raises(TypeError) as error:
         make(stream_name="clicks", output_path="/lake", handover_timeout=5, round_seconds=9, acknowledge="downstream")
     of, _, moved = str(error.value).partition(": ")
@@ -55,7 +55,7 @@ def test_one_error_names_where_each_is_said_now(make: Callable[..., Any]) -> Non
     ]
 
 
-def test_shard_sync_answers_the_same() -> None:
+def test_shard_sync_raises_the_same_error() -> None:
     with pytest.raises(TypeError, match="KinesisShardSyncOperator: 'stream_name' is now reads=KinesisStreams"):
         KinesisShardSyncOperator(task_id="sync", stream_name="clicks")
 
@@ -70,7 +70,7 @@ def test_shard_sync_answers_the_same() -> None:
         (lambda: KinesisShardSyncOperator(task_id="sync"), "reads"),
     ],
 )
-def test_what_is_missing_is_named_with_where_to_find_it(make: Callable[[], Any], missing: str) -> None:
+def test_missing_argument_error_names_its_module(make: Callable[[], Any], missing: str) -> None:
     expected = (
         f"field '{missing}' is missing; give one of the classes of airflow_provider_coordination.operators.{missing}"
     )
@@ -79,7 +79,7 @@ def test_what_is_missing_is_named_with_where_to_find_it(make: Callable[[], Any],
 
 
 @pytest.mark.parametrize("name", MOVED)
-def test_where_an_argument_is_said_to_be_now_it_is(name: str) -> None:
+def test_new_place_of_each_argument_exists(name: str) -> None:
     arguments = inspect.signature(CoordinatedSparkSubmitOperator.__init__).parameters
     assert name not in arguments
     place = MOVED[name]

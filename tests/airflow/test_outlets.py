@@ -55,7 +55,7 @@ def result(partitions: int = 1, **changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_an_event_reports_what_was_delivered_and_keeps_its_other_fields() -> None:
+def test_event_reports_the_delivery_and_keeps_other_fields() -> None:
     context: Any = {"outlet_events": Events(), "asset_state_store": States()}
     report_to_outlets(context, [CLICKS, AssetAlias("alias")], "clicks", result(2), STREAM_OF)
     assert list(context["outlet_events"]) == [CLICKS]
@@ -76,24 +76,24 @@ def test_an_event_reports_what_was_delivered_and_keeps_its_other_fields() -> Non
     }
 
 
-def test_an_event_is_small_however_much_was_delivered() -> None:
+def test_event_stays_small_after_a_large_delivery() -> None:
     report = delivered_range("clicks", result(50), STREAM_OF)
     assert (report["partitions"], report["records"], len(report["ranges"])) == (50, 500, RANGES_LISTED)
     assert len(json.dumps(report)) < 8_000
 
 
-def test_a_source_that_is_no_stream_reports_only_positions() -> None:
+def test_source_without_a_stream_reports_only_positions() -> None:
     ranges = {"part-1": {"from": "", "to": "3", "records": 7, "last_arrival": None}}
     report = delivered_range("files", result(ranges=ranges), no_stream)
     assert (report["streams"], report["last_arrival"], report["ranges"]) == ({}, None, ranges)
 
 
-def test_a_job_that_said_nothing_delivered_nothing() -> None:
+def test_job_without_a_result_delivered_nothing() -> None:
     report = delivered_range("clicks", {"owner": "me"}, STREAM_OF)
     assert (report["partitions"], report["records"], report["ranges"], report["last_arrival"]) == (0, 0, {}, None)
 
 
-def test_the_checkpoints_of_shards_are_mirrored_to_the_state_of_the_assets() -> None:
+def test_checkpoints_of_shards_are_mirrored_to_asset_state() -> None:
     context: Any = {"outlet_events": Events(), "asset_state_store": States()}
     ranges = {**result()["ranges"], "part-1": {"from": "", "to": "3", "records": 7, "last_arrival": None}}
     report_to_outlets(context, [CLICKS], "clicks", result(ranges=ranges), STREAM_OF)
@@ -107,12 +107,12 @@ def test_the_checkpoints_of_shards_are_mirrored_to_the_state_of_the_assets() -> 
     }
 
 
-def test_a_failing_state_store_is_logged_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_failing_state_store_is_logged_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     context: Any = {"outlet_events": Events(), "asset_state_store": {}}
     report_to_outlets(context, [CLICKS], "clicks", result(), STREAM_OF)
     assert "checkpoints are not mirrored to Airflow: source=clicks: KeyError" in caplog.text
 
 
-def test_a_task_without_outlets_asks_airflow_nothing() -> None:
+def test_task_without_outlets_makes_no_call_to_airflow() -> None:
     context: Any = {}
     report_to_outlets(context, [], "clicks", result(), STREAM_OF)

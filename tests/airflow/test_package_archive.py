@@ -46,35 +46,35 @@ def _code(archive: Path) -> CodeType:
     return code
 
 
-def test_the_same_sources_give_the_same_archive(tmp_path: Path) -> None:
+def test_same_sources_give_the_same_archive(tmp_path: Path) -> None:
     first, second = tmp_path / "1", tmp_path / "2"
     first.mkdir()
     second.mkdir()
     assert write_package_archive(first).read_bytes() == write_package_archive(second).read_bytes()
 
 
-def test_what_jobs_import_travels_compiled_beside_its_source(tmp_path: Path, package: Path) -> None:
+def test_imported_modules_ship_compiled_beside_their_source(tmp_path: Path, package: Path) -> None:
     sources = {f"shipped/{folder}/{name}.py" for folder in ("spark", "operators") for name in ("__init__", "module")}
     compiled = {"shipped/spark/__init__.pyc", "shipped/spark/module.pyc"}
     assert set(_shipped(tmp_path, package)) == sources | compiled
 
 
-def test_a_job_takes_what_was_compiled_and_compares_it_with_no_source(tmp_path: Path, package: Path) -> None:
+def test_job_uses_compiled_modules_without_checking_sources(tmp_path: Path, package: Path) -> None:
     archive = _with(tmp_path, package, {"shipped/spark/module.py": b"ANSWER = 42\n"})
     assert 41 in _code(archive).co_consts
 
 
-def test_a_module_that_changed_travels_as_it_is_now(tmp_path: Path, package: Path) -> None:
+def test_changed_module_ships_in_its_current_form(tmp_path: Path, package: Path) -> None:
     write_package_archive(tmp_path, package)
     (package / "spark" / "module.py").write_text("ANSWER = 42\n")
     assert 42 in _code(write_package_archive(tmp_path, package)).co_consts
 
 
-def test_a_traceback_names_a_module_and_not_this_machines_folders(tmp_path: Path, package: Path) -> None:
+def test_traceback_names_a_module_without_local_folders(tmp_path: Path, package: Path) -> None:
     assert _code(write_package_archive(tmp_path, package)).co_filename == "shipped/spark/module.py"
 
 
-def test_another_python_takes_the_source_beside_what_was_compiled_here(tmp_path: Path, package: Path) -> None:
+def test_other_python_version_uses_the_source(tmp_path: Path, package: Path) -> None:
     with zipfile.ZipFile(write_package_archive(tmp_path, package)) as archive:
         compiled = archive.read("shipped/spark/module.pyc")
     elsewhere = _with(  # as if this Python were another
@@ -88,7 +88,7 @@ def test_another_python_takes_the_source_beside_what_was_compiled_here(tmp_path:
     assert 42 in _code(elsewhere).co_consts
 
 
-def test_asserts_travel_although_this_machine_runs_without(tmp_path: Path, package: Path) -> None:
+def test_asserts_are_kept_under_an_optimizing_python(tmp_path: Path, package: Path) -> None:
     (package / "spark" / "module.py").write_text("assert 'it travels'\n")
     script = (
         "import sys; from pathlib import Path;"

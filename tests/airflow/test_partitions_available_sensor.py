@@ -28,7 +28,7 @@ def deferred(task: Any, context: Any) -> TaskDeferred:
     return defers.value
 
 
-def test_it_is_met_when_a_worker_could_acquire_a_partition(coordination: SourceCoordinator, context: Any) -> None:
+def test_sensor_succeeds_once_a_partition_is_available(coordination: SourceCoordinator, context: Any) -> None:
     assert not poke(context).is_done
     coordination.create_partitions({"a": {}, "b": {}})
     answer = poke(context)
@@ -38,7 +38,7 @@ def test_it_is_met_when_a_worker_could_acquire_a_partition(coordination: SourceC
     assert not poke(context).is_done
 
 
-def test_a_closed_partition_is_work_once_its_time_has_come(coordination: SourceCoordinator, context: Any) -> None:
+def test_closed_partition_is_work_once_due(coordination: SourceCoordinator, context: Any) -> None:
     coordination.create_partitions({"a": {}})
     coordination.leases.acquire(1)
     coordination.leases.close("a", timedelta(hours=1))
@@ -49,7 +49,7 @@ def test_a_closed_partition_is_work_once_its_time_has_come(coordination: SourceC
     assert poke(context).is_done
 
 
-def test_each_look_says_in_one_line_how_the_source_stands(
+def test_each_poll_logs_the_source_status_in_one_line(
     coordination: SourceCoordinator, context: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     poke(context)
@@ -57,12 +57,12 @@ def test_each_look_says_in_one_line_how_the_source_stands(
     assert "source clicks: UNASSIGNED 0, ASSIGNED 0, CLOSED 0, COMPLETED 0; waiting for work" in said
 
 
-def test_a_bad_connection_fails_without_a_retry(context: Any) -> None:
+def test_bad_connection_fails_without_a_retry(context: Any) -> None:
     with pytest.raises(AirflowFailException, match="connection 'coordination_default' is not defined"):
         poke(context)
 
 
-def test_it_defers_until_there_is_work(coordination: SourceCoordinator, context: Any) -> None:
+def test_sensor_defers_until_work_is_available(coordination: SourceCoordinator, context: Any) -> None:
     task = PartitionsAvailableSensor(task_id="wait", source="clicks", deferrable=True)
     waiting = deferred(task, context)
     assert isinstance(waiting.trigger, PartitionsAvailableTrigger)
@@ -72,7 +72,7 @@ def test_it_defers_until_there_is_work(coordination: SourceCoordinator, context:
     assert task.resume_execution(waiting.method_name, {"event": payload}, context)["UNASSIGNED"] == 1
 
 
-def test_work_that_another_took_is_not_there(coordination: SourceCoordinator, context: Any) -> None:
+def test_work_taken_by_another_worker_defers_again(coordination: SourceCoordinator, context: Any) -> None:
     task = PartitionsAvailableSensor(task_id="wait", source="clicks", deferrable=True)
     event = {"status": "available", "deadline": deferred(task, context).trigger.deadline}
     with pytest.raises(TaskDeferred):
@@ -83,7 +83,7 @@ def completed(**arguments: Any) -> PartitionsCompletedSensor:
     return PartitionsCompletedSensor(task_id="wait", source="clicks", deferrable=True, **arguments)
 
 
-def test_the_wait_for_completion_defers(coordination: SourceCoordinator, context: Any) -> None:
+def test_completion_sensor_defers(coordination: SourceCoordinator, context: Any) -> None:
     coordination.create_partitions({"a": {}})
     coordination.leases.acquire(1)
     task = completed(delivered_until=NOON.isoformat())
@@ -96,14 +96,14 @@ def test_the_wait_for_completion_defers(coordination: SourceCoordinator, context
     assert task.resume_execution(waiting.method_name, {"event": payload}, context)["COMPLETED"] == 1
 
 
-def test_the_wait_for_completion_looks_once_before_it_defers(coordination: SourceCoordinator, context: Any) -> None:
+def test_completion_sensor_polls_once_before_it_defers(coordination: SourceCoordinator, context: Any) -> None:
     coordination.create_partitions({"a": {}})
     coordination.leases.acquire(1)
     coordination.leases.complete("a")
     assert completed().execute(context)["COMPLETED"] == 1
 
 
-def test_a_parked_partition_fails_the_task_that_deferred(coordination: SourceCoordinator, context: Any) -> None:
+def test_parked_partition_fails_the_deferred_task(coordination: SourceCoordinator, context: Any) -> None:
     strict = SourceCoordinator(
         coordination.store, "clicks", "strict", retry_policy=RetryPolicy(max_attempts=1, max_closed_count=0)
     )

@@ -28,7 +28,7 @@ def keys(coordination: SourceCoordinator) -> list[str]:
     return sorted(partition.partition_key for partition in coordination.view.partitions())
 
 
-def test_what_a_function_yields_is_created(coordination: SourceCoordinator) -> None:
+def test_yielded_partitions_are_created(coordination: SourceCoordinator) -> None:
     @task.partitions(reads=weather(), source="clicks")
     def find(prefix: str) -> Iterator[Any]:
         yield f"{prefix}-1"
@@ -43,7 +43,7 @@ def test_what_a_function_yields_is_created(coordination: SourceCoordinator) -> N
     assert stored.progress["kind"] == "weather"
 
 
-def test_a_function_may_return_a_list(coordination: SourceCoordinator) -> None:
+def test_function_may_return_a_list(coordination: SourceCoordinator) -> None:
     @task.partitions(source="clicks")
     def find() -> list[str]:
         return ["a", "b"]
@@ -51,7 +51,7 @@ def test_a_function_may_return_a_list(coordination: SourceCoordinator) -> None:
     assert run(find)["created"] == 2
 
 
-def test_a_function_that_finds_nothing_may_return_nothing(coordination: SourceCoordinator) -> None:
+def test_function_without_partitions_may_return_none(coordination: SourceCoordinator) -> None:
     @task.partitions(source="clicks")
     def find() -> None: ...
 
@@ -59,7 +59,7 @@ def test_a_function_that_finds_nothing_may_return_nothing(coordination: SourceCo
 
 
 @pytest.mark.parametrize("returned", [7, "text", {"a": {}}])
-def test_a_function_that_returns_something_else_fails(coordination: SourceCoordinator, returned: Any) -> None:
+def test_function_with_another_return_type_fails(coordination: SourceCoordinator, returned: Any) -> None:
     @task.partitions(source="clicks")
     def find() -> Any:
         return returned
@@ -68,7 +68,7 @@ def test_a_function_that_returns_something_else_fails(coordination: SourceCoordi
         run(find)
 
 
-def test_pages_are_created_while_the_function_goes_on(coordination: SourceCoordinator) -> None:
+def test_pages_are_created_while_the_function_runs(coordination: SourceCoordinator) -> None:
     @task.partitions(source="clicks")
     def find() -> Iterator[list[str]]:
         yield ["a"]
@@ -81,7 +81,7 @@ def test_pages_are_created_while_the_function_goes_on(coordination: SourceCoordi
     assert keys(coordination) == ["a", "b"]
 
 
-def test_a_function_is_given_the_state_that_it_left(coordination: SourceCoordinator) -> None:
+def test_function_receives_its_previous_state(coordination: SourceCoordinator) -> None:
     @task.partitions(source="clicks")
     def find(state: dict[str, Any], step: int) -> Iterator[Page]:
         day = state.get("day", 0) + step
@@ -92,7 +92,7 @@ def test_a_function_is_given_the_state_that_it_left(coordination: SourceCoordina
     assert keys(coordination) == ["day-2", "day-4"]
 
 
-def test_a_function_is_not_called_where_another_worker_looks_and_that_is_enough(
+def test_function_is_not_called_while_the_supplier_is_busy(
     coordination: SourceCoordinator,
 ) -> None:
     @task.partitions(source="clicks", leave_when_busy=True)
@@ -106,7 +106,7 @@ def test_a_function_is_not_called_where_another_worker_looks_and_that_is_enough(
     assert coordination.supply(busy) == ["a"]
 
 
-def test_a_task_that_is_killed_gives_the_lease_back_and_ends(coordination: SourceCoordinator) -> None:
+def test_killed_task_releases_the_lease_and_ends(coordination: SourceCoordinator) -> None:
     @task.partitions(source="clicks")
     def find() -> Iterator[list[str]]:
         yield ["a"]
@@ -122,7 +122,7 @@ def test_a_task_that_is_killed_gives_the_lease_back_and_ends(coordination: Sourc
     assert coordination.supply(lambda state: []) == []
 
 
-def test_it_skips_what_follows_where_nothing_is_available_if_it_is_set_to(coordination: SourceCoordinator) -> None:
+def test_source_without_available_work_skips_only_on_request(coordination: SourceCoordinator) -> None:
     @task.partitions(source="clicks", skip_when_empty=True)
     def find() -> list[str]:
         return []
@@ -131,7 +131,7 @@ def test_it_skips_what_follows_where_nothing_is_available_if_it_is_set_to(coordi
         run(find)
 
 
-def test_the_source_must_have_a_name() -> None:
+def test_source_must_have_a_name() -> None:
     with (
         pytest.raises(ValueError, match="field 'source' is missing: give it, or give 'reads'"),
         DAG("dag", schedule=None),

@@ -26,7 +26,7 @@ def complete(coordination: SourceCoordinator) -> None:
         coordination.leases.complete(partition.partition_key, partition.progress)
 
 
-def test_a_source_without_partitions_is_waited_for(
+def test_source_without_partitions_is_waited_for(
     coordination: SourceCoordinator, context: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert not poke(context).is_done
@@ -34,7 +34,7 @@ def test_a_source_without_partitions_is_waited_for(
     assert "source clicks: no partitions yet; waiting for the task that creates them" in capsys.readouterr().out
 
 
-def test_it_is_met_when_every_partition_is_completed(coordination: SourceCoordinator, context: Any) -> None:
+def test_sensor_succeeds_when_every_partition_is_completed(coordination: SourceCoordinator, context: Any) -> None:
     coordination.create_partitions({"a": {}, "b": {}})
     assert not poke(context).is_done
     complete(coordination)
@@ -43,14 +43,14 @@ def test_it_is_met_when_every_partition_is_completed(coordination: SourceCoordin
     assert answer.xcom_value == {"UNASSIGNED": 0, "ASSIGNED": 0, "CLOSED": 0, "COMPLETED": 2}
 
 
-def test_a_closed_partition_is_waited_for(coordination: SourceCoordinator, context: Any) -> None:
+def test_closed_partition_is_waited_for(coordination: SourceCoordinator, context: Any) -> None:
     coordination.create_partitions({"a": {}})
     coordination.leases.acquire(1)
     coordination.leases.close("a", timedelta(days=9))
     assert not poke(context).is_done
 
 
-def test_a_parked_partition_ends_the_waiting_with_its_last_error(coordination: SourceCoordinator, context: Any) -> None:
+def test_parked_partition_ends_the_wait_with_its_last_error(coordination: SourceCoordinator, context: Any) -> None:
     coordination.create_partitions({"a": {}, "b": {}})
     once = SourceCoordinator(
         coordination.store, "clicks", "once", retry_policy=RetryPolicy(max_attempts=1, max_closed_count=0)
@@ -74,7 +74,7 @@ def test_a_parked_partition_ends_the_waiting_with_its_last_error(coordination: S
         (NOON + timedelta(hours=1), True),
     ],
 )
-def test_an_open_partition_is_waited_for_until_it_has_delivered_up_to_the_instant(
+def test_open_partition_is_waited_for_until_the_instant(
     coordination: SourceCoordinator, context: Any, delivered: datetime | None, met: bool
 ) -> None:
     progress = {"delivered_until": format_instant(delivered) if delivered else None}
@@ -82,7 +82,7 @@ def test_an_open_partition_is_waited_for_until_it_has_delivered_up_to_the_instan
     assert poke(context, delivered_until=NOON).is_done is met
 
 
-def test_a_completed_partition_needs_no_instant(coordination: SourceCoordinator, context: Any) -> None:
+def test_completed_partition_needs_no_instant(coordination: SourceCoordinator, context: Any) -> None:
     coordination.create_partitions({"a": {}})
     complete(coordination)
     assert poke(context, delivered_until=NOON).is_done
@@ -99,28 +99,28 @@ def test_a_completed_partition_needs_no_instant(coordination: SourceCoordinator,
         "2026-01-31T12:00:00",
     ],
 )
-def test_an_instant_may_be_written_in_many_ways(value: Any) -> None:
+def test_instant_is_accepted_in_several_formats(value: Any) -> None:
     assert instant_of(value) == NOON
 
 
 @pytest.mark.parametrize("value", ["soon", "2026-01-01/2026-02-01", 7])
-def test_what_is_no_instant_is_reported(value: Any) -> None:
+def test_invalid_instant_is_reported(value: Any) -> None:
     with pytest.raises(ConfigurationError, match="field 'delivered_until' must be an instant, such as"):
         instant_of(value)
 
 
-def test_a_wrong_instant_fails_without_a_retry(coordination: SourceCoordinator, context: Any) -> None:
+def test_wrong_instant_fails_without_a_retry(coordination: SourceCoordinator, context: Any) -> None:
     with pytest.raises(AirflowFailException, match="delivered_until"):
         poke(context, delivered_until="soon")
 
 
-def test_a_bad_connection_fails_without_a_retry(connect: Any, context: Any) -> None:
+def test_bad_connection_fails_without_a_retry(connect: Any, context: Any) -> None:
     connect("coordination_default", "coordination", extra={"url": "oracle://x/y"})
     with pytest.raises(AirflowFailException, match="database 'oracle' is not supported"):
         poke(context)
 
 
-def test_each_poke_says_in_one_line_what_it_waits_for(
+def test_each_poke_logs_in_one_line_what_is_pending(
     coordination: SourceCoordinator, context: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     coordination.create_partitions({f"p{n}": {} for n in range(7)})
@@ -129,7 +129,7 @@ def test_each_poke_says_in_one_line_what_it_waits_for(
     assert f"source clicks: {counts}; waiting for 7: p0, p1, p2, p3, p4 and 2 more" in capsys.readouterr().out
 
 
-def test_a_look_that_missed_a_partition_on_the_move_is_not_trusted() -> None:
+def test_incomplete_check_is_not_trusted() -> None:
     counts = dict.fromkeys(PartitionStatus, 1)
     assert not PartitionCheck(counts, [], is_complete=False, parked=[]).is_met
     assert "checking again" in str(PartitionCheck(counts, [], is_complete=False, parked=[]))

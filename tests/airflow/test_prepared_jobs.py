@@ -83,9 +83,7 @@ def run(job: PreparedJob) -> subprocess.CompletedProcess[str]:
 # What is prepared
 
 
-def test_a_job_is_prepared_with_its_program_its_package_and_sealed_settings(
-    prepare: Any, folder: Path, jobs: Jobs
-) -> None:
+def test_prepared_job_has_program_package_and_sealed_settings(prepare: Any, folder: Path, jobs: Jobs) -> None:
     conf = {"spark.executor.cores": 2}
     job = prepare(conf=conf, executor_memory="2g", num_executors=None, start_timeout=timedelta(minutes=5))
     assert Path(job.application).read_bytes() == (REPOSITORY / "spark_apps" / "ingest.py").read_bytes()
@@ -105,7 +103,7 @@ def test_a_job_is_prepared_with_its_program_its_package_and_sealed_settings(
     assert known.settings == f"object||{sealed}"
 
 
-def test_program_and_package_are_put_there_once(prepare: Any, folder: Path) -> None:
+def test_program_and_package_are_uploaded_once(prepare: Any, folder: Path) -> None:
     first = prepare()
     made = {path: path.stat().st_mtime_ns for path in (folder / "packages").rglob("*.*")}
     second = prepare()
@@ -113,18 +111,14 @@ def test_program_and_package_are_put_there_once(prepare: Any, folder: Path) -> N
     assert {path: path.stat().st_mtime_ns for path in (folder / "packages").rglob("*.*")} == made
 
 
-def test_another_try_stops_the_job_of_the_first_and_removes_its_settings(
-    prepare: Any, folder: Path, jobs: Jobs
-) -> None:
+def test_retry_stops_the_first_job_and_removes_its_settings(prepare: Any, folder: Path, jobs: Jobs) -> None:
     first, second = prepare(), prepare()
     stopped = jobs.get(first.owner)
     assert stopped is not None and stopped.stop is not None
     assert [str(path) for path in settings_in(folder)] == [second.arguments[0].partition("#")[0]]
 
 
-def test_settings_that_no_driver_came_for_are_removed_by_the_next_job_of_the_source(
-    prepare: Any, folder: Path, jobs: Jobs, context: Any
-) -> None:
+def test_next_job_of_the_source_removes_unused_settings(prepare: Any, folder: Path, jobs: Jobs, context: Any) -> None:
     late = prepare(start_timeout=0.001)
     context["ti"].run_id = "the next"
     prepare()
@@ -133,9 +127,7 @@ def test_settings_that_no_driver_came_for_are_removed_by_the_next_job_of_the_sou
     assert len(settings_in(folder)) == 1
 
 
-def test_a_suspended_source_and_one_that_is_done_with_skip_the_task(
-    prepare: Any, coordination: SourceCoordinator, folder: Path
-) -> None:
+def test_suspended_source_skips_the_task(prepare: Any, coordination: SourceCoordinator, folder: Path) -> None:
     coordination.view.suspensions.suspend("ann")
     with pytest.raises(AirflowSkipException, match="suspended by ann"):
         prepare()
@@ -151,7 +143,7 @@ def test_a_suspended_source_and_one_that_is_done_with_skip_the_task(
         ({"proxy_user": "ann"}, "field 'proxy_user' is for a spark-submit of this package's operator; leave it out"),
     ],
 )
-def test_what_is_wrong_is_named(context: Any, tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
+def test_invalid_argument_is_named(context: Any, tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
     defaults = {"folder": str(tmp_path), "reads": KinesisStreams("clicks"), "writes": ParquetDataset("/out")}
     with pytest.raises(AirflowFailException, match=message):
         prepare_job(**defaults | arguments, context=context)
@@ -201,7 +193,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Stubber
     return stub
 
 
-def test_amazons_operator_adds_the_step_to_a_cluster(job: PreparedJob, answering: Any, context: Any) -> None:
+def test_emr_operator_adds_the_step_to_a_cluster(job: PreparedJob, answering: Any, context: Any) -> None:
     from airflow.providers.amazon.aws.operators.emr import EmrAddStepsOperator
 
     step = emr_step(job, name="ingest clicks")
@@ -225,7 +217,7 @@ class Ti:
         pass
 
 
-def test_amazons_operator_starts_the_job_run_of_emr_serverless(job: PreparedJob, answering: Any, context: Any) -> None:
+def test_emr_serverless_operator_starts_the_job_run(job: PreparedJob, answering: Any, context: Any) -> None:
     from airflow.providers.amazon.aws.operators.emr import EmrServerlessStartJobOperator
 
     driver = emr_serverless_driver(job)
@@ -251,7 +243,7 @@ def serverless_application() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_emr_on_eks_takes_the_driver(job: PreparedJob) -> None:
+def test_emr_on_eks_accepts_the_driver(job: PreparedJob) -> None:
     import botocore.session
     from botocore.validate import validate_parameters
 
@@ -265,7 +257,7 @@ def test_emr_on_eks_takes_the_driver(job: PreparedJob) -> None:
     assert driver["entryPoint"] == job.application and driver["entryPointArguments"] == list(job.arguments)
 
 
-def test_livy_and_databricks_take_the_same(job: PreparedJob) -> None:
+def test_livy_and_databricks_accept_the_job(job: PreparedJob) -> None:
     assert livy_batch(job, name="ingest") == {
         "file": job.application,
         "args": list(job.arguments),
@@ -277,7 +269,7 @@ def test_livy_and_databricks_take_the_same(job: PreparedJob) -> None:
 
 
 @pytest.mark.parametrize("name", ["emr_ingestion", "emr_serverless_ingestion", "livy_ingestion"])
-def test_the_examples_prepare_submit_and_follow(name: str) -> None:
+def test_examples_prepare_submit_and_follow(name: str) -> None:
     bag = DagBag(str(REPOSITORY / "dags" / f"{name}.py"))
     assert bag.import_errors == {}
     dag = bag.dags[name]
@@ -297,7 +289,7 @@ def event(job: PreparedJob) -> dict[str, Any]:
     return {"status": "ended", "source": "clicks", "owner": job.owner, "log": None, "deadline": None}
 
 
-def test_a_prepared_job_is_followed_to_its_end_and_nothing_of_its_settings_is_left(
+def test_followed_job_leaves_no_settings_at_its_end(
     prepare: Any, folder: Path, context: Any, coordination: SourceCoordinator
 ) -> None:
     job = prepare()
@@ -314,7 +306,7 @@ def test_a_prepared_job_is_followed_to_its_end_and_nothing_of_its_settings_is_le
     assert result["owner"] == job.owner and "suspended by ann" in result["stopped_because"]
 
 
-def test_a_driver_of_another_job_cannot_open_the_settings(prepare: Any) -> None:
+def test_driver_of_another_job_cannot_open_the_settings(prepare: Any) -> None:
     from dataclasses import replace
 
     job = prepare()
@@ -323,14 +315,14 @@ def test_a_driver_of_another_job_cannot_open_the_settings(prepare: Any) -> None:
     assert SECRET not in ran.stdout
 
 
-def test_a_job_that_failed_fails_the_task_for_good_by_its_own_error(prepare: Any, jobs: Jobs, context: Any) -> None:
+def test_failed_job_fails_the_task_for_good(prepare: Any, jobs: Jobs, context: Any) -> None:
     job = prepare()
     jobs.end(job.owner, {"exit_code": 1, "error": "the job failed: no space"})
     with pytest.raises(AirflowFailException, match=r"no space; .* clear the task that prepared this one"):
         follow(job).execute(context)
 
 
-def test_a_job_that_did_not_begin_in_time_leaves_no_settings(prepare: Any, folder: Path, context: Any) -> None:
+def test_job_start_timeout_leaves_no_settings(prepare: Any, folder: Path, context: Any) -> None:
     job = prepare(start_timeout=0.001)
     with pytest.raises(AirflowFailException, match="did not begin by"):
         follow(job).execute(context)
@@ -339,9 +331,7 @@ def test_a_job_that_did_not_begin_in_time_leaves_no_settings(prepare: Any, folde
     assert late.returncode == EXIT_CONFIGURATION and "do not exist" in late.stdout
 
 
-def test_who_ends_the_task_by_hand_stops_the_job_and_removes_its_settings(
-    prepare: Any, folder: Path, jobs: Jobs
-) -> None:
+def test_ending_the_task_by_hand_stops_the_job(prepare: Any, folder: Path, jobs: Jobs) -> None:
     job = prepare()
     in_loop(lambda watchers: JobTrigger(source="clicks", owner=job.owner).on_kill())
     known = jobs.get(job.owner)
@@ -349,7 +339,7 @@ def test_who_ends_the_task_by_hand_stops_the_job_and_removes_its_settings(
     assert settings_in(folder) == []
 
 
-def test_a_task_that_runs_out_of_time_stops_the_job(prepare: Any, folder: Path, jobs: Jobs, context: Any) -> None:
+def test_task_timeout_stops_the_job(prepare: Any, folder: Path, jobs: Jobs, context: Any) -> None:
     job = prepare()
     with pytest.raises(TaskDeferralTimeout):
         follow(job).resume_execution("__fail__", {"error": "Trigger timeout"}, context)
@@ -359,6 +349,6 @@ def test_a_task_that_runs_out_of_time_stops_the_job(prepare: Any, folder: Path, 
 
 
 @pytest.mark.parametrize("job", [None, "x", {"source": "clicks"}])
-def test_what_is_no_prepared_job_is_named(job: Any, context: Any) -> None:
+def test_invalid_prepared_job_is_named(job: Any, context: Any) -> None:
     with pytest.raises(AirflowFailException, match="field 'job'"):
         FollowJobOperator(task_id="follow", job=job).execute(context)

@@ -32,12 +32,12 @@ from airflow_provider_coordination.stores.kind import STORE_KINDS
 from tests.airflow.conftest import REPOSITORY
 
 
-def test_it_is_valid_by_airflows_schema() -> None:
+def test_provider_info_is_valid_by_the_airflow_schema() -> None:
     schema = json.loads((files("airflow") / "provider_info.schema.json").read_text())
     jsonschema.validate(get_provider_info(), schema)
 
 
-def test_every_module_it_names_exists() -> None:
+def test_every_named_module_exists() -> None:
     info = get_provider_info()
     for kind in ("operators", "sensors", "triggers", "hooks"):
         for group in info[kind]:
@@ -45,7 +45,7 @@ def test_every_module_it_names_exists() -> None:
                 importlib.import_module(module)
 
 
-def test_every_link_of_a_task_is_named_and_the_operator_has_it() -> None:
+def test_every_task_link_is_named_and_its_operator_has_it() -> None:
     links = {
         f"{type(link).__module__}.{type(link).__name__}" for link in CoordinatedSparkSubmitOperator.operator_extra_links
     }
@@ -56,7 +56,7 @@ def test_every_link_of_a_task_is_named_and_the_operator_has_it() -> None:
     ("kind", "base"),
     [("operators", BaseOperator), ("sensors", BaseOperator), ("triggers", BaseTrigger), ("hooks", BaseHook)],
 )
-def test_every_class_that_a_dag_author_uses_is_in_a_module_that_it_names(kind: str, base: type[Any]) -> None:
+def test_every_public_class_is_in_a_named_module(kind: str, base: type[Any]) -> None:
     named = {module for group in get_provider_info()[kind] for module in group["python-modules"]}
     assert named == {cls.__module__ for cls in classes(kind, base)}
 
@@ -87,7 +87,7 @@ def classes(kind: str, base: type[Any]) -> list[type[Any]]:
 
 
 @pytest.mark.integration  # needs no server, but a whole process, and so seconds
-def test_no_module_warns_and_nothing_that_a_dag_file_imports_is_heavy() -> None:
+def test_modules_import_without_warnings_or_heavy_dependencies() -> None:
     info = get_provider_info()
     names = [
         *(
@@ -120,7 +120,7 @@ def test_no_module_warns_and_nothing_that_a_dag_file_imports_is_heavy() -> None:
     assert done.stdout.splitlines()[-1] == "heavy: []"
 
 
-def test_the_form_has_the_fields_that_the_hook_reads() -> None:
+def test_form_has_the_fields_of_the_hook() -> None:
     (connection,) = get_provider_info()["connection-types"]
     kinds = [kind for kind in map(STORE_KINDS.load, STORE_KINDS.names()) if kind.is_shared]
     assert set(connection["conn-fields"]) == set(COMMON_FIELDS).union(*(kind.connection_fields for kind in kinds))
@@ -132,7 +132,7 @@ def test_the_form_has_the_fields_that_the_hook_reads() -> None:
 
 
 @pytest.mark.parametrize("field", ["ownership_timeout", "safety_margin", "max_attempts", "max_closed_count"])
-def test_the_form_shows_the_actual_defaults(field: str) -> None:
+def test_form_shows_the_actual_defaults(field: str) -> None:
     (connection,) = get_provider_info()["connection-types"]
     default = getattr(Configuration(), field)
     spelled = f"{default.total_seconds() if isinstance(default, timedelta) else default:g}"
@@ -140,7 +140,7 @@ def test_the_form_shows_the_actual_defaults(field: str) -> None:
     assert description.endswith(f" Default: [coordination] {field}, which is {spelled}.")
 
 
-def test_every_field_of_the_form_says_what_it_is() -> None:
+def test_every_form_field_has_a_description() -> None:
     (connection,) = get_provider_info()["connection-types"]
     for name, field in connection["conn-fields"].items():
         assert field["label"] and field["description"].endswith("."), name
@@ -149,7 +149,7 @@ def test_every_field_of_the_form_says_what_it_is() -> None:
         assert field["schema"].get("format") == "password" or not re.search("passw|secret|token|_key", name), name
 
 
-def test_a_form_that_is_filled_in_leaves_no_setting_at_its_default(connect: Any) -> None:
+def test_form_covers_every_setting(connect: Any) -> None:
     """A setting that is added to a store, or to the connection, and not to the form, is found here."""
     connect("keys", "aws", login="AKIA", password="s", extra={"aws_session_token": "t"})
     filled = {
@@ -187,7 +187,7 @@ def names_of_defaults(settings: Any, prefix: str = "") -> set[str]:
     return found
 
 
-def test_the_configuration_has_the_options_that_are_read_with_their_defaults() -> None:
+def test_configuration_has_the_options_with_their_defaults() -> None:
     section = get_provider_info()["config"][SECTION]
     described = {name: option["default"] for name, option in section["options"].items()}
     actual = {field.name: getattr(Configuration(), field.name) for field in dataclasses.fields(Configuration)}
@@ -202,7 +202,7 @@ def test_the_configuration_has_the_options_that_are_read_with_their_defaults() -
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_airflow_discovers_it_and_shows_the_connection_form(tmp_path: Path) -> None:
+def test_airflow_discovers_the_provider_and_its_form(tmp_path: Path) -> None:
     metadata = tmp_path / "airflow_provider_coordination-0.1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: airflow-provider-coordination\nVersion: 0.1.0\n")

@@ -40,7 +40,7 @@ def owners(coordination: SourceCoordinator) -> dict[str, str | None]:
     return {partition.partition_key: partition.owner for partition in coordination.view.partitions()}
 
 
-def test_a_lease_that_ran_out_is_released_and_its_progress_kept(coordination: SourceCoordinator, context: Any) -> None:
+def test_expired_lease_is_released_and_its_progress_kept(coordination: SourceCoordinator, context: Any) -> None:
     before = held(coordination, "p", "dead", ends=-MINUTE)
 
     summary = release(partition_keys="p").execute(context)
@@ -57,9 +57,7 @@ def test_a_lease_that_ran_out_is_released_and_its_progress_kept(coordination: So
     assert (after.status, after.owner, after.progress) == (PartitionStatus.UNASSIGNED, None, {"checkpoint": "7"})
 
 
-def test_the_lease_of_the_supplier_is_released_with_what_a_run_holds(
-    coordination: SourceCoordinator, context: Any
-) -> None:
+def test_supplier_lease_is_released_with_the_run(coordination: SourceCoordinator, context: Any) -> None:
     coordination.supply(lambda state: [])
     item = coordination.store.get("clicks|GLOBAL_STATE", GLOBAL_STATE_KEY)
     assert item is not None
@@ -73,7 +71,7 @@ def test_the_lease_of_the_supplier_is_released_with_what_a_run_holds(
 
 
 @pytest.mark.parametrize("choice", [{"partition_keys": ["p", "q"]}, {"lease_owner": "alive"}])
-def test_an_owner_that_counts_as_alive_keeps_its_leases_and_so_does_everybody_else(
+def test_running_lease_blocks_the_whole_release(
     coordination: SourceCoordinator, context: Any, choice: dict[str, Any]
 ) -> None:
     held(coordination, "p", "alive", ends=-MINUTE)
@@ -85,9 +83,7 @@ def test_an_owner_that_counts_as_alive_keeps_its_leases_and_so_does_everybody_el
     assert owners(coordination) == {"p": "alive", "q": "alive"}
 
 
-def test_with_force_a_lease_that_still_runs_is_taken_and_the_owners_next_write_refused(
-    coordination: SourceCoordinator, context: Any
-) -> None:
+def test_force_releases_a_running_lease_and_fences_its_owner(coordination: SourceCoordinator, context: Any) -> None:
     coordination.create_partitions({"p": {}})
     coordination.leases.acquire(1)
 
@@ -98,9 +94,7 @@ def test_with_force_a_lease_that_still_runs_is_taken_and_the_owners_next_write_r
         coordination.leases.checkpoint("p", {"checkpoint": "8"})
 
 
-def test_what_is_held_for_a_run_of_a_dag_is_released_in_whatever_try_and_nothing_else(
-    coordination: SourceCoordinator, context: Any
-) -> None:
+def test_only_leases_of_the_run_are_released_in_every_try(coordination: SourceCoordinator, context: Any) -> None:
     for number, (dag, run, task) in enumerate(
         [("dag", RUN, "ingest"), ("dag", RUN, "ingest"), ("dag", RUN, "other"), ("dag2", RUN, "ingest")]
     ):
@@ -115,9 +109,7 @@ def test_what_is_held_for_a_run_of_a_dag_is_released_in_whatever_try_and_nothing
     assert {key for key, owner in owners(coordination).items() if owner} == {"p4", "p5"}
 
 
-def test_all_whose_time_is_up_are_released_and_a_lease_that_runs_is_left_also_with_force(
-    coordination: SourceCoordinator, context: Any
-) -> None:
+def test_expired_selection_leaves_running_leases_even_with_force(coordination: SourceCoordinator, context: Any) -> None:
     for key, ends in (("p", -MINUTE), ("q", -MINUTE), ("r", MINUTE), ("s", timedelta(0))):
         held(coordination, key, "host", ends=ends)
 
@@ -126,9 +118,7 @@ def test_all_whose_time_is_up_are_released_and_a_lease_that_runs_is_left_also_wi
     assert owners(coordination) == {"p": None, "q": None, "r": "host", "s": "host"}, "clocks may differ by the margin"
 
 
-def test_a_retry_leaves_what_nobody_holds_and_what_another_owner_took(
-    coordination: SourceCoordinator, context: Any
-) -> None:
+def test_retry_leaves_free_partitions_and_those_of_other_owners(coordination: SourceCoordinator, context: Any) -> None:
     held(coordination, "p", "dead")
     held(coordination, "q", "dead")
     again = release(partition_keys="['p', 'q']", lease_owner="dead", force=True)
@@ -142,7 +132,7 @@ def test_a_retry_leaves_what_nobody_holds_and_what_another_owner_took(
     assert owners(coordination)["q"] == "next"
 
 
-def test_what_changed_since_the_task_looked_is_left_to_whoever_has_it_now(coordination: SourceCoordinator) -> None:
+def test_partition_that_changed_during_the_task_is_left_alone(coordination: SourceCoordinator) -> None:
     before = [held(coordination, key, "dead", ends=-MINUTE) for key in "pqr"]
     coordination.store.transact(update=[before[0].acquired("next", datetime.now(UTC) + MINUTE)])
     coordination.store.transact(update=[before[1].renewed(datetime.now(UTC) + MINUTE)])
@@ -156,7 +146,7 @@ def test_what_changed_since_the_task_looked_is_left_to_whoever_has_it_now(coordi
     assert owners(coordination) == {"p": "next", "q": "dead", "r": None}
 
 
-def test_what_waits_for_an_acknowledgment_is_refused_as_such(coordination: SourceCoordinator, context: Any) -> None:
+def test_partition_awaiting_an_acknowledgment_is_refused(coordination: SourceCoordinator, context: Any) -> None:
     held(coordination, "p", f"job{AWAITING_SUFFIX}")
     with pytest.raises(AirflowFailException, match="'p' waits for an acknowledgment until"):
         release(partition_keys="p").execute(context)
@@ -175,7 +165,7 @@ def test_what_waits_for_an_acknowledgment_is_refused_as_such(coordination: Sourc
         ({"lease_owner": "x", "force": "perhaps"}, "field 'force' must be true or false; got 'perhaps'"),
     ],
 )
-def test_what_only_a_person_can_put_right_fails_without_a_retry(
+def test_invalid_request_fails_without_a_retry(
     coordination: SourceCoordinator, context: Any, wrong: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(AirflowFailException, match=message):

@@ -55,7 +55,7 @@ def deferred(task: ReopenPartitionsOperator, context: Any) -> TaskDeferred:
     return defers.value
 
 
-def test_what_is_due_is_reopened_at_once(coordination: SourceCoordinator, context: Any) -> None:
+def test_due_partitions_are_reopened_at_once(coordination: SourceCoordinator, context: Any) -> None:
     closed(coordination, a=timedelta(0), b=timedelta(0), c=HOUR)
     summary = reopen(deferrable=True).execute(context)
     assert summary == {
@@ -69,19 +69,19 @@ def test_what_is_due_is_reopened_at_once(coordination: SourceCoordinator, contex
     assert status(coordination, "a") is PartitionStatus.UNASSIGNED
 
 
-def test_without_waiting_nothing_due_is_fine(coordination: SourceCoordinator, context: Any) -> None:
+def test_empty_reopening_succeeds_without_waiting(coordination: SourceCoordinator, context: Any) -> None:
     closed(coordination, a=HOUR)
     summary = reopen(wait="False").execute(context)
     assert (summary["reopened"], summary["closed"]) == (0, 1)
 
 
-def test_where_nothing_is_closed_it_does_not_wait(coordination: SourceCoordinator, context: Any) -> None:
+def test_operator_without_closed_partitions_does_not_wait(coordination: SourceCoordinator, context: Any) -> None:
     parked(coordination, "b")
     coordination.create_partitions({"a": {}})
     assert reopen(deferrable=True).execute(context)["next_reopening"] is None
 
 
-def test_it_defers_until_those_reopen_that_are_due_next(coordination: SourceCoordinator, context: Any) -> None:
+def test_operator_defers_until_the_next_due_partitions_reopen(coordination: SourceCoordinator, context: Any) -> None:
     closed(coordination, a=timedelta(seconds=1), b=timedelta(seconds=1), c=HOUR)
     coordination.reopen_due()
     task = reopen(deferrable=True)
@@ -96,7 +96,7 @@ def test_it_defers_until_those_reopen_that_are_due_next(coordination: SourceCoor
     assert (summary["reopened"], summary["partition_keys"], summary["closed"]) == (2, ["a", "b"], 1)
 
 
-def test_named_partitions_are_waited_for_and_others_are_not(coordination: SourceCoordinator, context: Any) -> None:
+def test_only_named_partitions_are_waited_for(coordination: SourceCoordinator, context: Any) -> None:
     closed(coordination, a=timedelta(0), b=HOUR, c=2 * HOUR, d=3 * HOUR)
     waiting = deferred(reopen(partition_keys=["a", "b", "c"], deferrable=True), context)
     trigger = waiting.trigger
@@ -104,28 +104,26 @@ def test_named_partitions_are_waited_for_and_others_are_not(coordination: Source
     assert (trigger.partitions, trigger.partition_keys) == (3, ["a", "b", "c"])
 
 
-def test_named_partitions_that_are_not_closed_need_nothing(coordination: SourceCoordinator, context: Any) -> None:
+def test_named_partitions_that_are_not_closed_are_ignored(coordination: SourceCoordinator, context: Any) -> None:
     closed(coordination, a=HOUR)
     coordination.create_partitions({"b": {}})
     assert reopen(partition_keys="b").execute(context)["reopened"] == 0
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_a_partition_that_does_not_exist_fails_without_a_retry(
-    coordination: SourceCoordinator, context: Any, force: bool
-) -> None:
+def test_unknown_partition_fails_without_a_retry(coordination: SourceCoordinator, context: Any, force: bool) -> None:
     with pytest.raises(AirflowFailException, match="source 'clicks' has no partition 'x'; check the key"):
         reopen(partition_keys=["x"], force=force).execute(context)
 
 
-def test_a_parked_partition_is_not_waited_for(coordination: SourceCoordinator, context: Any) -> None:
+def test_parked_partition_is_not_waited_for(coordination: SourceCoordinator, context: Any) -> None:
     parked(coordination, "a")
     with pytest.raises(AirflowFailException, match="partition 'a' is parked and never reopens on its own"):
         reopen(partition_keys=["a"]).execute(context)
 
 
 @pytest.mark.parametrize(("keys", "left"), [(None, 0), (["a", "p", "free"], 1)])
-def test_force_reopens_before_the_time_and_what_is_parked(
+def test_force_reopens_partitions_early_and_parked_ones(
     coordination: SourceCoordinator, context: Any, keys: Sequence[str] | None, left: int
 ) -> None:
     closed(coordination, a=HOUR, b=HOUR)
@@ -138,13 +136,13 @@ def test_force_reopens_before_the_time_and_what_is_parked(
     assert partition is not None and (partition.attempts, partition.last_error) == (0, None)
 
 
-def test_on_a_worker_it_pokes_until_they_have_reopened(coordination: SourceCoordinator, context: Any) -> None:
+def test_operator_on_a_worker_pokes_until_partitions_reopen(coordination: SourceCoordinator, context: Any) -> None:
     closed(coordination, a=timedelta(milliseconds=300))
     summary = reopen(poke_interval=0.1).execute(context)
     assert (summary["reopened"], summary["partition_keys"]) == (1, ["a"])
 
 
-def test_with_soft_fail_a_wait_without_a_result_skips(coordination: SourceCoordinator, context: Any) -> None:
+def test_soft_fail_skips_a_wait_without_a_result(coordination: SourceCoordinator, context: Any) -> None:
     closed(coordination, a=HOUR)
     with pytest.raises(AirflowSkipException):
         reopen(deferrable=True, timeout=0, soft_fail=True).execute(context)

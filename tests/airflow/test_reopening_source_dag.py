@@ -29,14 +29,14 @@ def source(coordination: SourceCoordinator, store_url: str) -> SourceCoordinator
     return coordinator
 
 
-def test_the_run_sleeps_between_the_scans(dags: Any) -> None:
+def test_run_sleeps_between_the_scans(dags: Any) -> None:
     dag = dags["reopening_source"]
     order = [task.task_id for task in dag.topological_sort()]
     assert order == ["find_locations", "scan", "wake", "scan_again", "done"]
     assert {dag.get_task(name).deferrable for name in ("wake", "done")} == {True}
 
 
-def test_the_other_dag_is_started_by_a_doorbell(dags: Any) -> None:
+def test_other_dag_is_started_by_a_doorbell(dags: Any) -> None:
     [asset] = dags["reopening_source_on_work"].timetable.asset_condition.objects
     [watcher] = asset.watchers
     assert isinstance(watcher.trigger, PartitionsAvailableTrigger)
@@ -44,7 +44,7 @@ def test_the_other_dag_is_started_by_a_doorbell(dags: Any) -> None:
 
 
 @pytest.mark.integration  # needs no server, but Airflow's own database, and so seconds
-def test_a_run_finishes_every_location(dags: Any, database: None, source: SourceCoordinator) -> None:
+def test_run_finishes_every_location(dags: Any, database: None, source: SourceCoordinator) -> None:
     done = run_dag(dags["reopening_source"], closed_seconds=3)
 
     assert done.state == "success"

@@ -25,7 +25,7 @@ def reset(**arguments: Any) -> ResetPartitionsOperator:
 
 
 @pytest.mark.integration
-def test_a_stream_is_read_again_and_the_summary_says_who_held_what(stream: SplitStream, context: Any) -> None:
+def test_stream_is_reset_and_the_summary_names_previous_owners(stream: SplitStream, context: Any) -> None:
     stream.coordination.leases.acquire(1)
     parent, held, waiting = stream.keys
 
@@ -53,7 +53,7 @@ def test_a_stream_is_read_again_and_the_summary_says_who_held_what(stream: Split
 
 
 @pytest.mark.integration
-def test_one_shard_is_read_on_after_a_sequence_number(stream: SplitStream, context: Any) -> None:
+def test_shard_is_reset_to_a_sequence_number(stream: SplitStream, context: Any) -> None:
     shard = stream.shards[1]
     number = str(int(shard.starting_sequence_number) + 5)
 
@@ -64,7 +64,7 @@ def test_one_shard_is_read_on_after_a_sequence_number(stream: SplitStream, conte
 
 
 @pytest.mark.integration
-def test_a_sequence_number_of_another_shard_fails_without_a_retry(stream: SplitStream, context: Any) -> None:
+def test_sequence_number_of_another_shard_fails_without_a_retry(stream: SplitStream, context: Any) -> None:
     with pytest.raises(AirflowFailException, match=f"is not in shard '{stream.shards[0].shard_id}'"):
         reset(reads=KinesisStreams("s"), partition_keys=stream.shards[0].shard_id, to="5").execute(context)
 
@@ -82,9 +82,7 @@ def leased(coordination: SourceCoordinator, *shard_ids: str, creation_epoch: int
     return keys
 
 
-def test_several_shards_are_read_from_an_instant_on_that_a_template_gave(
-    coordination: SourceCoordinator, context: Any
-) -> None:
+def test_several_shards_are_reset_to_a_templated_instant(coordination: SourceCoordinator, context: Any) -> None:
     names = [f"shardId-00000000000{number}" for number in range(3)]
     keys = leased(coordination, *names)
     [earlier] = leased(coordination, names[1], creation_epoch=5)
@@ -100,7 +98,7 @@ def test_several_shards_are_read_from_an_instant_on_that_a_template_gave(
     }  # fmt: skip
 
 
-def test_partitions_of_any_kind_are_reset_by_their_keys(coordination: SourceCoordinator, context: Any) -> None:
+def test_partitions_of_any_kind_are_reset_by_key(coordination: SourceCoordinator, context: Any) -> None:
     coordination.create_partitions({"a": {"rows": 1}, "b": {"rows": 2}})
 
     assert reset(partition_keys=["a"], to="earliest").execute(context)["reset"] == 1
@@ -109,9 +107,7 @@ def test_partitions_of_any_kind_are_reset_by_their_keys(coordination: SourceCoor
 
 
 @pytest.mark.integration
-def test_the_streams_that_are_given_are_read_again_and_nothing_else_of_the_source(
-    stream: SplitStream, context: Any
-) -> None:
+def test_only_the_given_streams_are_reset(stream: SplitStream, context: Any) -> None:
     stream.coordination.create_partitions({"a": {"rows": 1}})
 
     summary = reset(to="earliest", reads=KinesisStreams("s"), partition_keys="").execute(context)
@@ -121,7 +117,7 @@ def test_the_streams_that_are_given_are_read_again_and_nothing_else_of_the_sourc
     assert other is not None and other.progress == {"rows": 1}
 
 
-def test_a_partition_that_a_job_holds_is_taken_from_it_at_once(coordination: SourceCoordinator, context: Any) -> None:
+def test_held_partition_is_taken_from_its_job_at_once(coordination: SourceCoordinator, context: Any) -> None:
     coordination.create_partitions({"a": {"rows": 1}})
     coordination.leases.acquire(1)
 
@@ -131,9 +127,7 @@ def test_a_partition_that_a_job_holds_is_taken_from_it_at_once(coordination: Sou
     assert found is not None and (found.status, found.owner) == (PartitionStatus.UNASSIGNED, None)
 
 
-def test_partitions_of_items_are_read_from_their_beginning_and_what_was_split_off_them_with_them(
-    coordination: SourceCoordinator, context: Any
-) -> None:
+def test_partition_of_items_is_reset_with_its_splits(coordination: SourceCoordinator, context: Any) -> None:
     items = ({"uri": "a"}, {"uri": "b"})
     whole = PartitionProgress(kind="s3", items=items, checkpoint="2", is_ended=True)
     split = PartitionProgress(kind="s3", items=items[1:], split_of="p")
@@ -166,7 +160,7 @@ def test_partitions_of_items_are_read_from_their_beginning_and_what_was_split_of
         ({"to": "latest", "partition_keys": "a"}, "'a' is read as a whole and has no position 'latest'"),
     ],
 )
-def test_what_only_a_person_can_put_right_fails_without_a_retry_and_changes_nothing(
+def test_invalid_request_fails_without_a_retry_and_changes_nothing(
     coordination: SourceCoordinator, context: Any, arguments: dict[str, Any], message: str
 ) -> None:
     leased(coordination, "shardId-000000000000", "shardId-000000000001")
@@ -179,7 +173,7 @@ def test_what_only_a_person_can_put_right_fails_without_a_retry_and_changes_noth
 
 
 @pytest.mark.integration
-def test_what_could_not_be_reset_fails_the_task(stream: SplitStream, kinesis_account: Any, context: Any) -> None:
+def test_partition_that_cannot_be_reset_fails_the_task(stream: SplitStream, kinesis_account: Any, context: Any) -> None:
     def clean_up() -> None:
         parent = stream.coordination.view.get(stream.keys[0])
         assert parent is not None

@@ -11,7 +11,7 @@ from airflow_provider_coordination.sources.s3.format_settings import FORMATS
 from tests.conftest import REPOSITORY
 
 
-def test_the_example_finds_objects_and_reads_what_it_found() -> None:
+def test_example_finds_objects_and_reads_them() -> None:
     bag = DagBag(str(REPOSITORY / "dags" / "s3_ingestion.py"))
     assert bag.import_errors == {}
     dag = bag.dags["s3_ingestion"]

@@ -23,18 +23,18 @@ from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.airflow.conftest import SECRET
 
 
-def test_a_dag_that_names_nothing_but_a_path_reads_everything_there() -> None:
+def test_path_alone_selects_everything_there() -> None:
     assert S3Objects(paths="/data/in").settings() == S3Settings(paths=("/data/in",))
 
 
-def test_how_long_objects_are_remembered_is_not_said_of_an_interval() -> None:
+def test_forget_after_is_dropped_for_an_interval() -> None:
     reads = S3Objects(paths="s3://bucket/in/", forget_after="86400")
     assert reads.settings() == S3Settings(paths=("s3://bucket/in/",), forget_after_seconds=86400.0)
     start, end = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
     assert reads.within(start, end).settings().forget_after_seconds is None
 
 
-def test_values_are_taken_as_they_are_and_as_templates_leave_them() -> None:
+def test_values_are_accepted_directly_and_from_templates() -> None:
     expected = S3Settings(
         paths=("/data/a", "/data/b"),
         format=FormatSettings(name="csv", delimiter=";", null_values=("", "-")),
@@ -85,7 +85,7 @@ def test_values_are_taken_as_they_are_and_as_templates_leave_them() -> None:
         ({"include": "[a"}, "glob '[a' has a '['"),
     ],
 )
-def test_what_is_wrong_is_said(wrong: dict[str, Any], said: str) -> None:
+def test_invalid_field_is_reported(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         S3Objects(**{"paths": "/data/in", **wrong}).settings()
     assert said in str(raised.value)
@@ -100,21 +100,21 @@ def test_what_is_wrong_is_said(wrong: dict[str, Any], said: str) -> None:
         ({"paths": ["/a", "/b"], "source": "both"}, "both"),
     ],
 )
-def test_the_source_is_named_after_its_only_path(given: dict[str, Any], source: str) -> None:
+def test_source_is_named_after_its_only_path(given: dict[str, Any], source: str) -> None:
     assert S3Objects(**given).default_source == source
 
 
-def test_several_paths_need_a_name_in_common() -> None:
+def test_several_paths_need_a_common_name() -> None:
     with pytest.raises(ConfigurationError, match="'source' is missing: the paths '/a', '/b' need a common source name"):
         _ = S3Objects(paths=["/a", "/b"]).default_source
 
 
-def test_its_location_is_reported_without_bounds_or_secrets() -> None:
+def test_location_excludes_bounds_and_secrets() -> None:
     reads = S3Objects(paths=["/b", "/a"], include="*.csv", start_time="2026-01-01T00:00:00Z")
     assert reads.reads_from == {"paths": ["/a", "/b"], "include": ["*.csv"]}
 
 
-def test_the_aws_connection_is_resolved_in_the_task(connect: Any) -> None:
+def test_aws_connection_is_resolved_in_the_task(connect: Any) -> None:
     connect("minio", "aws", login="AKIA", password=SECRET, extra={"endpoint_url": "http://minio:9000"})
     reads = S3Objects(paths="s3://bucket/in", aws_conn_id="minio", region_name="eu-west-1")
     connected = reads.connect()
@@ -126,7 +126,7 @@ def test_the_aws_connection_is_resolved_in_the_task(connect: Any) -> None:
     assert SECRET not in repr(reads)
 
 
-def test_files_need_no_aws_connection_and_are_found_by_the_supplier(tmp_path: Path) -> None:
+def test_local_files_need_no_aws_connection(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text("{}")
     connected = S3Objects(paths=str(tmp_path), aws_conn_id="not there").connect()
     coordinator = SourceCoordinator(InMemoryStore(), "files", "a")
@@ -134,7 +134,7 @@ def test_files_need_no_aws_connection_and_are_found_by_the_supplier(tmp_path: Pa
     assert len(coordinator.supply(connected.supplier(coordinator)) or []) == 1
 
 
-def test_a_dag_file_that_names_objects_waits_for_neither_arrow_nor_boto3() -> None:
+def test_import_loads_neither_arrow_nor_boto3() -> None:
     code = """
 import sys
 from airflow_provider_coordination.operators.reads.s3 import S3Objects
@@ -145,7 +145,7 @@ print({"pyarrow", "boto3", "botocore", "pyspark"} & set(sys.modules))
     assert process.stdout.strip() == "set()"
 
 
-def test_s3_objects_take_their_paths_by_position() -> None:
+def test_paths_may_be_given_by_position() -> None:
     assert S3Objects("/data/in", format="csv") == S3Objects(paths="/data/in", format="csv")
     with pytest.raises(TypeError, match="positional argument"):
         S3Objects("/data/in", "orders")  # type: ignore[misc]

@@ -102,7 +102,7 @@ def nothing_readable(api: KubernetesApi, temporary: Path) -> bool:
 # What is made and deleted
 
 
-def test_the_settings_are_in_a_secret_that_the_driver_mounts_and_the_task_deletes(
+def test_driver_mounts_the_secret_and_the_task_deletes_it(
     operator: Any, spark: StubSpark, context: Any, api: KubernetesApi, temporary: Path, jobs: Jobs
 ) -> None:
     result = operator(files="mine.conf").execute(context)
@@ -144,7 +144,7 @@ def test_the_settings_are_in_a_secret_that_the_driver_mounts_and_the_task_delete
 
 
 @pytest.mark.parametrize("deferrable", [False, True])
-def test_a_submission_that_fails_leaves_no_secret_and_no_job(
+def test_failed_submission_leaves_no_secret_and_no_job(
     operator: Any, context: Any, api: KubernetesApi, temporary: Path, jobs: Jobs, submits: Any, deferrable: bool
 ) -> None:
     submits(exit=1, lines=["quota exceeded"], outcome=None, pod="never-driver")
@@ -155,7 +155,7 @@ def test_a_submission_that_fails_leaves_no_secret_and_no_job(
     assert jobs.unfinished() == []
 
 
-def test_a_driver_with_wrong_settings_fails_the_task_for_good_in_its_own_words(
+def test_driver_with_wrong_settings_fails_the_task_for_good(
     operator: Any, context: Any, api: KubernetesApi, temporary: Path, submits: Any
 ) -> None:
     error = "configuration error: field 'schema'"
@@ -166,7 +166,7 @@ def test_a_driver_with_wrong_settings_fails_the_task_for_good_in_its_own_words(
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_a_task_that_is_killed_while_it_waits_leaves_no_secret_and_requests_the_job_to_stop(
+def test_killed_task_leaves_no_secret_and_stops_the_job(
     operator: Any, spark: StubSpark, context: Any, api: KubernetesApi, temporary: Path, jobs: Jobs, submits: Any
 ) -> None:
     submits(sleep=60)
@@ -189,7 +189,7 @@ def test_a_task_that_is_killed_while_it_waits_leaves_no_secret_and_requests_the_
     assert job.stop is not None and job.state is JobState.ENDED
 
 
-def test_what_a_worker_that_died_left_is_removed_by_the_next_try(
+def test_next_try_removes_the_leftovers_of_a_dead_worker(
     operator: Any, context: Any, api: KubernetesApi, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Died(BaseException):
@@ -212,7 +212,7 @@ def test_what_a_worker_that_died_left_is_removed_by_the_next_try(
 # Deferred
 
 
-def test_a_job_that_nobody_waits_for_keeps_its_secret_until_its_end(
+def test_deferred_job_keeps_its_secret_until_its_end(
     operator: Any, spark: StubSpark, context: Any, api: KubernetesApi, temporary: Path, jobs: Jobs, submits: Any,
     coordination: SourceCoordinator,
 ) -> None:  # fmt: skip
@@ -229,7 +229,7 @@ def test_a_job_that_nobody_waits_for_keeps_its_secret_until_its_end(
 
 
 @pytest.mark.parametrize("has_begun", [True, False])
-def test_who_ends_the_deferred_task_by_hand_removes_the_secret_and_a_pod_that_waits_for_it(
+def test_ending_the_deferred_task_removes_secret_and_waiting_pod(
     operator: Any, spark: StubSpark, context: Any, api: KubernetesApi, jobs: Jobs, submits: Any, has_begun: bool,
     coordination: SourceCoordinator,
 ) -> None:  # fmt: skip
@@ -251,7 +251,7 @@ def begin(coordination: SourceCoordinator, owner: str) -> None:
     JobRecord(job).begin()
 
 
-def test_a_job_that_did_not_begin_in_time_leaves_neither_secret_nor_pod(
+def test_job_start_timeout_leaves_no_secret_or_pod(
     operator: Any, spark: StubSpark, context: Any, api: KubernetesApi, submits: Any
 ) -> None:
     submits(outcome=None)
@@ -260,9 +260,7 @@ def test_a_job_that_did_not_begin_in_time_leaves_neither_secret_nor_pod(
     assert api.objects == {}
 
 
-def test_a_deferral_that_runs_out_of_time_removes_the_secret(
-    operator: Any, context: Any, api: KubernetesApi, submits: Any
-) -> None:
+def test_deferral_timeout_removes_the_secret(operator: Any, context: Any, api: KubernetesApi, submits: Any) -> None:
     submits(outcome=None)
     task = operator(deferrable=True)
     deferred(task, context)
@@ -272,7 +270,7 @@ def test_a_deferral_that_runs_out_of_time_removes_the_secret(
     assert api.named("secrets") == []
 
 
-def test_another_try_with_other_settings_removes_the_secret_of_the_first(
+def test_retry_with_other_settings_removes_the_first_secret(
     operator: Any, context: Any, api: KubernetesApi, submits: Any
 ) -> None:
     submits(outcome=None)
@@ -286,7 +284,7 @@ def test_another_try_with_other_settings_removes_the_secret_of_the_first(
 # The second net
 
 
-def test_the_secret_goes_with_the_pod_where_airflow_is_gone(
+def test_secret_is_deleted_with_the_pod_without_airflow(
     operator: Any, context: Any, api: KubernetesApi, submits: Any
 ) -> None:
     submits(outcome=None)
@@ -300,7 +298,7 @@ def test_the_secret_goes_with_the_pod_where_airflow_is_gone(
 
 
 @pytest.mark.parametrize("deferrable", [False, True])
-def test_a_role_that_may_not_make_secrets_fails_the_task_before_spark_is_started(
+def test_missing_permission_for_secrets_fails_before_spark_starts(
     operator: Any, spark: StubSpark, context: Any, api: KubernetesApi, jobs: Jobs, deferrable: bool
 ) -> None:
     api.refuses = {("POST", "secrets"): 403}
@@ -311,9 +309,7 @@ def test_a_role_that_may_not_make_secrets_fails_the_task_before_spark_is_started
     assert spark.calls == [] and jobs.unfinished() == []
 
 
-def test_an_api_server_that_ails_fails_the_try_alone(
-    operator: Any, spark: StubSpark, context: Any, api: KubernetesApi
-) -> None:
+def test_api_server_error_fails_only_the_try(operator: Any, spark: StubSpark, context: Any, api: KubernetesApi) -> None:
     api.refuses = {("POST", "secrets"): 500}
     with pytest.raises(Exception, match="Kubernetes responded 500") as error:
         operator().execute(context)
@@ -321,7 +317,7 @@ def test_an_api_server_that_ails_fails_the_try_alone(
     assert spark.calls == []
 
 
-def test_a_role_that_may_not_look_at_pods_does_not_hold_the_job_up(
+def test_missing_permission_for_pods_does_not_delay_the_job(
     operator: Any, context: Any, api: KubernetesApi, temporary: Path
 ) -> None:
     api.refuses = {("GET", "pods"): 403}
@@ -329,7 +325,7 @@ def test_a_role_that_may_not_look_at_pods_does_not_hold_the_job_up(
     assert nothing_readable(api, temporary)
 
 
-def test_a_secret_that_cannot_be_deleted_is_logged_and_the_job_has_succeeded(
+def test_failed_secret_deletion_is_logged_after_success(
     operator: Any, context: Any, api: KubernetesApi, caplog: pytest.LogCaptureFixture
 ) -> None:
     api.refuses = {("DELETE", "secrets"): 403}
@@ -337,7 +333,7 @@ def test_a_secret_that_cannot_be_deleted_is_logged_and_the_job_has_succeeded(
     assert "the settings of a job may remain" in caplog.text and "permission to delete secrets" in caplog.text
 
 
-def test_without_the_provider_of_kubernetes_the_task_names_the_extra(
+def test_missing_kubernetes_provider_error_names_the_extra(
     operator: Any, spark: StubSpark, context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "airflow.providers.cncf.kubernetes.hooks.kubernetes", None)
@@ -347,15 +343,13 @@ def test_without_the_provider_of_kubernetes_the_task_names_the_extra(
     assert spark.calls == []
 
 
-def test_a_submission_that_the_task_waits_for_has_to_wait_for_the_job(
-    operator: Any, spark: StubSpark, context: Any
-) -> None:
+def test_submission_without_waiting_is_refused(operator: Any, spark: StubSpark, context: Any) -> None:
     conf = {"spark.kubernetes.submission.waitAppCompletion": "false"}
     with pytest.raises(AirflowFailException, match=r"must be true, or left out; .* deferrable=True"):
         operator(conf=conf).execute(context)
     assert spark.calls == []
 
 
-def test_a_connection_that_is_not_defined_is_named(operator: Any, context: Any) -> None:
+def test_undefined_connection_is_named(operator: Any, context: Any) -> None:
     with pytest.raises(AirflowFailException, match="field 'kubernetes_conn_id' is 'elsewhere'"):
         operator(kubernetes_conn_id="elsewhere").execute(context)

@@ -25,7 +25,7 @@ def aws(connect: Any, kinesis: FakeKinesis) -> None:
     connect("aws_default", "aws", login="AKIA", password=SECRET, extra=extra)
 
 
-def test_a_new_streams_shards_become_partitions(
+def test_shards_of_a_new_stream_become_partitions(
     coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any
 ) -> None:
     kinesis.streams["clicks"] = ["s0", "s1"]
@@ -46,14 +46,14 @@ def test_a_new_streams_shards_become_partitions(
     assert [p.partition_key for p in coordination.view.partitions()] == keys
 
 
-def test_a_second_sync_creates_nothing(coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any) -> None:
+def test_second_sync_creates_nothing(coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any) -> None:
     kinesis.streams["clicks"] = ["s0"]
     KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks")).execute(context)
     [stream] = KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks")).execute(context)["streams"]
     assert (stream["created"], stream["existing"]) == ([], 1)
 
 
-def test_a_task_that_is_killed_gives_the_lease_back_and_ends(
+def test_killed_task_releases_the_lease_and_ends(
     coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     operator = KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks"))
@@ -87,7 +87,7 @@ def test_several_streams_are_synced_into_one_source(
     assert len(list(coordination.view.partitions())) == 3
 
 
-def test_several_streams_need_the_name_of_a_source(
+def test_several_streams_need_a_source_name(
     coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any
 ) -> None:
     with pytest.raises(AirflowFailException, match="field 'source' is missing: the streams 'a', 'b' need"):
@@ -107,7 +107,7 @@ def test_several_streams_need_the_name_of_a_source(
         ("2026-06-01T02:00:00+02:00", "TRIM_HORIZON", "AT_TRIM_HORIZON"),  # longer ago than the stream keeps records
     ],
 )
-def test_a_new_source_begins_at_its_initial_position(
+def test_new_source_begins_at_its_initial_position(
     coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any, position: Any, checkpoint: str, listed: str
 ) -> None:
     kinesis.streams["clicks"] = ["s0"]
@@ -118,17 +118,17 @@ def test_a_new_source_begins_at_its_initial_position(
 
 
 @pytest.mark.parametrize("position", ["EARLIEST", "start", "2026-01-01T00:00:00", "-1", datetime(2026, 1, 1)])
-def test_a_wrong_position_is_refused_when_parsed(position: Any) -> None:
+def test_wrong_position_is_refused_when_parsed(position: Any) -> None:
     with pytest.raises(ConfigurationError, match="field 'initial_position' must be 'TRIM_HORIZON', 'LATEST' or an"):
         KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks", initial_position=position))
 
 
-def test_a_wrong_policy_for_lost_data_is_refused_when_parsed() -> None:
+def test_wrong_data_loss_policy_is_refused_when_parsed() -> None:
     with pytest.raises(ConfigurationError, match="field 'on_data_loss' must be 'fail' or 'reset'; got 'ignore'"):
         KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks", on_data_loss="ignore"))
 
 
-def test_a_template_that_renders_a_wrong_position_fails_without_a_retry(
+def test_wrong_rendered_position_fails_without_a_retry(
     coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any
 ) -> None:
     operator = KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks", initial_position="{{ ds }}"))
@@ -136,15 +136,13 @@ def test_a_template_that_renders_a_wrong_position_fails_without_a_retry(
         operator.execute(context)
 
 
-def test_the_source_may_have_a_name_of_its_own(
-    coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any
-) -> None:
+def test_source_may_have_its_own_name(coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any) -> None:
     kinesis.streams["clicks-v2"] = ["s0"]
     KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks-v2"), source="clicks").execute(context)
     assert [p.partition_key for p in coordination.view.partitions()] == [f"clicks-v2:{CREATION_EPOCH}:s0"]
 
 
-def test_a_stream_that_does_not_exist_fails_without_a_retry(
+def test_missing_stream_fails_without_a_retry(
     coordination: SourceCoordinator, kinesis: FakeKinesis, context: Any
 ) -> None:
     with pytest.raises(AirflowFailException, match="stream 'klicks' does not exist in region eu-west-1"):
@@ -169,13 +167,13 @@ def test_missing_credentials_fail_without_a_retry(
         KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks")).execute(context)
 
 
-def test_a_bad_connection_fails_without_a_retry(connect: Any, context: Any) -> None:
+def test_bad_connection_fails_without_a_retry(connect: Any, context: Any) -> None:
     connect("coordination_default", "coordination", extra={})
     with pytest.raises(AirflowFailException, match=r"connection 'coordination_default': .* 'url' is missing"):
         KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks")).execute(context)
 
 
-def test_the_coordination_connections_region_is_the_last_resort(
+def test_region_defaults_to_the_coordination_connection(
     connect: Any, kinesis: FakeKinesis, context: Any, store_url: str
 ) -> None:
     connect("aws_default", "aws", login="AKIA", password=SECRET, extra={"endpoint_url": kinesis.url})

@@ -35,19 +35,19 @@ def spec(**reads: Any) -> IngestionSpec:
     return IngestionSpec.read({"version": 1, "source": "clicks", "reads": reads, "writes": WRITES})
 
 
-def test_it_asks_nothing_before_it_follows_a_spec(probe: SourceProbe, kinesis: FakeKinesis) -> None:
+def test_probe_without_a_spec_sends_no_request(probe: SourceProbe, kinesis: FakeKinesis) -> None:
     probe.discover_partitions()
 
     assert (probe.count(), probe.must_discover_partitions, kinesis.requests) == (None, False, [])
 
 
-def test_a_stream_says_how_many_shards_are_open(probe: SourceProbe) -> None:
+def test_stream_reports_its_open_shard_count(probe: SourceProbe) -> None:
     probe.follow(spec(kinesis={"streams": "clicks"}))
 
     assert probe.count() == 2
 
 
-def test_looking_for_partitions_of_a_stream_is_shard_sync(probe: SourceProbe, coordination: SourceCoordinator) -> None:
+def test_partition_discovery_of_a_stream_is_shard_sync(probe: SourceProbe, coordination: SourceCoordinator) -> None:
     probe.follow(spec(kinesis={"streams": "clicks"}))
     probe.discover_partitions()
 
@@ -56,7 +56,7 @@ def test_looking_for_partitions_of_a_stream_is_shard_sync(probe: SourceProbe, co
     assert not probe.must_discover_partitions  # from here on jobs do
 
 
-def test_shards_that_nobody_reads_are_asked_for_their_lag(probe: SourceProbe, coordination: SourceCoordinator) -> None:
+def test_unread_shards_are_queried_for_their_lag(probe: SourceProbe, coordination: SourceCoordinator) -> None:
     probe.follow(spec(kinesis={"streams": "clicks"}))
     probe.discover_partitions()
     partitions = list(coordination.view.partitions())
@@ -64,7 +64,7 @@ def test_shards_that_nobody_reads_are_asked_for_their_lag(probe: SourceProbe, co
     assert [probe.lag(partition) for partition in partitions] == [0, 0]
 
 
-def test_a_refusal_is_lost_contact_with_the_source_and_names_the_way_out(probe: SourceProbe) -> None:
+def test_refusal_is_lost_contact_and_names_the_remedy(probe: SourceProbe) -> None:
     probe.follow(spec(kinesis={"streams": "elsewhere"}))
 
     for ask in (probe.count, probe.discover_partitions):
@@ -72,9 +72,7 @@ def test_a_refusal_is_lost_contact_with_the_source_and_names_the_way_out(probe: 
             ask()
 
 
-def test_a_connection_that_is_put_right_is_used_at_the_next_question(
-    probe: SourceProbe, connect: Any, kinesis: FakeKinesis
-) -> None:
+def test_corrected_connection_is_used_by_the_next_query(probe: SourceProbe, connect: Any, kinesis: FakeKinesis) -> None:
     connect("aws_default", "aws", extra={"region_name": "eu-west-1", "endpoint_url": "http://127.0.0.1:1"})
     probe.follow(spec(kinesis={"streams": "clicks"}))
     with pytest.raises(SourceError):
@@ -85,7 +83,7 @@ def test_a_connection_that_is_put_right_is_used_at_the_next_question(
     assert probe.count() == 2
 
 
-def test_a_stream_that_hangs_is_lost_contact_until_it_responds(
+def test_hanging_stream_is_lost_contact_until_it_responds(
     probe: SourceProbe, kinesis: FakeKinesis, coordination: SourceCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervision, "MIN_RESPONSE_TIME", timedelta(milliseconds=200))
@@ -112,7 +110,7 @@ def test_a_stream_that_hangs_is_lost_contact_until_it_responds(
             break
 
 
-def test_of_what_comes_in_items_nobody_but_the_supervisor_looks_for_partitions(probe: SourceProbe) -> None:
+def test_supervisor_must_discover_partitions_of_items(probe: SourceProbe) -> None:
     probe.follow(spec(s3={"paths": "s3://inbox/clicks/", "format": "json"}))
 
     assert (probe.must_discover_partitions, probe.count()) == (True, None)

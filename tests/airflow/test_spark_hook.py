@@ -31,12 +31,12 @@ def hook(connect: Any) -> SparkSubmitHook:
 
 
 @pytest.mark.parametrize("name", HOOK_ATTRIBUTES)
-def test_the_providers_hook_has_each_attribute_that_is_used(hook: SparkSubmitHook, name: str) -> None:
+def test_hook_of_the_provider_has_each_used_attribute(hook: SparkSubmitHook, name: str) -> None:
     assert hasattr(hook, name)
 
 
 @pytest.mark.parametrize("name", OPERATOR_ATTRIBUTES)
-def test_the_providers_operator_has_each_attribute_that_is_used(name: str) -> None:
+def test_operator_of_the_provider_has_each_used_attribute(name: str) -> None:
     assert hasattr(SparkSubmitOperator(task_id="t", **NOT_FOLLOWED), name)
 
 
@@ -46,7 +46,7 @@ def test_each_attribute_is_listed_with_a_reason() -> None:
     assert {name for of, name in listed if of == "operator"} == set(OPERATOR_ATTRIBUTES)
 
 
-def test_private_attributes_of_the_hook_are_used_in_one_module_and_are_those_that_are_listed() -> None:
+def test_private_hook_attributes_are_listed_and_used_in_one_module() -> None:
     used = {
         path.name: set(found)
         for path in PACKAGE.rglob("*.py")
@@ -55,7 +55,7 @@ def test_private_attributes_of_the_hook_are_used_in_one_module_and_are_those_tha
     assert used == {"spark_hook.py": {(name, "") for name in HOOK_ATTRIBUTES}}
 
 
-def test_where_a_job_is_submitted_to_is_read_off_the_hook(hook: SparkSubmitHook) -> None:
+def test_submission_target_is_read_from_the_hook(hook: SparkSubmitHook) -> None:
     assert submission_target(hook) == SubmissionTarget(master="spark://master:7077", deploy_mode="client")
 
 
@@ -69,9 +69,7 @@ def test_where_a_job_is_submitted_to_is_read_off_the_hook(hook: SparkSubmitHook)
         ("k8s://https://api", "cluster", False),
     ],
 )
-def test_a_driver_is_here_unless_a_cluster_runs_it_or_ships_its_environment(
-    master: str, deploy_mode: str | None, expected: bool
-) -> None:
+def test_driver_location_follows_master_and_deploy_mode(master: str, deploy_mode: str | None, expected: bool) -> None:
     assert SubmissionTarget(master=master, deploy_mode=deploy_mode).is_on_this_machine is expected
 
 
@@ -82,18 +80,18 @@ def test_a_driver_is_here_unless_a_cluster_runs_it_or_ships_its_environment(
         ("k8s://https://api", "spark.kubernetes.submission.waitAppCompletion"),
     ],
 )
-def test_a_submission_to_a_cluster_does_not_wait_for_the_end(master: str, option: str) -> None:
+def test_cluster_submission_does_not_wait_for_the_end(master: str, option: str) -> None:
     target = SubmissionTarget(master=master, deploy_mode="cluster")
     assert target.conf_without_waiting({"a": "b"}) == {"a": "b", option: "false"}
     with pytest.raises(ConfigurationError, match=f"field 'conf': '{option}' must be false"):
         target.conf_without_waiting({option: "true"})
 
 
-def test_a_standalone_cluster_that_cannot_run_python_drivers_is_refused() -> None:
+def test_standalone_cluster_without_python_drivers_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="use 'client'"):
         SubmissionTarget(master="spark://master:7077", deploy_mode="cluster").check()
 
 
 @pytest.mark.parametrize("master", ["yarn", "k8s://https://api"])
-def test_clusters_that_run_python_drivers_are_accepted(master: str) -> None:
+def test_clusters_with_python_drivers_are_accepted(master: str) -> None:
     SubmissionTarget(master=master, deploy_mode="cluster").check()

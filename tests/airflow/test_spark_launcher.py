@@ -78,7 +78,7 @@ def processes(job: Job) -> list[Any]:
     return job_processes(str(settings_file_of(job.log))) if job.log else []
 
 
-def test_a_job_is_submitted_by_its_spec_and_followed_through_the_store(
+def test_job_is_submitted_by_its_spec_and_followed(
     launcher: SparkLauncher, order: Callable[..., JobRequest], jobs: Jobs, spark: StubSpark
 ) -> None:
     ordered = order(event_time="at", late_message_rejection_period="PT1H")
@@ -95,7 +95,7 @@ def test_a_job_is_submitted_by_its_spec_and_followed_through_the_store(
     assert timedelta(minutes=9) < job.start_by - datetime.now(UTC) <= timedelta(minutes=10)
 
 
-def test_its_owner_says_which_try_of_the_task_submitted_it(launcher: SparkLauncher) -> None:
+def test_owner_names_the_submitting_try(launcher: SparkLauncher) -> None:
     owner = launcher.new_owner()
     submitted_by = task_of_owner(owner)
 
@@ -104,7 +104,7 @@ def test_its_owner_says_which_try_of_the_task_submitted_it(launcher: SparkLaunch
     assert launcher.new_owner() != owner
 
 
-def test_a_job_that_was_given_up_before_is_not_submitted(
+def test_given_up_job_is_not_submitted(
     launcher: SparkLauncher, order: Callable[..., JobRequest], jobs: Jobs, spark: StubSpark, temporary: Path
 ) -> None:
     ordered = order()
@@ -116,7 +116,7 @@ def test_a_job_that_was_given_up_before_is_not_submitted(
     assert (spark.calls, list(temporary.iterdir())) == ([], [])
 
 
-def test_a_source_that_another_dag_reads_otherwise_is_refused_before_spark_is_started(
+def test_source_that_another_dag_reads_differently_is_refused(
     launcher: SparkLauncher, order: Callable[..., JobRequest], coordination: SourceCoordinator, spark: StubSpark
 ) -> None:
     location = {"streams": ["orders"], "region": "eu-west-1"}
@@ -131,7 +131,7 @@ def test_a_source_that_another_dag_reads_otherwise_is_refused_before_spark_is_st
     assert spark.calls == []
 
 
-def test_a_job_on_this_machine_is_ended_with_its_processes(
+def test_local_job_is_ended_with_its_processes(
     launcher: SparkLauncher, order: Callable[..., JobRequest], jobs: Jobs, spark: StubSpark
 ) -> None:
     spark.will(exit=0, sleep=600)
@@ -194,7 +194,7 @@ def recording(folder: Path, name: str, exit_code: int = 0) -> Callable[[], list[
     return lambda: called.read_text().split() if called.exists() else []
 
 
-def test_a_job_in_a_cluster_is_handed_over_with_its_settings_and_followed_by_the_store(
+def test_cluster_job_is_handed_over_and_followed_by_the_store(
     launcher: SparkLauncher,
     order: Callable[..., JobRequest],
     jobs: Jobs,
@@ -217,7 +217,7 @@ def test_a_job_in_a_cluster_is_handed_over_with_its_settings_and_followed_by_the
     assert list(temporary.iterdir()) == [], "its settings have travelled with it"
 
 
-def test_a_job_in_a_cluster_is_killed_by_the_command_of_its_cluster(
+def test_cluster_job_is_killed_by_the_cluster_command(
     launcher: SparkLauncher,
     order: Callable[..., JobRequest],
     jobs: Jobs,
@@ -235,7 +235,7 @@ def test_a_job_in_a_cluster_is_killed_by_the_command_of_its_cluster(
     assert kubernetes.named("secrets") == []
 
 
-def test_a_cluster_that_does_not_end_a_job_does_not_stop_the_turn(
+def test_failing_cluster_kill_does_not_stop_the_turn(
     launcher: SparkLauncher,
     order: Callable[..., JobRequest],
     jobs: Jobs,
@@ -252,7 +252,7 @@ def test_a_cluster_that_does_not_end_a_job_does_not_stop_the_turn(
     assert f"the cluster did not end job {cluster[0]}" in caplog.text
 
 
-def test_nothing_but_the_name_of_a_job_reaches_the_command_that_kills_it(
+def test_invalid_cluster_id_never_reaches_the_kill_command(
     launcher: SparkLauncher,
     order: Callable[..., JobRequest],
     spark: StubSpark,

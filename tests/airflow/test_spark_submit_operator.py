@@ -85,7 +85,7 @@ def owners(coordination: SourceCoordinator) -> dict[str, str | None]:
 # The job's settings
 
 
-def test_the_job_receives_its_settings_in_a_private_file_that_is_gone_afterwards(
+def test_job_receives_settings_in_a_temporary_private_file(
     operator: Any, spark: StubSpark, context: Any, tmp_path: Path, store_url: str
 ) -> None:
     operator(
@@ -135,7 +135,7 @@ def test_the_job_receives_its_settings_in_a_private_file_that_is_gone_afterwards
     assert streams["aws"]["secret_access_key"] == SECRET
 
 
-def test_a_spark_that_is_not_supported_fails_the_task_before_anything_is_submitted(
+def test_unsupported_spark_fails_the_task_before_submission(
     operator: Any, spark: StubSpark, context: Any, tmp_path: Path
 ) -> None:
     make_spark_home(tmp_path / "spark", "3.5.9")
@@ -145,7 +145,7 @@ def test_a_spark_that_is_not_supported_fails_the_task_before_anything_is_submitt
     assert spark.calls == []
 
 
-def test_the_spark_of_a_cluster_is_not_judged_from_here(
+def test_spark_version_of_a_cluster_is_not_checked(
     operator: Any, spark: StubSpark, context: Any, connect: Any, tmp_path: Path
 ) -> None:
     connect("spark_default", "spark", host="yarn", extra={"deploy-mode": "client"})
@@ -154,7 +154,7 @@ def test_the_spark_of_a_cluster_is_not_judged_from_here(
     assert len(spark.calls) == 1
 
 
-def test_sinks_and_what_becomes_of_bad_records_travel_to_the_job(operator: Any, spark: StubSpark, context: Any) -> None:
+def test_sinks_and_bad_record_settings_reach_the_job(operator: Any, spark: StubSpark, context: Any) -> None:
     operator(
         schema="amount DOUBLE",
         writes=[
@@ -182,9 +182,7 @@ def test_sinks_and_what_becomes_of_bad_records_travel_to_the_job(operator: Any, 
     }
 
 
-def test_the_bounds_of_late_and_early_records_travel_to_the_job_as_instants(
-    operator: Any, spark: StubSpark, context: Any
-) -> None:
+def test_record_time_bounds_reach_the_job_as_instants(operator: Any, spark: StubSpark, context: Any) -> None:
     bounds = RejectionSettings(event_time="at", earliest="2026-01-01T02:00:00+02:00", latest="")  # type: ignore[arg-type]
     operator(schema="at TIMESTAMP", rejection=bounds).execute(context)
     assert spark.calls[0]["settings"]["rejection"] == {
@@ -203,7 +201,7 @@ def test_the_bounds_of_late_and_early_records_travel_to_the_job_as_instants(
         (["check", "load"], ("check", "load")),
     ],
 )
-def test_others_acknowledge_batches_where_the_task_says_so(
+def test_acknowledgment_settings_reach_the_job(
     operator: Any, spark: StubSpark, context: Any, by: Any, handles: tuple[str, ...]
 ) -> None:
     given = AcknowledgmentSettings(by=by, timeout=timedelta(hours=2), max_pending_batches=4)
@@ -215,7 +213,7 @@ def test_others_acknowledge_batches_where_the_task_says_so(
     assert settings["run"] == "dag/run"
 
 
-def test_the_application_can_read_the_file_for_an_hour_or_as_long_as_the_task_may_run(
+def test_settings_expire_with_the_execution_timeout(
     operator: Any, spark: StubSpark, context: Any, tmp_path: Path
 ) -> None:
     for arguments, minutes in (({}, 60), ({"execution_timeout": timedelta(minutes=5)}, 5)):
@@ -227,7 +225,7 @@ def test_the_application_can_read_the_file_for_an_hour_or_as_long_as_the_task_ma
         assert timedelta(minutes=minutes - 1) < settings.expires_at - datetime.now(UTC) <= timedelta(minutes=minutes)
 
 
-def test_no_secret_is_on_the_command_line_in_the_environment_or_in_the_log(
+def test_secrets_stay_out_of_command_environment_and_log(
     operator: Any, spark: StubSpark, context: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spark.will(exit=1, lines=["working"])
@@ -243,7 +241,7 @@ def test_no_secret_is_on_the_command_line_in_the_environment_or_in_the_log(
         assert "coordination.db" not in str(place)
 
 
-def test_the_package_travels_beside_the_users_own_files(operator: Any, spark: StubSpark, context: Any) -> None:
+def test_package_ships_beside_the_files_of_the_user(operator: Any, spark: StubSpark, context: Any) -> None:
     operator(py_files="mine.py").execute(context)
     (call,) = spark.calls
     given = call["arguments"][call["arguments"].index("--py-files") + 1]
@@ -254,14 +252,14 @@ def test_the_package_travels_beside_the_users_own_files(operator: Any, spark: St
     assert {Path(name).suffix for name in names} <= {".py", ".pyc"}
 
 
-def test_the_packaged_application_runs_by_default(operator: Any, spark: StubSpark, context: Any) -> None:
+def test_packaged_application_runs_by_default(operator: Any, spark: StubSpark, context: Any) -> None:
     operator().execute(context)
     (call,) = spark.calls
     assert call["arguments"][-3] == packaged_application("ingest.py")
     assert call["arguments"][-3] == str(REPOSITORY / "spark_apps" / "ingest.py")
 
 
-def test_a_driver_on_this_machine_finds_spark_and_python(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_driver_finds_spark_and_python(monkeypatch: pytest.MonkeyPatch) -> None:
     import pyspark
 
     added = local_environment({"PATH": "/usr/bin"})
@@ -270,7 +268,7 @@ def test_a_driver_on_this_machine_finds_spark_and_python(monkeypatch: pytest.Mon
     assert added["PYSPARK_PYTHON"] == added["PYSPARK_DRIVER_PYTHON"]
 
 
-def test_what_the_user_set_is_left_alone(operator: Any, spark: StubSpark, context: Any) -> None:
+def test_user_environment_is_kept(operator: Any, spark: StubSpark, context: Any) -> None:
     assert "SPARK_HOME" not in local_environment({"SPARK_HOME": "/opt/spark", "PATH": ""})
     operator(env_vars={"PATH": spark.path, "SPARK_HOME": "/opt/spark", "MINE": "1"}).execute(context)
     (call,) = spark.calls
@@ -279,7 +277,7 @@ def test_what_the_user_set_is_left_alone(operator: Any, spark: StubSpark, contex
     assert call["environment"]["PYSPARK_PYTHON"]
 
 
-def test_executors_elsewhere_are_not_given_the_path_of_this_python(
+def test_remote_executors_receive_no_local_python_path(
     operator: Any, spark: StubSpark, context: Any, connect: Any
 ) -> None:
     connect("spark_default", "spark", host="spark://master", port=7077)
@@ -289,7 +287,7 @@ def test_executors_elsewhere_are_not_given_the_path_of_this_python(
     assert "PYSPARK_PYTHON" not in call["environment"]
 
 
-def test_executors_elsewhere_run_the_python_that_the_user_names(
+def test_remote_executors_run_the_python_of_the_user(
     operator: Any, spark: StubSpark, context: Any, connect: Any
 ) -> None:
     connect("spark_default", "spark", host="spark://master", port=7077)
@@ -299,7 +297,7 @@ def test_executors_elsewhere_run_the_python_that_the_user_names(
 
 
 @pytest.mark.parametrize("deferrable", [False, True])
-def test_a_standalone_cluster_that_cannot_run_python_drivers_is_refused_before_anything_is_submitted(
+def test_standalone_cluster_without_python_drivers_is_refused(
     operator: Any, spark: StubSpark, context: Any, connect: Any, deferrable: bool
 ) -> None:
     connect("spark_default", "spark", host="spark://master", port=7077, extra={"deploy-mode": "cluster"})
@@ -310,7 +308,7 @@ def test_a_standalone_cluster_that_cannot_run_python_drivers_is_refused_before_a
     assert spark.calls == []
 
 
-def test_in_cluster_mode_the_file_travels_and_is_found_by_its_bare_name(
+def test_cluster_mode_ships_the_file_by_its_bare_name(
     operator: Any,
     spark: StubSpark,
     context: Any,
@@ -415,7 +413,7 @@ def test_wrong_settings_are_refused_when_parsed(operator: Any, arguments: dict[s
         ({"transform": "{{ 'clean' }}"}, "field 'transform' must be of the form 'module:function', such as"),
     ],
 )
-def test_wrong_settings_fail_without_a_retry_and_before_spark_starts(
+def test_wrong_settings_fail_without_a_retry_before_spark_starts(
     operator: Any, spark: StubSpark, context: Any, arguments: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(AirflowFailException) as error:
@@ -474,7 +472,7 @@ def test_wrong_folders_are_refused_when_parsed(operator: Any, arguments: dict[st
     operator(landing_path="/lake/raw", writes=ParquetDataset("/lake/{{ ds }}"))
 
 
-def test_durable_has_no_use_here(operator: Any) -> None:
+def test_durable_is_refused(operator: Any) -> None:
     with pytest.raises(ValueError, match="each try starts a new job"):
         operator(durable=True)
     assert operator(durable=False).durable is False
@@ -483,7 +481,7 @@ def test_durable_has_no_use_here(operator: Any) -> None:
 # Which DAG delivers the source
 
 
-def test_a_second_dag_that_writes_elsewhere_is_refused_before_spark_starts(
+def test_second_dag_that_writes_elsewhere_is_refused(
     operator: Any, spark: StubSpark, context: Any, tmp_path: Path
 ) -> None:
     operator().execute(context)
@@ -496,7 +494,7 @@ def test_a_second_dag_that_writes_elsewhere_is_refused_before_spark_starts(
     assert len(spark.calls) == 1
 
 
-def test_a_second_dag_and_a_second_task_that_write_to_the_same_place_share_the_source(
+def test_tasks_that_write_to_the_same_place_share_the_source(
     operator: Any, spark: StubSpark, context: Any, tmp_path: Path
 ) -> None:
     operator().execute(context)
@@ -507,7 +505,7 @@ def test_a_second_dag_and_a_second_task_that_write_to_the_same_place_share_the_s
     assert len(spark.calls) == 3
 
 
-def test_an_interval_of_a_source_may_be_delivered_elsewhere_by_another_dag(
+def test_interval_may_be_delivered_elsewhere_by_another_dag(
     operator: Any, spark: StubSpark, context: Any, coordination: SourceCoordinator
 ) -> None:
     operator().execute(context)
@@ -520,7 +518,7 @@ def test_an_interval_of_a_source_may_be_delivered_elsewhere_by_another_dag(
 # How the job ends
 
 
-def test_the_jobs_summary_is_the_tasks_result_and_every_line_is_in_the_log(
+def test_job_summary_is_the_result_and_output_is_logged(
     operator: Any, spark: StubSpark, context: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spark.will(lines=["round 1", SUMMARY_MARK + json.dumps({"records": 7}), "stopping"])
@@ -531,14 +529,12 @@ def test_the_jobs_summary_is_the_tasks_result_and_every_line_is_in_the_log(
         assert line in log
 
 
-def test_a_summary_that_is_damaged_is_left_out(operator: Any, spark: StubSpark, context: Any) -> None:
+def test_damaged_summary_is_ignored(operator: Any, spark: StubSpark, context: Any) -> None:
     spark.will(lines=[SUMMARY_MARK + "{oops"])
     assert list(operator().execute(context)) == ["owner"]
 
 
-def test_a_job_with_wrong_settings_fails_without_a_retry_in_its_own_words(
-    operator: Any, spark: StubSpark, context: Any
-) -> None:
+def test_job_with_wrong_settings_fails_without_a_retry(operator: Any, spark: StubSpark, context: Any) -> None:
     said = "configuration error: stream 'clicks' does not exist"
     spark.will(exit=EXIT_CONFIGURATION, lines=[ERROR_LINE.format(said), "INFO ShutdownHookManager: bye"])
     with pytest.raises(AirflowFailException) as error:
@@ -546,19 +542,19 @@ def test_a_job_with_wrong_settings_fails_without_a_retry_in_its_own_words(
     assert str(error.value) == said
 
 
-def test_a_job_that_lost_its_leases_may_be_retried(operator: Any, spark: StubSpark, context: Any) -> None:
+def test_job_that_lost_its_leases_may_be_retried(operator: Any, spark: StubSpark, context: Any) -> None:
     spark.will(exit=EXIT_LOST_WORK, lines=[ERROR_LINE.format("leases were lost: p1")])
     with pytest.raises(AirflowException, match="leases were lost: p1; no data is lost, a retry") as error:
         operator().execute(context)
     assert not isinstance(error.value, AirflowFailException)
 
 
-def test_a_job_that_was_killed_is_reported_as_such() -> None:
+def test_killed_job_is_reported_as_killed() -> None:
     assert "killed by SIGKILL; no data is lost, a retry" in str(JobOutput().exception_for(-signal.SIGKILL))
     assert "killed by signal 200" in str(JobOutput().exception_for(-200))
 
 
-def test_a_job_that_failed_says_why_in_its_own_words(operator: Any, spark: StubSpark, context: Any) -> None:
+def test_failed_job_reports_its_own_error(operator: Any, spark: StubSpark, context: Any) -> None:
     spark.will(exit=1, lines=[ERROR_LINE.format("failed: partition=p1: the transform failed"), "INFO bye"])
     with pytest.raises(
         AirflowException, match="failed: partition=p1: the transform failed; landed data is kept"
@@ -567,15 +563,13 @@ def test_a_job_that_failed_says_why_in_its_own_words(operator: Any, spark: StubS
     assert not isinstance(error.value, AirflowFailException)
 
 
-def test_a_failure_without_an_error_of_this_package_is_reported_by_the_provider(
-    operator: Any, spark: StubSpark, context: Any
-) -> None:
+def test_other_failure_is_reported_by_the_provider(operator: Any, spark: StubSpark, context: Any) -> None:
     spark.will(exit=1, lines=["the last words"])
     with pytest.raises(AirflowException, match=r"Error code is: 1\.[\s\S]*the last words"):
         operator().execute(context)
 
 
-def test_secrets_in_its_output_reach_neither_the_log_nor_the_result(
+def test_secrets_in_the_output_reach_no_log_or_result(
     operator: Any, spark: StubSpark, context: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     summary = SUMMARY_MARK + json.dumps({"failed": {"p1": f"cannot sign with {SECRET}"}})
@@ -586,9 +580,7 @@ def test_secrets_in_its_output_reach_neither_the_log_nor_the_result(
     assert "cannot sign with ***" in printed and SECRET not in printed and "with of-the-conf" not in printed
 
 
-def test_secrets_in_its_last_error_do_not_reach_the_error_of_the_task(
-    operator: Any, spark: StubSpark, context: Any
-) -> None:
+def test_secrets_in_the_last_error_do_not_reach_the_task(operator: Any, spark: StubSpark, context: Any) -> None:
     spark.will(exit=1, lines=[ERROR_LINE.format(f"failed: cannot sign with {SECRET}")])
     with pytest.raises(AirflowException, match=r"failed: cannot sign with \*\*\*; landed data is kept"):
         operator().execute(context)
@@ -600,7 +592,7 @@ def test_secrets_in_its_last_error_do_not_reach_the_error_of_the_task(
 @pytest.mark.parametrize(
     "code", [1, *(pytest.param(code, marks=pytest.mark.integration) for code in (EXIT_LOST_WORK, EXIT_CONFIGURATION))]
 )
-def test_a_failed_jobs_leases_are_given_back_at_once_with_their_progress(
+def test_failed_job_releases_its_leases_with_their_progress(
     operator: Any,
     spark: StubSpark,
     context: Any,
@@ -649,7 +641,7 @@ def killed_like_a_task(spark: StubSpark) -> Iterator[Callable[[CoordinatedSparkS
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_a_killed_jobs_leases_are_given_back_and_none_of_its_processes_lives(
+def test_killed_job_releases_its_leases_and_leaves_no_process(
     operator: Any, spark: StubSpark, context: Any, coordination: SourceCoordinator, killed_like_a_task: Any
 ) -> None:
     spark.will(acquire=2, sleep=3600, child=True)
@@ -664,7 +656,7 @@ def test_a_killed_jobs_leases_are_given_back_and_none_of_its_processes_lives(
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_leases_are_given_back_even_when_the_job_cannot_be_stopped(
+def test_leases_are_released_if_the_job_cannot_be_stopped(
     operator: Any, spark: StubSpark, context: Any, coordination: SourceCoordinator, killed_like_a_task: Any,
     connect: Any, capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
@@ -703,7 +695,7 @@ def test_leases_are_given_back_even_when_the_job_cannot_be_stopped(
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_a_job_that_runs_out_of_time_is_stopped_before_its_leases_are_given_back(
+def test_timed_out_job_is_stopped_before_its_leases_are_released(
     operator: Any, spark: StubSpark, context: Any, coordination: SourceCoordinator
 ) -> None:
     from airflow.sdk.execution_time.timeout import timeout
@@ -724,7 +716,7 @@ def test_a_job_that_runs_out_of_time_is_stopped_before_its_leases_are_given_back
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_a_kill_within_a_transaction_of_the_task_releases_the_leases(
+def test_kill_within_a_transaction_releases_the_leases(
     operator: Any, spark: StubSpark, context: Any, coordination: SourceCoordinator, killed_like_a_task: Any,
     store_url: str, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -752,7 +744,7 @@ def test_on_kill_before_the_job_began_does_nothing(operator: Any) -> None:
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_when_the_store_is_unavailable_the_jobs_own_error_is_reported(
+def test_unavailable_store_does_not_hide_the_job_error(
     operator: Any,
     spark: StubSpark,
     context: Any,

@@ -58,7 +58,7 @@ def operator(spark: StubSpark, tmp_path: Path) -> Callable[..., CoordinatedSpark
 
 
 @pytest.mark.usefixtures("work")
-def test_what_reads_the_source_travels_in_the_private_file_alone(
+def test_reader_settings_travel_in_the_private_file_alone(
     operator: Any, spark: StubSpark, context: Any, connect: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     connect("met", "http", host="met.example", password=SECRET)
@@ -88,7 +88,7 @@ def settings_of(operator: CoordinatedSparkSubmitOperator, context: Any) -> Inges
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_the_secrets_of_a_source_reach_the_job_and_are_never_shown(
+def test_secrets_of_a_source_reach_the_job_unseen(
     operator: Any, context: Any, connect: Any, conn_type: str, reads: Any
 ) -> None:
     schema = {} if conn_type == "aws" else {"schema": "http" if conn_type == "opensearch" else "shop"}
@@ -107,11 +107,11 @@ def test_the_secrets_of_a_source_reach_the_job_and_are_never_shown(
     assert [place for place, text in shown.items() if SECRET in str(text)] == []
 
 
-def test_the_source_may_have_another_name(operator: Any, context: Any) -> None:
+def test_source_may_have_another_name(operator: Any, context: Any) -> None:
     assert settings_of(operator(source="met"), context).source == "met"
 
 
-def test_what_the_whole_dag_is_given_is_not_said_of_this_task(operator: Any, context: Any) -> None:
+def test_unused_default_args_of_the_dag_are_ignored(operator: Any, context: Any) -> None:
     with DAG("dag", schedule=None, default_args={"aws_conn_id": "mine"}):
         task = operator()
     assert settings_of(task, context).reads.kind == "weather"
@@ -127,9 +127,7 @@ def claimed_by_another(coordination: SourceCoordinator, context: Any) -> None:
 
 
 @pytest.mark.usefixtures("claimed_by_another")
-def test_a_source_that_another_dag_reads_as_something_else_is_refused_before_spark_starts(
-    operator: Any, spark: StubSpark, context: Any
-) -> None:
+def test_source_that_another_dag_reads_differently_is_refused(operator: Any, spark: StubSpark, context: Any) -> None:
     with pytest.raises(
         AirflowFailException, match=r"source 'weather' is claimed by DAG 'another'.* but DAG 'dag' reads"
     ):
@@ -138,7 +136,7 @@ def test_a_source_that_another_dag_reads_as_something_else_is_refused_before_spa
 
 
 @pytest.mark.usefixtures("claimed_by_another")
-def test_a_stream_by_the_name_of_another_source_is_refused(operator: Any, context: Any, connect: Any) -> None:
+def test_stream_with_the_name_of_another_source_is_refused(operator: Any, context: Any, connect: Any) -> None:
     connect("aws_default", "aws", extra={"region_name": "eu-west-1"})
     with pytest.raises(AirflowFailException, match="kind 'kinesis' here and 'weather' there"):
         operator(reads=KinesisStreams("clicks"), source="weather").execute(context)
@@ -146,7 +144,7 @@ def test_a_stream_by_the_name_of_another_source_is_refused(operator: Any, contex
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
 @pytest.mark.usefixtures("work")
-def test_templates_of_a_source_and_of_sinks_are_rendered_for_each_mapped_task_and_each_run_by_themselves(
+def test_templates_are_rendered_per_mapped_task_and_run(
     spark: StubSpark, database: None, coordination: SourceCoordinator, connect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (spark.folder / "spark-submit").rename(spark.folder / "spark2-submit")

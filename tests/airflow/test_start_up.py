@@ -49,9 +49,7 @@ def conf_of(call: dict[str, Any]) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in pairs)
 
 
-def test_a_driver_on_this_machine_optimizes_late_and_the_users_options_win(
-    operator: Make, spark: StubSpark, context: Any
-) -> None:
+def test_local_driver_options_are_merged_with_user_options(operator: Make, spark: StubSpark, context: Any) -> None:
     mine = {"SPARK_SUBMIT_OPTS": "-Dmine=1", "SPARK_LAUNCHER_OPTS": "-Dmine=2"}
     operator(env_vars={"PATH": spark.path, **mine}).execute(context)
     [call] = spark.calls
@@ -60,7 +58,7 @@ def test_a_driver_on_this_machine_optimizes_late_and_the_users_options_win(
     assert "javaoptions" not in " ".join(conf_of(call)).lower()
 
 
-def test_an_archive_that_is_not_there_is_a_warning_and_the_job_starts_without_it(
+def test_missing_archive_is_a_warning_and_the_job_starts(
     operator: Make, spark: StubSpark, context: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -70,7 +68,7 @@ def test_an_archive_that_is_not_there_is_a_warning_and_the_job_starts_without_it
     assert f"field 'spark_archive': the job starts without the archive: there is no file {tmp_path}" in caplog.text
 
 
-def test_executors_on_other_machines_are_given_the_archive_and_the_users_options_win(
+def test_remote_executors_receive_the_archive_and_user_options_win(
     operator: Make, spark: StubSpark, context: Any, connect: Any
 ) -> None:
     connect("spark_default", "spark", host="spark://master", port=7077)
@@ -83,7 +81,7 @@ def test_executors_on_other_machines_are_given_the_archive_and_the_users_options
     assert "spark.driver.defaultJavaOptions" not in found
 
 
-def test_a_driver_in_the_cluster_is_given_the_archive_by_sparks_configuration(
+def test_cluster_driver_receives_the_archive_by_spark_configuration(
     operator: Make, spark: StubSpark, context: Any, connect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connect("spark_default", "spark", host="yarn", extra={"deploy-mode": "cluster"})
@@ -95,9 +93,7 @@ def test_a_driver_in_the_cluster_is_given_the_archive_by_sparks_configuration(
     assert found["spark.driver.defaultJavaOptions"] == found["spark.executor.defaultJavaOptions"] == option
 
 
-def test_a_path_that_cannot_be_part_of_an_option_fails_without_a_retry(
-    operator: Make, spark: StubSpark, context: Any
-) -> None:
+def test_unsafe_path_fails_without_a_retry(operator: Make, spark: StubSpark, context: Any) -> None:
     with pytest.raises(AirflowFailException, match=r"path '/opt/my spark\.jsa' of the class archive"):
         operator(spark_archive="/opt/my spark.jsa").execute(context)
     assert not spark.calls

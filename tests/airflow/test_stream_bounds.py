@@ -75,7 +75,7 @@ def test_bounds_are_instants_or_sequence_numbers_by_shard(given: Any, bounds: Bo
     ],
     ids=str,
 )
-def test_what_are_no_bounds_is_refused_with_the_remedy(given: Any, message: str) -> None:
+def test_invalid_bounds_are_refused_with_the_remedy(given: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         bounds_value(given)
 
@@ -98,19 +98,19 @@ def test_what_are_no_bounds_is_refused_with_the_remedy(given: Any, message: str)
     ],
     ids=str,
 )
-def test_bounds_that_do_not_fit_are_refused(arguments: dict[str, Any], message: str) -> None:
+def test_unsuitable_bounds_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         KinesisStreams(**{"streams": "clicks", "aws_conn_id": None, **arguments}).settings("eu-west-1")
 
 
-def test_a_beginning_beside_bounds_is_refused() -> None:
+def test_initial_position_beside_bounds_is_refused() -> None:
     with pytest.raises(
         ConfigurationError, match="field 'initial_position' is 'LATEST', but field 'bounds' also sets where"
     ):
         _ = KinesisStreams("clicks", bounds=INSTANTS, initial_position="LATEST").position
 
 
-def test_an_interval_beside_bounds_is_refused() -> None:
+def test_interval_beside_bounds_is_refused() -> None:
     with pytest.raises(
         ConfigurationError, match=r"field 'bounds' is .* but field 'interval' already bounds what is read"
     ):
@@ -120,14 +120,14 @@ def test_an_interval_beside_bounds_is_refused() -> None:
 # A source of its own
 
 
-def test_a_part_of_a_stream_is_a_source_of_its_own() -> None:
+def test_part_of_a_stream_is_its_own_source() -> None:
     assert KinesisStreams("clicks", bounds=INSTANTS).default_source == Interval(START, END).source_name("clicks")
     from_earliest = KinesisStreams("clicks", bounds={"start": "TRIM_HORIZON", "end": END})
     assert from_earliest.default_source == "clicks@TRIM_HORIZON--2026-01-02T00:00:00Z"
     assert KinesisStreams("clicks", bounds=INSTANTS, source="backfill").default_source == "backfill"
 
 
-def test_the_same_positions_are_the_same_source_however_they_are_written() -> None:
+def test_equal_positions_in_any_format_are_one_source() -> None:
     other = {"start": {"s1": "07", "s0": 5}, "end": {"s0": "5", "s1": "9"}}
     name = KinesisStreams("clicks", bounds=POSITIONS).default_source
     assert name.startswith("clicks@positions-")
@@ -135,7 +135,7 @@ def test_the_same_positions_are_the_same_source_however_they_are_written() -> No
     assert KinesisStreams("clicks", bounds={**POSITIONS, "start": {"s0": 5, "s1": 8}}).default_source != name
 
 
-def test_the_tasks_of_a_group_work_on_the_same_part() -> None:
+def test_tasks_of_a_group_work_on_the_same_part() -> None:
     with DAG("backfill", schedule=None) as dag:
         coordinated_ingestion(reads=KinesisStreams("clicks", bounds=INSTANTS), writes=ParquetDataset("/out"))
     sync, ingest = dag.get_task("ingestion.sync_shards"), dag.get_task("ingestion.ingest")
@@ -153,9 +153,7 @@ def services(connect: Any, kinesis: FakeKinesis, coordination: SourceCoordinator
 
 
 @pytest.mark.usefixtures("services")
-def test_a_sync_within_bounds_creates_partitions_that_know_their_end(
-    coordination: SourceCoordinator, context: Any
-) -> None:
+def test_sync_within_bounds_creates_partitions_with_an_end(coordination: SourceCoordinator, context: Any) -> None:
     end = datetime.now(UTC).replace(microsecond=0)
     reads = KinesisStreams("clicks", bounds={"start": end - timedelta(hours=1), "end": end})
     summary = KinesisShardSyncOperator(task_id="sync", reads=reads).execute(context)
@@ -166,14 +164,14 @@ def test_a_sync_within_bounds_creates_partitions_that_know_their_end(
 
 
 @pytest.mark.usefixtures("services")
-def test_a_shard_that_is_not_there_fails_the_task_without_a_retry(context: Any) -> None:
+def test_missing_shard_fails_the_task_without_a_retry(context: Any) -> None:
     reads = KinesisStreams("clicks", bounds={"start": {"s9": "1"}, "end": {"s9": "2"}})
     with pytest.raises(AirflowFailException, match="stream 'clicks' has no shard 's9'"):
         KinesisShardSyncOperator(task_id="sync", reads=reads).execute(context)
 
 
 @pytest.mark.usefixtures("services")
-def test_a_job_within_bounds_is_given_them_and_leaves_shard_sync_to_others(
+def test_job_within_bounds_does_no_shard_sync(
     coordination: SourceCoordinator, spark: StubSpark, context: Any, tmp_path: Any
 ) -> None:
     end = datetime.now(UTC).replace(microsecond=0)

@@ -109,7 +109,7 @@ def suspended(coordination: SourceCoordinator) -> None:
     coordination.view.suspensions.suspend(by="a person")
 
 
-def test_the_first_turn_submits_the_file_finds_the_shards_and_starts_the_jobs(
+def test_first_turn_submits_the_file_and_starts_the_jobs(
     file: Path, store: SupervisionStore, jobs: Callable[[], list[Job]], spark: StubSpark, spec: dict[str, Any]
 ) -> None:
     trigger = deferred(operator(file), in_run())
@@ -127,7 +127,7 @@ def test_the_first_turn_submits_the_file_finds_the_shards_and_starts_the_jobs(
     assert trigger.file_mark == mark_of(str(file))
 
 
-def test_the_jobs_outlive_a_run_whose_time_is_over_and_the_next_run_goes_on_with_them(
+def test_next_run_resumes_the_jobs_of_an_expired_run(
     file: Path, store: SupervisionStore, jobs: Callable[[], list[Job]]
 ) -> None:
     first = in_run(began=timedelta(hours=1, minutes=1))
@@ -139,7 +139,7 @@ def test_the_jobs_outlive_a_run_whose_time_is_over_and_the_next_run_goes_on_with
     assert [(job.owner, job.stop) for job in jobs()] == [(one.owner, None), (other.owner, None)]
 
 
-def test_an_edited_file_is_a_new_version_and_the_same_file_is_none(
+def test_only_an_edited_file_makes_a_new_version(
     file: Path, spec: dict[str, Any], store: SupervisionStore, suspended: None
 ) -> None:
     trigger = deferred(operator(file), in_run())
@@ -152,7 +152,7 @@ def test_an_edited_file_is_a_new_version_and_the_same_file_is_none(
     assert [version.version for version in store.history()] == [2, 1]
 
 
-def test_what_a_person_submitted_stays_until_the_file_is_edited(
+def test_spec_submitted_by_hand_stays_until_the_file_changes(
     file: Path, spec: dict[str, Any], store: SupervisionStore, suspended: None
 ) -> None:
     trigger = deferred(operator(file), in_run())
@@ -165,7 +165,7 @@ def test_what_a_person_submitted_stays_until_the_file_is_edited(
 
 
 @pytest.mark.parametrize("text", [None, "reads: {kinesis: {", "version: 1\nreads: {kinesis: {stream: clicks}}"])
-def test_a_file_that_is_missing_or_wrong_later_leaves_the_stored_spec_in_force_as_an_error_in_the_status(
+def test_missing_or_wrong_file_keeps_the_stored_spec(
     text: str | None, file: Path, store: SupervisionStore, suspended: None
 ) -> None:
     deferred(operator(file), in_run())
@@ -184,7 +184,7 @@ def test_a_file_that_is_missing_or_wrong_later_leaves_the_stored_spec_in_force_a
     assert (error.error_class, str(file) in error.message) == ("ConfigurationError", True)
 
 
-def test_a_file_that_is_wrong_at_first_fails_the_try_naming_the_field_and_starts_nothing(
+def test_initially_wrong_file_fails_and_names_the_field(
     file: Path, spec: dict[str, Any], store: SupervisionStore, jobs: Callable[[], list[Job]]
 ) -> None:
     file.write_text(yaml.safe_dump(spec | {"supervise": {"task_count": 0}}))
@@ -195,7 +195,7 @@ def test_a_file_that_is_wrong_at_first_fails_the_try_naming_the_field_and_starts
     assert (store.get(), jobs()) == (None, [])
 
 
-def test_while_the_source_is_suspended_the_run_has_no_end_and_no_job_is_started(
+def test_suspended_source_gives_an_endless_run_without_jobs(
     file: Path, suspended: None, jobs: Callable[[], list[Job]]
 ) -> None:
     trigger = deferred(operator(file), in_run(began=timedelta(days=3)))
@@ -203,7 +203,7 @@ def test_while_the_source_is_suspended_the_run_has_no_end_and_no_job_is_started(
     assert (trigger.until, jobs()) == (None, [])
 
 
-def test_a_run_ends_when_the_time_that_a_job_reads_is_over(file: Path, jobs: Callable[[], list[Job]]) -> None:
+def test_run_ends_after_the_duration_of_a_job(file: Path, jobs: Callable[[], list[Job]]) -> None:
     context = in_run(began=timedelta(minutes=20))
 
     trigger = deferred(operator(file), context)
@@ -212,14 +212,14 @@ def test_a_run_ends_when_the_time_that_a_job_reads_is_over(file: Path, jobs: Cal
     assert datetime.fromisoformat(trigger.until) == context["dag_run"].start_date + timedelta(hours=1)
 
 
-def test_another_dag_cannot_supervise_the_source_too(file: Path, suspended: None) -> None:
+def test_another_dag_cannot_supervise_the_source(file: Path, suspended: None) -> None:
     deferred(operator(file), in_run())
 
     with pytest.raises(AirflowException, match="supervised by DAG 'supervise_clicks'"):
         operator(file).execute(in_run(dag_id="supervise_clicks_too"))
 
 
-def test_a_second_dag_of_a_source_submits_nothing(
+def test_second_dag_of_a_source_submits_nothing(
     file: Path, spec: dict[str, Any], store: SupervisionStore, suspended: None, tmp_path: Path
 ) -> None:
     deferred(operator(file), in_run())
@@ -232,7 +232,7 @@ def test_a_second_dag_of_a_source_submits_nothing(
     assert [(version.version, version.by) for version in store.history()] == [(1, "supervise_clicks")]
 
 
-def test_an_earlier_run_submits_nothing_over_a_later_one(
+def test_earlier_run_submits_nothing_over_a_later_one(
     file: Path, spec: dict[str, Any], store: SupervisionStore, suspended: None
 ) -> None:
     late = in_run(began=timedelta(hours=2))
@@ -257,14 +257,14 @@ def test_refused_first_spec_keeps_no_lease(
     assert [version.by for version in store.history()] == ["supervise_clicks"]
 
 
-def test_an_earlier_run_that_still_takes_a_turn_ends_without_an_error(file: Path, suspended: None) -> None:
+def test_earlier_run_yields_to_a_later_one_without_error(file: Path, suspended: None) -> None:
     late = in_run(began=timedelta(hours=2))
     deferred(operator(file), in_run())
 
     assert operator(file).execute(late)["state"] == "supervised by a later run"
 
 
-def test_without_a_file_it_waits_for_a_spec_and_works_by_it(
+def test_task_without_a_file_waits_for_a_spec(
     spec: dict[str, Any], store: SupervisionStore, jobs: Callable[[], list[Job]]
 ) -> None:
     task = operator(source="clicks")
@@ -277,7 +277,7 @@ def test_without_a_file_it_waits_for_a_spec_and_works_by_it(
     assert len(jobs()) == 2
 
 
-def test_a_job_that_failed_is_shown_in_the_log_once_with_the_end_of_its_output(
+def test_failed_job_is_logged_once_with_its_last_output(
     file: Path,
     store: SupervisionStore,
     coordination: SourceCoordinator,
@@ -297,11 +297,11 @@ def test_a_job_that_failed_is_shown_in_the_log_once_with_the_end_of_its_output(
     assert [("no such column" in line, "the last line" in line) for line in shown] == [(True, True)]
 
 
-def test_a_trigger_that_cannot_go_on_fails_the_try(file: Path) -> None:
+def test_failed_trigger_fails_the_try(file: Path) -> None:
     with pytest.raises(AirflowException, match="gone"):
         operator(file).execute_complete(in_run(), {"status": "error", "message": "the connection is gone"})
 
 
-def test_a_task_is_given_a_file_or_a_source() -> None:
+def test_task_needs_a_file_or_a_source() -> None:
     with pytest.raises(ValueError, match="either 'source'"):
         SuperviseOperator(task_id="supervise")

@@ -21,13 +21,13 @@ def dags_of(folder: Path, call: str) -> dict[str, SuperviseOperator]:
     return {dag_id: dag.get_task("supervise") for dag_id, dag in bag.dags.items()}
 
 
-def test_a_dag_is_two_lines(tmp_path: Path) -> None:
+def test_dag_takes_two_lines(tmp_path: Path) -> None:
     [(dag_id, task)] = dags_of(tmp_path, 'supervised_ingestion("specs/clicks.yaml")').items()
 
     assert (dag_id, task.spec_file) == ("supervise_clicks", str(tmp_path / "specs" / "clicks.yaml"))
 
 
-def test_a_folder_of_specs_is_a_folder_of_dags(tmp_path: Path) -> None:
+def test_folder_of_specs_gives_a_folder_of_dags(tmp_path: Path) -> None:
     (tmp_path / "specs").mkdir()
     for name in ("clicks.yaml", "orders.json", "README.md"):
         (tmp_path / "specs" / name).write_text("not opened")
@@ -35,13 +35,13 @@ def test_a_folder_of_specs_is_a_folder_of_dags(tmp_path: Path) -> None:
     assert set(dags_of(tmp_path, 'supervised_ingestion("specs")')) == {"supervise_clicks", "supervise_orders"}
 
 
-def test_a_spec_that_is_submitted_elsewhere_has_a_dag_by_the_name_of_its_source(tmp_path: Path) -> None:
+def test_spec_submitted_elsewhere_has_a_dag_named_by_source(tmp_path: Path) -> None:
     [(dag_id, task)] = dags_of(tmp_path, 'supervised_ingestion(source="clicks")').items()
 
     assert (dag_id, task.source, task.spec_file) == ("supervise_clicks", "clicks", None)
 
 
-def test_it_runs_for_ever_one_run_at_a_time_and_is_tried_again(tmp_path: Path) -> None:
+def test_dag_runs_forever_one_run_at_a_time(tmp_path: Path) -> None:
     [dag] = supervised_ingestion(tmp_path / "clicks.yaml", tags=["mine"], default_args={"owner": "me"})
     task = dag.get_task("supervise")
 
@@ -50,11 +50,11 @@ def test_it_runs_for_ever_one_run_at_a_time_and_is_tried_again(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("arguments", [{}, {"specs": "specs", "source": "clicks"}])
-def test_it_is_given_specs_or_a_source(arguments: dict[str, str]) -> None:
+def test_dag_needs_specs_or_a_source(arguments: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="either 'specs'"):
         supervised_ingestion(**arguments)
 
 
-def test_a_name_that_no_dag_can_have_is_refused() -> None:
+def test_invalid_dag_name_is_refused() -> None:
     with pytest.raises(ValueError, match="'all clicks' cannot be part of a DAG's name"):
         supervised_ingestion("specs/all clicks.yaml")

@@ -40,7 +40,7 @@ def submit(context: Any, **spec: Any) -> Any:
     return SubmitSupervisorOperator(task_id="submit", spec={**SPEC, **spec}).execute(context)
 
 
-def test_a_spec_is_submitted_in_the_name_of_the_task_and_a_retry_makes_no_new_version(
+def test_spec_is_submitted_once_in_the_name_of_the_task(
     coordination: SourceCoordinator, context: Any, tmp_path: Path
 ) -> None:
     assert submit(context)["version"] == 1
@@ -53,7 +53,7 @@ def test_a_spec_is_submitted_in_the_name_of_the_task_and_a_retry_makes_no_new_ve
     assert (version.by, version.reason) == (f"{ti.dag_id}.{ti.task_id}", f"run {ti.run_id}")
 
 
-def test_a_wrong_spec_is_refused_when_parsed(context: Any) -> None:
+def test_wrong_spec_is_refused_when_parsed(context: Any) -> None:
     with pytest.raises(ConfigurationError, match="'task_count' must be at least 1"):
         submit(context, supervise={"task_count": 0})
     inside = {"writes": [{"parquet": {"path": "/raw/lake"}}], "tuning": {"landing_path": "/raw"}}
@@ -61,7 +61,7 @@ def test_a_wrong_spec_is_refused_when_parsed(context: Any) -> None:
         submit(context, **inside)
 
 
-def test_a_spec_of_a_replaced_version_fails_without_a_retry(coordination: SourceCoordinator, context: Any) -> None:
+def test_replaced_spec_version_fails_without_a_retry(coordination: SourceCoordinator, context: Any) -> None:
     submit(context)
     with pytest.raises(AirflowFailException, match="version 7 of the spec, which this one was made from, was replaced"):
         SubmitSupervisorOperator(task_id="submit", spec={**SPEC, "schema": "id STRING"}, replacing=7).execute(context)
@@ -71,7 +71,7 @@ def test_a_spec_of_a_replaced_version_fails_without_a_retry(coordination: Source
     ("verb", "field"),
     [(SuspendSupervisorOperator, "suspended"), (TerminateSupervisorOperator, "terminated")],
 )
-def test_it_is_done_once_and_a_retry_finds_it_done(
+def test_verb_is_done_once_and_a_retry_changes_nothing(
     coordination: SourceCoordinator, context: Any, verb: type[Any], field: str
 ) -> None:
     submit(context)
@@ -82,7 +82,7 @@ def test_it_is_done_once_and_a_retry_finds_it_done(
     assert operator.execute(context) == {"done": [], "unchanged": {"clicks": "already in this state"}}
 
 
-def test_all_supervisors_are_asked_and_each_says_what_it_came_to(coordination: SourceCoordinator, context: Any) -> None:
+def test_verb_on_all_supervisors_reports_each_outcome(coordination: SourceCoordinator, context: Any) -> None:
     submit(context)
     submit(context, source="orders")
     SuspendSupervisorOperator(task_id="suspend", source="clicks").execute(context)
@@ -92,7 +92,7 @@ def test_all_supervisors_are_asked_and_each_says_what_it_came_to(coordination: S
 
 
 @pytest.mark.parametrize("given", [{}, {"source": "clicks", "all_sources": True}])
-def test_either_a_source_or_all_is_meant(given: dict[str, Any]) -> None:
+def test_source_and_all_sources_are_exclusive(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="give either 'source', or 'all_sources=True'"):
         SuspendSupervisorOperator(task_id="suspend", **given)
 
@@ -110,7 +110,7 @@ def test_either_a_source_or_all_is_meant(given: dict[str, Any]) -> None:
         SupervisorParseErrorsOperator,
     ],
 )
-def test_a_source_without_a_supervisor_fails_the_task_without_a_retry(
+def test_source_without_a_supervisor_fails_without_a_retry(
     coordination: SourceCoordinator, context: Any, verb: type[Any]
 ) -> None:
     with pytest.raises(AirflowFailException, match="source 'clicks' has no supervisor; check the name"):
@@ -118,7 +118,7 @@ def test_a_source_without_a_supervisor_fails_the_task_without_a_retry(
 
 
 @pytest.mark.parametrize("verb", [SuspendSupervisorOperator, ResumeSupervisorOperator, ResetSupervisorOperator])
-def test_a_terminated_one_fails_the_task_with_what_to_do(
+def test_terminated_supervisor_fails_the_task_with_a_remedy(
     coordination: SourceCoordinator, context: Any, verb: type[Any]
 ) -> None:
     submit(context)
@@ -127,7 +127,7 @@ def test_a_terminated_one_fails_the_task_with_what_to_do(
         verb(task_id="verb", source="clicks").execute(context)
 
 
-def test_partitions_are_read_again_each_from_its_position(coordination: SourceCoordinator, context: Any) -> None:
+def test_each_partition_is_reset_to_its_position(coordination: SourceCoordinator, context: Any) -> None:
     submit(context)
     coordination.create_partitions({"a": {}, "b": {}})
     done = ResetSupervisorOperator(task_id="reset", source="clicks", positions={"a": "earliest"}).execute(context)
@@ -137,7 +137,7 @@ def test_partitions_are_read_again_each_from_its_position(coordination: SourceCo
         ResetSupervisorOperator(task_id="reset", source="clicks", positions={"x": "earliest"}).execute(context)
 
 
-def test_a_suspended_one_forgets(coordination: SourceCoordinator, context: Any) -> None:
+def test_suspended_supervisor_forgets(coordination: SourceCoordinator, context: Any) -> None:
     submit(context)
     coordination.create_partitions({"a": {}, "b": {}})
     forgotten = ResetSupervisorOperator(task_id="reset", source="clicks", forget=True)
@@ -149,7 +149,7 @@ def test_a_suspended_one_forgets(coordination: SourceCoordinator, context: Any) 
         ResetSupervisorOperator(task_id="reset", source="clicks", forget=True, to="latest")
 
 
-def test_a_handover_is_asked_for(coordination: SourceCoordinator, context: Any) -> None:
+def test_handover_is_requested(coordination: SourceCoordinator, context: Any) -> None:
     submit(context)
     submit(context, source="orders")
     done = HandOverSupervisorOperator(task_id="handover", source="clicks").execute(context)
@@ -160,7 +160,7 @@ def test_a_handover_is_asked_for(coordination: SourceCoordinator, context: Any) 
     assert stored is not None and stored.supervision.handover_requested_at is not None
 
 
-def test_every_source_is_read_again(coordination: SourceCoordinator, context: Any) -> None:
+def test_every_source_is_reset(coordination: SourceCoordinator, context: Any) -> None:
     submit(context)
     submit(context, source="orders")
     coordination.create_partitions({"a": {}})
@@ -173,7 +173,7 @@ def test_every_source_is_read_again(coordination: SourceCoordinator, context: An
         ResetSupervisorOperator(task_id="reset", all_sources=True, positions={"a": "earliest"})
 
 
-def test_the_list_begins_with_those_that_need_a_person(coordination: SourceCoordinator, context: Any) -> None:
+def test_list_begins_with_unhealthy_supervisors(coordination: SourceCoordinator, context: Any) -> None:
     submit(context)
     submit(context, source="orders")
     kept = SupervisionStore(CoordinationHook().view("orders"))
@@ -195,9 +195,7 @@ def test_versions_and_bad_records_are_read(coordination: SourceCoordinator, cont
     assert found == {"source": "clicks", "count": 0, "dead_letter_path": None, "errors": []}
 
 
-def test_one_that_is_not_healthy_fails_the_task_that_wants_it_to_be(
-    coordination: SourceCoordinator, context: Any
-) -> None:
+def test_unhealthy_supervisor_fails_a_task_that_requires_health(coordination: SourceCoordinator, context: Any) -> None:
     submit(context)
     operator = SupervisorStatusOperator(task_id="status", source="clicks", must_be_healthy=True)
     assert operator.execute(context)["state"] == "PENDING"
@@ -211,9 +209,7 @@ def test_one_that_is_not_healthy_fails_the_task_that_wants_it_to_be(
 
 
 @pytest.mark.integration
-def test_a_stream_is_read_again_parents_before_children_as_its_spec_reaches_it(
-    stream: SplitStream, context: Any
-) -> None:
+def test_stream_is_reset_parents_before_children(stream: SplitStream, context: Any) -> None:
     submit(context, reads={"kinesis": {"streams": "s"}})
     done = ResetSupervisorOperator(task_id="reset", source="clicks").execute(context)
     assert (done["reset"], done["removed"]) == (1, 2)
@@ -223,7 +219,7 @@ def test_a_stream_is_read_again_parents_before_children_as_its_spec_reaches_it(
 
 
 @pytest.mark.integration
-def test_a_shard_is_read_on_after_a_position_that_it_has(stream: SplitStream, context: Any) -> None:
+def test_shard_is_reset_to_a_position_within_it(stream: SplitStream, context: Any) -> None:
     submit(context, reads={"kinesis": {"streams": "s"}})
     shard = stream.shards[1]
     number = str(int(shard.starting_sequence_number) + 5)

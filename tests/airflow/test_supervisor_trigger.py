@@ -72,15 +72,13 @@ def trigger(
     )
 
 
-def test_it_waits_for_as_long_as_there_is_no_spec_and_wakes_for_the_first(kept: SupervisionStore) -> None:
+def test_trigger_waits_for_the_first_spec(kept: SupervisionStore) -> None:
     payload = first_payload(trigger(), while_waiting=lambda: kept.submit(SPEC, by="a person"))
 
     assert (payload["status"], payload["source"]) == ("turn", "clicks")
 
 
-def test_it_keeps_the_lease_and_notes_the_look_while_nothing_is_to_do(
-    kept: SupervisionStore, source: SourceCoordinator
-) -> None:
+def test_idle_trigger_keeps_the_lease_and_records_the_poll(kept: SupervisionStore, source: SourceCoordinator) -> None:
     kept.submit(SPEC)
     source.view.suspensions.suspend(by="a person")
 
@@ -99,17 +97,17 @@ def test_it_keeps_the_lease_and_notes_the_look_while_nothing_is_to_do(
     assert Jobs(source.view).unfinished() == []
 
 
-def test_it_ends_where_a_later_run_supervises(kept: SupervisionStore) -> None:
+def test_trigger_ends_once_a_later_run_supervises(kept: SupervisionStore) -> None:
     kept.acquire(Claimant(owner="later", dag_id="supervise_clicks", run_at=BEGAN + timedelta(minutes=1)))
 
     assert first_payload(trigger())["status"] == "elsewhere"
 
 
-def test_it_wakes_when_the_time_of_the_run_is_over(store: Watched) -> None:
+def test_trigger_wakes_at_the_end_of_the_run(store: Watched) -> None:
     assert first_payload(trigger(until=datetime.now(UTC)))["status"] == "over"
 
 
-def test_it_wakes_for_an_edit_of_the_spec_file_once(tmp_path: Path, store: Watched) -> None:
+def test_trigger_wakes_once_for_an_edited_spec_file(tmp_path: Path, store: Watched) -> None:
     file = tmp_path / "clicks.yaml"
     file.write_text("one")
 
@@ -125,7 +123,7 @@ def test_it_wakes_for_an_edit_of_the_spec_file_once(tmp_path: Path, store: Watch
     assert first_payload(trigger(file=file, mark=payload["file_mark"], until=until))["status"] == "over"
 
 
-def test_it_wakes_for_a_file_that_disappears_and_records_it(tmp_path: Path, kept: SupervisionStore) -> None:
+def test_missing_file_wakes_the_trigger_and_is_recorded(tmp_path: Path, kept: SupervisionStore) -> None:
     kept.submit(SPEC)
     payload = first_payload(trigger(file=tmp_path / "gone.yaml", mark="of what it was"))
 
@@ -146,7 +144,7 @@ def test_folder_unseen_by_the_triggerer_is_no_error(tmp_path: Path, kept: Superv
     assert [each for each in stored.supervision.health.errors if "clicks.yaml" in each.message] == []
 
 
-def test_another_triggerer_makes_the_same_trigger_of_it() -> None:
+def test_another_triggerer_restores_the_same_trigger() -> None:
     made = trigger(until=BEGAN, file=Path("/specs/clicks.yaml"), mark="m")
     path, arguments = made.serialize()
 

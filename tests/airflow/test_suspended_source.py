@@ -86,7 +86,7 @@ def ingest(connect: Any, spark: StubSpark, tmp_path: Path) -> Callable[..., Coor
 
 
 @pytest.mark.parametrize("deferrable", [False, True])
-def test_a_job_of_a_suspended_source_is_skipped_before_it_is_submitted(
+def test_job_of_a_suspended_source_is_skipped_before_submission(
     suspended: SourceCoordinator, ingest: Any, spark: StubSpark, context: Any, deferrable: bool
 ) -> None:
     with pytest.raises(
@@ -97,7 +97,7 @@ def test_a_job_of_a_suspended_source_is_skipped_before_it_is_submitted(
     assert spark.calls == [] and Jobs(suspended.view).unfinished() == []
 
 
-def test_the_job_of_an_earlier_try_is_followed_to_its_end(
+def test_job_of_an_earlier_try_is_followed_to_its_end(
     suspended: SourceCoordinator, ingest: Any, spark: StubSpark, context: Any
 ) -> None:
     connection = CoordinationHook().settings
@@ -108,9 +108,7 @@ def test_the_job_of_an_earlier_try_is_followed_to_its_end(
     assert defers.value.trigger.owner == job_settings.owner and spark.calls == []  # type: ignore[attr-defined]
 
 
-def test_where_nothing_is_left_to_do_the_task_succeeds_all_the_same(
-    coordination: SourceCoordinator, ingest: Any, context: Any
-) -> None:
+def test_task_without_remaining_work_succeeds(coordination: SourceCoordinator, ingest: Any, context: Any) -> None:
     source = of_weather(coordination)
     source.create_partitions({"oslo": {}})
     source.leases.acquire(1)
@@ -119,15 +117,13 @@ def test_where_nothing_is_left_to_do_the_task_succeeds_all_the_same(
     assert ingest(reads=weather()).execute(context)["stopped_because"] == "nothing is left to do"
 
 
-def test_once_it_is_resumed_jobs_are_submitted(
-    suspended: SourceCoordinator, ingest: Any, spark: StubSpark, context: Any
-) -> None:
+def test_resumed_source_submits_jobs(suspended: SourceCoordinator, ingest: Any, spark: StubSpark, context: Any) -> None:
     resumes(suspended)()
     ingest().execute(context)
     assert len(spark.calls) == 1
 
 
-def test_a_group_plans_no_job_and_says_why(
+def test_group_plans_no_job_and_logs_the_reason(
     suspended: SourceCoordinator, context: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(planning, "get_current_context", lambda: context)
@@ -145,7 +141,7 @@ def test_a_group_plans_no_job_and_says_why(
     assert planning.plan_jobs({"source": "clicks"}, shared=True, **arguments) == ["x-0"]
 
 
-def test_there_is_no_work_for_jobs(suspended: SourceCoordinator) -> None:
+def test_suspended_source_has_no_work_for_jobs(suspended: SourceCoordinator) -> None:
     suspended.view.suspensions.invalidate()
     assert work_for_jobs(suspended.view, 9, shared=True) == 0
 
@@ -153,7 +149,7 @@ def test_there_is_no_work_for_jobs(suspended: SourceCoordinator) -> None:
 # What discovers work
 
 
-def test_no_partitions_are_created_and_the_summary_says_why(coordination: SourceCoordinator, context: Any) -> None:
+def test_supplier_creates_no_partitions_and_reports_the_reason(coordination: SourceCoordinator, context: Any) -> None:
     source = of_weather(coordination)
     suspend(source)
     summary = CreatePartitionsOperator(task_id="create", reads=weather()).execute(context)
@@ -164,7 +160,7 @@ def test_no_partitions_are_created_and_the_summary_says_why(coordination: Source
     assert list(source.view.partitions()) == []
 
 
-def test_a_shard_sync_does_nothing_at_once_and_says_why(
+def test_shard_sync_does_nothing_and_reports_the_reason(
     coordination: SourceCoordinator, connect: Any, kinesis: FakeKinesis, context: Any
 ) -> None:
     extra = {"region_name": "eu-west-1", "endpoint_url": kinesis.url}
@@ -179,7 +175,7 @@ def test_a_shard_sync_does_nothing_at_once_and_says_why(
 # What waits
 
 
-def test_there_is_no_work_until_it_is_resumed(suspended: SourceCoordinator, context: Any) -> None:
+def test_available_sensor_waits_until_the_source_is_resumed(suspended: SourceCoordinator, context: Any) -> None:
     sensor = PartitionsAvailableSensor(task_id="wait", source="clicks", deferrable=True)
     assert not sensor.poke(context).is_done
     with pytest.raises(TaskDeferred) as defers:
@@ -187,7 +183,7 @@ def test_there_is_no_work_until_it_is_resumed(suspended: SourceCoordinator, cont
     assert first_payload(defers.value.trigger, while_waiting=resumes(suspended))["status"] == "available"
 
 
-def test_waiting_for_completion_continues_and_the_log_says_why(
+def test_completion_sensor_keeps_waiting_and_logs_the_reason(
     suspended: SourceCoordinator, context: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert not PartitionsCompletedSensor(task_id="wait", source="clicks").poke(context).is_done
@@ -206,7 +202,7 @@ def closed(coordination: SourceCoordinator, **reopen_after: timedelta) -> None:
 
 
 @pytest.mark.parametrize("after", [0.0, 0.3], ids=["due", "due soon"])
-def test_partitions_reopen_in_time_and_the_trigger_fires_once_a_worker_can_acquire_them(
+def test_trigger_fires_once_reopened_partitions_are_acquirable(
     coordination: SourceCoordinator, context: Any, after: float
 ) -> None:
     closed(coordination, a=timedelta(seconds=after))
@@ -226,7 +222,7 @@ def test_partitions_reopen_in_time_and_the_trigger_fires_once_a_worker_can_acqui
     assert (summary["reopened"], summary["partition_keys"]) == (1, ["a"])
 
 
-def test_who_comes_back_too_early_waits_again(coordination: SourceCoordinator, context: Any) -> None:
+def test_early_reopening_event_waits_again(coordination: SourceCoordinator, context: Any) -> None:
     closed(coordination, a=timedelta(0))
     suspend(coordination)
     with pytest.raises(TaskDeferred) as defers:
@@ -239,22 +235,20 @@ def test_who_comes_back_too_early_waits_again(coordination: SourceCoordinator, c
         reopening().resume_execution(defers.value.method_name, {"event": event}, context)
 
 
-def test_who_does_not_want_to_wait_reopens_and_goes_on(coordination: SourceCoordinator, context: Any) -> None:
+def test_reopening_without_waiting_reopens_at_once(coordination: SourceCoordinator, context: Any) -> None:
     closed(coordination, a=timedelta(0))
     suspend(coordination)
     assert reopening(wait=False).execute(context)["reopened"] == 1
 
 
-def test_where_nothing_reopens_by_itself_nothing_is_waited_for(suspended: SourceCoordinator, context: Any) -> None:
+def test_reopening_without_due_partitions_waits_for_nothing(suspended: SourceCoordinator, context: Any) -> None:
     assert reopening().execute(context)["reopened"] == 0
 
 
 # Repair
 
 
-def test_leases_are_released_partitions_reopened_and_positions_set_as_ever(
-    coordination: SourceCoordinator, context: Any
-) -> None:
+def test_manual_repairs_work_in_a_suspended_source(coordination: SourceCoordinator, context: Any) -> None:
     closed(coordination, b=timedelta(hours=1))
     coordination.create_partitions({"a": {}, "c": {"n": 1}})
     coordination.leases.acquire(1)
@@ -267,7 +261,7 @@ def test_leases_are_released_partitions_reopened_and_positions_set_as_ever(
     assert coordination.store.get("clicks|SUPERVISOR", KEY) is not None
 
 
-def test_the_log_says_which_task_of_which_run_did_it(
+def test_log_names_the_task_and_run_of_a_repair(
     coordination: SourceCoordinator, context: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     coordination.create_partitions({"a": {}})

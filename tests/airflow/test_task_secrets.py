@@ -45,7 +45,7 @@ SUMMARY = {
 }
 
 
-def test_airflow_receives_what_was_done_and_no_secret(spark: StubSpark, tmp_path: Path, postgres_url: str) -> None:
+def test_airflow_receives_the_results_and_no_secret(spark: StubSpark, tmp_path: Path, postgres_url: str) -> None:
     import sqlalchemy as sa
 
     url = sa.make_url(postgres_url)

@@ -63,13 +63,13 @@ def place(url: str, **changes: Any) -> dict[str, Any]:
     return {"url": str(parsed.set(username=None, **changes))}
 
 
-def test_a_host_that_does_not_answer_is_reported_within_seconds(said: Said) -> None:
+def test_unreachable_host_is_reported_within_seconds(said: Said) -> None:
     text = said(login="u", password=SECRET, extra={"url": "postgresql://127.0.0.1:9/db"})
     assert "Connection refused" in text or "connection failed" in text
     assert text.endswith("; check the host and the port in 'url', and that this machine can reach them")
 
 
-def test_what_is_wrong_with_a_role_is_reported(
+def test_error_of_a_database_role_is_reported(
     said: Said, role: str, sql: Callable[[str], None], mariadb_url: str
 ) -> None:
     wrong = said(login=role, password="another", extra=place(mariadb_url))
@@ -84,7 +84,7 @@ def test_what_is_wrong_with_a_role_is_reported(
     assert text.endswith("is not one of ours: it has the columns id and the primary key (id); give another 'table'")
 
 
-def test_the_error_of_a_role_that_may_not_read_the_table_says_what_to_grant(
+def test_missing_table_privilege_error_names_the_grant(
     said: Said, connect: Any, role: str, sql: Callable[[str], None], mariadb_url: str
 ) -> None:
     connect("admin", "coordination", extra={"url": mariadb_url})
@@ -96,9 +96,7 @@ def test_the_error_of_a_role_that_may_not_read_the_table_says_what_to_grant(
     assert "; grant this role SELECT, INSERT, UPDATE and DELETE on the table" in text
 
 
-def test_a_driver_that_is_missing_is_reported_with_the_extra_that_has_it(
-    said: Said, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_driver_error_names_its_extra(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == "pymysql"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pymysql", None)
@@ -106,7 +104,7 @@ def test_a_driver_that_is_missing_is_reported_with_the_extra_that_has_it(
     assert text.endswith("is not installed; install airflow-provider-coordination[mysql]")
 
 
-def test_a_password_that_is_not_url_encoded_is_not_shown_in_part(said: Said) -> None:
+def test_unencoded_password_is_not_shown_in_part(said: Said) -> None:
     text = said(extra={"url": "postgresql://u:half-a-secret@other-half@127.0.0.1:9/db"})
     assert "half" not in text
 
@@ -133,5 +131,5 @@ def test_dynamodb_errors_are_reported(said: Said, connect: Any, dynamodb: Dynamo
     assert "the table has the key id (HASH, S) and must have" in other and "give another table in 'table'" in other
 
 
-def test_a_field_that_is_unknown_is_reported_with_those_that_are_known(said: Said) -> None:
+def test_unknown_field_error_lists_the_known_fields(said: Said) -> None:
     assert "unknown field 'uri'; the known fields are store, url, table" in said(extra={"uri": "x"})

@@ -87,24 +87,24 @@ TRIGGERS = [
 
 
 @pytest.mark.parametrize("trigger", TRIGGERS, ids=lambda trigger: type(trigger).__name__)
-def test_another_triggerer_makes_the_same_trigger_from_what_is_stored(trigger: BaseTrigger) -> None:
+def test_serialized_trigger_is_restored_by_another_triggerer(trigger: BaseTrigger) -> None:
     classpath, arguments = trigger.serialize()
     again = import_string(classpath)(**json.loads(json.dumps(arguments)))
     assert type(again) is type(trigger)
     assert again.serialize() == (classpath, arguments)
 
 
-def test_what_is_stored_of_a_trigger_holds_no_secret(connect: Any) -> None:
+def test_serialized_trigger_holds_no_secret(connect: Any) -> None:
     connect("coordination_default", "coordination", password=SECRET, extra={"url": "postgresql://me@host/database"})
     assert SECRET not in json.dumps([trigger.serialize() for trigger in TRIGGERS])
 
 
-def test_the_interval_of_a_doorbell_must_be_positive() -> None:
+def test_doorbell_interval_must_be_positive() -> None:
     with pytest.raises(ValueError, match="field 'interval' must be a positive timedelta or number of seconds; got 0"):
         PartitionsAvailableTrigger(source="s", interval=0)
 
 
-def test_an_event_waits_while_the_news_of_the_deferral_may_be_under_way(
+def test_event_waits_for_the_deferral_to_settle(
     coordination: SourceCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(events, "SETTLING_SECONDS", 0.3)
@@ -123,7 +123,7 @@ def test_an_event_waits_while_the_news_of_the_deferral_may_be_under_way(
 # Acknowledgment sets
 
 
-def test_an_overdue_set_ends_while_a_trigger_waits_and_its_partition_is_available_again(
+def test_waiting_trigger_expires_an_overdue_set(
     coordination: SourceCoordinator, clicks: SourceCoordinator, clock: ManualClock
 ) -> None:
     [waiting] = delivered(clicks, "a", timeout=timedelta(minutes=10))
@@ -136,7 +136,7 @@ def test_an_overdue_set_ends_while_a_trigger_waits_and_its_partition_is_availabl
     assert status(clicks, "a") is PartitionStatus.UNASSIGNED
 
 
-def test_it_fires_when_the_last_of_its_sets_has_ended(coordination: SourceCoordinator) -> None:
+def test_acknowledgment_trigger_fires_when_its_last_set_ends(coordination: SourceCoordinator) -> None:
     names = delivered(coordination, "a", "b", "c")
     sets = AcknowledgmentSets(coordination)
     acknowledge(sets, names[2:])
@@ -154,7 +154,7 @@ def test_it_fires_when_the_last_of_its_sets_has_ended(coordination: SourceCoordi
     assert in_loop(wait) == (False, {"status": "ended", "deadline": None})
 
 
-def test_it_waits_for_the_sets_of_its_run_alone(coordination: SourceCoordinator) -> None:
+def test_acknowledgment_trigger_waits_only_for_its_run(coordination: SourceCoordinator) -> None:
     ours = delivered(coordination, "a", "b")
     theirs = delivered(coordination, "c", run=run_name("dag", "another"))
     sets = AcknowledgmentSets(coordination)
@@ -167,12 +167,12 @@ def test_it_waits_for_the_sets_of_its_run_alone(coordination: SourceCoordinator)
 @pytest.mark.parametrize(
     "chosen", [{"acknowledgment_sets": ["no such set"]}, {"acknowledgment_sets": []}, {"run": "no such run"}]
 )
-def test_what_is_not_pending_is_not_waited_for(coordination: SourceCoordinator, chosen: Any) -> None:
+def test_sets_that_are_not_pending_are_not_waited_for(coordination: SourceCoordinator, chosen: Any) -> None:
     delivered(coordination, "a")
     assert first_payload(AcknowledgmentTrigger(source="clicks", **chosen))["status"] == "ended"
 
 
-def test_a_cleanup_gives_nothing_back(coordination: SourceCoordinator) -> None:
+def test_cleanup_releases_no_lease(coordination: SourceCoordinator) -> None:
     delivered(coordination, "a")
 
     async def wait(watchers: Watchers) -> None:
@@ -189,7 +189,7 @@ def test_a_cleanup_gives_nothing_back(coordination: SourceCoordinator) -> None:
     assert partition is not None and partition.is_awaiting
 
 
-def test_a_kill_gives_the_leases_back_that_wait_and_leaves_the_sets_pending(coordination: SourceCoordinator) -> None:
+def test_kill_releases_awaiting_leases_and_leaves_sets_pending(coordination: SourceCoordinator) -> None:
     ours = delivered(coordination, "a", "b")
     delivered(coordination, "c", run="another run")
     acknowledge(AcknowledgmentSets(coordination), ours[1:])
@@ -206,7 +206,7 @@ def test_a_kill_gives_the_leases_back_that_wait_and_leaves_the_sets_pending(coor
     assert status(coordination, "a") is PartitionStatus.COMPLETED
 
 
-def test_a_kill_releases_only_the_leases_of_its_own_sets(coordination: SourceCoordinator) -> None:
+def test_kill_releases_only_the_leases_of_its_sets(coordination: SourceCoordinator) -> None:
     names = delivered(coordination, "a", "b")
 
     in_loop(
@@ -216,7 +216,7 @@ def test_a_kill_releases_only_the_leases_of_its_own_sets(coordination: SourceCoo
     assert [status(coordination, key) for key in "ab"] == [PartitionStatus.UNASSIGNED, PartitionStatus.ASSIGNED]
 
 
-def test_a_kill_leaves_a_lease_alone_that_a_job_works_under(coordination: SourceCoordinator) -> None:
+def test_kill_leaves_the_lease_of_a_working_job(coordination: SourceCoordinator) -> None:
     coordination.create_partitions({"a": {}})
     coordination.leases.acquire(1)
     AcknowledgmentSets(coordination).begin("a", "b", ["downstream"], timeout=timedelta(hours=1), run=RUN)
@@ -229,7 +229,7 @@ def test_a_kill_leaves_a_lease_alone_that_a_job_works_under(coordination: Source
 # Completion
 
 
-def test_it_fires_when_every_partition_is_completed(coordination: SourceCoordinator) -> None:
+def test_trigger_fires_when_every_partition_is_completed(coordination: SourceCoordinator) -> None:
     coordination.create_partitions({"a": {}, "b": {}})
     coordination.leases.acquire(2)
     complete(coordination, "a")
@@ -240,7 +240,7 @@ def test_it_fires_when_every_partition_is_completed(coordination: SourceCoordina
     assert payload == {"status": "done", "deadline": DEADLINE}
 
 
-def test_a_source_without_partitions_is_waited_for(coordination: SourceCoordinator) -> None:
+def test_source_without_partitions_is_waited_for(coordination: SourceCoordinator) -> None:
     def work() -> None:
         coordination.create_partitions({"a": {}})
         coordination.leases.acquire(1)
@@ -249,7 +249,7 @@ def test_a_source_without_partitions_is_waited_for(coordination: SourceCoordinat
     assert first_payload(PartitionsCompletedTrigger(source="clicks"), while_waiting=work)["status"] == "done"
 
 
-def test_it_fires_when_every_open_partition_has_delivered_up_to_the_instant(coordination: SourceCoordinator) -> None:
+def test_trigger_fires_when_open_partitions_reach_the_instant(coordination: SourceCoordinator) -> None:
     until_noon = {"delivered_until": format_instant(NOON)}
     before = {"delivered_until": format_instant(NOON - timedelta(seconds=1))}
     coordination.create_partitions({"a": until_noon, "b": before, "c": {}})
@@ -264,7 +264,7 @@ def test_it_fires_when_every_open_partition_has_delivered_up_to_the_instant(coor
 
 
 @pytest.mark.parametrize("instant", [None, format_instant(NOON)])
-def test_a_parked_partition_that_is_behind_ends_the_waiting(
+def test_parked_partition_that_is_behind_ends_the_wait(
     coordination: SourceCoordinator, clicks: SourceCoordinator, clock: ManualClock, instant: str | None
 ) -> None:
     clicks.create_partitions({"a": {}, "b": {}})
@@ -276,7 +276,7 @@ def test_a_parked_partition_that_is_behind_ends_the_waiting(
     assert payload["status"] == "parked"
 
 
-def test_a_parked_partition_that_has_delivered_enough_does_not_matter(
+def test_parked_partition_that_delivered_enough_is_ignored(
     coordination: SourceCoordinator, clicks: SourceCoordinator, clock: ManualClock
 ) -> None:
     clicks.create_partitions({"a": {"delivered_until": format_instant(NOON)}})
@@ -290,7 +290,7 @@ def test_a_parked_partition_that_has_delivered_enough_does_not_matter(
 # Reopening and availability
 
 
-def test_it_fires_when_the_partitions_have_reopened(
+def test_reopened_trigger_fires_when_the_partitions_reopened(
     coordination: SourceCoordinator, clicks: SourceCoordinator, clock: ManualClock
 ) -> None:
     clicks.create_partitions({"a": {}, "b": {}, "c": {}})
@@ -316,7 +316,7 @@ def test_it_fires_when_the_partitions_have_reopened(
     ]
 
 
-def test_for_a_task_it_fires_once_when_there_is_work(coordination: SourceCoordinator) -> None:
+def test_available_trigger_fires_once_for_a_task(coordination: SourceCoordinator) -> None:
     async def all_events(watchers: Watchers) -> list[Any]:
         trigger = PartitionsAvailableTrigger(source="clicks", interval=0.01, **TO_A_TASK)
         return [fired.payload async for fired in trigger.run()]
@@ -325,9 +325,7 @@ def test_for_a_task_it_fires_once_when_there_is_work(coordination: SourceCoordin
     assert in_loop(all_events) == [{"status": "available", "source": "clicks", "deadline": DEADLINE}]
 
 
-def test_a_lease_that_has_run_out_is_work(
-    coordination: SourceCoordinator, clicks: SourceCoordinator, clock: ManualClock
-) -> None:
+def test_expired_lease_is_work(coordination: SourceCoordinator, clicks: SourceCoordinator, clock: ManualClock) -> None:
     clicks.create_partitions({"a": {}})
     clicks.leases.acquire(1)
     trigger = PartitionsAvailableTrigger(source="clicks", **TO_A_TASK)
@@ -338,7 +336,7 @@ def test_a_lease_that_has_run_out_is_work(
     assert status(clicks, "a") is PartitionStatus.ASSIGNED
 
 
-def test_a_doorbell_does_not_ring_twice_within_its_interval(coordination: SourceCoordinator) -> None:
+def test_doorbell_does_not_ring_twice_within_its_interval(coordination: SourceCoordinator) -> None:
     coordination.create_partitions({"a": {}})
 
     async def listen(watchers: Watchers) -> bool:
@@ -358,7 +356,7 @@ def test_a_doorbell_does_not_ring_twice_within_its_interval(coordination: Source
     assert not in_loop(listen)
 
 
-def test_a_doorbell_rings_again_after_its_interval_and_only_while_there_is_work(
+def test_doorbell_rings_again_only_while_work_is_available(
     coordination: SourceCoordinator,
 ) -> None:
     coordination.create_partitions({"a": {}})
@@ -383,7 +381,7 @@ def test_a_doorbell_rings_again_after_its_interval_and_only_while_there_is_work(
 # Connections
 
 
-def test_a_connection_that_is_deleted_ends_the_waiting_with_a_remedy(
+def test_deleted_connection_ends_the_wait_with_a_remedy(
     coordination: SourceCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     coordination.create_partitions({"a": {}})
@@ -401,7 +399,7 @@ def test_a_connection_that_is_deleted_ends_the_waiting_with_a_remedy(
     }
 
 
-def test_a_connection_that_is_away_for_a_moment_ends_nothing(
+def test_briefly_missing_connection_does_not_end_the_wait(
     coordination: SourceCoordinator, connect: Any, store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     coordination.create_partitions({"a": {}})
@@ -420,7 +418,7 @@ def test_a_connection_that_is_away_for_a_moment_ends_nothing(
     assert in_loop(wait, pace=patient) == "done"
 
 
-def test_a_connection_that_is_broken_ends_the_waiting(coordination: SourceCoordinator, connect: Any) -> None:
+def test_broken_connection_ends_the_wait(coordination: SourceCoordinator, connect: Any) -> None:
     coordination.create_partitions({"a": {}})
     payload = first_payload(
         AcknowledgmentTrigger(source="clicks", acknowledgment_sets=delivered(coordination, "b")[:1]),
@@ -431,7 +429,7 @@ def test_a_connection_that_is_broken_ends_the_waiting(coordination: SourceCoordi
     assert "connection 'coordination_default'" in payload["message"]
 
 
-def test_a_store_that_cannot_be_used_for_good_ends_the_waiting(connect: Any, tmp_path: Any) -> None:
+def test_unusable_store_ends_the_wait(connect: Any, tmp_path: Any) -> None:
     (tmp_path / "other.db").touch()
     store = open_store(StoreSettings.from_url(f"sqlite:///{tmp_path}/other.db"))
     connect("coordination_default", "coordination", extra={"url": f"sqlite:///{tmp_path}/other.db", "table": "a-b;c"})
@@ -441,7 +439,7 @@ def test_a_store_that_cannot_be_used_for_good_ends_the_waiting(connect: Any, tmp
     assert "source 'clicks' cannot be polled: " in payload["message"]
 
 
-def test_a_changed_url_is_followed(coordination: SourceCoordinator, connect: Any, tmp_path: Any) -> None:
+def test_changed_url_is_followed(coordination: SourceCoordinator, connect: Any, tmp_path: Any) -> None:
     coordination.create_partitions({"a": {}})
     elsewhere = f"sqlite:///{tmp_path}/elsewhere.db"
     there = SourceCoordinator(open_store(StoreSettings.from_url(elsewhere)), "clicks", "test")
@@ -459,7 +457,7 @@ def test_a_changed_url_is_followed(coordination: SourceCoordinator, connect: Any
     assert payload["status"] == "done"
 
 
-def test_the_trigger_of_an_asset_continues_when_its_connection_is_fixed(
+def test_asset_trigger_continues_once_its_connection_is_fixed(
     coordination: SourceCoordinator, connect: Any, store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     coordination.create_partitions({"a": {}})
@@ -479,7 +477,7 @@ def test_the_trigger_of_an_asset_continues_when_its_connection_is_fixed(
 # Restarts and doubles
 
 
-def test_a_trigger_that_starts_again_finds_what_happened_in_between(
+def test_restarted_trigger_finds_events_it_missed(
     coordination: SourceCoordinator, clicks: SourceCoordinator, clock: ManualClock
 ) -> None:
     names = delivered(clicks, "a", timeout=timedelta(minutes=10))
@@ -498,7 +496,7 @@ def test_a_trigger_that_starts_again_finds_what_happened_in_between(
     assert state(clicks, names[0]) is AcknowledgmentState.EXPIRED
 
 
-def test_two_triggerers_at_once_end_an_overdue_set_exactly_once(
+def test_two_triggerers_expire_an_overdue_set_exactly_once(
     coordination: SourceCoordinator, clicks: SourceCoordinator, clock: ManualClock
 ) -> None:
     patient = SourceCoordinator(clicks.store, "clicks", "a job", clock=clock)
@@ -540,31 +538,29 @@ def of_the_job() -> JobTrigger:
     return JobTrigger(source="clicks", owner="a job", deadline=DEADLINE)
 
 
-def test_it_fires_when_a_job_has_ended(job: JobRecord, clock: ManualClock) -> None:
+def test_job_trigger_fires_when_its_job_ends(job: JobRecord, clock: ManualClock) -> None:
     job.begin()
     payload = first_payload(of_the_job(), clock=clock, while_waiting=lambda: job.end({"exit_code": 0}))
     assert payload == {"status": "ended", **JOB}
 
 
-def test_a_job_of_which_nothing_is_known_has_ended(job: JobRecord, clicks: SourceCoordinator) -> None:
+def test_unknown_job_counts_as_ended(job: JobRecord, clicks: SourceCoordinator) -> None:
     assert first_payload(JobTrigger(source="clicks", owner="another"))["status"] == "ended"
 
 
-def test_it_fires_when_a_job_gives_no_sign_of_life_for_a_lease_and_the_margin(
-    job: JobRecord, clock: ManualClock
-) -> None:
+def test_job_trigger_fires_when_the_heartbeat_expires(job: JobRecord, clock: ManualClock) -> None:
     job.begin()
     clock.advance((DEFAULT_OWNERSHIP_TIMEOUT + DEFAULT_SAFETY_MARGIN).total_seconds() - 1)
     payload = first_payload(of_the_job(), clock=clock, while_waiting=lambda: clock.advance(1))
     assert payload == {"status": "overdue", **JOB}
 
 
-def test_it_fires_when_a_job_does_not_begin_in_time(job: JobRecord, clock: ManualClock) -> None:
+def test_job_trigger_fires_on_a_start_timeout(job: JobRecord, clock: ManualClock) -> None:
     payload = first_payload(of_the_job(), clock=clock, while_waiting=lambda: clock.advance(3600))
     assert payload == {"status": "overdue", **JOB}
 
 
-def test_the_watcher_sleeps_until_a_job_would_be_missed(job: JobRecord, clicks: SourceCoordinator) -> None:
+def test_watcher_sleeps_until_the_job_would_expire(job: JobRecord, clicks: SourceCoordinator) -> None:
     job.begin()
     result = SourcePoller(clicks, AcknowledgmentSets(clicks)).poll(Wanted.JOBS)
     assert result.snapshot.jobs == {"a job": False}

@@ -89,7 +89,7 @@ async def stopped(*tasks: asyncio.Task[Any]) -> None:
     await asyncio.wait(tasks)
 
 
-def test_triggers_of_one_source_share_a_watcher_and_those_of_one_store_share_the_store(store: Watched) -> None:
+def test_triggers_share_watchers_and_stores(store: Watched) -> None:
     async def share(watchers: Watchers) -> tuple[int, int, int]:
         tasks = await waiting(5, "clicks", "orders") + await waiting(5, "clicks", conn_id="the_same")
         await until(lambda: store.opened > 0 and len(watchers.connections) == 2)
@@ -103,7 +103,7 @@ def test_triggers_of_one_source_share_a_watcher_and_those_of_one_store_share_the
     assert store.wait_until_closed()
 
 
-def test_a_store_stays_open_while_another_source_of_it_is_watched(store: Watched) -> None:
+def test_store_stays_open_while_another_source_is_watched(store: Watched) -> None:
     async def leave(watchers: Watchers) -> None:
         clicks, orders = await waiting(1, "clicks", "orders")
         await until(lambda: store.opened > 0)
@@ -116,7 +116,7 @@ def test_a_store_stays_open_while_another_source_of_it_is_watched(store: Watched
     assert store.wait_until_closed()
 
 
-def test_one_poll_notifies_all_who_wait(store: Watched, clicks: SourceCoordinator) -> None:
+def test_poll_notifies_all_waiters(store: Watched, clicks: SourceCoordinator) -> None:
     clicks.create_partitions({"a": {}})
     clicks.leases.acquire(1)
 
@@ -129,7 +129,7 @@ def test_one_poll_notifies_all_who_wait(store: Watched, clicks: SourceCoordinato
     assert [payload["status"] for payload in in_loop(wait)] == ["done"] * 20
 
 
-def test_a_loop_that_ends_leaves_no_store_open(store: Watched) -> None:
+def test_ended_loop_leaves_no_store_open(store: Watched) -> None:
     async def leave_running(watchers: Watchers) -> None:
         await waiting(2, "clicks")
         await until(lambda: store.opened > 0)
@@ -141,7 +141,7 @@ def test_a_loop_that_ends_leaves_no_store_open(store: Watched) -> None:
 # An unavailable store
 
 
-def test_an_unavailable_store_is_waited_for_and_logged_once(
+def test_unavailable_store_is_waited_for_and_logged_once(
     store: Watched, clicks: SourceCoordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
     clicks.create_partitions({"a": {}})
@@ -163,7 +163,7 @@ def test_an_unavailable_store_is_waited_for_and_logged_once(
     assert [line for line in messages[1:] if "it succeeded again after" not in line] == []
 
 
-def test_a_store_that_is_away_from_the_start_is_waited_for(store: Watched, clicks: SourceCoordinator) -> None:
+def test_initially_unavailable_store_is_waited_for(store: Watched, clicks: SourceCoordinator) -> None:
     store.away = True
 
     async def wait(watchers: Watchers) -> Any:
@@ -178,7 +178,7 @@ def test_a_store_that_is_away_from_the_start_is_waited_for(store: Watched, click
     assert in_loop(wait)["status"] == "done"
 
 
-def test_an_error_that_nobody_foresaw_does_not_end_the_waiting(
+def test_unexpected_error_does_not_end_the_wait(
     store: Watched, clicks: SourceCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clicks.create_partitions({"a": {}})
@@ -220,7 +220,7 @@ def calls(store: Watched, poller: SourcePoller, wanted: Wanted, *instants: datet
         (EVERYTHING, 6),
     ],
 )
-def test_a_look_costs_a_few_small_queries(
+def test_poll_costs_a_few_small_queries(
     store: Watched, poller: SourcePoller, clicks: SourceCoordinator, wanted: Wanted, queries: int
 ) -> None:
     delivered(clicks, *(f"p{number}" for number in range(30)))
@@ -231,7 +231,7 @@ def test_a_look_costs_a_few_small_queries(
     assert calls(store, poller, wanted) == {"query": queries}
 
 
-def test_whether_the_source_is_suspended_is_asked_where_it_matters_and_once_in_some_seconds(
+def test_suspension_is_queried_only_when_needed_and_cached(
     store: Watched, poller: SourcePoller, clicks: SourceCoordinator, clock: ManualClock
 ) -> None:
     assert calls(store, poller, EVERYTHING)["get"] == 0
@@ -242,25 +242,21 @@ def test_whether_the_source_is_suspended_is_asked_where_it_matters_and_once_in_s
     assert calls(store, poller, Wanted.SUSPENSION)["get"] == 1
 
 
-def test_what_is_suspended_has_no_work_and_is_seen_to_be_suspended(
-    poller: SourcePoller, clicks: SourceCoordinator
-) -> None:
+def test_suspended_source_has_no_work_and_is_reported(poller: SourcePoller, clicks: SourceCoordinator) -> None:
     clicks.create_partitions({"a": {}})
     clicks.view.suspensions.suspend("ann")
     seen = poller.poll(EVERYTHING | Wanted.SUSPENSION).snapshot
     assert (seen.is_available, seen.is_suspended, seen.is_unfinished) == (False, True, True)
 
 
-def test_a_partition_that_stays_behind_is_asked_before_all_others(
-    store: Watched, poller: SourcePoller, clicks: SourceCoordinator
-) -> None:
+def test_partition_that_lags_is_queried_first(store: Watched, poller: SourcePoller, clicks: SourceCoordinator) -> None:
     clicks.create_partitions({f"p{number}": {} for number in range(30)})
     poller.poll(Wanted.COMPLETION, [NOON])
     assert calls(store, poller, Wanted.COMPLETION, NOON, NOON + HOUR)["get"] == 1
     assert store.calls.count("query") == 3
 
 
-def test_pending_sets_are_listed_for_newcomers_and_once_a_minute(
+def test_pending_sets_are_listed_for_newcomers_and_every_minute(
     store: Watched, poller: SourcePoller, clicks: SourceCoordinator, clock: ManualClock
 ) -> None:
     [ours] = delivered(clicks, "a")
@@ -271,7 +267,7 @@ def test_pending_sets_are_listed_for_newcomers_and_once_a_minute(
     assert poller.poll(Wanted.SETS).snapshot.pending is not None
 
 
-def test_sets_that_ended_since_the_last_look_are_seen_whoever_ended_them(
+def test_sets_ended_since_the_last_poll_are_seen(
     poller: SourcePoller, clicks: SourceCoordinator, clock: ManualClock
 ) -> None:
     names = delivered(clicks, "a", "b")
@@ -284,7 +280,7 @@ def test_sets_that_ended_since_the_last_look_are_seen_whoever_ended_them(
     assert names[1] in poller.poll(Wanted.SETS).snapshot.ended
 
 
-def test_sets_that_ended_long_ago_are_purged_now_and_then(
+def test_old_ended_sets_are_purged_occasionally(
     poller: SourcePoller, clicks: SourceCoordinator, clock: ManualClock
 ) -> None:
     [name] = delivered(clicks, "a")
@@ -295,7 +291,7 @@ def test_sets_that_ended_long_ago_are_purged_now_and_then(
     assert list(sets.view.ended_since(NEVER)) == []
 
 
-def test_a_look_does_what_is_due_whatever_is_wanted(
+def test_poll_does_due_work_for_every_condition(
     poller: SourcePoller, clicks: SourceCoordinator, clock: ManualClock
 ) -> None:
     [name] = delivered(clicks, "a", timeout=timedelta(minutes=30))
@@ -312,7 +308,7 @@ def test_a_look_does_what_is_due_whatever_is_wanted(
     assert status(clicks, "b") is PartitionStatus.UNASSIGNED
 
 
-def test_the_end_of_a_lease_is_due_for_those_who_wait_for_work(
+def test_lease_end_is_due_for_those_awaiting_work(
     poller: SourcePoller, clicks: SourceCoordinator, clock: ManualClock
 ) -> None:
     clicks.create_partitions({"a": {}, "b": {}})
@@ -327,7 +323,7 @@ def test_the_end_of_a_lease_is_due_for_those_who_wait_for_work(
     assert result.next_due == acquired_at + DEFAULT_OWNERSHIP_TIMEOUT + DEFAULT_SAFETY_MARGIN
 
 
-def test_what_is_overdue_and_cannot_be_done_is_not_due_at_once_again(
+def test_overdue_set_that_cannot_expire_is_not_due_again(
     store: Watched, poller: SourcePoller, clicks: SourceCoordinator, clock: ManualClock
 ) -> None:
     delivered(clicks, "a")
@@ -376,11 +372,11 @@ def test_progress_without_a_delivery_instant_is_behind(poller: SourcePoller, cli
         (PartitionsReopened(NOON), SourceSnapshot(is_suspended=True), None),
     ],
 )
-def test_a_condition_is_judged_by_what_was_seen(condition: Condition, seen: SourceSnapshot, met: str | None) -> None:
+def test_condition_is_judged_by_the_snapshot(condition: Condition, seen: SourceSnapshot, met: str | None) -> None:
     assert condition.met_by(seen) == met
 
 
-def test_a_condition_of_sets_asks_for_the_list_only_at_first() -> None:
+def test_sets_condition_requests_the_list_only_at_first() -> None:
     condition = SetsEnded(["a"])
     assert Wanted.LISTING in condition.wanted
     condition.met_by(SourceSnapshot(pending={"r": frozenset("a")}))
@@ -388,7 +384,7 @@ def test_a_condition_of_sets_asks_for_the_list_only_at_first() -> None:
     assert condition.met_by(SourceSnapshot(ended=frozenset("a"))) == "ended"
 
 
-def test_a_kill_while_the_store_is_away_raises_and_leaves_nothing_open(store: Watched) -> None:
+def test_kill_without_a_store_raises_and_leaves_nothing_open(store: Watched) -> None:
     store.away = True
 
     async def kill(watchers: Watchers) -> None:
@@ -401,7 +397,7 @@ def test_a_kill_while_the_store_is_away_raises_and_leaves_nothing_open(store: Wa
     assert store.wait_until_closed()
 
 
-def test_what_becomes_due_while_a_look_is_under_way_is_not_forgotten(
+def test_deadline_that_passes_during_a_poll_is_kept(
     store: Watched, poller: SourcePoller, clicks: SourceCoordinator, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     delivered(clicks, "a", timeout=timedelta(seconds=30))

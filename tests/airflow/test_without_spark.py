@@ -57,7 +57,7 @@ def _run(tmp_path: Path, script: str, *arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_every_module_that_runs_in_airflow_imports(tmp_path: Path) -> None:
+def test_every_airflow_module_imports_without_spark(tmp_path: Path) -> None:
     folders = ("cli", "decorators", "hooks", "links", "operators", "sensors", "task_groups", "triggers", "ui")
     printed = _run(tmp_path, EVERY_MODULE, *folders)
     imported = [line for line in printed if line.startswith("airflow_provider_coordination.")]
@@ -69,6 +69,6 @@ def test_every_example_parses(tmp_path: Path) -> None:
     assert set(examples) <= {line.strip() for line in _run(tmp_path, EVERY_DAG, str(REPOSITORY / "dags"))}
 
 
-def test_a_module_that_needs_spark_would_be_noticed(tmp_path: Path) -> None:
+def test_module_that_needs_spark_is_detected(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="No module named 'pyarrow'"):
         _run(tmp_path, "import airflow_provider_coordination.spark.application")

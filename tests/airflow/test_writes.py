@@ -38,7 +38,7 @@ class Queue:
         return SinkSettings(name="queue", kind="queue", location=f"queue://{self.topic}", settings={"token": "hush"})
 
 
-def test_a_dataset_is_a_sink_of_its_kind_at_its_path() -> None:
+def test_dataset_is_a_sink_at_its_path() -> None:
     assert sinks_of(CLICKS) == (SinkSettings(name="main", kind="parquet", location="/data/lake/clicks"),)
 
 
@@ -51,7 +51,7 @@ def test_several_datasets_keep_their_order_names_and_predicates() -> None:
     ]
 
 
-def test_a_dataset_on_s3_has_what_its_connection_holds_and_shows_no_secret(connect: Any) -> None:
+def test_s3_dataset_uses_its_connection_and_shows_no_secret(connect: Any) -> None:
     connect("lake", "aws", login="AKIA", password="hush-hush", extra={"region_name": "eu-west-1"})
     dataset = ParquetDataset("s3://lake/clicks", aws_conn_id="lake")
     [sink] = sinks_of(dataset)
@@ -67,7 +67,7 @@ def test_a_dataset_on_s3_has_what_its_connection_holds_and_shows_no_secret(conne
     ],
     ids=repr,
 )
-def test_rows_that_wait_on_s3_are_reached_by_the_connection_of_their_sink(writes: Any, connect: Any) -> None:
+def test_staged_rows_on_s3_use_the_connection_of_their_sink(writes: Any, connect: Any) -> None:
     connect("lake", "aws", login="AKIA", password="hush-hush", extra={"region_name": "eu-west-1"})
     connect("warehouse", "postgres", host="db", schema="shop")
     access = access_of(sinks_of(writes))
@@ -76,7 +76,7 @@ def test_rows_that_wait_on_s3_are_reached_by_the_connection_of_their_sink(writes
     )
 
 
-def test_a_dataset_is_checked_without_its_connection() -> None:
+def test_dataset_is_checked_without_its_connection() -> None:
     ParquetDataset("s3://lake/clicks", aws_conn_id="not there").check()
 
 
@@ -88,11 +88,11 @@ def test_a_dataset_is_checked_without_its_connection() -> None:
         ([Queue("clicks"), CLICKS], "/data/lake/clicks/_landing"),
     ],
 )
-def test_raw_batches_wait_beside_the_first_sink_that_is_a_folder(writes: Any, landing_path: str) -> None:
+def test_raw_batches_are_staged_beside_the_first_folder_sink(writes: Any, landing_path: str) -> None:
     assert landing_path_of(writes) == landing_path
 
 
-def test_raw_batches_that_have_nowhere_to_wait_are_an_error_that_names_the_field() -> None:
+def test_raw_batches_without_a_place_name_the_missing_field() -> None:
     with pytest.raises(ConfigurationError, match=r"^field 'landing_path' is missing, and no sink in field 'writes' is"):
         landing_path_of(Queue("clicks"))
 
@@ -128,17 +128,17 @@ def test_raw_batches_that_have_nowhere_to_wait_are_an_error_that_names_the_field
         ([CLICKS, {"path": "/data"}], r"^field 'writes', number 2, must be a sink of .*; got \{'path': '/data'\}$"),
     ],
 )
-def test_what_is_no_sink_is_refused_in_the_words_of_the_dag(writes: Any, message: str) -> None:
+def test_invalid_sink_is_refused_in_terms_of_the_dag(writes: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         sinks_of(writes)
 
 
-def test_its_text_is_the_same_each_time_the_file_is_parsed() -> None:
+def test_repr_is_the_same_at_every_parse() -> None:
     assert repr(ParquetDataset("/a", name="b")) == repr(ParquetDataset("/a", name="b"))
     assert "0x" not in repr(CLICKS)
 
 
-def test_each_try_has_copies_of_its_own_to_render() -> None:
+def test_each_try_renders_its_own_copies() -> None:
     given = [ParquetDataset("{{ ds }}"), ParquetDataset("/copy", name="copy")]
     copies = own_copy(given)
     copies[0].path = "/rendered"
@@ -148,19 +148,19 @@ def test_each_try_has_copies_of_its_own_to_render() -> None:
 # Delta tables
 
 
-def test_a_delta_table_is_a_sink_of_its_kind_at_its_path_that_needs_no_connection_if_it_is_a_folder() -> None:
+def test_delta_table_in_a_folder_needs_no_connection() -> None:
     [sink] = sinks_of(DeltaTable("/data/lake/clicks", partition_by=["day"], columns={"n": "long"}))
     assert (sink.name, sink.kind, sink.location) == ("main", "delta", "/data/lake/clicks")
     settings = read_settings(DeltaSettings, "test", sink.settings)
     assert settings == DeltaSettings(partition_by=("day",), columns=(DeltaColumn(name="n", type="long"),))
 
 
-def test_a_delta_table_can_be_merged_into() -> None:
+def test_delta_table_can_be_merged_into() -> None:
     [sink] = sinks_of(DeltaTable("/data/lake/clicks", merge_on="id", order_by="at"))
     assert read_settings(DeltaSettings, "test", sink.settings) == DeltaSettings(merge_on=("id",), order_by="at")
 
 
-def test_a_delta_table_on_s3_is_reached_by_its_connection_which_nothing_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s3_delta_table_uses_its_connection_and_shows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_LAKE", "aws://key:hush@/?region_name=eu-west-1&endpoint_url=http%3A%2F%2Fs3.test")
     [sink] = sinks_of(DeltaTable("s3://lake/clicks", aws_conn_id="lake"))
     aws = sink.aws
@@ -185,7 +185,7 @@ def test_a_delta_table_on_s3_is_reached_by_its_connection_which_nothing_shows(mo
         (DeltaTable("/a", columns=["n"]), "^field 'columns' of DeltaTable 'main' must be types of columns"),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_wrong_with_a_delta_table_is_named(table: DeltaTable, message: str) -> None:
+def test_invalid_delta_table_field_is_named(table: DeltaTable, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         table.connect()
 
@@ -193,12 +193,12 @@ def test_what_is_wrong_with_a_delta_table_is_named(table: DeltaTable, message: s
 # Kinds of other distributions
 
 
-def test_a_kind_that_nobody_registered_is_refused_before_spark_starts() -> None:
+def test_unregistered_kind_is_refused_before_spark_starts() -> None:
     with pytest.raises(ConfigurationError, match=r"^kind of sink 'queue' is not known; the known names are '"):
         sinks_of(Queue("clicks"))
 
 
-def test_a_kind_of_another_distribution_travels_with_its_implementation(
+def test_kind_of_another_distribution_ships_with_its_implementation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path, "queues", GROUP, {"queue": "their.sinks:QUEUE"})

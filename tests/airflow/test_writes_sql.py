@@ -32,7 +32,7 @@ def table(table: str = "orders", **given: Any) -> SqlTable:
         ("mariadb", "sales.orders", "mysql://db:3306/shop/sales.orders"),
     ],
 )
-def test_a_table_is_named_the_same_however_it_is_given(
+def test_table_location_is_normalized(
     monkeypatch: pytest.MonkeyPatch, conn_type: str, name: str, location: str
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_C", json.dumps({**CONNECTION, "conn_type": conn_type, "extra": {}}))
@@ -40,7 +40,7 @@ def test_a_table_is_named_the_same_however_it_is_given(
     assert (sink.kind, sink.location) == ("sql", location)
 
 
-def test_what_the_connection_holds_is_in_the_settings_and_in_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connection_secrets_are_in_the_settings_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_C", json.dumps(CONNECTION))
     [sink] = sinks_of(table(merge_on=["id"], add_columns="true"))
     assert sink.settings["password"] == SECRET and sink.settings["tls"] == {"sslmode": "require"}
@@ -61,9 +61,7 @@ def test_raw_batches_wait_below_the_staging_path() -> None:
         ({"conn_type": "mysql", "extra": {"ssl": "yes"}}, "^connection 'c': the extra 'ssl' is not a JSON object"),
     ],
 )
-def test_a_connection_that_cannot_be_used_is_named(
-    monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], message: str
-) -> None:
+def test_unusable_connection_is_named(monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], message: str) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_C", json.dumps({**CONNECTION, **changed}))
     with pytest.raises(ConfigurationError, match=message):
         table().connect()
@@ -93,11 +91,11 @@ def test_a_connection_that_cannot_be_used_is_named(
         ),
     ],
 )
-def test_what_is_wrong_is_said_before_any_connection_is_looked_for(writes: Any, message: str) -> None:
+def test_invalid_fields_are_reported_before_connections_are_resolved(writes: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         writes.check()
 
 
-def test_a_function_is_a_sink_whose_place_says_how_often_it_is_called() -> None:
+def test_function_sink_has_its_guarantee_in_its_location() -> None:
     [sink] = sinks_of(ForeachBatch(function="publishing:to_kafka", staging_path="/s", where="n > 1"))
     assert (sink.kind, sink.location, sink.where) == ("foreach_batch", "at-least-once://publishing:to_kafka", "n > 1")

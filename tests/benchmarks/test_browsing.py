@@ -22,7 +22,7 @@ def results_of(stores: str, capsys: pytest.CaptureFixture[str]) -> dict[str, Any
     return figures
 
 
-def test_the_last_line_is_json_with_the_results(capsys: pytest.CaptureFixture[str]) -> None:
+def test_last_line_is_json(capsys: pytest.CaptureFixture[str]) -> None:
     figures = results_of("sqlite", capsys)
 
     assert figures.keys() == {"partitions", "median_ms", "p95_ms", "slowest_p95_to_aim"}
@@ -34,7 +34,7 @@ def test_the_last_line_is_json_with_the_results(capsys: pytest.CaptureFixture[st
 
 @pytest.mark.only_deep
 @pytest.mark.integration
-def test_it_measures_every_server(
+def test_every_server_is_measured(
     postgres_server: str, mariadb_server: MariaDb, dynamodb: DynamoDbServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # It starts its own servers; the fixtures skip this test if there are none.

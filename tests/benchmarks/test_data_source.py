@@ -9,7 +9,7 @@ from tests.benchmarks.test_delivery import results_of
 
 @pytest.mark.only_deep
 @pytest.mark.integration
-def test_the_last_line_is_json_with_the_results() -> None:
+def test_last_line_is_json() -> None:
     figures = results_of("benchmarks.data_source")
 
     assert set(figures) == {"200 B", "1024 B", "idle seconds"}

@@ -8,7 +8,7 @@ from airflow_provider_coordination.sources.kinesis.user_records import user_reco
 from benchmarks.deaggregation import boto3_records, columns_of_peer, damaged, page_of
 
 
-def test_both_return_the_same_user_records_of_undamaged_aggregates() -> None:
+def test_both_return_the_same_records_of_undamaged_aggregates() -> None:
     page = page_of(50, 1)
     theirs, ours = columns_of_peer(boto3_records(page)), user_records(page).columns
     assert theirs.drop_columns(["data"]).equals(ours.drop_columns(["data"]))
@@ -16,7 +16,7 @@ def test_both_return_the_same_user_records_of_undamaged_aggregates() -> None:
     assert len(theirs) == len(ours)
 
 
-def test_the_peer_drops_records_of_a_damaged_aggregate_that_we_return(capfd: pytest.CaptureFixture[str]) -> None:
+def test_peer_drops_records_of_a_damaged_aggregate(capfd: pytest.CaptureFixture[str]) -> None:
     found = damaged()
     assert found["ours"] == found["events"] == 10
     assert found["aws_kinesis_agg"] < 10

@@ -23,7 +23,7 @@ def results_of(module: str) -> dict[str, Any]:
 
 @pytest.mark.only_deep
 @pytest.mark.integration
-def test_the_last_line_is_json_with_the_results() -> None:
+def test_last_line_is_json() -> None:
     figures = results_of("benchmarks.delivery")
     [with_transform] = figures["transform"].values()
     assert with_transform.keys() >= {"to one", "to plain Spark", "commit"}
@@ -35,5 +35,5 @@ def test_the_last_line_is_json_with_the_results() -> None:
 
 @pytest.mark.only_deep
 @pytest.mark.integration
-def test_rounds_run_side_by_side_and_one_after_the_other() -> None:
+def test_rounds_run_concurrently_and_sequentially() -> None:
     assert results_of("benchmarks.side_by_side")["ratio"] > 0

@@ -11,7 +11,7 @@ from benchmarks.failover import Size, pauses
 from tests.support.depth import at_depth
 
 
-def test_a_pause_is_from_the_last_record_of_one_owner_to_the_first_of_the_next() -> None:
+def test_pause_spans_the_change_of_owner() -> None:
     landed = [(1.0, "a", "x"), (2.0, "b", "x"), (3.0, "b", "y"), (4.0, "b", "x"), (9.0, "c", "x"), (9.5, "c", "x")]
     assert pauses(landed, 1.5) == [5.0]
     assert sorted(pauses(landed, 0.0)) == [1.0, 5.0]
@@ -19,9 +19,7 @@ def test_a_pause_is_from_the_last_record_of_one_owner_to_the_first_of_the_next()
 
 @pytest.mark.only_deep
 @pytest.mark.integration
-def test_the_last_line_is_json_with_the_results(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_last_line_is_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     tiny = Size(workers=2, shards=4, kills=1, lease_seconds=4.0, margin_seconds=0.5, read_seconds=0.1)
     size = at_depth(short=tiny, deep=Size())
     monkeypatch.setattr(failover, "QUICK", size)

@@ -8,7 +8,7 @@ from benchmarks.landing_cost import store_calls
 
 
 @pytest.mark.parametrize("shards", [2, 6])
-def test_a_batch_writes_five_items_and_reads_nothing_more(shards: int) -> None:
+def test_batch_writes_five_items_and_adds_no_reads(shards: int) -> None:
     calls = store_calls(shards, rounds=5)
     assert calls["batches"] == shards
     assert calls["items written"] == pytest.approx(5 * shards, abs=1.5), "from time to time the job renews its own item"

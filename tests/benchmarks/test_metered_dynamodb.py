@@ -14,23 +14,23 @@ from tests.support.dynamodb_server import DynamoDbServer
 INDEX_KEY = ("queue", "priority")
 
 
-def test_a_refused_write_costs_a_write_to_the_table() -> None:
+def test_refused_write_costs_a_write_to_the_table() -> None:
     answer = {"Error": {"Code": "ConditionalCheckFailedException"}}
 
     assert cost_of("UpdateItem", answer) == Tally(requests=1, refused=1, write_units=1)
 
 
-def test_a_request_that_fails_otherwise_ends_the_count() -> None:
+def test_other_failed_request_ends_the_count() -> None:
     with pytest.raises(ValueError, match="Throttling"):
         cost_of("PutItem", {"Error": {"Code": "ThrottlingException"}})
 
 
-def test_the_size_of_an_item_is_the_size_of_its_names_and_values() -> None:
+def test_item_size_counts_names_and_values() -> None:
     assert item_bytes({"key": {"S": "ä"}, "version": {"N": "12345"}}) == 3 + 2 + 7 + 4
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_the_order_of_competing_workers_depends_on_the_seed_alone(seed: int) -> None:
+def test_worker_order_depends_on_the_seed_alone(seed: int) -> None:
     assert passages(seed) == passages(seed)
 
 
@@ -103,7 +103,7 @@ def item(queue: str = "waiting", priority: str = "1", padding: int = 300, versio
     ],
     ids=["new", "the same", "not the key", "the hash key", "the range key", "new, 2 KB", "shrunk and moved"],
 )
-def test_a_put_costs_what_it_changes_in_the_table_and_in_the_index(
+def test_put_costs_its_changes_in_table_and_index(
     client: Any, dynamodb_table: str, stored: dict[str, Any] | None, written: dict[str, Any], units: float
 ) -> None:
     if stored:
@@ -118,9 +118,7 @@ def test_a_put_costs_what_it_changes_in_the_table_and_in_the_index(
 
 @pytest.mark.integration
 @pytest.mark.parametrize(("items", "units"), [(0, 0.5), (1, 0.5), (11, 0.5), (12, 1.0)])
-def test_a_query_costs_half_a_unit_for_each_four_kilobytes(
-    client: Any, dynamodb_table: str, items: int, units: float
-) -> None:
+def test_query_costs_half_a_unit_per_four_kilobytes(client: Any, dynamodb_table: str, items: int, units: float) -> None:
     stored = [item() | {"key": {"S": f"partition-{number:03d}"}} for number in range(items)]
     assert (sum(map(item_bytes, stored)) > 4096) == (units > 0.5)
     for each in stored:

@@ -14,7 +14,7 @@ from benchmarks.shard_sync import GENERATIONS, Size, history, sync_all
 TINY = Size(shards=(50, 100), repetitions=1, synced=20)
 
 
-def test_a_history_has_generations_that_each_take_every_hash_key() -> None:
+def test_each_generation_covers_every_hash_key() -> None:
     shards = history(500)
     born = {shard.starting_sequence_number for shard in shards}
 
@@ -24,7 +24,7 @@ def test_a_history_has_generations_that_each_take_every_hash_key() -> None:
     assert 450 <= len(shards) <= 550
 
 
-def test_a_sync_makes_one_listing_and_one_bulk_write() -> None:
+def test_sync_makes_one_listing_and_one_bulk_write() -> None:
     figures = sync_all(InMemoryStore(), TINY)
 
     assert [(each.created, each.listings, each.bulk_writes) for each in figures.values()] == [
@@ -34,9 +34,7 @@ def test_a_sync_makes_one_listing_and_one_bulk_write() -> None:
     ]
 
 
-def test_the_last_line_is_json_with_the_results(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_last_line_is_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(shard_sync, "QUICK", TINY)
 
     shard_sync.main(["--quick", "--stores", "in_memory,sqlite"])

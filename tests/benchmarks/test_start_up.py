@@ -12,7 +12,9 @@ from benchmarks import start_up
 
 @pytest.mark.only_deep
 @pytest.mark.integration
-def test_it_compares_jobs_with_bare_programs(java: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_benchmark_compares_jobs_with_bare_programs(
+    java: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     start_up.main(["--quick", "--archive", str(tmp_path / "none.jsa")])  # a job also starts without it
 
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])

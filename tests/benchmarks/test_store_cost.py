@@ -40,13 +40,13 @@ def competing(dynamodb: DynamoDbServer) -> dict[str, Bill]:
     return {way: life_of(way, dynamodb, workers=WORKERS) for way in (ENHANCED, OURS)}
 
 
-def test_eight_workers_make_at_most_half_of_the_enhanced_coordinators_requests(competing: dict[str, Bill]) -> None:
+def test_eight_workers_make_half_the_requests_of_the_enhanced_coordinator(competing: dict[str, Bill]) -> None:
     requests = {way: total(bill.values()).requests for way, bill in competing.items()}
 
     assert requests[OURS] <= 0.5 * requests[ENHANCED]
 
 
-def test_eight_workers_acquire_with_at_most_half_of_the_enhanced_coordinators_requests(
+def test_eight_workers_acquire_with_half_the_requests(
     competing: dict[str, Bill],
 ) -> None:
     assert competing[OURS]["acquire"].requests <= 0.5 * competing[ENHANCED]["acquire"].requests
@@ -58,16 +58,14 @@ def test_eight_workers_use_less_capacity_than_the_enhanced_coordinator(competing
     assert units[OURS] <= 0.81 * units[ENHANCED]
 
 
-def test_eight_workers_use_at_most_a_fifth_more_capacity_than_the_minimum(competing: dict[str, Bill]) -> None:
+def test_eight_workers_stay_near_the_minimum_capacity(competing: dict[str, Bill]) -> None:
     least = total(least_life(store_cost.AT_A_TIME).values())
 
     assert total(competing[OURS].values()).units <= 1.2 * least.units
 
 
 @pytest.mark.parametrize(("way", "at_a_time"), [(ONE, 1), (OURS, store_cost.AT_A_TIME)])
-def test_a_worker_alone_pays_the_minimum_and_the_checks_of_five_seconds(
-    way: str, at_a_time: int, dynamodb: DynamoDbServer
-) -> None:
+def test_single_worker_pays_the_minimum_and_its_checks(way: str, at_a_time: int, dynamodb: DynamoDbServer) -> None:
     least = least_life(at_a_time)
     least["acquire"].add(store_cost.CHECKS.divided_by(40))  # all of it takes less than five seconds
 
@@ -81,7 +79,7 @@ def test_slow_worker_checks_at_each_acquisition(dynamodb: DynamoDbServer) -> Non
     assert life_of(SLOW, dynamodb, workers=1, partitions=10) == least
 
 
-def test_one_at_a_time_a_worker_alone_makes_no_more_requests_than_the_enhanced_coordinator(
+def test_single_worker_makes_no_more_requests_than_the_enhanced_coordinator(
     dynamodb: DynamoDbServer,
 ) -> None:
     ours, theirs = (
@@ -91,7 +89,7 @@ def test_one_at_a_time_a_worker_alone_makes_no_more_requests_than_the_enhanced_c
     assert ours <= theirs
 
 
-def test_the_lease_based_model_alone_reads_before_each_write(dynamodb: DynamoDbServer) -> None:
+def test_lease_based_model_alone_reads_before_each_write(dynamodb: DynamoDbServer) -> None:
     bill = life_of(LEASE_BASED, dynamodb, workers=1, partitions=20)
 
     assert {phase: cost.requests for phase, cost in bill.items()} == {
@@ -102,7 +100,7 @@ def test_the_lease_based_model_alone_reads_before_each_write(dynamodb: DynamoDbS
     }
 
 
-def test_the_enhanced_model_alone_writes_without_reading(dynamodb: DynamoDbServer) -> None:
+def test_enhanced_model_alone_writes_without_reading(dynamodb: DynamoDbServer) -> None:
     bill = life_of(ENHANCED, dynamodb, workers=1, partitions=20)
 
     assert {phase: cost.requests for phase, cost in bill.items()} == {
@@ -115,13 +113,13 @@ def test_the_enhanced_model_alone_writes_without_reading(dynamodb: DynamoDbServe
 
 @pytest.mark.only_deep
 @pytest.mark.parametrize("way", [LEASE_BASED, ENHANCED, OURS])
-def test_the_same_order_of_workers_costs_the_same(way: str, dynamodb: DynamoDbServer) -> None:
+def test_same_order_of_workers_costs_the_same(way: str, dynamodb: DynamoDbServer) -> None:
     first, second = (life_of(way, dynamodb, workers=4, partitions=40) for _ in range(2))
 
     assert first == second
 
 
-def test_history_adds_a_tenth_of_writes_at_most(dynamodb: DynamoDbServer) -> None:
+def test_history_adds_at_most_a_tenth_of_writes(dynamodb: DynamoDbServer) -> None:
     off, on = (
         history_life(dynamodb, partitions=100, at_a_time=store_cost.AT_A_TIME, saves=2, history=history)
         for history in (False, True)
@@ -133,7 +131,7 @@ def test_history_adds_a_tenth_of_writes_at_most(dynamodb: DynamoDbServer) -> Non
 
 
 @pytest.mark.only_deep
-def test_the_last_line_is_json_with_the_results(dynamodb: DynamoDbServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_last_line_is_json(dynamodb: DynamoDbServer, capsys: pytest.CaptureFixture[str]) -> None:
     # It starts its own server; the fixture skips this test if there is none.
     store_cost.main(["--partitions", "8", "--orders", "1"])
 

@@ -11,9 +11,7 @@ from benchmarks import supervisor
 TINY = supervisor.Size(idle=1, busy=1, shards=(1_000,), rounds=1)
 
 
-def test_the_last_line_is_json_with_the_results(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_last_line_is_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(supervisor, "QUICK", TINY)
     supervisor.main(["--quick", "--stores", "sqlite"])
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])["sqlite"]

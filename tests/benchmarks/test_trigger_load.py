@@ -16,7 +16,7 @@ SIZE = at_depth(
 )
 
 
-def test_every_kind_of_trigger_waits_and_half_of_them_for_sets() -> None:
+def test_half_of_the_triggers_wait_for_sets() -> None:
     kinds = [type(trigger).__name__ for trigger in triggers_of(0, 12, ["a", "b"])]
 
     assert set(kinds) == set(kinds[:KINDS])
@@ -25,9 +25,7 @@ def test_every_kind_of_trigger_waits_and_half_of_them_for_sets() -> None:
 
 @pytest.mark.only_deep
 @pytest.mark.integration
-def test_the_last_line_is_json_with_the_results(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_last_line_is_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(trigger_load, "QUICK", SIZE)
     monkeypatch.setattr(trigger_load, "SETTLED_SECONDS", 0.5)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks.ui import Measurements, table
 
 
-def test_results_have_the_median_and_the_longest_time() -> None:
+def test_results_contain_median_and_maximum() -> None:
     figures = Measurements(
         paint={"table": [400.2, 300.0, 900.0]},
         load={"table": [1800.0]},

@@ -67,14 +67,14 @@ def run(*args: str, environment: Mapping[str, str] | None = None, before: str = 
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_the_commands_run_without_airflow(clicks: Clicks, store_url: str) -> None:
+def test_commands_run_without_airflow(clicks: Clicks, store_url: str) -> None:
     clicks.waiting("p")
     ended = run("partitions", "clicks", "--json", "--store", store_url, before=WITHOUT_AIRFLOW)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert json.loads(ended.stdout)["partition_key"] == "p"
 
 
-def test_without_airflow_a_connection_cannot_be_looked_up() -> None:
+def test_connection_lookup_needs_airflow() -> None:
     ended = run("sources", before=WITHOUT_AIRFLOW)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == (
@@ -89,7 +89,7 @@ def connection(store_url: str) -> str:
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_the_usual_connection_of_airflow_is_looked_up_if_nothing_is_named(clicks: Clicks, store_url: str) -> None:
+def test_default_connection_is_used_if_none_is_named(clicks: Clicks, store_url: str) -> None:
     clicks.owner("b", prefix="staging").create_partitions({"p": {}})
     environment = {"AIRFLOW_CONN_COORDINATION_DEFAULT": connection(store_url)}
     ended = run("partitions", "clicks", "--json", environment=environment)
@@ -97,7 +97,7 @@ def test_the_usual_connection_of_airflow_is_looked_up_if_nothing_is_named(clicks
     assert json.loads(ended.stdout)["source_identifier"] == "staging|clicks|PARTITION"
 
 
-def test_a_connection_of_airflow_names_store_and_prefix_unless_they_are_given(
+def test_connection_names_store_and_prefix_unless_given(
     shell: Shell, clicks: Clicks, store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_MINE", connection(store_url))
@@ -108,36 +108,36 @@ def test_a_connection_of_airflow_names_store_and_prefix_unless_they_are_given(
         assert [record["partition_key"] for record in ended.records] == [key]
 
 
-def test_a_connection_that_does_not_exist_is_wrong_usage(shell: Shell) -> None:
+def test_missing_connection_is_wrong_usage(shell: Shell) -> None:
     ended = shell("sources", "--conn-id", "absent", store=False)
     assert (ended.exit_code, ended.out) == (2, "")
     assert "error: connection 'absent' is not defined; create it" in ended.err
 
 
-def test_the_environment_names_the_store(shell: Shell, clicks: Clicks, store_url: str) -> None:
+def test_environment_names_the_store(shell: Shell, clicks: Clicks, store_url: str) -> None:
     clicks.waiting("p")
     shell.environment = {STORE_VARIABLE: store_url}
     assert [record["source"] for record in shell("sources", "--json", store=False).records] == ["clicks"]
 
 
-def test_the_command_line_wins_over_the_environment(shell: Shell, clicks: Clicks) -> None:
+def test_command_line_wins_over_the_environment(shell: Shell, clicks: Clicks) -> None:
     clicks.waiting("p")
     shell.environment = {STORE_VARIABLE: "nonsense"}
     assert shell("sources").exit_code == 0
     assert "'absent' is not defined" in shell("sources", "--conn-id", "absent", store=False).err
 
 
-def test_the_version_is_shown_without_a_store(shell: Shell) -> None:
+def test_version_is_shown_without_a_store(shell: Shell) -> None:
     ended = shell("--version", store=False)
     assert (ended.exit_code, ended.out) == (0, f"airflow-coordination {__version__}\n")
 
 
-def test_a_store_is_named_once(shell: Shell) -> None:
+def test_connection_and_store_exclude_each_other(shell: Shell) -> None:
     ended = shell("sources", "--conn-id", "mine")
     assert (ended.exit_code, ended.err) == (2, "error: --conn-id and --store exclude each other; give one of them\n")
 
 
-def test_another_table_can_be_named(shell: Shell, clicks: Clicks, store_url: str) -> None:
+def test_table_option_names_another_table(shell: Shell, clicks: Clicks, store_url: str) -> None:
     settings = StoreSettings.from_url(store_url, "mine")
     coordinator = SourceCoordinator(open_store(settings), "orders", "b")
     coordinator.initialize()
@@ -145,7 +145,7 @@ def test_another_table_can_be_named(shell: Shell, clicks: Clicks, store_url: str
     assert [record["source"] for record in shell("sources", "--json", "--table", "mine").records] == ["orders"]
 
 
-def test_looking_at_a_file_that_does_not_exist_makes_none(shell: Shell, tmp_path: Path) -> None:
+def test_inspecting_a_missing_file_creates_none(shell: Shell, tmp_path: Path) -> None:
     shell.url = f"sqlite:///{tmp_path}/typo.db"
     ended = shell("sources")
     assert ended.exit_code == 2
@@ -154,7 +154,7 @@ def test_looking_at_a_file_that_does_not_exist_makes_none(shell: Shell, tmp_path
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_table_that_does_not_exist_points_to_init_store(shell: Shell, clicks: Clicks) -> None:
+def test_missing_table_points_to_init_store(shell: Shell, clicks: Clicks) -> None:
     ended = shell("sources", "--table", "absent")
     assert ended.exit_code == 1
     assert "no such table: absent; if the store is new, run 'airflow-coordination init-store'" in ended.err
@@ -174,7 +174,7 @@ def test_a_table_that_does_not_exist_points_to_init_store(shell: Shell, clicks: 
     ],
 )
 @pytest.mark.usefixtures("impatient")
-def test_a_password_is_never_shown(shell: Shell, url: str) -> None:
+def test_password_is_never_shown(shell: Shell, url: str) -> None:
     shell.environment = {STORE_VARIABLE: url}
     for args in (["sources"], ["sources", "--verbose"], ["partitions", "a|b"]):
         ended = shell(*args, store=False)
@@ -183,20 +183,20 @@ def test_a_password_is_never_shown(shell: Shell, url: str) -> None:
         assert SECRET not in ended.out + ended.err
 
 
-def test_a_url_in_the_wrong_place_does_not_show_its_password_either(shell: Shell) -> None:
+def test_misplaced_url_does_not_show_its_password(shell: Shell) -> None:
     ended = shell("partitions", "clicks", f"postgresql://ann:{SECRET}@host/db")
     assert ended.exit_code == 2
     assert SECRET not in ended.out + ended.err
 
 
-def test_the_environment_is_not_shown_in_the_help(shell: Shell) -> None:
+def test_help_does_not_show_the_environment(shell: Shell) -> None:
     shell.environment = {STORE_VARIABLE: f"postgresql://ann:{SECRET}@host/db"}
     ended = shell("sources", "--help", store=False)
     assert STORE_VARIABLE in ended.out
     assert SECRET not in ended.out
 
 
-def test_the_password_is_taken_out_however_an_error_spells_it() -> None:
+def test_password_is_removed_in_every_spelling() -> None:
     settings = StoreSettings.from_url("postgresql://ann:p%40ss%2Fword@host/db")
     text = "no ann with p@ss/word, p%40ss%2Fword at postgresql://ann:p%40ss%2Fword@host/db"
     assert "ss" not in without_secrets(text, settings).replace("postgresql", "")
@@ -240,9 +240,7 @@ class Terminal:
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
 @pytest.mark.parametrize(("answer", "exit_code"), [("y\n", 0), ("n\n", 1)])
-def test_a_person_at_a_terminal_is_asked_beside_the_results(
-    clicks: Clicks, store_url: str, answer: str, exit_code: int
-) -> None:
+def test_prompt_is_not_mixed_with_the_results(clicks: Clicks, store_url: str, answer: str, exit_code: int) -> None:
     clicks.leased("p")
     code, out, shown = Terminal().run("release", "clicks", "p", "--json", "--store", store_url, answer=answer)
     assert code == exit_code
@@ -252,7 +250,7 @@ def test_a_person_at_a_terminal_is_asked_beside_the_results(
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_the_results_of_many_go_where_they_belong_while_a_bar_is_shown(clicks: Clicks, store_url: str) -> None:
+def test_results_stay_apart_from_the_progress_bar(clicks: Clicks, store_url: str) -> None:
     keys = [f"p{number:02}" for number in range(40)]
     clicks.leased(*keys)
     options = ["release", "clicks", "--owner", "host:a", "--json", "--store", store_url]
@@ -262,21 +260,21 @@ def test_the_results_of_many_go_where_they_belong_while_a_bar_is_shown(clicks: C
     assert "100%" in shown and "source_identifier" not in shown
 
 
-def test_the_command_is_installed_under_its_name() -> None:
+def test_command_is_installed_under_its_name() -> None:
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     module, _, function = project["scripts"]["airflow-coordination"].partition(":")
     assert callable(getattr(importlib.import_module(module), function))
 
 
 @pytest.mark.parametrize("args", [[], ["--help"], ["partitions", "--help"]])
-def test_help_is_given(shell: Shell, args: list[str]) -> None:
+def test_help_is_shown(shell: Shell, args: list[str]) -> None:
     ended = shell(*args, store=False)
     assert ended.exit_code == (0 if args else 2)
     assert "Usage: " in ended.out + ended.err
     assert "error" not in ended.err
 
 
-def test_an_error_nobody_foresaw_is_one_line_without_a_traceback(shell: Shell, clicks: Clicks, tmp_path: Path) -> None:
+def test_unexpected_error_is_one_line_without_a_traceback(shell: Shell, clicks: Clicks, tmp_path: Path) -> None:
     import sqlite3
 
     with sqlite3.connect(tmp_path / "coordination.db") as connection:

@@ -18,7 +18,7 @@ ACKNOWLEDGED, CANCELLED, PENDING, REJECTED = (
 )
 
 
-def test_pending_sets_are_listed_with_what_they_wait_for(shell: Shell, clicks: Clicks) -> None:
+def test_pending_sets_are_listed_with_owed_handles(shell: Shell, clicks: Clicks) -> None:
     [first] = delivered(clicks.a, "a", handles=["check", "load", "load"], timeout=timedelta(minutes=10))
     [second] = delivered(clicks.a, "b", run="dag/other")
     ended = shell("acknowledgments", "clicks")
@@ -30,7 +30,7 @@ def test_pending_sets_are_listed_with_what_they_wait_for(shell: Shell, clicks: C
     ]
 
 
-def test_a_set_whose_time_is_up_says_so_until_it_is_ended(shell: Shell, clicks: Clicks) -> None:
+def test_overdue_set_is_shown_as_overdue(shell: Shell, clicks: Clicks) -> None:
     delivered(clicks.a, "a", timeout=timedelta(seconds=10))
     clicks.clock.advance(40)
     assert "PENDING  30 s over" in shell("acknowledgments", "clicks").out
@@ -46,7 +46,7 @@ def test_ended_sets_are_listed_with_the_reason(shell: Shell, clicks: Clicks) -> 
     assert [record["set_id"] for record in listed] == [pending, ended]
 
 
-def test_sets_are_found_by_run_and_by_batch(shell: Shell, clicks: Clicks) -> None:
+def test_sets_are_found_by_run_and_batch(shell: Shell, clicks: Clicks) -> None:
     a, b = delivered(clicks.a, "a", "b")
     [c] = delivered(clicks.a, "c", run="dag/other")
     for options, expected in (
@@ -59,20 +59,20 @@ def test_sets_are_found_by_run_and_by_batch(shell: Shell, clicks: Clicks) -> Non
         assert [record["set_id"] for record in records] == expected
 
 
-def test_where_nothing_is_pending_that_is_said(shell: Shell, clicks: Clicks) -> None:
+def test_empty_list_is_reported(shell: Shell, clicks: Clicks) -> None:
     ended = shell("acknowledgments", "clicks")
     assert (ended.exit_code, ended.out, ended.err) == (0, "", "Nothing is pending.\n")
     assert shell("acknowledgments", "clicks", "--ended").err == "No such acknowledgment sets.\n"
 
 
-def test_a_set_is_acknowledged(shell: Shell, clicks: Clicks) -> None:
+def test_set_is_acknowledged(shell: Shell, clicks: Clicks) -> None:
     [waiting] = delivered(clicks.a, "a")
     ended = shell("acknowledge", "clicks", waiting)
     assert (ended.exit_code, ended.out, ended.err) == (0, f"released {waiting}, is ACKNOWLEDGED\n", "")
     assert clicks["a"].status is PartitionStatus.COMPLETED
 
 
-def test_a_set_is_rejected_with_a_reason(shell: Shell, clicks: Clicks) -> None:
+def test_set_is_rejected_with_a_reason(shell: Shell, clicks: Clicks) -> None:
     [waiting] = delivered(clicks.a, "a")
     ended = shell("acknowledge", "clicks", waiting, "--negative", "--reason", "the load was refused")
     assert ended.out == f"released {waiting}, is REJECTED\n"
@@ -80,13 +80,13 @@ def test_a_set_is_rejected_with_a_reason(shell: Shell, clicks: Clicks) -> None:
     assert (clicks["a"].status, clicks["a"].attempts) == (PartitionStatus.UNASSIGNED, 1)
 
 
-def test_a_set_that_still_waits_says_for_whom(shell: Shell, clicks: Clicks) -> None:
+def test_pending_set_names_the_handles_it_waits_for(shell: Shell, clicks: Clicks) -> None:
     [waiting] = delivered(clicks.a, "a", handles=["check", "load"])
     ended = shell("acknowledge", "clicks", waiting, "--handle", "check")
     assert ended.out == f"released {waiting}, is PENDING, waits for load, expires in 60 min\n"
 
 
-def test_a_command_that_is_repeated_counts_once(shell: Shell, clicks: Clicks) -> None:
+def test_repeated_command_counts_once(shell: Shell, clicks: Clicks) -> None:
     [waiting] = delivered(clicks.a, "a", handles=["check", "check"])
     for release_id, effect in (("1", "released"), ("1", "duplicate"), ("2", "released"), ("2", "duplicate")):
         [record] = shell("acknowledge", "clicks", waiting, "--release-id", release_id, "--json").records
@@ -94,7 +94,7 @@ def test_a_command_that_is_repeated_counts_once(shell: Shell, clicks: Clicks) ->
     assert state(clicks.a, waiting) is ACKNOWLEDGED
 
 
-def test_a_late_release_is_warned_of(shell: Shell, clicks: Clicks) -> None:
+def test_late_release_warns(shell: Shell, clicks: Clicks) -> None:
     [waiting] = delivered(clicks.a, "a")
     AcknowledgmentSets(clicks.a).cancel(waiting, "the sink was emptied")
     ended = shell("acknowledge", "clicks", waiting)
@@ -113,7 +113,7 @@ def test_a_late_release_is_warned_of(shell: Shell, clicks: Clicks) -> None:
         (["--release-id", "x" * 129], 1, "give 1 to 128 printable characters"),
     ],
 )
-def test_what_makes_no_sense_is_refused_and_changes_nothing(
+def test_invalid_release_is_refused_and_changes_nothing(
     shell: Shell, clicks: Clicks, options: list[str], exit_code: int, message: str
 ) -> None:
     [waiting] = delivered(clicks.a, "a")
@@ -126,13 +126,13 @@ def test_what_makes_no_sense_is_refused_and_changes_nothing(
 @pytest.mark.parametrize(
     "command", [["acknowledge"], ["extend", "--seconds", "9"], ["cancel", "--reason", "x", "--yes"]]
 )
-def test_an_unknown_set_is_refused(shell: Shell, clicks: Clicks, command: list[str]) -> None:
+def test_unknown_set_is_refused(shell: Shell, clicks: Clicks, command: list[str]) -> None:
     ended = shell(command[0], "clicks", "nope", *command[1:])
     assert (ended.exit_code, ended.out) == (1, "")
     assert "error: source 'clicks' has no acknowledgment set 'nope'" in ended.err
 
 
-def test_a_set_is_extended_and_its_partition_with_it(shell: Shell, clicks: Clicks) -> None:
+def test_extending_a_set_extends_its_partition(shell: Shell, clicks: Clicks) -> None:
     [waiting] = delivered(clicks.a, "a", timeout=timedelta(minutes=10))
     ended = shell("extend", "clicks", waiting, "--seconds", "7200")
     assert ended.out == f"extended {waiting}, is PENDING, waits for downstream, expires in 2 h\n"
@@ -140,12 +140,12 @@ def test_a_set_is_extended_and_its_partition_with_it(shell: Shell, clicks: Click
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "x", "1e300", "99999999999"])
-def test_a_time_that_is_over_or_without_end_is_wrong_usage(shell: Shell, clicks: Clicks, seconds: str) -> None:
+def test_invalid_extension_is_wrong_usage(shell: Shell, clicks: Clicks, seconds: str) -> None:
     [waiting] = delivered(clicks.a, "a")
     assert shell("extend", "clicks", waiting, "--seconds", seconds).exit_code == 2
 
 
-def test_a_set_is_cancelled_when_the_person_agrees(shell: Shell, clicks: Clicks) -> None:
+def test_set_is_cancelled_after_confirmation(shell: Shell, clicks: Clicks) -> None:
     [waiting] = delivered(clicks.a, "a")
     ended = shell("cancel", "clicks", waiting, "--reason", "the sink was emptied", answer="y\n")
     assert (ended.exit_code, ended.out) == (0, f"cancelled {waiting}, is CANCELLED\n")
@@ -161,7 +161,7 @@ def test_a_set_is_cancelled_when_the_person_agrees(shell: Shell, clicks: Clicks)
     assert (clicks["a"].status, clicks["a"].attempts) == (PartitionStatus.UNASSIGNED, 0)
 
 
-def test_nothing_is_cancelled_unless_the_person_agrees(shell: Shell, clicks: Clicks) -> None:
+def test_declined_cancellation_changes_nothing(shell: Shell, clicks: Clicks) -> None:
     [waiting] = delivered(clicks.a, "a")
     assert shell("cancel", "clicks", waiting, "--reason", "x", answer="n\n").exit_code == 1
     without = shell("cancel", "clicks", waiting, "--reason", "x")
@@ -171,7 +171,7 @@ def test_nothing_is_cancelled_unless_the_person_agrees(shell: Shell, clicks: Cli
     assert state(clicks.a, waiting) is PENDING
 
 
-def test_what_has_ended_is_neither_cancelled_nor_extended(shell: Shell, clicks: Clicks) -> None:
+def test_ended_set_is_neither_cancelled_nor_extended(shell: Shell, clicks: Clicks) -> None:
     [waiting] = delivered(clicks.a, "a")
     shell("acknowledge", "clicks", waiting)
     for command in (["cancel", "--reason", "x"], ["extend", "--seconds", "9"]):
@@ -188,20 +188,20 @@ def test_every_action_writes_the_set_as_json(shell: Shell, clicks: Clicks) -> No
     assert (extended["set_id"], extended["state"], cancelled["state"]) == (a, "PENDING", "CANCELLED")
 
 
-def test_a_prefix_is_another_installation(shell: Shell, clicks: Clicks) -> None:
+def test_prefix_selects_another_installation(shell: Shell, clicks: Clicks) -> None:
     [waiting] = delivered(clicks.owner("host:b", prefix="staging"), "a")
     assert shell("acknowledge", "clicks", waiting).exit_code == 1
     assert shell("acknowledge", "clicks", waiting, "--prefix", "staging").exit_code == 0
 
 
-def test_a_table_that_does_not_exist_is_not_made(shell: Shell, clicks: Clicks) -> None:
+def test_missing_table_is_not_created(shell: Shell, clicks: Clicks) -> None:
     for command in (["acknowledgments", "clicks"], ["acknowledge", "clicks", "s"]):
         ended = shell(*command, "--table", "mistyped")
         assert ended.exit_code == 1
         assert "if the store is new, run 'airflow-coordination init-store'" in ended.err
 
 
-def test_names_cannot_steer_the_terminal(shell: Shell, clicks: Clicks, caplog: pytest.LogCaptureFixture) -> None:
+def test_names_cannot_control_the_terminal(shell: Shell, clicks: Clicks, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.CRITICAL):
         delivered(clicks.a, "a", run="dag/\x1b[2Jrun")
     assert "\x1b" not in shell("acknowledgments", "clicks").out

@@ -18,14 +18,14 @@ from airflow_provider_coordination.stores import StoreSettings, open_store
 from tests.cli.conftest import Clicks, Shell
 
 
-def test_a_lease_is_released_when_the_person_agrees(shell: Shell, clicks: Clicks) -> None:
+def test_lease_is_released_after_confirmation(shell: Shell, clicks: Clicks) -> None:
     clicks.leased("p")
     ended = shell("release", "clicks", "p", answer="y\n")
     assert (ended.exit_code, ended.out) == (0, "released p, was leased to host:a\n")
     assert clicks["p"].status is PartitionStatus.UNASSIGNED
 
 
-def test_the_user_sees_the_partitions_and_the_consequence_before_confirming(shell: Shell, clicks: Clicks) -> None:
+def test_prompt_shows_partitions_and_consequence(shell: Shell, clicks: Clicks) -> None:
     clicks.leased("p")
     err = shell("release", "clicks", "p", answer="n\n").err
     for text in ("p ", "ASSIGNED", "60 s left", "host:a", "are refused", "Release this partition of clicks?"):
@@ -34,7 +34,7 @@ def test_the_user_sees_the_partitions_and_the_consequence_before_confirming(shel
 
 @pytest.mark.parametrize("answer", ["n\n", "\n", ""])
 @pytest.mark.parametrize("verb", ["release", "reset", "delete"])
-def test_nothing_is_changed_unless_the_person_agrees(shell: Shell, clicks: Clicks, verb: str, answer: str) -> None:
+def test_declined_action_changes_nothing(shell: Shell, clicks: Clicks, verb: str, answer: str) -> None:
     clicks.leased("p")
     before = clicks["p"]
     ended = shell(verb, "clicks", "p", answer=answer)
@@ -43,7 +43,7 @@ def test_nothing_is_changed_unless_the_person_agrees(shell: Shell, clicks: Click
 
 
 @pytest.mark.parametrize("verb", ["release", "reset", "delete"])
-def test_without_anybody_to_ask_it_needs_yes(shell: Shell, clicks: Clicks, verb: str) -> None:
+def test_action_without_a_terminal_needs_yes(shell: Shell, clicks: Clicks, verb: str) -> None:
     clicks.leased("p")
     before = clicks["p"]
     ended = shell(verb, "clicks", "p")
@@ -53,14 +53,14 @@ def test_without_anybody_to_ask_it_needs_yes(shell: Shell, clicks: Clicks, verb:
     assert shell(verb, "clicks", "p", "--yes").exit_code == 0
 
 
-def test_several_partitions_are_done_at_once_and_each_is_named(shell: Shell, clicks: Clicks) -> None:
+def test_several_partitions_are_changed_and_each_is_named(shell: Shell, clicks: Clicks) -> None:
     clicks.leased("p", "q", "r")
     ended = shell("delete", "clicks", "p", "r", "p", "--yes")
     assert ended.out == "deleted p, was leased to host:a\ndeleted r, was leased to host:a\n"
     assert "q" in clicks and "p" not in clicks and "r" not in clicks
 
 
-def test_a_key_that_does_not_exist_stops_everything_before_it_begins(shell: Shell, clicks: Clicks) -> None:
+def test_unknown_key_stops_the_action_before_it_begins(shell: Shell, clicks: Clicks) -> None:
     clicks.leased("p")
     ended = shell("delete", "clicks", "p", "nope", "--yes")
     assert (ended.exit_code, ended.out) == (1, "")
@@ -68,7 +68,7 @@ def test_a_key_that_does_not_exist_stops_everything_before_it_begins(shell: Shel
     assert "p" in clicks
 
 
-def test_an_order_that_makes_no_sense_is_refused_before_anybody_is_asked(shell: Shell, clicks: Clicks) -> None:
+def test_invalid_action_is_refused_before_the_prompt(shell: Shell, clicks: Clicks) -> None:
     clicks.leased("p")
     clicks.waiting("q")
     ended = shell("release", "clicks", "p", "q", answer="y\n")
@@ -77,7 +77,7 @@ def test_an_order_that_makes_no_sense_is_refused_before_anybody_is_asked(shell: 
     assert clicks["p"].owner == "host:a"
 
 
-def test_everything_that_an_owner_holds_is_released(shell: Shell, clicks: Clicks) -> None:
+def test_all_leases_of_an_owner_are_released(shell: Shell, clicks: Clicks) -> None:
     clicks.waiting("other")
     clicks.owner("host:b").leases.acquire(1)
     clicks.leased("p", "q")
@@ -86,7 +86,7 @@ def test_everything_that_an_owner_holds_is_released(shell: Shell, clicks: Clicks
     assert clicks["other"].owner == "host:b"
 
 
-def test_the_lease_of_the_supplier_is_released_with_what_its_owner_holds(shell: Shell, clicks: Clicks) -> None:
+def test_supplier_lease_is_released_with_its_owner(shell: Shell, clicks: Clicks) -> None:
     released: list[str] = []
 
     def finding(state: Mapping[str, Any]) -> Iterator[Page]:
@@ -99,7 +99,7 @@ def test_the_lease_of_the_supplier_is_released_with_what_its_owner_holds(shell: 
     assert released == ["No partitions to release.\n", f"released {GLOBAL_STATE_KEY}, was leased to host:a\n"]
 
 
-def test_everything_that_the_jobs_of_a_run_hold_is_released(shell: Shell, clicks: Clicks) -> None:
+def test_all_leases_of_a_run_are_released(shell: Shell, clicks: Clicks) -> None:
     run = "scheduled__2026-01-31T00:00:00+00:00"
     for number, task in enumerate(("ingest", "ingest", "other")):
         clicks.waiting(str(number))
@@ -110,7 +110,7 @@ def test_everything_that_the_jobs_of_a_run_hold_is_released(shell: Shell, clicks
     assert shell(*asked).err == "No partitions to release.\n"
 
 
-def test_expired_leases_are_released_but_not_those_renewed_before_the_release(shell: Shell, clicks: Clicks) -> None:
+def test_expired_leases_are_released_unless_renewed(shell: Shell, clicks: Clicks) -> None:
     clicks.leased("p", "q")
     clicks.clock.advance(2)
     clicks.leased("s")  # it ran out a second ago, by a clock that may be wrong by two
@@ -144,18 +144,18 @@ def test_expired_leases_are_released_but_not_those_renewed_before_the_release(sh
         ["delete"],
     ],
 )
-def test_what_is_meant_must_be_said_once(shell: Shell, clicks: Clicks, args: list[str]) -> None:
+def test_selection_must_be_given_exactly_once(shell: Shell, clicks: Clicks, args: list[str]) -> None:
     ended = shell(args[0], "clicks", *args[1:], "--yes")
     assert (ended.exit_code, ended.out) == (2, "")
 
 
-def test_one_partition_is_reopened_without_asking(shell: Shell, clicks: Clicks) -> None:
+def test_single_partition_is_reopened_without_a_prompt(shell: Shell, clicks: Clicks) -> None:
     clicks.parked("p")
     assert shell("reopen", "clicks", "p").out == "reopened p, was CLOSED\n"
     assert (clicks["p"].status, clicks["p"].attempts) == (PartitionStatus.UNASSIGNED, 0)
 
 
-def test_all_that_is_parked_is_reopened_after_asking(shell: Shell, clicks: Clicks) -> None:
+def test_all_parked_partitions_are_reopened_after_confirmation(shell: Shell, clicks: Clicks) -> None:
     clicks.parked(*(f"p{number:02}" for number in range(30)))
     assert shell("reopen", "clicks", "--parked").exit_code == 2
     ended = shell("reopen", "clicks", "--parked", answer="y\n")
@@ -164,14 +164,14 @@ def test_all_that_is_parked_is_reopened_after_asking(shell: Shell, clicks: Click
     assert shell("reopen", "clicks", "--parked").err == "No partitions to reopen.\n"
 
 
-def test_reopening_what_is_completed_points_to_reset(shell: Shell, clicks: Clicks) -> None:
+def test_reopening_a_completed_partition_points_to_reset(shell: Shell, clicks: Clicks) -> None:
     clicks.completed("p")
     ended = shell("reopen", "clicks", "p")
     assert ended.exit_code == 1
     assert "is COMPLETED" in ended.err and "use reset" in ended.err
 
 
-def test_what_was_taken_by_another_since_the_person_was_asked_is_left_alone(shell: Shell, clicks: Clicks) -> None:
+def test_partition_taken_during_the_prompt_is_left_alone(shell: Shell, clicks: Clicks) -> None:
     clicks.leased("p", "q")
 
     def another_takes_p() -> None:
@@ -184,13 +184,13 @@ def test_what_was_taken_by_another_since_the_person_was_asked_is_left_alone(shel
     assert "error: 1 of 2 partitions could not be released" in ended.err
 
 
-def test_a_store_is_made_ready_once_and_again(shell: Shell, store_url: str) -> None:
+def test_init_store_can_be_repeated(shell: Shell, store_url: str) -> None:
     assert shell("init-store").out == "The store is ready: sqlite, table coordination_partition.\n"
     assert shell("init-store", "--json").records == [{"store": "sqlite", "table": "coordination_partition"}]
     assert open_store(StoreSettings.from_url(store_url)).source_identifiers() == []
 
 
-def test_a_partition_is_parked_with_who_and_why_and_reopened(shell: Shell, clicks: Clicks) -> None:
+def test_partition_is_parked_with_user_and_reason_and_reopened(shell: Shell, clicks: Clicks) -> None:
     clicks.leased("p")
     ended = shell("park", "clicks", "p", "--reason", "it is too hot", answer="y\n")
     assert (ended.exit_code, ended.out) == (0, "parked p, was leased to host:a\n")
@@ -206,19 +206,19 @@ def test_a_partition_is_parked_with_who_and_why_and_reopened(shell: Shell, click
 @pytest.mark.parametrize(
     ("verb", "done"), [("release", "released"), ("reopen", "reopened"), ("reset", "reset"), ("delete", "deleted")]
 )
-def test_who_did_it_and_why_is_logged(shell: Shell, clicks: Clicks, verb: str, done: str) -> None:
+def test_user_and_reason_are_logged(shell: Shell, clicks: Clicks, verb: str, done: str) -> None:
     (clicks.parked if verb == "reopen" else clicks.leased)("p")
     ended = shell(verb, "clicks", "p", "--reason", "it is fixed", "--yes", "--verbose")
     assert ended.exit_code == 0
     assert re.search(f"partition {done} by hand: .* by=ann reason='it is fixed'", ended.err)
 
 
-def test_who_calls_is_the_user_of_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caller_is_the_user_of_the_shell(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOGNAME", "ann")
     assert CommandContext().user() == "ann"
 
 
-def test_who_calls_without_a_name_is_known_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_caller_without_a_name_is_known_by_uid(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(variable, raising=False)
 

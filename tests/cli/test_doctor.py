@@ -104,7 +104,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAws]:
         yield server
 
 
-def test_a_good_installation_has_nothing_wrong(doctor: Doctor, good: list[str], tmp_path: Path) -> None:
+def test_healthy_installation_has_no_findings(doctor: Doctor, good: list[str], tmp_path: Path) -> None:
     found = doctor(*good)
     assert (found.exit_code, found.wrong) == (0, [])
     assert {each["topic"] for each in found.findings if each["status"] == "ok"} == {
@@ -113,7 +113,7 @@ def test_a_good_installation_has_nothing_wrong(doctor: Doctor, good: list[str], 
     assert not (tmp_path / "lake").exists()
 
 
-def test_a_person_gets_a_line_for_each_finding_with_its_remedy(doctor: Doctor, store_url: str) -> None:
+def test_each_finding_is_a_line_with_its_remedy(doctor: Doctor, store_url: str) -> None:
     context = CommandContext(environment=doctor.environment)
     result = CliRunner().invoke(application(), ["doctor", "--store", store_url], obj=context)
     assert result.exit_code == 1
@@ -122,7 +122,7 @@ def test_a_person_gets_a_line_for_each_finding_with_its_remedy(doctor: Doctor, s
     assert any(line.startswith("error        store        store file") and "init-store" in line for line in lines)
 
 
-def test_without_a_connection_the_rest_is_looked_at(doctor: Doctor, tmp_path: Path) -> None:
+def test_missing_connection_does_not_stop_other_checks(doctor: Doctor, tmp_path: Path) -> None:
     found = doctor("--output", str(tmp_path))
     assert found.exit_code == 1
     assert ("error", "connection 'coordination_default' is not defined; create it with type 'coordination'") in (
@@ -132,7 +132,7 @@ def test_without_a_connection_the_rest_is_looked_at(doctor: Doctor, tmp_path: Pa
     assert [status for status, _ in found.of("output")] == ["ok"]
 
 
-def test_without_java_jobs_cannot_start(doctor: Doctor, good: list[str]) -> None:
+def test_missing_java_is_an_error(doctor: Doctor, good: list[str]) -> None:
     doctor.environment = {"PATH": "/nowhere"}
     found = doctor(*good)
     assert (found.exit_code, found.wrong) == (1, ["java"])
@@ -143,21 +143,19 @@ def test_without_java_jobs_cannot_start(doctor: Doctor, good: list[str]) -> None
 @pytest.mark.parametrize(
     ("version", "text"), [("11.0.2", "Java 11.0.2 in"), ("1.8.0_392", "Java 1.8.0_392 in")], ids=["11", "8"]
 )
-def test_a_java_that_is_too_old_is_named(
-    doctor: Doctor, good: list[str], tmp_path: Path, version: str, text: str
-) -> None:
+def test_old_java_is_named(doctor: Doctor, good: list[str], tmp_path: Path, version: str, text: str) -> None:
     doctor.environment["JAVA_HOME"] = make_java(tmp_path / "old", version)
     found = doctor(*good)
     assert found.wrong == ["java"]
     assert found.of("java")[0][1].startswith(text)
 
 
-def test_a_java_home_without_java_is_named(doctor: Doctor, good: list[str]) -> None:
+def test_java_home_without_java_is_named(doctor: Doctor, good: list[str]) -> None:
     doctor.environment["JAVA_HOME"] = "/nowhere"
     assert doctor(*good).of("java") == [("error", "JAVA_HOME is '/nowhere', where there is no bin/java")]
 
 
-def test_a_pair_of_pyspark_packages_that_does_not_fit_is_wrong(
+def test_mismatched_pyspark_packages_are_an_error(
     doctor: Doctor, good: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, version in (("pyspark", "4.2.0"), ("pyspark-client", "4.1.0")):
@@ -171,14 +169,14 @@ def test_a_pair_of_pyspark_packages_that_does_not_fit_is_wrong(
     assert "pip install 'pyspark==4.2.0' 'pyspark-client==4.2.0'" in found.remedy("versions")
 
 
-def test_a_spark_that_is_too_old_is_wrong(doctor: Doctor, good: list[str], tmp_path: Path) -> None:
+def test_old_spark_is_an_error(doctor: Doctor, good: list[str], tmp_path: Path) -> None:
     doctor.environment["SPARK_HOME"] = str(make_spark_home(tmp_path / "spark", "3.5.9"))
     found = doctor(*good)
     assert found.wrong == ["versions"]
     assert "Spark 3.5.9" in found.text
 
 
-def test_a_store_of_an_older_schema_is_wrong_and_left_as_it_is(doctor: Doctor, good: list[str], store_url: str) -> None:
+def test_old_schema_is_an_error_and_is_not_changed(doctor: Doctor, good: list[str], store_url: str) -> None:
     file = store_url.removeprefix("sqlite:///")
 
     def version(*change: str) -> int:
@@ -195,7 +193,7 @@ def test_a_store_of_an_older_schema_is_wrong_and_left_as_it_is(doctor: Doctor, g
     assert version() == 1
 
 
-def test_a_store_without_a_table_is_a_warning(doctor: Doctor, tmp_path: Path) -> None:
+def test_store_without_a_table_is_a_warning(doctor: Doctor, tmp_path: Path) -> None:
     sqlite3.connect(tmp_path / "empty.db").close()
     (tmp_path / "empty.db").touch()
     found = doctor("--store", f"sqlite:///{tmp_path}/empty.db")
@@ -203,9 +201,7 @@ def test_a_store_without_a_table_is_a_warning(doctor: Doctor, tmp_path: Path) ->
     assert ("warning", "its table does not exist yet") in found.of("store")
 
 
-def test_a_store_that_does_not_answer_is_wrong_and_its_password_is_not_shown(
-    doctor: Doctor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreachable_store_is_an_error_without_its_password(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_diagnosis, "RETRY_DEADLINE_SECONDS", 0.1)
     found = doctor("--store", f"postgresql://leases:{SECRET}@127.0.0.1:1/leases")
     assert found.wrong == ["store"]
@@ -214,7 +210,7 @@ def test_a_store_that_does_not_answer_is_wrong_and_its_password_is_not_shown(
 
 
 @pytest.mark.parametrize(("seconds", "where"), [(90, "ahead of"), (-90, "behind")])
-def test_a_clock_that_is_90_seconds_off_is_wrong(doctor: Doctor, good: list[str], seconds: int, where: str) -> None:
+def test_clock_90_seconds_off_is_an_error(doctor: Doctor, good: list[str], seconds: int, where: str) -> None:
     doctor.off = timedelta(seconds=seconds)
     found = doctor(*good)
     assert (found.exit_code, found.wrong) == (1, ["clock"])
@@ -225,14 +221,14 @@ def test_a_clock_that_is_90_seconds_off_is_wrong(doctor: Doctor, good: list[str]
     assert "NTP" in found.remedy("clock")
 
 
-def test_a_clock_that_is_off_by_more_than_half_of_what_it_may_is_a_warning(doctor: Doctor, good: list[str]) -> None:
+def test_clock_off_by_half_the_tolerance_is_a_warning(doctor: Doctor, good: list[str]) -> None:
     doctor.off = timedelta(seconds=1.5)
     found = doctor(*good)
     assert found.exit_code == 0
     assert [status for status, _ in found.of("clock")] == ["warning"]
 
 
-def test_an_output_path_that_cannot_be_written_is_wrong(doctor: Doctor, good: list[str], tmp_path: Path) -> None:
+def test_unwritable_output_path_is_an_error(doctor: Doctor, good: list[str], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     found = doctor(*good, "--output", f"{tmp_path}/file/lake")
     assert found.wrong == ["output"]
@@ -240,9 +236,7 @@ def test_an_output_path_that_cannot_be_written_is_wrong(doctor: Doctor, good: li
     assert "cannot write a file" in found.text
 
 
-def test_where_a_spec_writes_is_tried_and_places_within_others_are_not(
-    doctor: Doctor, good: list[str], tmp_path: Path
-) -> None:
+def test_outputs_of_a_spec_are_tried_without_nested_ones(doctor: Doctor, good: list[str], tmp_path: Path) -> None:
     spec = {**spec_without("on_bad_records"), "writes": [{"parquet": {"path": str(tmp_path / "out")}}]}
     (tmp_path / "clicks.json").write_text(json.dumps(spec))
     found = doctor(*good[:2], "--spec", str(tmp_path / "clicks.json"))
@@ -251,7 +245,7 @@ def test_where_a_spec_writes_is_tried_and_places_within_others_are_not(
     ]
 
 
-def test_a_bucket_is_reached_by_the_connection_of_its_sink(
+def test_bucket_is_reached_by_the_connection_of_its_sink(
     doctor: Doctor, good: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     extra = {"region_name": "eu-west-1", "endpoint_url": "http://127.0.0.1:1"}
@@ -266,14 +260,14 @@ def test_a_bucket_is_reached_by_the_connection_of_its_sink(
     assert SECRET not in found.text
 
 
-def test_a_spec_that_is_wrong_is_an_error_that_names_it(doctor: Doctor, good: list[str], tmp_path: Path) -> None:
+def test_wrong_spec_is_an_error_that_names_it(doctor: Doctor, good: list[str], tmp_path: Path) -> None:
     (tmp_path / "clicks.json").write_text("{}")
     found = doctor(*good[:2], "--spec", str(tmp_path / "clicks.json"))
     [(status, text)] = found.of("output")
     assert status == "error" and text.startswith(f"{tmp_path}/clicks.json: ")
 
 
-def test_each_permission_of_a_dynamodb_store_that_is_denied_is_named(doctor: Doctor, aws: FakeAws) -> None:
+def test_each_denied_dynamodb_permission_is_named(doctor: Doctor, aws: FakeAws) -> None:
     aws.denied = {"PutItem", "Scan"}
     found = doctor("--store", f"dynamodb://leases?region=eu-west-1&endpoint_url={aws.url}")
     denied = [text for status, text in found.of("permission") if status == "error"]
@@ -289,7 +283,7 @@ def test_each_permission_of_a_dynamodb_store_that_is_denied_is_named(doctor: Doc
     assert SECRET not in found.text
 
 
-def test_the_clock_of_dynamodb_is_compared_although_it_shows_whole_seconds(doctor: Doctor, aws: FakeAws) -> None:
+def test_dynamodb_clock_is_compared_despite_whole_seconds(doctor: Doctor, aws: FakeAws) -> None:
     store = f"dynamodb://leases?region=eu-west-1&endpoint_url={aws.url}"
     assert [status for status, _ in doctor("--store", store).of("clock")] == ["ok"]
     doctor.off = timedelta(seconds=90)
@@ -305,7 +299,7 @@ def test_missing_credentials_are_named(doctor: Doctor, aws: FakeAws, monkeypatch
     assert found.exit_code == 1
 
 
-def test_a_permission_to_read_a_stream_that_is_denied_is_named(
+def test_denied_stream_permission_is_named(
     doctor: Doctor, good: list[str], aws: FakeAws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = {"conn_type": "aws", "extra": {"region_name": "eu-west-1", "endpoint_url": aws.url}}
@@ -323,13 +317,13 @@ def test_a_permission_to_read_a_stream_that_is_denied_is_named(
     [("clicks", "--reads must have the form KIND:NAME"), ("kafka:clicks", "'kafka'")],
     ids=["no kind", "unknown kind"],
 )
-def test_what_is_read_has_to_be_of_a_known_kind(doctor: Doctor, good: list[str], reads: str, text: str) -> None:
+def test_reads_of_an_unknown_kind_is_an_error(doctor: Doctor, good: list[str], reads: str, text: str) -> None:
     found = doctor(*good, "--reads", reads)
     assert found.wrong == ["permission"]
     assert text in found.text
 
 
-def test_the_permissions_are_those_of_the_documented_policy(aws: FakeAws) -> None:
+def test_permissions_match_the_documented_policy(aws: FakeAws) -> None:
     page = (REPOSITORY / "docs" / "dynamodb.md").read_text()
     policy = json.loads(re.findall(r"```json\n(\{\s+\"Version\".*?)```", page, re.DOTALL)[0])
     documented = {
@@ -346,7 +340,7 @@ def test_the_permissions_are_those_of_the_documented_policy(aws: FakeAws) -> Non
     assert {permission.action for permission in needed[1]} == documented
 
 
-def test_the_permissions_of_a_stream_are_those_that_the_quickstart_names(aws: FakeAws) -> None:
+def test_stream_permissions_match_the_quickstart(aws: FakeAws) -> None:
     where = AwsSettings(region="eu-west-1", endpoint_url=aws.url)
     needed = get_kind("kinesis").permissions("clicks", lambda service: where)
     assert needed is not None

@@ -21,7 +21,7 @@ SHOWN = [
 
 
 @pytest.mark.parametrize("command", SHOWN, ids=lambda command: " ".join(command[:3]))
-def test_every_command_of_the_manual_is_understood(command: list[str]) -> None:
+def test_every_command_of_the_manual_is_parsed(command: list[str]) -> None:
     name, group, which, *options = command
     commands: Any = typer.main.get_command(application())
 
@@ -29,5 +29,5 @@ def test_every_command_of_the_manual_is_understood(command: list[str]) -> None:
     commands.commands[group].commands[which].make_context(which, options)
 
 
-def test_the_manual_shows_both_imports() -> None:
+def test_manual_shows_both_imports() -> None:
     assert {command[2] for command in SHOWN} == {"kcl", "data-prepper"}

@@ -12,7 +12,7 @@ from tests.support.clock import ManualClock
 OWNER = "vm-17:clicks_to_parquet:scheduled__2026-01-01T00:00:00+00:00:ingest:0:1:e5350be7"
 
 
-def test_sources_are_listed_with_their_partitions_by_status(shell: Shell, clicks: Clicks) -> None:
+def test_sources_are_listed_with_partitions_by_status(shell: Shell, clicks: Clicks) -> None:
     clicks.waiting("p", "q")
     clicks.completed("r")
     clicks.a.supply(lambda state: [])
@@ -23,7 +23,7 @@ def test_sources_are_listed_with_their_partitions_by_status(shell: Shell, clicks
     ]
 
 
-def test_sources_of_all_prefixes_are_listed_unless_one_is_given(shell: Shell, clicks: Clicks) -> None:
+def test_sources_of_all_prefixes_are_listed_by_default(shell: Shell, clicks: Clicks) -> None:
     clicks.waiting("p")
     clicks.owner("b", source="orders", prefix="staging").create_partitions({"o": {}})
     assert [(r["prefix"], r["source"]) for r in shell("sources", "--json").records] == [
@@ -33,12 +33,12 @@ def test_sources_of_all_prefixes_are_listed_unless_one_is_given(shell: Shell, cl
     assert [r["source"] for r in shell("sources", "--json", "--prefix", "staging").records] == ["orders"]
 
 
-def test_an_empty_store_says_so(shell: Shell, clicks: Clicks) -> None:
+def test_empty_store_is_reported(shell: Shell, clicks: Clicks) -> None:
     ended = shell("sources")
     assert (ended.exit_code, ended.out, ended.err) == (0, "", "The store has no sources.\n")
 
 
-def test_partitions_are_listed_with_what_their_time_says(shell: Shell, clicks: Clicks, clock: ManualClock) -> None:
+def test_partition_list_shows_the_time_of_each_status(shell: Shell, clicks: Clicks, clock: ManualClock) -> None:
     clicks.leased("in use")
     clicks.parked("parked")
     clicks.waiting("waiting")
@@ -53,7 +53,7 @@ def test_partitions_are_listed_with_what_their_time_says(shell: Shell, clicks: C
     ]
 
 
-def test_nothing_is_cut_off_where_there_is_no_terminal(shell: Shell, clicks: Clicks) -> None:
+def test_output_without_a_terminal_is_not_truncated(shell: Shell, clicks: Clicks) -> None:
     key = "k" * 300
     clicks.waiting(key)
     clicks.owner(OWNER).leases.acquire(1)
@@ -61,7 +61,7 @@ def test_nothing_is_cut_off_where_there_is_no_terminal(shell: Shell, clicks: Cli
     assert key in out and OWNER in out
 
 
-def test_partitions_of_a_status_are_picked(shell: Shell, clicks: Clicks) -> None:
+def test_partitions_are_filtered_by_status(shell: Shell, clicks: Clicks) -> None:
     clicks.leased("p")
     clicks.waiting("q")
     clicks.completed("r")
@@ -69,7 +69,7 @@ def test_partitions_of_a_status_are_picked(shell: Shell, clicks: Clicks) -> None
     assert [r["partition_key"] for r in records] == ["p", "r"]
 
 
-def test_parked_partitions_are_picked(shell: Shell, clicks: Clicks) -> None:
+def test_parked_partitions_are_selected(shell: Shell, clicks: Clicks) -> None:
     clicks.parked("p")
     clicks.waiting("q")
     assert [r["partition_key"] for r in shell("partitions", "clicks", "--parked", "--json").records] == ["p"]
@@ -103,18 +103,18 @@ def test_more_than_a_page_of_partitions_is_listed(shell: Shell, clicks: Clicks) 
     assert [r["partition_key"] for r in shell("partitions", "clicks", "--json").records] == keys
 
 
-def test_a_source_without_partitions_is_warned_of(shell: Shell, clicks: Clicks) -> None:
+def test_source_without_partitions_warns(shell: Shell, clicks: Clicks) -> None:
     ended = shell("partitions", "clikcs", "--json")
     assert (ended.exit_code, ended.out) == (0, "")
     assert "warning: source 'clikcs' has no partitions;" in ended.err
 
 
-def test_what_a_terminal_would_obey_is_shown_escaped(shell: Shell, clicks: Clicks) -> None:
+def test_control_characters_are_escaped(shell: Shell, clicks: Clicks) -> None:
     clicks.waiting("\x1b[31mred\n")
     assert r"\x1b[31mred\n " in shell("partitions", "clicks").out
 
 
-def test_a_partition_is_json_with_the_names_of_its_fields(shell: Shell, clicks: Clicks, clock: ManualClock) -> None:
+def test_partition_is_json_with_its_field_names(shell: Shell, clicks: Clicks, clock: ManualClock) -> None:
     clicks.leased("ü|1")
     expected = {
         "source_identifier": "clicks|PARTITION",
@@ -137,7 +137,7 @@ def test_a_partition_is_json_with_the_names_of_its_fields(shell: Shell, clicks: 
     assert shell("partitions", "clicks", "--json").records == [expected]
 
 
-def test_one_partition_is_shown_whole(shell: Shell, clicks: Clicks, clock: ManualClock) -> None:
+def test_show_prints_a_whole_partition(shell: Shell, clicks: Clicks, clock: ManualClock) -> None:
     clicks.leased("p")
     clock.advance(20)
     out = shell("show", "clicks", "p").out
@@ -154,15 +154,13 @@ def test_one_partition_is_shown_whole(shell: Shell, clicks: Clicks, clock: Manua
         assert line in out.splitlines()
 
 
-def test_the_last_error_of_a_parked_partition_is_shown(shell: Shell, clicks: Clicks) -> None:
+def test_last_error_of_a_parked_partition_is_shown(shell: Shell, clicks: Clicks) -> None:
     clicks.parked("p")
     lines = shell("show", "clicks", "p").out.splitlines()
     assert "last_error         no luck" in lines and "reopen_at          never: parked" in lines
 
 
-def test_a_partition_of_items_shows_how_many_are_done_its_position_and_what_cannot_be_read(
-    shell: Shell, clicks: Clicks
-) -> None:
+def test_item_partition_shows_progress_position_and_unreadable_items(shell: Shell, clicks: Clicks) -> None:
     progress = PartitionProgress(
         kind="s3",
         items=({"key": "a"}, {"key": "b"}, {"key": "c"}),
@@ -187,7 +185,7 @@ def test_a_partition_of_items_shows_how_many_are_done_its_position_and_what_cann
     assert '  "kind": "s3"' in shell("show", "clicks", "bad").out.splitlines()
 
 
-def test_progress_that_cannot_be_read_is_shown_as_it_is(shell: Shell, clicks: Clicks, clock: ManualClock) -> None:
+def test_unreadable_progress_is_shown_unchanged(shell: Shell, clicks: Clicks, clock: ManualClock) -> None:
     partition = Partition(
         source_identifier="clicks|PARTITION",
         partition_key="p",
@@ -200,19 +198,19 @@ def test_progress_that_cannot_be_read_is_shown_as_it_is(shell: Shell, clicks: Cl
     assert lines[-2:] == ["progress, not readable:", '["not an object"]']
 
 
-def test_a_partition_that_does_not_exist_is_named(shell: Shell, clicks: Clicks) -> None:
+def test_missing_partition_is_named(shell: Shell, clicks: Clicks) -> None:
     ended = shell("show", "clicks", "nope")
     assert (ended.exit_code, ended.out) == (1, "")
     assert ended.err == "error: partition 'nope' of 'clicks|PARTITION' does not exist\n"
 
 
-def test_the_prefix_is_part_of_where_a_source_is_looked_for(shell: Shell, clicks: Clicks) -> None:
+def test_source_lookup_uses_the_prefix(shell: Shell, clicks: Clicks) -> None:
     clicks.owner("b", prefix="staging").create_partitions({"p": {}})
     assert shell("show", "clicks", "p").exit_code == 1
     assert shell("show", "clicks", "p", "--prefix", "staging").exit_code == 0
 
 
-def test_figures_are_shown_of_every_source_or_of_one(shell: Shell, clicks: Clicks, clock: ManualClock) -> None:
+def test_metrics_show_every_source_or_one(shell: Shell, clicks: Clicks, clock: ManualClock) -> None:
     clicks.leased("p", "q")
     clicks.parked("r")
     clicks.owner("b", source="orders").create_partitions({"o": {}})
@@ -235,9 +233,7 @@ def test_figures_are_shown_of_every_source_or_of_one(shell: Shell, clicks: Click
     assert "  longest wait            30 s" in shell("metrics", "orders").out.splitlines()
 
 
-def test_watching_shows_them_again_until_the_person_has_seen_enough(
-    shell: Shell, clicks: Clicks, clock: ManualClock
-) -> None:
+def test_watch_repeats_until_interrupted(shell: Shell, clicks: Clicks, clock: ManualClock) -> None:
     clicks.waiting("p")
     pauses = []
 
@@ -259,7 +255,7 @@ def test_watching_shows_them_again_until_the_person_has_seen_enough(
 
 
 @pytest.mark.parametrize("options", [["--watch", "--json"], ["--reverse"], ["--limit", "0"], ["--sort", "colour"]])
-def test_options_that_make_no_sense_are_wrong_usage(shell: Shell, clicks: Clicks, options: list[str]) -> None:
+def test_invalid_options_are_wrong_usage(shell: Shell, clicks: Clicks, options: list[str]) -> None:
     ended = shell("partitions", "clicks", *options)
     assert (ended.exit_code, ended.out) == (2, "")
     assert ended.err.startswith("error: ") and ended.err.count("\n") == 1

@@ -40,7 +40,7 @@ def coordinator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SourceCoordi
     return coordinator
 
 
-def test_a_job_is_made_ready_and_known_to_the_store(
+def test_job_is_prepared_and_known_to_the_store(
     shell: Shell, spec: str, tmp_path: Path, coordinator: SourceCoordinator
 ) -> None:
     shown = shell("job-settings", spec, "--folder", str(tmp_path / "shared"), store=False)
@@ -53,7 +53,7 @@ def test_a_job_is_made_ready_and_known_to_the_store(
     assert known is not None and known.state is JobState.SUBMITTED and known.task == job["task"]
 
 
-def test_the_output_has_the_format_of_the_submitter(
+def test_output_has_the_format_of_the_submitter(
     shell: Shell, spec: str, tmp_path: Path, coordinator: SourceCoordinator
 ) -> None:
     given = ("job-settings", spec, "--folder", str(tmp_path / "shared"), "--for")
@@ -62,7 +62,7 @@ def test_the_output_has_the_format_of_the_submitter(
     assert set(json.loads(shell(*given, "livy", store=False).out)) == {"file", "args", "pyFiles", "conf"}
 
 
-def test_a_suspended_source_and_a_wrong_spec_are_refused(
+def test_suspended_source_and_wrong_spec_are_refused(
     shell: Shell, spec: str, tmp_path: Path, coordinator: SourceCoordinator
 ) -> None:
     coordinator.view.suspensions.suspend("ann")

@@ -80,7 +80,7 @@ def examples() -> list[tuple[str, str]]:
     return found
 
 
-def test_the_examples_of_the_manual_show_what_the_commands_write(shell: Shell, clicks: Clicks) -> None:
+def test_manual_examples_show_the_output_of_the_commands(shell: Shell, clicks: Clicks) -> None:
     example_store(clicks)
     shown = [
         (line, re.sub(r'"version": \d+|^version +\d+$', "version", output, flags=re.MULTILINE))

@@ -26,7 +26,7 @@ def spec(tmp_path: Path) -> str:
     return str(file)
 
 
-def test_a_plan_says_what_is_needed_and_what_it_was_reckoned_with(shell: Shell, spec: str) -> None:
+def test_plan_shows_needs_and_assumptions(shell: Shell, spec: str) -> None:
     given = ("--offline", "--partitions", "8", "--mb-per-second", "4", "--record-bytes", "1000")
     shown = shell("plan", spec, *given, store=False)
     assert (shown.exit_code, shown.err) == (0, "")
@@ -42,7 +42,7 @@ def test_a_plan_says_what_is_needed_and_what_it_was_reckoned_with(shell: Shell, 
         assert line in shown.out
 
 
-def test_a_script_gets_one_object(shell: Shell, spec: str) -> None:
+def test_script_gets_one_json_object(shell: Shell, spec: str) -> None:
     [plan] = shell(
         "plan", spec, "--offline", "--partitions", "8", "--retention-hours", "48", "--json", store=False
     ).records
@@ -60,7 +60,7 @@ def test_a_script_gets_one_object(shell: Shell, spec: str) -> None:
     }
 
 
-def test_any_figure_can_be_given(shell: Shell, spec: str) -> None:
+def test_any_assumption_can_be_overridden(shell: Shell, spec: str) -> None:
     base = ("plan", spec, "--offline", "--partitions", "8", "--mb-per-second", "4", "--json")
     [plan] = shell(*base, "--assume", "other_readers=1", "--assume", "job_start_s=90", store=False).records
     [plain] = shell(*base, store=False).records
@@ -68,7 +68,7 @@ def test_any_figure_can_be_given(shell: Shell, spec: str) -> None:
     assert {each["name"]: each["source"] for each in plan["assumptions"]}["job_start_s"] == "set by user"
 
 
-def test_a_consumer_of_ones_own_is_sent_its_data(shell: Shell, tmp_path: Path) -> None:
+def test_dedicated_consumer_is_unaffected_by_other_readers(shell: Shell, tmp_path: Path) -> None:
     file = tmp_path / "clicks.yaml"
     file.write_text(SPEC.format(more=", consumer_name: clicks"))
     args = ("--offline", "--partitions", "8", "--mb-per-second", "4", "--assume", "other_readers=1", "--json")
@@ -77,7 +77,7 @@ def test_a_consumer_of_ones_own_is_sent_its_data(shell: Shell, tmp_path: Path) -
 
 
 @pytest.mark.integration
-def test_the_stream_is_asked_for_its_shards_and_its_retention(
+def test_stream_is_queried_for_shards_and_retention(
     shell: Shell, tmp_path: Path, kinesis_server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     account = kinesis_server.account(clock=RealClock())
@@ -92,9 +92,7 @@ def test_the_stream_is_asked_for_its_shards_and_its_retention(
     assert (plan["load"]["partitions"], plan["load"]["retention_seconds"]) == (3, 24 * 3600)
 
 
-def test_a_stream_that_cannot_be_asked_is_planned_for_with_what_is_given(
-    shell: Shell, spec: str, tmp_path: Path
-) -> None:
+def test_unreachable_stream_is_planned_from_given_figures(shell: Shell, spec: str, tmp_path: Path) -> None:
     refused = shell("plan", spec, store=False)
     assert refused.exit_code == 2
     assert "warning: the source could not be queried:" in refused.err
@@ -115,13 +113,13 @@ def test_a_stream_that_cannot_be_asked_is_planned_for_with_what_is_given(
     ],
     ids=str,
 )
-def test_what_cannot_be_planned_for_is_refused(shell: Shell, spec: str, args: tuple[str, ...], message: str) -> None:
+def test_impossible_plan_is_refused(shell: Shell, spec: str, args: tuple[str, ...], message: str) -> None:
     shown = shell("plan", spec, "--offline", *args, store=False)
     assert (shown.exit_code, shown.out) == (2, "")
     assert message in shown.err
 
 
-def test_a_wrong_spec_is_refused_with_its_own_error(shell: Shell, tmp_path: Path) -> None:
+def test_wrong_spec_is_refused_with_its_own_error(shell: Shell, tmp_path: Path) -> None:
     file = tmp_path / "clicks.yaml"
     file.write_text(SPEC.format(more=", stream: clicks"))
     shown = shell("plan", str(file), "--offline", store=False)

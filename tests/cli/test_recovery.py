@@ -111,7 +111,7 @@ def once(events: list[str]) -> Counter[str]:
     return Counter(dict.fromkeys(events, 1))
 
 
-def test_a_stream_goes_on_after_what_is_delivered(
+def test_stream_resumes_after_the_delivered_batches(
     lake: Lake, store: CoordinationStore, recover: Callable[..., Ended]
 ) -> None:
     stream = StreamIntoTables(lake.folder, lake.tables)
@@ -132,7 +132,7 @@ def test_a_stream_goes_on_after_what_is_delivered(
     assert payloads(lake.rows("delta")) == payloads(lake.rows("iceberg")) == once(stream.sent)
 
 
-def test_a_batch_that_one_table_has_and_another_lacks_is_delivered_from_its_landed_file(
+def test_batch_missing_in_one_table_is_delivered_from_its_file(
     lake: Lake, store: CoordinationStore, recover: Callable[..., Ended]
 ) -> None:
     stream = StreamIntoTables(lake.folder, lake.tables)
@@ -152,7 +152,7 @@ def test_a_batch_that_one_table_has_and_another_lacks_is_delivered_from_its_land
     assert payloads(lake.rows("delta")) == payloads(lake.rows("iceberg")) == once(stream.sent)
 
 
-def test_such_a_batch_whose_landed_file_is_gone_stops_the_recovery(
+def test_missing_landed_file_stops_the_recovery(
     lake: Lake, store: CoordinationStore, recover: Callable[..., Ended]
 ) -> None:
     stream = StreamIntoTables(lake.folder, lake.tables)
@@ -182,7 +182,7 @@ def with_a_failing(lake: Lake, kind: str, stream: StreamIntoTables) -> None:
     stream.lose(worker)
 
 
-def test_a_batch_that_was_rejected_and_delivered_again_counts_once(
+def test_rejected_and_redelivered_batch_counts_once(
     lake: Lake, store: CoordinationStore, recover: Callable[..., Ended]
 ) -> None:
     stream = StreamIntoTables(lake.folder, lake.tables, shards=1, by=("check",), max_pending_batches=3)
@@ -211,7 +211,7 @@ def test_a_batch_that_was_rejected_and_delivered_again_counts_once(
     assert payloads(lake.rows("delta")) == payloads(lake.rows("iceberg")) == once(stream.sent)
 
 
-def test_of_a_prefix_what_is_delivered_is_not_read_again_and_the_rest_is(
+def test_prefix_resumes_with_undelivered_objects_only(
     lake: Lake, store: CoordinationStore, recover: Callable[..., Ended]
 ) -> None:
     files = FilesIntoTables(lake.folder, lake.tables)
@@ -232,7 +232,7 @@ def test_of_a_prefix_what_is_delivered_is_not_read_again_and_the_rest_is(
     assert payloads(lake.rows("delta")) == payloads(lake.rows("iceberg")) == expected
 
 
-def test_nothing_is_written_by_a_dry_run(lake: Lake, store: CoordinationStore, recover: Callable[..., Ended]) -> None:
+def test_dry_run_writes_nothing(lake: Lake, store: CoordinationStore, recover: Callable[..., Ended]) -> None:
     delivered_stream(lake)
 
     ended = recover("clicks", "--dry-run")
@@ -241,7 +241,7 @@ def test_nothing_is_written_by_a_dry_run(lake: Lake, store: CoordinationStore, r
     assert not list(all_partitions(store, "clicks|PARTITION"))
 
 
-def test_a_store_that_has_the_source_is_left_alone_unless_forced(
+def test_existing_source_is_left_alone_unless_forced(
     lake: Lake, store: CoordinationStore, recover: Callable[..., Ended]
 ) -> None:
     delivered_stream(lake)
@@ -256,7 +256,7 @@ def test_a_store_that_has_the_source_is_left_alone_unless_forced(
     assert {p.partition_key for p in all_partitions(store, "clicks|PARTITION")} == {p.partition_key for p in there}
 
 
-def test_a_table_that_was_added_later_does_not_make_what_was_delivered_before_be_delivered_again(
+def test_table_added_later_causes_no_redelivery(
     lake: Lake, store: CoordinationStore, recover: Callable[..., Ended]
 ) -> None:
     files = FilesIntoTables(lake.folder, [lake.delta])
@@ -277,7 +277,7 @@ def test_a_table_that_was_added_later_does_not_make_what_was_delivered_before_be
     assert payloads(lake.rows("delta")) == Counter({f'{{"id": {n}}}': 1 for n in range(20)})
 
 
-def test_where_commits_have_expired_a_person_decides(lake: Lake, recover: Callable[..., Ended]) -> None:
+def test_expired_commits_need_the_partial_option(lake: Lake, recover: Callable[..., Ended]) -> None:
     delivered_stream(lake)
     table = load_catalog("default", **catalog_in(lake.folder / "iceberg")).load_table("lake.clicks")
     [first, *_] = table.snapshots()
@@ -299,20 +299,18 @@ def test_where_commits_have_expired_a_person_decides(lake: Lake, recover: Callab
         ("nothing: {}", "nothing"),
     ],
 )
-def test_what_is_no_such_table_is_refused(shell: Shell, store: CoordinationStore, given: str, problem: str) -> None:
+def test_invalid_table_is_refused(shell: Shell, store: CoordinationStore, given: str, problem: str) -> None:
     ended = shell("recover", "clicks", "--from-table", given, "--yes")
     assert ended.exit_code == 2 and problem in ended.err
 
 
-def test_a_table_of_other_sources_is_refused(lake: Lake, recover: Callable[..., Ended]) -> None:
+def test_table_of_other_sources_is_refused(lake: Lake, recover: Callable[..., Ended]) -> None:
     delivered_stream(lake)
     ended = recover("orders", "--yes")
     assert ended.exit_code == 2 and "has no batch of source 'orders|PARTITION'" in ended.err and "clicks" in ended.err
 
 
-def test_the_example_of_the_manual_shows_what_the_command_writes(
-    shell: Shell, store: CoordinationStore, lake: Lake
-) -> None:
+def test_manual_example_shows_the_output_of_recover(shell: Shell, store: CoordinationStore, lake: Lake) -> None:
     [example] = re.findall(r"^```sh\n\$ airflow-coordination (recover .*?)^```", PAGE.read_text(), re.M | re.S)
     line, _, shown = example.partition("\n")
     lake.tables = [lake.delta]

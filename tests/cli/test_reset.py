@@ -59,7 +59,7 @@ def position(clicks: Clicks, key: str = SHARD) -> str:
         ("5678", "5678", "read on after 5678"),
     ],
 )
-def test_a_shard_is_read_from_the_given_position(
+def test_shard_is_read_from_the_given_position(
     shell: Shell, clicks: Clicks, to: str, stored: str, message: str
 ) -> None:
     clicks.a.create_partitions({SHARD: PROGRESS.to_mapping()})
@@ -71,7 +71,7 @@ def test_a_shard_is_read_from_the_given_position(
 
 
 @pytest.mark.parametrize("to", ["2027-01-01T00:00:00Z", "1960-01-01T00:00:00Z", "yesterday", "-1"])
-def test_a_position_that_cannot_be_is_wrong_usage_and_changes_nothing(shell: Shell, clicks: Clicks, to: str) -> None:
+def test_impossible_position_is_wrong_usage_and_changes_nothing(shell: Shell, clicks: Clicks, to: str) -> None:
     clicks.a.create_partitions({SHARD: PROGRESS.to_mapping()})
     before = clicks[SHARD]
     ended = shell("reset", "clicks", SHARD, f"--to={to}", "--yes")
@@ -80,13 +80,13 @@ def test_a_position_that_cannot_be_is_wrong_usage_and_changes_nothing(shell: She
     assert clicks[SHARD] == before
 
 
-def test_several_shards_have_no_sequence_number_in_common(shell: Shell, clicks: Clicks) -> None:
+def test_sequence_number_applies_to_one_shard(shell: Shell, clicks: Clicks) -> None:
     clicks.waiting("p", "q")
     ended = shell("reset", "clicks", "p", "q", "--to", "7", "--yes")
     assert ended.exit_code == 2 and "position '7' belongs to one partition" in ended.err
 
 
-def test_what_is_no_shard_is_reset_to_its_beginning_alone(shell: Shell, clicks: Clicks) -> None:
+def test_partition_without_positions_resets_to_its_beginning_only(shell: Shell, clicks: Clicks) -> None:
     clicks.waiting("p")
     ended = shell("reset", "clicks", "p", "--to", "latest", "--yes")
     assert ended.exit_code == 1 and "'p' is read as a whole and has no position 'latest'" in ended.err
@@ -102,7 +102,7 @@ def test_what_is_no_shard_is_reset_to_its_beginning_alone(shell: Shell, clicks: 
         ["p", "--to", "1", "--progress={}"],
     ],
 )
-def test_what_is_reset_is_said_once(shell: Shell, clicks: Clicks, args: list[str]) -> None:
+def test_selection_must_be_given_exactly_once(shell: Shell, clicks: Clicks, args: list[str]) -> None:
     clicks.waiting("p")
     before = clicks["p"]
     assert shell("reset", "clicks", *args, "--yes").exit_code == 2
@@ -135,7 +135,7 @@ def stream(clicks: Clicks, kinesis_account: Any, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.integration
 @pytest.mark.parametrize("which", [["--part", "clicks"], ["--all"]])
-def test_a_stream_and_a_source_are_read_again_parents_first(
+def test_stream_or_source_is_reset_parents_first(
     shell: Shell, clicks: Clicks, stream: Stream, which: list[str]
 ) -> None:
     ended = shell("reset", "clicks", *which, *stream.options, answer="y\n")
@@ -150,9 +150,7 @@ def test_a_stream_and_a_source_are_read_again_parents_first(
 
 
 @pytest.mark.integration
-def test_unchanged_partitions_are_reported_and_nothing_else_is_done(
-    shell: Shell, clicks: Clicks, stream: Stream
-) -> None:
+def test_unchanged_partitions_are_reported_and_left_alone(shell: Shell, clicks: Clicks, stream: Stream) -> None:
     ended = shell("reset", "clicks", "--part", "clicks", "--to", "latest", "--yes", "--json", *stream.options)
     assert [(record["action"], record["partition_key"]) for record in ended.records] == [
         ("reset", child) for child in stream.children
@@ -162,13 +160,13 @@ def test_unchanged_partitions_are_reported_and_nothing_else_is_done(
 
 
 @pytest.mark.integration
-def test_a_stream_that_the_source_does_not_have_is_wrong_usage(shell: Shell, stream: Stream) -> None:
+def test_unknown_stream_is_wrong_usage(shell: Shell, stream: Stream) -> None:
     ended = shell("reset", "clicks", "--part", "views", "--yes", *stream.options)
     assert (ended.exit_code, ended.out) == (2, "")
     assert "source 'clicks' has no part 'views'; it has 'clicks'" in ended.err
 
 
-def test_a_shard_shows_where_it_stands_and_what_is_lost(shell: Shell, clicks: Clicks) -> None:
+def test_show_prints_position_and_gaps_of_a_shard(shell: Shell, clicks: Clicks) -> None:
     now = clicks.clock.now()
     gap = Gap(after="5", before="9", since=now - timedelta(days=2), until=None, found_at=now, reason="it was trimmed")
     clicks.a.create_partitions({SHARD: PROGRESS.restarted("77", epoch=1767225600).with_gap(gap).to_mapping()})
@@ -179,7 +177,7 @@ def test_a_shard_shows_where_it_stands_and_what_is_lost(shell: Shell, clicks: Cl
     assert shell("partitions", "clicks").out.splitlines()[1].split()[-1] == "1"
 
 
-def test_a_reset_partition_starts_with_nothing(shell: Shell, clicks: Clicks) -> None:
+def test_reset_partition_has_empty_progress(shell: Shell, clicks: Clicks) -> None:
     clicks.completed("p")
     ended = shell("reset", "clicks", "p", "--yes")
     assert ended.out == "reset p, was COMPLETED\n"
@@ -187,7 +185,7 @@ def test_a_reset_partition_starts_with_nothing(shell: Shell, clicks: Clicks) -> 
     assert (clicks["p"].status, clicks["p"].progress) == (PartitionStatus.UNASSIGNED, {})
 
 
-def test_a_reset_shard_is_read_from_trim_horizon_again(shell: Shell, clicks: Clicks) -> None:
+def test_reset_shard_is_read_from_trim_horizon(shell: Shell, clicks: Clicks) -> None:
     clicks.a.create_partitions({SHARD: PROGRESS.to_mapping()})
     assert shell("reset", "clicks", SHARD, "--yes").exit_code == 0
     progress = ShardProgress.from_mapping(clicks[SHARD].progress)
@@ -195,7 +193,7 @@ def test_a_reset_shard_is_read_from_trim_horizon_again(shell: Shell, clicks: Cli
     assert (progress.shard_id, progress.parent_shard_ids) == (PROGRESS.shard_id, PROGRESS.parent_shard_ids)
 
 
-def test_a_partition_is_reset_to_given_progress(shell: Shell, clicks: Clicks, tmp_path: Path) -> None:
+def test_partition_is_reset_to_given_progress(shell: Shell, clicks: Clicks, tmp_path: Path) -> None:
     clicks.waiting("p")
     file = tmp_path / "progress.json"
     file.write_text('{"rows_done": 8}')
@@ -206,7 +204,7 @@ def test_a_partition_is_reset_to_given_progress(shell: Shell, clicks: Clicks, tm
 
 
 @pytest.mark.parametrize("progress", ["{", "[1]", "@/no/such/file"])
-def test_progress_that_is_no_json_object_is_wrong_usage(shell: Shell, clicks: Clicks, progress: str) -> None:
+def test_progress_must_be_a_json_object(shell: Shell, clicks: Clicks, progress: str) -> None:
     clicks.waiting("p")
     before = clicks["p"]
     ended = shell("reset", "clicks", "p", "--yes", "--progress", progress)
@@ -215,12 +213,12 @@ def test_progress_that_is_no_json_object_is_wrong_usage(shell: Shell, clicks: Cl
     assert clicks["p"] == before
 
 
-def test_progress_belongs_to_one_partition(shell: Shell, clicks: Clicks) -> None:
+def test_progress_applies_to_one_partition(shell: Shell, clicks: Clicks) -> None:
     clicks.waiting("p", "q")
     assert shell("reset", "clicks", "p", "q", "--progress", "{}", "--yes").exit_code == 2
 
 
-def test_a_shard_takes_its_own_progress_alone(shell: Shell, clicks: Clicks) -> None:
+def test_shard_accepts_its_own_progress_only(shell: Shell, clicks: Clicks) -> None:
     clicks.a.create_partitions({SHARD: PROGRESS.to_mapping()})
     before = clicks[SHARD]
     other = json.dumps({**PROGRESS.to_mapping(), "shard_id": "shardId-000000000008"})
@@ -235,7 +233,7 @@ def test_a_shard_takes_its_own_progress_alone(shell: Shell, clicks: Clicks) -> N
 
 
 @pytest.mark.parametrize("key", ["p", SHARD])
-def test_the_position_is_required_if_the_stored_progress_has_none(shell: Shell, clicks: Clicks, key: str) -> None:
+def test_position_is_required_without_a_stored_one(shell: Shell, clicks: Clicks, key: str) -> None:
     clicks.store.create(
         [
             Partition(
@@ -255,7 +253,7 @@ def test_the_position_is_required_if_the_stored_progress_has_none(shell: Shell, 
     assert clicks[key].progress == PROGRESS.to_mapping()
 
 
-def test_a_suspended_source_forgets_what_it_has_read(shell: Shell, clicks: Clicks) -> None:
+def test_suspended_source_forgets_its_progress(shell: Shell, clicks: Clicks) -> None:
     clicks.waiting("p")
     clicks.leased("q")
     assert shell("reset", "clicks", "p", "--forget", "--yes").exit_code == 2

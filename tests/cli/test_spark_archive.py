@@ -23,7 +23,7 @@ def context(tmp_path: Path) -> CommandContext:
     return CommandContext(environment=given)
 
 
-def test_a_person_sees_what_goes_on_and_how_to_use_the_archive(context: CommandContext, tmp_path: Path) -> None:
+def test_output_shows_the_steps_and_the_usage(context: CommandContext, tmp_path: Path) -> None:
     arguments = ["spark-archive", f"{tmp_path}/spark.jsa", "--spark-submit", f"{tmp_path}/spark-submit"]
     result = CliRunner().invoke(application(), arguments, obj=context)
     assert result.exit_code == 0
@@ -32,7 +32,7 @@ def test_a_person_sees_what_goes_on_and_how_to_use_the_archive(context: CommandC
     assert f"use it in jobs with spark_archive='{tmp_path}/spark.jsa'" in result.stdout
 
 
-def test_a_script_gets_one_json_object(context: CommandContext, tmp_path: Path) -> None:
+def test_script_gets_one_json_object(context: CommandContext, tmp_path: Path) -> None:
     arguments = ["spark-archive", f"{tmp_path}/spark.jsa", "--spark-submit", f"{tmp_path}/spark-submit", "--json"]
     [line] = CliRunner().invoke(application(), arguments, obj=context).stdout.splitlines()
     made = json.loads(line)
@@ -43,7 +43,7 @@ def test_a_script_gets_one_json_object(context: CommandContext, tmp_path: Path) 
     ("submit", "exit_code", "error"),
     [("/nowhere/submit", 2, "cannot be run: No such file"), ("/bin/false", 1, "the job ended with exit code 1")],
 )
-def test_what_fails_is_one_line_with_the_documented_exit_code(
+def test_failure_is_one_line_with_the_documented_exit_code(
     context: CommandContext, tmp_path: Path, submit: str, exit_code: int, error: str
 ) -> None:
     arguments = ["spark-archive", f"{tmp_path}/spark.jsa", "--spark-submit", submit]

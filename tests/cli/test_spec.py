@@ -29,7 +29,7 @@ def specs(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_check_names_the_source_of_each_spec_of_a_folder(specs: Path) -> None:
+def test_check_names_the_source_of_each_spec(specs: Path) -> None:
     result = run("check", str(specs))
     assert (result.exit_code, result.stdout.splitlines()) == (
         0,
@@ -37,7 +37,7 @@ def test_check_names_the_source_of_each_spec_of_a_folder(specs: Path) -> None:
     )
 
 
-def test_check_fails_with_one_line_for_each_wrong_spec(specs: Path) -> None:
+def test_check_fails_with_one_line_per_wrong_spec(specs: Path) -> None:
     (specs / "wrong.yaml").write_text(write_spec_text(spec_with("supervise.task_count", 0)))
     result = run("check", str(specs / "wrong.yaml"), str(specs / "gone.yaml"))
     wrong, gone = result.stdout.splitlines()
@@ -55,7 +55,7 @@ def test_check_of_a_folder_without_specs_is_wrong_usage(tmp_path: Path) -> None:
     assert run("check", str(tmp_path)).exit_code == 2
 
 
-def test_print_shows_every_default_as_a_spec_that_is_read_as_the_same(specs: Path) -> None:
+def test_print_shows_every_default_and_reads_back_the_same(specs: Path) -> None:
     printed = run("print", str(specs / "clicks.yaml")).stdout
     assert "completion_timeout: PT30M" in printed
     assert IngestionSpec.read(read_spec_text(printed, "x")) == IngestionSpec.read(SPEC)
@@ -71,7 +71,7 @@ def test_schema_prints_the_json_schema() -> None:
     assert json.loads(run("schema").stdout) == json_schema()
 
 
-def test_from_druid_writes_a_spec_and_says_what_became_of_each_field(tmp_path: Path) -> None:
+def test_from_druid_writes_a_spec_and_reports_each_field(tmp_path: Path) -> None:
     (tmp_path / "druid.json").write_text(json.dumps(DRUID))
     result = run("from-druid", str(tmp_path / "druid.json"), "--lake", "/lake")
     assert IngestionSpec.read(read_spec_text(result.stdout, "x")).source == "metrics"
@@ -90,7 +90,7 @@ def test_from_druid_writes_one_object_for_scripts(tmp_path: Path) -> None:
     } in (result["rows"])
 
 
-def test_from_druid_of_what_cannot_be_done_is_one_line(tmp_path: Path) -> None:
+def test_from_druid_reports_an_unsupported_spec_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "druid.json").write_text(json.dumps({"type": "kafka"}))
     result = run("from-druid", str(tmp_path / "druid.json"), "--lake", "/lake")
     assert result.exit_code == 2

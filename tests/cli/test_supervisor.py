@@ -45,7 +45,7 @@ def found(clicks: Clicks) -> dict[str, Any]:
     return status
 
 
-def test_a_spec_is_submitted_and_the_command_says_what_follows(shell: Shell, clicks: Clicks, spec_file: Path) -> None:
+def test_submit_stores_a_spec_and_reports_the_consequence(shell: Shell, clicks: Clicks, spec_file: Path) -> None:
     ended = shell("supervisor", "submit", str(spec_file), "--reason", "first")
     assert (ended.exit_code, ended.out) == (
         0,
@@ -57,16 +57,14 @@ def test_a_spec_is_submitted_and_the_command_says_what_follows(shell: Shell, cli
     assert (version.by, version.reason) == ("ann", "first")
 
 
-def test_a_wrong_spec_is_one_line_with_the_exit_code_of_wrong_usage(
-    shell: Shell, clicks: Clicks, spec_file: Path
-) -> None:
+def test_wrong_spec_is_one_line_of_wrong_usage(shell: Shell, clicks: Clicks, spec_file: Path) -> None:
     spec_file.write_text(json.dumps({**SPEC, "supervise": {"task_count": 0}}))
     ended = shell("supervisor", "submit", str(spec_file))
     assert (ended.exit_code, ended.out) == (2, "")
     assert "field 'task_count' must be at least 1; to run no jobs, suspend the supervisor; got 0" in ended.err
 
 
-def test_a_spec_that_was_made_from_a_former_version_is_refused(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+def test_spec_based_on_a_previous_version_is_refused(shell: Shell, clicks: Clicks, submitted: Path) -> None:
     submitted.write_text(json.dumps({**SPEC, "schema": "id STRING"}))
     assert shell("supervisor", "submit", str(submitted), "--replacing", "1").exit_code == 0
     submitted.write_text(json.dumps(SPEC))
@@ -75,9 +73,7 @@ def test_a_spec_that_was_made_from_a_former_version_is_refused(shell: Shell, cli
     assert "was replaced by ann: version 2 is current; read it and submit again" in ended.err
 
 
-def test_the_list_shows_each_supervisor_with_its_jobs_and_who_supervises(
-    shell: Shell, clicks: Clicks, submitted: Path
-) -> None:
+def test_list_shows_supervisors_with_jobs_and_claimant(shell: Shell, clicks: Clicks, submitted: Path) -> None:
     ended = shell("supervisor", "list")
     assert ended.out.splitlines()[0].split() == [
         *("source", "state", "jobs", "partitions", "lag", "spec", "supervised", "by", "last", "error"),
@@ -87,15 +83,13 @@ def test_the_list_shows_each_supervisor_with_its_jobs_and_who_supervises(
     assert (record["source"], record["state"], record["lag"]["partitions"]) == ("clicks", "PENDING", {})
 
 
-def test_a_store_without_supervisors_says_so(shell: Shell, clicks: Clicks) -> None:
+def test_store_without_supervisors_is_reported(shell: Shell, clicks: Clicks) -> None:
     clicks.waiting("p")
     ended = shell("supervisor", "list")
     assert (ended.exit_code, ended.out, ended.err) == (0, "", "The store has no supervisors.\n")
 
 
-def test_the_status_shows_who_submitted_what_is_wanted_and_what_there_is(
-    shell: Shell, clicks: Clicks, submitted: Path
-) -> None:
+def test_status_shows_submitter_desired_and_actual_state(shell: Shell, clicks: Clicks, submitted: Path) -> None:
     clicks.clock.advance(7200)
     out = shell("supervisor", "status", "clicks").out
     for line in (
@@ -110,9 +104,7 @@ def test_the_status_shows_who_submitted_what_is_wanted_and_what_there_is(
         assert line in out.splitlines()
 
 
-def test_the_status_names_sinks_that_may_get_a_batch_more_than_once(
-    shell: Shell, clicks: Clicks, spec_file: Path
-) -> None:
+def test_status_names_sinks_that_may_duplicate_a_batch(shell: Shell, clicks: Clicks, spec_file: Path) -> None:
     spec = json.loads(spec_file.read_text())
     function = {"function": "publishing:to_kafka", "staging_path": "/data/staging", "name": "publish"}
     spec_file.write_text(json.dumps({**spec, "writes": [*spec["writes"], {"foreach_batch": function}]}))
@@ -123,12 +115,12 @@ def test_the_status_names_sinks_that_may_get_a_batch_more_than_once(
     )
 
 
-def test_the_status_is_the_same_object_for_scripts_as_over_http(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+def test_status_json_equals_the_http_response(shell: Shell, clicks: Clicks, submitted: Path) -> None:
     assert shell("supervisor", "status", "clicks", "--json").records == [found(clicks)]
 
 
 @pytest.mark.parametrize("command", ["status", "health", "stats", "parse-errors", "spec", "history", "handover"])
-def test_a_source_without_a_supervisor_is_one_clear_error(shell: Shell, clicks: Clicks, command: str) -> None:
+def test_source_without_a_supervisor_is_one_clear_error(shell: Shell, clicks: Clicks, command: str) -> None:
     clicks.waiting("p")
     ended = shell("supervisor", command, "clicks")
     assert (ended.exit_code, ended.out) == (1, "")
@@ -151,7 +143,7 @@ def test_health_is_the_exit_code(shell: Shell, clicks: Clicks, submitted: Path) 
     ]
 
 
-def test_figures_are_rows_for_all_jobs_and_each(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+def test_stats_have_rows_for_all_jobs_and_each(shell: Shell, clicks: Clicks, submitted: Path) -> None:
     out = shell("supervisor", "stats", "clicks").out
     assert [line.split()[:3] for line in out.splitlines()[1:]] == [
         ["all", "total", "0"],
@@ -163,12 +155,12 @@ def test_figures_are_rows_for_all_jobs_and_each(shell: Shell, clicks: Clicks, su
     assert record["totals"] == found(clicks)["stats"]["totals"]
 
 
-def test_no_bad_records_are_reported_as_none(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+def test_absence_of_bad_records_is_reported(shell: Shell, clicks: Clicks, submitted: Path) -> None:
     ended = shell("supervisor", "parse-errors", "clicks")
     assert (ended.out, ended.err) == ("", "No job found bad records.\n")
 
 
-def test_bad_records_that_no_job_listed_are_counted(shell: Shell, clicks: Clicks, tmp_path: Path) -> None:
+def test_unlisted_bad_records_are_counted(shell: Shell, clicks: Clicks, tmp_path: Path) -> None:
     file = tmp_path / "clicks.json"
     file.write_text(json.dumps({**SPEC, "on_bad_records": {"dead_letter_path": "s3://lake/dead"}}))
     assert shell("supervisor", "submit", str(file)).exit_code == 0
@@ -183,9 +175,7 @@ def test_bad_records_that_no_job_listed_are_counted(shell: Shell, clicks: Clicks
     assert record == {"source": "clicks", "count": 22, "dead_letter_path": "s3://lake/dead", "errors": []}
 
 
-def test_the_spec_is_printed_as_a_file_that_can_be_submitted(
-    shell: Shell, clicks: Clicks, submitted: Path, tmp_path: Path
-) -> None:
+def test_printed_spec_can_be_submitted(shell: Shell, clicks: Clicks, submitted: Path, tmp_path: Path) -> None:
     printed = tmp_path / "printed.yaml"
     printed.write_text(shell("supervisor", "spec", "clicks").out)
     assert "nothing changes" in shell("supervisor", "submit", str(printed)).out
@@ -194,7 +184,7 @@ def test_the_spec_is_printed_as_a_file_that_can_be_submitted(
     assert record["spec"] == SPEC and record["by"] == "ann"
 
 
-def test_the_history_lists_the_latest_version_first(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+def test_history_lists_the_latest_version_first(shell: Shell, clicks: Clicks, submitted: Path) -> None:
     shell("supervisor", "terminate", "clicks", *WHY, "--yes")
     lines = shell("supervisor", "history", "clicks").out.splitlines()
     assert [line.split()[0] for line in lines] == ["version", "2", "1"]
@@ -205,7 +195,7 @@ def test_the_history_lists_the_latest_version_first(shell: Shell, clicks: Clicks
 
 @pytest.mark.parametrize("command", ["suspend", "terminate"])
 @pytest.mark.parametrize("answer", ["n\n", None], ids=["no", "nobody there"])
-def test_nothing_is_done_unless_the_person_agrees(
+def test_declined_action_changes_nothing(
     shell: Shell, clicks: Clicks, submitted: Path, command: str, answer: str | None
 ) -> None:
     before = found(clicks)
@@ -214,7 +204,7 @@ def test_nothing_is_done_unless_the_person_agrees(
     assert found(clicks) == before
 
 
-def test_one_is_suspended_once_and_resumed_once(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+def test_source_is_suspended_once_and_resumed_once(shell: Shell, clicks: Clicks, submitted: Path) -> None:
     ended = shell("supervisor", "suspend", "clicks", *WHY, answer="y\n")
     assert (ended.exit_code, ended.out) == (0, "clicks is suspended\n")
     assert "Its jobs deliver what they have read" in ended.err
@@ -225,16 +215,14 @@ def test_one_is_suspended_once_and_resumed_once(shell: Shell, clicks: Clicks, su
     assert again.exit_code == 1 and "is not suspended" in again.err
 
 
-def test_a_suspension_and_a_termination_need_a_reason(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+def test_suspend_and_terminate_need_a_reason(shell: Shell, clicks: Clicks, submitted: Path) -> None:
     for command in ("suspend", "terminate"):
         assert shell("supervisor", command, "clicks", "--yes").exit_code == 2
         assert shell("supervisor", command, "clicks", "--yes", "--reason", " ").exit_code == 2
     assert found(clicks)["suspended"] is None
 
 
-def test_all_are_asked_and_each_says_what_it_came_to(
-    shell: Shell, clicks: Clicks, submitted: Path, tmp_path: Path
-) -> None:
+def test_action_on_all_reports_each_outcome(shell: Shell, clicks: Clicks, submitted: Path, tmp_path: Path) -> None:
     other = tmp_path / "orders.json"
     other.write_text(json.dumps({**SPEC, "source": "orders"}))
     shell("supervisor", "submit", str(other))
@@ -247,21 +235,21 @@ def test_all_are_asked_and_each_says_what_it_came_to(
 
 
 @pytest.mark.parametrize("given", [(), ("clicks", "--all")])
-def test_either_a_source_or_all_is_meant(shell: Shell, clicks: Clicks, submitted: Path, given: tuple[str, ...]) -> None:
+def test_source_and_all_exclude_each_other(
+    shell: Shell, clicks: Clicks, submitted: Path, given: tuple[str, ...]
+) -> None:
     ended = shell("supervisor", "resume", *given)
     assert ended.exit_code == 2 and "give a source or --all, but not both" in ended.err
 
 
-def test_a_handover_is_asked_for(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+def test_handover_is_requested(shell: Shell, clicks: Clicks, submitted: Path) -> None:
     ended = shell("supervisor", "handover", "clicks")
     said = "clicks is handing over: each job ends once its successor runs\n"
     assert (ended.exit_code, ended.out) == (0, said)
     assert shell("supervisor", "handover", "--all").out == said
 
 
-def test_every_source_is_read_again_and_a_position_needs_a_single_source(
-    shell: Shell, clicks: Clicks, submitted: Path
-) -> None:
+def test_reset_of_all_accepts_no_position(shell: Shell, clicks: Clicks, submitted: Path) -> None:
     clicks.completed("r")
     ended = shell("supervisor", "reset", "--all", answer="y\n")
     assert (ended.exit_code, ended.out) == (0, "clicks is reset\n")
@@ -272,9 +260,7 @@ def test_every_source_is_read_again_and_a_position_needs_a_single_source(
     assert failed.exit_code == 1 and "1 of 1 supervisors failed" in failed.err
 
 
-def test_the_status_is_watched_until_the_person_has_seen_enough(
-    shell: Shell, clicks: Clicks, clock: ManualClock, submitted: Path
-) -> None:
+def test_status_is_watched_until_interrupted(shell: Shell, clicks: Clicks, clock: ManualClock, submitted: Path) -> None:
     pauses = []
 
     def sleep(seconds: float) -> None:
@@ -299,7 +285,7 @@ def test_the_status_is_watched_until_the_person_has_seen_enough(
     assert shell("supervisor", "status", "klicks", "--watch").exit_code == 1
 
 
-def test_positions_are_reset_and_what_is_wrong_resets_nothing(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+def test_positions_are_reset_and_invalid_ones_reset_nothing(shell: Shell, clicks: Clicks, submitted: Path) -> None:
     clicks.completed("a=b")
     before = clicks["p"]
     wrong = shell("supervisor", "reset", "clicks", "--position", "p=earliest", "--position", "x=earliest", "--yes")
@@ -311,13 +297,13 @@ def test_positions_are_reset_and_what_is_wrong_resets_nothing(shell: Shell, clic
     assert shell("supervisor", "reset", "clicks", answer="n\n").exit_code == 1
 
 
-def test_a_terminated_one_is_not_reset(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+def test_terminated_supervisor_is_not_reset(shell: Shell, clicks: Clicks, submitted: Path) -> None:
     shell("supervisor", "terminate", "clicks", *WHY, "--yes")
     ended = shell("supervisor", "reset", "clicks", "--yes")
     assert ended.exit_code == 1 and "cannot be reset: it was terminated at" in ended.err
 
 
-def test_a_suspended_one_forgets_and_reads_elsewhere(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+def test_suspended_supervisor_forgets_and_reads_elsewhere(shell: Shell, clicks: Clicks, submitted: Path) -> None:
     submitted.write_text(json.dumps({**SPEC, "reads": {"s3": {"paths": "s3://orders/in", "aws_conn_id": None}}}))
     refused = shell("supervisor", "submit", str(submitted), "--no-connect")
     assert refused.exit_code == 2 and "supervisor reset clicks --forget" in refused.err

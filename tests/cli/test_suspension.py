@@ -16,7 +16,7 @@ def found(clicks: Clicks) -> Suspension | None:
     return clicks.a.view.suspensions.get()
 
 
-def test_a_source_is_suspended_when_the_person_agrees(shell: Shell, clicks: Clicks) -> None:
+def test_source_is_suspended_after_confirmation(shell: Shell, clicks: Clicks) -> None:
     clicks.waiting("p")
     ended = shell("suspend", "clicks", *WHY, answer="y\n")
     assert (ended.exit_code, ended.out) == (0, SUSPENDED)
@@ -26,7 +26,7 @@ def test_a_source_is_suspended_when_the_person_agrees(shell: Shell, clicks: Clic
 
 
 @pytest.mark.parametrize("answer", ["n\n", None], ids=["no", "nobody there"])
-def test_nothing_is_suspended_unless_the_person_agrees(shell: Shell, clicks: Clicks, answer: str | None) -> None:
+def test_declined_suspension_changes_nothing(shell: Shell, clicks: Clicks, answer: str | None) -> None:
     clicks.waiting("p")
     ended = shell("suspend", "clicks", *WHY, answer=answer)
     assert (ended.exit_code, ended.out) == (2 if answer is None else 1, "")
@@ -35,12 +35,12 @@ def test_nothing_is_suspended_unless_the_person_agrees(shell: Shell, clicks: Cli
 
 
 @pytest.mark.parametrize("why", [[], ["--reason", " "]], ids=["none", "empty"])
-def test_a_suspension_needs_a_reason(shell: Shell, clicks: Clicks, why: list[str]) -> None:
+def test_suspension_needs_a_reason(shell: Shell, clicks: Clicks, why: list[str]) -> None:
     assert shell("suspend", "clicks", *why, "--yes").exit_code == 2
     assert found(clicks) is None
 
 
-def test_a_source_of_which_the_store_holds_nothing_may_be_a_misspelt_one(shell: Shell, clicks: Clicks) -> None:
+def test_unknown_source_is_refused_with_a_suggestion(shell: Shell, clicks: Clicks) -> None:
     clicks.waiting("p")
     ended = shell("suspend", "clicsk", *WHY, "--yes")
     assert (ended.exit_code, ended.out) == (1, "")
@@ -48,12 +48,12 @@ def test_a_source_of_which_the_store_holds_nothing_may_be_a_misspelt_one(shell: 
     assert clicks.owner("x", source="clicsk").view.suspensions.get() is None
 
 
-def test_a_source_may_be_suspended_before_it_begins(shell: Shell, clicks: Clicks) -> None:
+def test_source_may_be_suspended_before_it_begins(shell: Shell, clicks: Clicks) -> None:
     assert shell("suspend", "clicks", *WHY, "--yes", "--new-source").exit_code == 0
     assert found(clicks) is not None
 
 
-def test_what_is_suspended_already_stays_as_it_is_without_a_question(shell: Shell, clicks: Clicks) -> None:
+def test_suspended_source_stays_unchanged_without_a_prompt(shell: Shell, clicks: Clicks) -> None:
     clicks.waiting("p")
     shell("suspend", "clicks", *WHY, "--yes")
     clicks.clock.advance(60)
@@ -65,7 +65,7 @@ def test_what_is_suspended_already_stays_as_it_is_without_a_question(shell: Shel
     )
 
 
-def test_a_suspended_source_goes_on_once_it_is_resumed(shell: Shell, clicks: Clicks) -> None:
+def test_resumed_source_continues(shell: Shell, clicks: Clicks) -> None:
     clicks.waiting("p")
     shell("suspend", "clicks", *WHY, "--yes")
     assert clicks.a.leases.acquire(1) == []
@@ -79,7 +79,7 @@ def test_a_suspended_source_goes_on_once_it_is_resumed(shell: Shell, clicks: Cli
 
 
 @pytest.mark.parametrize("since", ["2026-01-01T00:00:00.250000Z", "2026-01-01T01:00:00+01:00"])
-def test_a_suspension_that_the_person_has_not_seen_stays(shell: Shell, clicks: Clicks, since: str) -> None:
+def test_unseen_suspension_is_not_resumed(shell: Shell, clicks: Clicks, since: str) -> None:
     clicks.waiting("p")
     clicks.clock.advance(0.25)
     shell("suspend", "clicks", *WHY, "--yes")
@@ -89,7 +89,7 @@ def test_a_suspension_that_the_person_has_not_seen_stays(shell: Shell, clicks: C
     assert found(clicks) is None
 
 
-def test_a_script_may_give_yes_to_both(shell: Shell, clicks: Clicks) -> None:
+def test_yes_option_suspends_and_resumes(shell: Shell, clicks: Clicks) -> None:
     clicks.waiting("p")
     assert shell("suspend", "clicks", *WHY, "--yes").exit_code == 0
     assert shell("resume", "clicks", "--yes").exit_code == 0
@@ -97,7 +97,7 @@ def test_a_script_may_give_yes_to_both(shell: Shell, clicks: Clicks) -> None:
 
 
 @pytest.mark.parametrize("since", ["yesterday", "2026-01-01T00:00:00"])
-def test_what_is_no_instant_resumes_nothing(shell: Shell, clicks: Clicks, since: str) -> None:
+def test_invalid_instant_resumes_nothing(shell: Shell, clicks: Clicks, since: str) -> None:
     clicks.waiting("p")
     shell("suspend", "clicks", *WHY, "--yes")
     ended = shell("resume", "clicks", "--since", since)
@@ -105,7 +105,7 @@ def test_what_is_no_instant_resumes_nothing(shell: Shell, clicks: Clicks, since:
     assert found(clicks) is not None
 
 
-def test_both_write_json(shell: Shell, clicks: Clicks) -> None:
+def test_suspend_and_resume_write_json(shell: Shell, clicks: Clicks) -> None:
     clicks.waiting("p")
     assert shell("suspend", "clicks", *WHY, "--yes", "--json").records == [{"source": "clicks", "suspended": RECORD}]
     assert shell("resume", "clicks", "--json").records == [
@@ -114,7 +114,7 @@ def test_both_write_json(shell: Shell, clicks: Clicks) -> None:
     assert shell("resume", "clicks", "--json").records[0]["was_suspended"] is None
 
 
-def test_sources_shows_which_ones_are_suspended(shell: Shell, clicks: Clicks) -> None:
+def test_sources_shows_suspended_ones(shell: Shell, clicks: Clicks) -> None:
     clicks.waiting("p")
     clicks.owner("x", source="orders").create_partitions({"p": {}})
     assert "suspended" not in shell("sources").out
@@ -126,7 +126,7 @@ def test_sources_shows_which_ones_are_suspended(shell: Shell, clicks: Clicks) ->
     assert [record["suspended"] for record in shell("sources", "--json").records] == [RECORD, None]
 
 
-def test_metrics_and_partitions_show_that_the_source_is_suspended(shell: Shell, clicks: Clicks) -> None:
+def test_metrics_and_partitions_show_the_suspension(shell: Shell, clicks: Clicks) -> None:
     clicks.waiting("p")
     shell("suspend", "clicks", *WHY, "--yes")
     clicks.clock.advance(180)
@@ -141,7 +141,7 @@ def test_metrics_and_partitions_show_that_the_source_is_suspended(shell: Shell, 
     assert len(shell("partitions", "clicks", "--json").records) == 1
 
 
-def test_the_source_of_an_installation_is_suspended_alone(shell: Shell, clicks: Clicks) -> None:
+def test_suspension_applies_to_one_installation(shell: Shell, clicks: Clicks) -> None:
     other = clicks.owner("x", prefix="other")
     other.create_partitions({"p": {}})
     clicks.waiting("p")
@@ -151,7 +151,7 @@ def test_the_source_of_an_installation_is_suspended_alone(shell: Shell, clicks: 
     assert suspended == {"other": RECORD, None: None}
 
 
-def test_what_somebody_wrote_into_a_reason_does_not_command_the_terminal(shell: Shell, clicks: Clicks) -> None:
+def test_reason_cannot_control_the_terminal(shell: Shell, clicks: Clicks) -> None:
     clicks.waiting("p")
     shell("suspend", "clicks", "--reason", "red\x1b[31m", "--yes")
     for command in (["sources"], ["metrics"], ["partitions", "clicks"], ["resume", "clicks"]):

@@ -55,21 +55,21 @@ def released(owed: AcknowledgmentSet, *handles: str, at: datetime = NOW) -> Ackn
     return owed
 
 
-def test_a_set_is_acknowledged_when_every_handle_released_positively() -> None:
+def test_set_is_acknowledged_after_all_positive_releases() -> None:
     owed = a_set("main", "copy")
     assert released(owed, "main").state is PENDING
     done = released(owed, "main", "copy", at=NOW + timedelta(seconds=5))
     assert (done.state, done.ended_at, done.owed) == (ACKNOWLEDGED, NOW + timedelta(seconds=5), 0)
 
 
-def test_a_handle_that_owes_several_references_releases_each() -> None:
+def test_handle_owing_several_references_releases_each() -> None:
     owed = a_set("main").acquire("main", 2)
     assert (owed.owed, owed.added) == (3, 3)
     assert released(owed, "main", "main").state is PENDING
     assert released(owed, "main", "main", "main").state is ACKNOWLEDGED
 
 
-def test_the_first_negative_release_rejects_and_says_who_and_why() -> None:
+def test_first_negative_release_rejects_with_handle_and_reason() -> None:
     owed = a_set("main", "copy")
     rejected, effect = owed.release("copy", positive=False, release_id="r", reason="disk full", at=NOW)
     assert (rejected.state, effect, rejected.reason) == (REJECTED, ReleaseEffect.RELEASED, "copy: disk full")
@@ -77,7 +77,7 @@ def test_the_first_negative_release_rejects_and_says_who_and_why() -> None:
 
 
 @pytest.mark.parametrize("positive", [True, False])
-def test_a_release_after_the_end_is_late_and_changes_nothing(positive: bool) -> None:
+def test_release_after_the_end_is_late_and_changes_nothing(positive: bool) -> None:
     for ended in (
         released(a_set("main", "copy"), "main", "copy"),
         a_set("main").ended(AcknowledgmentState.EXPIRED, NOW),
@@ -89,34 +89,34 @@ def test_a_release_after_the_end_is_late_and_changes_nothing(positive: bool) -> 
         )
 
 
-def test_the_same_release_again_changes_nothing_before_the_end_and_after() -> None:
+def test_repeated_release_changes_nothing_before_and_after_the_end() -> None:
     once, _ = a_set("main", "copy").release("main", positive=True, release_id="r", at=NOW)
     assert once.release("main", positive=True, release_id="r", at=NOW) == (once, ReleaseEffect.DUPLICATE)
     done = released(once, "copy")
     assert done.release("main", positive=True, release_id="r", at=NOW) == (done, ReleaseEffect.DUPLICATE)
 
 
-def test_the_same_rejection_again_is_no_late_release() -> None:
+def test_repeated_rejection_is_not_late() -> None:
     rejected, _ = a_set("main").release("main", positive=False, release_id="r", reason="no", at=NOW)
     again = rejected.release("main", positive=False, release_id="r", reason="no, once more", at=NOW)
     assert again == (rejected, ReleaseEffect.DUPLICATE)
 
 
 @pytest.mark.parametrize(("handle", "positive"), [("copy", True), ("main", False)])
-def test_a_release_id_that_was_used_for_something_else_is_refused(handle: str, positive: bool) -> None:
+def test_reused_release_id_is_refused(handle: str, positive: bool) -> None:
     once, _ = a_set("main", "copy").release("main", positive=True, release_id="r", at=NOW)
     with pytest.raises(AcknowledgmentError, match="release id 'r' was used before, for a positive release of 'main'"):
         once.release(handle, positive=positive, release_id="r", reason="no", at=NOW)
 
 
-def test_a_handle_that_owes_nothing_more_cannot_be_released() -> None:
+def test_fully_released_handle_cannot_be_released() -> None:
     once, _ = a_set("main", "copy").release("main", positive=True, release_id="r", at=NOW)
     for positive in (True, False):
         with pytest.raises(AcknowledgmentError, match="handle 'main' owes nothing more"):
             once.release("main", positive=positive, release_id="another", reason="no", at=NOW)
 
 
-def test_a_handle_that_is_not_there_is_refused_by_name_even_after_the_end() -> None:
+def test_unknown_handle_is_refused_by_name_after_the_end_too() -> None:
     for owed in (a_set("main", "copy"), released(a_set("main", "copy"), "main", "copy")):
         with pytest.raises(AcknowledgmentError, match="has no handle 'other'; its handles are 'main', 'copy'"):
             owed.release("other", positive=True, release_id="r", at=NOW)
@@ -125,39 +125,39 @@ def test_a_handle_that_is_not_there_is_refused_by_name_even_after_the_end() -> N
 
 
 @pytest.mark.parametrize("reason", [None, "", " \n"])
-def test_a_negative_release_needs_a_reason(reason: str | None) -> None:
+def test_negative_release_needs_a_reason(reason: str | None) -> None:
     with pytest.raises(AcknowledgmentError, match="a negative release of 'main' needs a reason; give one"):
         a_set("main").release("main", positive=False, release_id="r", reason=reason, at=NOW)
 
 
-def test_a_long_reason_is_cut() -> None:
+def test_long_reason_is_truncated() -> None:
     rejected, _ = a_set("main").release("main", positive=False, release_id="r", reason="x" * 100_000, at=NOW)
     assert rejected.reason is not None and len(rejected.reason) == MAX_REASON_CHARACTERS
 
 
 @pytest.mark.parametrize("name", ["", "x" * (MAX_NAME_CHARACTERS + 1), "a\nb", "a\0b", "\ud800"])
-def test_names_that_are_not_printable_or_too_long_are_refused(name: str) -> None:
+def test_unprintable_or_long_names_are_refused(name: str) -> None:
     with pytest.raises(AcknowledgmentError, match="is not usable: give 1 to 128 printable characters"):
         a_set(complete=False).add(name)
     with pytest.raises(AcknowledgmentError, match="is not usable: give 1 to 128 printable characters"):
         a_set("main").release("main", positive=True, release_id=name, at=NOW)
 
 
-def test_what_is_refused_is_an_error_of_configuration_that_no_retry_fixes() -> None:
+def test_refusal_is_a_configuration_error() -> None:
     assert issubclass(AcknowledgmentError, ConfigurationError)
 
 
 # Completion
 
 
-def test_a_set_that_is_not_complete_does_not_end_with_the_last_release() -> None:
+def test_incomplete_set_survives_its_last_release() -> None:
     owed = released(a_set("main", complete=False), "main")
     assert (owed.state, owed.owed) == (PENDING, 0)
     assert owed.completed(NOW + TIMEOUT).ended_at == NOW + TIMEOUT
     assert released(owed.add("copy"), "copy").completed(NOW).state is ACKNOWLEDGED
 
 
-def test_an_empty_set_is_acknowledged_when_it_is_complete() -> None:
+def test_empty_set_is_acknowledged_on_completion() -> None:
     assert a_set(complete=False).state is PENDING
     assert a_set().state is ACKNOWLEDGED
 
@@ -169,32 +169,32 @@ def test_completing_again_changes_nothing() -> None:
     assert cancelled.completed(NOW) == cancelled
 
 
-def test_no_handle_is_added_to_a_complete_set_but_one_may_owe_more() -> None:
+def test_complete_set_accepts_references_but_no_handles() -> None:
     with pytest.raises(AcknowledgmentError, match="it is complete; add handles before you complete it"):
         a_set("main").add("copy")
     assert a_set("main").acquire("main").references == {"main": 2}
 
 
-def test_a_handle_that_has_released_everything_may_owe_again_until_the_set_ends() -> None:
+def test_released_handle_may_owe_again_before_the_end() -> None:
     owed = released(a_set("main", "copy"), "main").acquire("main")
     assert released(owed, "copy").state is PENDING
     assert released(owed, "copy", "main").state is ACKNOWLEDGED
 
 
-def test_a_handle_is_added_once() -> None:
+def test_handle_is_added_once() -> None:
     with pytest.raises(AcknowledgmentError, match="handle 'main' was added before; use acquire to add references"):
         a_set("main", complete=False).add("main")
 
 
 @pytest.mark.parametrize("references", [0, -1])
-def test_a_handle_owes_at_least_one_reference(references: int) -> None:
+def test_handle_owes_at_least_one_reference(references: int) -> None:
     with pytest.raises(AcknowledgmentError, match="must owe at least one reference"):
         a_set(complete=False).add("main", references)
     with pytest.raises(AcknowledgmentError, match="must owe at least one reference"):
         a_set("main").acquire("main", references)
 
 
-def test_a_set_has_a_bounded_number_of_references_ever() -> None:
+def test_set_has_a_maximum_of_references_over_its_life() -> None:
     full = a_set(complete=False).add("main", MAX_REFERENCES)
     for act in (lambda: full.add("copy"), lambda: released(full, "main").acquire("main")):
         with pytest.raises(AcknowledgmentError, match="a set has at most 100 references; use smaller batches"):
@@ -204,18 +204,18 @@ def test_a_set_has_a_bounded_number_of_references_ever() -> None:
 # Time
 
 
-def test_a_positive_release_is_progress_and_moves_the_expiry() -> None:
+def test_positive_release_extends_the_expiry() -> None:
     later = NOW + timedelta(minutes=9)
     assert released(a_set("main", "copy"), "main", at=later).expires_at == later + TIMEOUT
 
 
-def test_nothing_shortens_the_expiry() -> None:
+def test_expiry_is_never_shortened() -> None:
     owed = a_set("main", "copy").extended(NOW + timedelta(hours=2))
     assert owed.extended(NOW + timedelta(hours=1)) == owed
     assert released(owed, "main").expires_at == NOW + timedelta(hours=2)
 
 
-def test_progress_is_the_fraction_of_references_released() -> None:
+def test_progress_is_the_fraction_of_released_references() -> None:
     owed = a_set(complete=False)
     assert (owed.progress, a_set().progress) == (0.0, 1.0)
     owed = owed.add("main", 3).add("copy").completed(NOW)
@@ -251,11 +251,11 @@ sets = st.builds(
 
 
 @given(sets)
-def test_a_set_reads_back_as_it_was_stored(stored: AcknowledgmentSet) -> None:
+def test_set_reads_back_as_stored(stored: AcknowledgmentSet) -> None:
     assert set_of_item(item_of(stored, "clicks|ACKNOWLEDGMENT")) == stored
 
 
-def test_pending_sets_queue_by_their_expiry_and_ended_ones_by_their_end() -> None:
+def test_pending_sets_sort_by_expiry_and_ended_by_end() -> None:
     pending = item_of(a_set("main"), "clicks|ACKNOWLEDGMENT")
     assert (pending.status, pending.priority) == (PartitionStatus.UNASSIGNED, NOW + TIMEOUT)
     assert (pending.partition_key, pending.version) == ("b1.0000", first_version(NOW))
@@ -282,7 +282,7 @@ STORED = item_of(released(a_set("main", "copy"), "main"), "clicks|ACKNOWLEDGMENT
         pytest.param({**STORED, "sinks": None}, id="no sinks"),
     ],
 )
-def test_what_is_stored_and_no_set_is_refused_by_name(stored: Mapping[str, Any]) -> None:
+def test_stored_item_that_is_no_set_is_refused(stored: Mapping[str, Any]) -> None:
     item = item_of(a_set("main"), "clicks|ACKNOWLEDGMENT").with_progress(stored)
     with pytest.raises(
         ProgressError, match=r"'b1.0000': the stored item cannot be read: .*; correct the item in the store, or delete"
@@ -290,11 +290,11 @@ def test_what_is_stored_and_no_set_is_refused_by_name(stored: Mapping[str, Any])
         set_of_item(item)
 
 
-def test_an_item_whose_text_is_no_json_is_refused_too() -> None:
+def test_item_without_json_is_refused() -> None:
     item = replace(item_of(a_set("main"), "clicks|ACKNOWLEDGMENT"), progress={}, unreadable_progress="{")
     with pytest.raises(ProgressError, match="cannot be read"):
         set_of_item(item)
 
 
-def test_the_run_of_a_set_names_the_dag_and_the_run() -> None:
+def test_run_of_a_set_names_dag_and_run() -> None:
     assert run_name("clicks", "manual__2026") == "clicks/manual__2026"

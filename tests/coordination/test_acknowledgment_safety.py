@@ -587,13 +587,13 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
                 self.a_worker_keeps_house((actor.number + 1) % WORKERS, "renew", calm)
 
 
-def test_whatever_happens_each_set_ends_once_and_nothing_owed_is_passed(quiet: None) -> None:
+def test_sets_end_once_and_checkpoints_pass_nothing_owed(quiet: None) -> None:
     run(20)
 
 
 @pytest.mark.integration
 @pytest.mark.deep
-def test_whatever_happens_in_hundreds_of_runs_each_set_ends_once_and_nothing_owed_is_passed(quiet: None) -> None:
+def test_sets_end_once_in_hundreds_of_runs(quiet: None) -> None:
     run(70)
 
 

@@ -99,7 +99,7 @@ def office(fleet: Fleet) -> Office:
 # Making
 
 
-def test_a_set_is_made_with_the_note_in_its_partition_that_it_waits(office: Office) -> None:
+def test_partition_records_the_set_it_waits_for(office: Office) -> None:
     made = office.begin("main", "copy", sinks=["main"], run="dag/run", batch={"records": 7})
     assert office.theirs.view.get(made.set_id) == made
     assert (made.references, made.sinks, made.run, made.batch) == (
@@ -110,22 +110,22 @@ def test_a_set_is_made_with_the_note_in_its_partition_that_it_waits(office: Offi
     assert office.count("acknowledgment_sets_created") == 1
 
 
-def test_making_a_set_renews_the_lease(office: Office) -> None:
+def test_creating_a_set_renews_the_lease(office: Office) -> None:
     office.fleet.clock.advance(30)
     office.begin("main")
     assert office.fleet.stored().ownership_timeout == office.fleet.clock.now() + seconds(TIMEOUT)
     assert office.a.leases.held["x"] == office.fleet.stored()
 
 
-def test_a_handle_that_is_named_twice_owes_two_references(office: Office) -> None:
+def test_handle_named_twice_owes_two_references(office: Office) -> None:
     assert office.begin("main", "copy", "main").references == {"main": 2, "copy": 1}
 
 
-def test_two_deliveries_of_a_batch_have_sets_of_different_names(office: Office) -> None:
+def test_two_deliveries_of_a_batch_have_different_sets(office: Office) -> None:
     assert office.begin("main").set_id != office.begin("main").set_id
 
 
-def test_a_progress_is_recorded_with_its_set_even_an_empty_one(office: Office) -> None:
+def test_progress_is_saved_with_its_set_even_if_empty(office: Office) -> None:
     office.a.leases.save_progress("x", {"n": 1})
     made = office.begin("main", progress={"n": 2})
     assert office.fleet.stored().progress == {"n": 2, "acknowledgment_set": made.set_id}
@@ -133,14 +133,14 @@ def test_a_progress_is_recorded_with_its_set_even_an_empty_one(office: Office) -
     assert office.fleet.stored().progress == {"acknowledgment_set": made.set_id}
 
 
-def test_a_set_that_owes_nothing_is_acknowledged_as_it_is_made(office: Office) -> None:
+def test_set_that_owes_nothing_is_acknowledged_at_creation(office: Office) -> None:
     made = office.begin()
     assert made == office.mine.view.get(made.set_id) and made.state is ACKNOWLEDGED
     assert office.fleet.stored().status is PartitionStatus.COMPLETED and office.a.leases.held == {}
     assert office.count("acknowledgment_sets_acknowledged") == office.count("partitions_completed") == 1
 
 
-def test_a_set_that_owes_nothing_yet_waits_until_it_is_complete(office: Office) -> None:
+def test_incomplete_set_that_owes_nothing_waits_for_completion(office: Office) -> None:
     made = office.begin(complete=False)
     assert made.is_pending and office.fleet.stored().status is PartitionStatus.ASSIGNED
     assert office.theirs.complete(made.set_id).state is ACKNOWLEDGED
@@ -148,7 +148,7 @@ def test_a_set_that_owes_nothing_yet_waits_until_it_is_complete(office: Office) 
 
 
 @pytest.mark.parametrize("timeout", [timedelta(0), -seconds(1), MAX_TIMEOUT + seconds(1), timedelta.max])
-def test_a_timeout_that_is_over_before_it_begins_or_never_is_refused(office: Office, timeout: timedelta) -> None:
+def test_past_or_infinite_timeout_is_refused(office: Office, timeout: timedelta) -> None:
     made = office.begin("main")
     before = office.fleet.stored()
     message = r"timeout .* s is not usable; give a positive one of at most 3650 days"
@@ -160,32 +160,32 @@ def test_a_timeout_that_is_over_before_it_begins_or_never_is_refused(office: Off
 
 
 @pytest.mark.parametrize("handle", ["", "a\nb", "x" * 200])
-def test_a_handle_that_is_not_usable_makes_no_set(office: Office, handle: str) -> None:
+def test_invalid_handle_creates_no_set(office: Office, handle: str) -> None:
     with pytest.raises(AcknowledgmentError, match="is not usable"):
         office.begin("main", handle)
     assert list(office.mine.view.pending()) == [] and office.fleet.stored() == office.a.leases.held["x"]
 
 
-def test_a_batch_whose_name_is_too_long_to_name_a_set_after_it_is_refused(office: Office) -> None:
+def test_batch_with_a_too_long_name_is_refused(office: Office) -> None:
     with pytest.raises(ConfigurationError, match="is not usable: it has 1033 bytes"):
         office.mine.begin("x", "b" * MAX_KEY_BYTES, ["main"], timeout=HOUR)
     assert list(office.mine.view.pending()) == []
 
 
-def test_a_batch_that_is_not_landed_makes_no_set(office: Office) -> None:
+def test_unlanded_batch_creates_no_set(office: Office) -> None:
     office.shard()
     with pytest.raises(ProgressChangedError, match="batch 'unheard of' is not pending delivery; pending are: none"):
         office.mine.begin(SHARD, "unheard of", ["sink"], timeout=HOUR)
     assert list(office.mine.view.pending()) == []
 
 
-def test_a_set_is_made_by_the_owner_alone(office: Office) -> None:
+def test_only_the_owner_creates_a_set(office: Office) -> None:
     with pytest.raises(PartitionNotOwnedError, match="is not leased to somebody else"):
         office.theirs.begin("x", "x", ["main"], timeout=HOUR)
 
 
 @pytest.mark.parametrize("noticed", [True, False])
-def test_who_lost_the_lease_makes_no_set(office: Office, noticed: bool) -> None:
+def test_owner_without_its_lease_creates_no_set(office: Office, noticed: bool) -> None:
     office.fleet.owner("operator").give_up_owner("a")
     office.fleet.owner("b").leases.acquire(1)
     if noticed:
@@ -196,14 +196,14 @@ def test_who_lost_the_lease_makes_no_set(office: Office, noticed: bool) -> None:
     assert list(office.mine.view.pending()) == [] and office.fleet.stored().progress == {}
 
 
-def test_no_set_is_made_under_a_lease_that_ran_out(office: Office) -> None:
+def test_expired_lease_creates_no_set(office: Office) -> None:
     office.fleet.clock.advance(TIMEOUT)
     with pytest.raises(PartitionNotOwnedError, match="expired before it was renewed"):
         office.begin("main")
     assert list(office.mine.view.pending()) == []
 
 
-def test_no_set_is_made_from_a_progress_that_is_not_the_stored_one(office: Office) -> None:
+def test_stale_progress_creates_no_set(office: Office) -> None:
     office.fleet.store.store.transact(update=[office.fleet.stored().with_progress({"n": 1})])
     with pytest.raises(ProgressChangedError):
         office.begin("main")
@@ -211,7 +211,7 @@ def test_no_set_is_made_from_a_progress_that_is_not_the_stored_one(office: Offic
     assert office.begin("main").is_pending
 
 
-def test_no_set_is_made_where_the_progress_cannot_be_read(office: Office) -> None:
+def test_unreadable_progress_creates_no_set(office: Office) -> None:
     office.a.leases.give_up("x")
     office.fleet.store.store.transact(update=[replace(office.fleet.stored(), unreadable_progress="{")])
     office.a.leases.acquire(1)
@@ -221,7 +221,7 @@ def test_no_set_is_made_where_the_progress_cannot_be_read(office: Office) -> Non
 
 
 @pytest.mark.parametrize("batch", [{"n": object()}, {"n": "x" * 65536}])
-def test_what_cannot_be_stored_of_a_batch_makes_no_set(office: Office, batch: dict[str, Any]) -> None:
+def test_unstorable_batch_creates_no_set(office: Office, batch: dict[str, Any]) -> None:
     with pytest.raises(ProgressError):
         office.begin("main", batch=batch)
     assert list(office.mine.view.pending()) == [] and office.fleet.stored() == office.a.leases.held["x"]
@@ -230,7 +230,7 @@ def test_what_cannot_be_stored_of_a_batch_makes_no_set(office: Office, batch: di
 # Releasing
 
 
-def test_somebody_without_a_lease_acknowledges_and_the_partition_is_finished(office: Office) -> None:
+def test_acknowledgment_without_a_lease_completes_the_partition(office: Office) -> None:
     made = office.begin("main", "check", sinks=["main"])
     owed, effect = office.mine.release(made.set_id, "main", positive=True)
     assert (effect, owed.is_pending, owed.progress) == (ReleaseEffect.RELEASED, True, 0.5)
@@ -244,14 +244,14 @@ def test_somebody_without_a_lease_acknowledges_and_the_partition_is_finished(off
     assert office.count("acknowledgment_sets_acknowledged") == office.count("partitions_completed") == 1
 
 
-def test_the_end_of_a_set_and_its_partition_are_one_transaction(office: Office) -> None:
+def test_set_and_partition_end_in_one_transaction(office: Office) -> None:
     made = office.begin("main")
     office.fleet.store.calls.clear()
     office.theirs.release(made.set_id, "main", positive=True)
     assert [c for c in office.fleet.store.calls if c != "get"] == ["transact"]
 
 
-def test_the_owner_knows_its_own_writes(office: Office) -> None:
+def test_owner_knows_its_own_writes(office: Office) -> None:
     first, second = office.shard((TRIM_HORIZON, "5"), ("5", "9"))
     for made in (second, first):
         office.mine.release(made.set_id, "sink", positive=True)
@@ -259,14 +259,14 @@ def test_the_owner_knows_its_own_writes(office: Office) -> None:
     assert office.progress.checkpoint == "9" and office.a.leases.owns(SHARD)
 
 
-def test_an_owner_goes_on_from_what_others_have_acknowledged(office: Office) -> None:
+def test_owner_continues_from_acknowledgments_of_others(office: Office) -> None:
     first, second = office.shard((TRIM_HORIZON, "5"), ("5", "9"))
     office.theirs.release(first.set_id, "sink", positive=True)
     office.mine.release(second.set_id, "sink", positive=True)
     assert office.progress.checkpoint == "9" and office.a.leases.held[SHARD] == office.fleet.stored(SHARD)
 
 
-def test_a_rejection_gives_the_partition_back_and_says_why(office: Office) -> None:
+def test_rejection_gives_back_the_partition_with_the_reason(office: Office) -> None:
     made = office.begin("main", "check")
     ended, _ = office.theirs.release(made.set_id, "check", positive=False, reason="no rows")
     stored = office.fleet.stored()
@@ -278,7 +278,7 @@ def test_a_rejection_gives_the_partition_back_and_says_why(office: Office) -> No
         office.a.leases.save_progress("x", {})
 
 
-def test_the_same_release_again_changes_nothing_and_is_not_counted_as_late(office: Office) -> None:
+def test_repeated_release_changes_nothing_and_is_not_late(office: Office) -> None:
     made = office.begin("main", "copy")
     once, effect = office.theirs.release(made.set_id, "main", positive=True, release_id="r")
     assert (once.references, effect) == ({"main": 0, "copy": 1}, ReleaseEffect.RELEASED)
@@ -291,7 +291,7 @@ def test_the_same_release_again_changes_nothing_and_is_not_counted_as_late(offic
 
 
 @pytest.mark.parametrize("positive", [True, False])
-def test_a_late_release_changes_nothing_and_is_counted(
+def test_late_release_changes_nothing_and_is_counted(
     office: Office, positive: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = office.begin("main", "copy")
@@ -343,7 +343,7 @@ REFUSED: dict[str, tuple[Callable[[AcknowledgmentSets, str], object], str]] = {
 
 
 @pytest.mark.parametrize(("act", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_makes_no_sense_is_refused_by_one_clear_error_and_counted(
+def test_invalid_release_is_refused_with_one_error_and_counted(
     office: Office, act: Callable[[AcknowledgmentSets, str], object], message: str
 ) -> None:
     made = office.begin("main", "copy", "check", sinks=["main"])
@@ -355,7 +355,7 @@ def test_what_makes_no_sense_is_refused_by_one_clear_error_and_counted(
     assert office.fleet.stored() == partition and office.mine.view.get(made.set_id).is_pending
 
 
-def test_a_set_of_another_source_is_not_found(office: Office) -> None:
+def test_set_of_another_source_is_not_found(office: Office) -> None:
     made = office.begin("main")
     orders = SourceCoordinator(office.fleet.store, "orders", "somebody", prefix="test", clock=office.fleet.clock)
     orders.initialize()
@@ -363,7 +363,7 @@ def test_a_set_of_another_source_is_not_found(office: Office) -> None:
         AcknowledgmentSets(orders).release(made.set_id, "main", positive=True)
 
 
-def test_a_set_whose_handles_all_belong_to_the_job_cannot_be_acknowledged_from_outside(office: Office) -> None:
+def test_set_without_external_handles_cannot_be_acknowledged_from_outside(office: Office) -> None:
     made = office.begin("main", sinks=["main"])
     with pytest.raises(AcknowledgmentError, match="give a handle; the handles released from outside are none"):
         office.theirs.acknowledge(made.set_id, positive=True)
@@ -372,7 +372,7 @@ def test_a_set_whose_handles_all_belong_to_the_job_cannot_be_acknowledged_from_o
 # What only the owner may say
 
 
-def test_a_verdict_that_only_the_owner_may_give_is_refused_from_others(office: Office) -> None:
+def test_owner_only_release_is_refused_from_others(office: Office) -> None:
     made = office.begin("main")
     with pytest.raises(PartitionNotOwnedError, match="is not leased to somebody else"):
         office.theirs.release(made.set_id, "main", positive=False, reason="no", owned=True)
@@ -381,9 +381,7 @@ def test_a_verdict_that_only_the_owner_may_give_is_refused_from_others(office: O
 
 @pytest.mark.parametrize("handles", [["main"], ["main", "copy"]], ids=["ends", "goes on"])
 @pytest.mark.parametrize("positive", [True, False])
-def test_an_owner_that_lost_its_lease_unawares_has_no_verdict_to_give(
-    office: Office, positive: bool, handles: list[str]
-) -> None:
+def test_owner_that_lost_its_lease_cannot_release(office: Office, positive: bool, handles: list[str]) -> None:
     made = office.begin(*handles)
     office.fleet.owner("operator").give_up_owner("a")
     office.fleet.owner("b").leases.acquire(1)
@@ -394,7 +392,7 @@ def test_an_owner_that_lost_its_lease_unawares_has_no_verdict_to_give(
     assert office.a.leases.held == {}
 
 
-def test_an_owner_that_loses_its_lease_in_this_moment_has_no_verdict_even_if_nobody_waits(office: Office) -> None:
+def test_owner_losing_its_lease_during_the_release_is_refused(office: Office) -> None:
     made = office.begin("main")
     office.a.leases.save_progress("x", {})
     taking = office.fleet.owner("b").handover
@@ -404,7 +402,7 @@ def test_an_owner_that_loses_its_lease_in_this_moment_has_no_verdict_even_if_nob
     assert office.mine.view.get(made.set_id) == made and office.fleet.stored().owner == "b"
 
 
-def test_an_owner_of_a_partition_that_was_deleted_has_no_verdict_to_give(office: Office) -> None:
+def test_owner_of_a_deleted_partition_cannot_release(office: Office) -> None:
     made = office.begin("main")
     office.fleet.store.store.delete(office.fleet.stored())
     with pytest.raises(PartitionNotOwnedError):
@@ -412,7 +410,7 @@ def test_an_owner_of_a_partition_that_was_deleted_has_no_verdict_to_give(office:
     assert office.mine.view.get(made.set_id) == made
 
 
-def test_the_owners_verdict_renews_its_lease_and_ends_the_set(office: Office) -> None:
+def test_owner_release_renews_the_lease_and_ends_the_set(office: Office) -> None:
     made = office.begin("main", "copy")
     office.fleet.clock.advance(30)
     office.mine.release(made.set_id, "main", positive=True, owned=True)
@@ -423,9 +421,7 @@ def test_the_owners_verdict_renews_its_lease_and_ends_the_set(office: Office) ->
 
 @pytest.mark.parametrize("handles", [["main"], ["main", "check"]], ids=["ends", "goes on"])
 @pytest.mark.parametrize("knows", [True, False])
-def test_who_lost_the_lease_cannot_say_that_a_batch_is_delivered(
-    office: Office, knows: bool, handles: list[str]
-) -> None:
+def test_owner_without_its_lease_cannot_report_a_delivery(office: Office, knows: bool, handles: list[str]) -> None:
     made = office.begin(*handles)
     office.fleet.owner("operator").give_up_owner("a")
     office.fleet.owner("b").leases.acquire(1)
@@ -437,7 +433,7 @@ def test_who_lost_the_lease_cannot_say_that_a_batch_is_delivered(
     assert office.mine.view.get(made.set_id) == made and office.fleet.stored() == before
 
 
-def test_what_several_sinks_have_taken_is_said_in_one_write_which_may_be_repeated(office: Office) -> None:
+def test_delivery_to_several_sinks_is_one_repeatable_write(office: Office) -> None:
     made = office.begin("main", "copy", "check")
     released = office.mine.delivered(made, ["main", "copy"])
     assert (released.references, released.version) == ({"main": 0, "copy": 0, "check": 1}, made.version + 1)
@@ -445,13 +441,13 @@ def test_what_several_sinks_have_taken_is_said_in_one_write_which_may_be_repeate
     assert office.count("late_acknowledgments") == 0
 
 
-def test_a_set_that_has_changed_since_it_was_seen_is_read_again(office: Office) -> None:
+def test_changed_set_is_read_again(office: Office) -> None:
     made = office.begin("main", "check")
     office.theirs.release(made.set_id, "check", positive=True)
     assert office.mine.delivered(made, ["main"]).state is ACKNOWLEDGED
 
 
-def test_a_delivery_whose_set_ended_before_it_was_said_is_late(office: Office) -> None:
+def test_delivery_reported_after_the_end_is_late(office: Office) -> None:
     made = office.begin("main")
     office.theirs.cancel(made.set_id, "taken back")
     with pytest.raises(PartitionNotOwnedError, match="ended as CANCELLED while its batch was delivered"):
@@ -462,7 +458,7 @@ def test_a_delivery_whose_set_ended_before_it_was_said_is_late(office: Office) -
 # More references
 
 
-def test_handles_and_references_are_added_while_a_set_is_open(office: Office) -> None:
+def test_handles_and_references_are_added_to_an_open_set(office: Office) -> None:
     made = office.begin("main", complete=False)
     office.theirs.add(made.set_id, "copy", 2)
     grown = office.theirs.acquire(made.set_id, "main")
@@ -476,7 +472,7 @@ def test_handles_and_references_are_added_while_a_set_is_open(office: Office) ->
     [lambda s, i: s.add(i, "copy"), lambda s, i: s.acquire(i, "main"), lambda s, i: s.extend(i, HOUR)],
     ids=["add", "acquire", "extend"],
 )
-def test_a_set_that_has_ended_is_not_changed_any_more(office: Office, act: Callable[..., object]) -> None:
+def test_ended_set_is_not_changed(office: Office, act: Callable[..., object]) -> None:
     made = office.begin("main", complete=False)
     office.mine.cancel(made.set_id, "no more")
     before = office.mine.view.get(made.set_id)
@@ -488,7 +484,7 @@ def test_a_set_that_has_ended_is_not_changed_any_more(office: Office, act: Calla
 # Contiguous prefix
 
 
-def test_a_batch_acknowledged_before_the_one_before_it_waits_for_it(office: Office) -> None:
+def test_early_acknowledged_batch_waits_for_the_previous_one(office: Office) -> None:
     first, second = office.shard((TRIM_HORIZON, "5"), ("5", "9"))
     office.theirs.release(second.set_id, "sink", positive=True)
     assert (office.progress.checkpoint, len(office.progress.landed)) == (TRIM_HORIZON, 2)
@@ -496,7 +492,7 @@ def test_a_batch_acknowledged_before_the_one_before_it_waits_for_it(office: Offi
     assert (office.progress.checkpoint, office.progress.landed) == ("9", ())
 
 
-def test_a_rejected_batch_stops_the_checkpoint_until_it_is_delivered_again(office: Office) -> None:
+def test_rejected_batch_holds_the_checkpoint_until_redelivered(office: Office) -> None:
     first, second, third = office.shard((TRIM_HORIZON, "5"), ("5", "9"), ("9", "12"))
     office.theirs.release(first.set_id, "sink", positive=False, reason="no")
     office.theirs.release(second.set_id, "sink", positive=True)
@@ -510,14 +506,14 @@ def test_a_rejected_batch_stops_the_checkpoint_until_it_is_delivered_again(offic
     assert office.progress.checkpoint == "12"
 
 
-def test_the_rejection_of_two_batches_counts_as_one_failure(office: Office) -> None:
+def test_rejection_of_two_batches_counts_as_one_failure(office: Office) -> None:
     for made in office.shard((TRIM_HORIZON, "5"), ("5", "9")):
         office.theirs.release(made.set_id, "sink", positive=False, reason="no")
     assert office.fleet.stored(SHARD).attempts == 1
     assert [b.redeliver for b in office.progress.landed] == [True, True]
 
 
-def test_a_partition_that_rests_after_a_rejection_keeps_resting_while_its_other_batches_arrive(fleet: Fleet) -> None:
+def test_partition_resting_after_a_rejection_keeps_resting(fleet: Fleet) -> None:
     office = Office(fleet)
     first, second = office.shard((TRIM_HORIZON, "5"), ("5", "9"))
     strict = office.sets("strict", retry_policy=RetryPolicy(max_attempts=1))
@@ -529,7 +525,7 @@ def test_a_partition_that_rests_after_a_rejection_keeps_resting_while_its_other_
     assert (after.status, after.reopen_at, after.attempts) == (PartitionStatus.CLOSED, resting.reopen_at, 1)
 
 
-def test_a_batch_that_is_rejected_again_and_again_parks_its_partition(fleet: Fleet) -> None:
+def test_repeatedly_rejected_batch_parks_its_partition(fleet: Fleet) -> None:
     office = Office(fleet)
     policy = RetryPolicy(max_attempts=2, max_closed_count=1)
     b = office.sets("b", retry_policy=policy)
@@ -581,7 +577,7 @@ ENDING: dict[str, Callable[[AcknowledgmentSets, str], object]] = {
 @pytest.mark.parametrize("by", ["the former owner", "somebody else"])
 @pytest.mark.parametrize("end", ENDING)
 @pytest.mark.parametrize("orphaned", ORPHANING)
-def test_a_set_that_nobody_waits_for_ends_and_changes_nothing_else(
+def test_orphaned_set_ends_and_changes_nothing_else(
     office: Office, orphaned: Callable[[Office], None], end: str, by: str
 ) -> None:
     [made] = office.shard((TRIM_HORIZON, "5"))
@@ -598,9 +594,7 @@ def test_a_set_that_nobody_waits_for_ends_and_changes_nothing_else(
         assert after == before
 
 
-def test_progress_that_cannot_be_read_is_logged_and_left_as_it_is(
-    office: Office, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unreadable_progress_is_logged_and_left_unchanged(office: Office, caplog: pytest.LogCaptureFixture) -> None:
     first, second = office.shard((TRIM_HORIZON, "5"), ("5", "9"))
     office.a.leases.give_up(SHARD)
     damaged = {**office.fleet.stored(SHARD).progress, "checkpoint": "LATEST"}
@@ -616,7 +610,7 @@ def test_progress_that_cannot_be_read_is_logged_and_left_as_it_is(
 # An owner that is behind
 
 
-def test_an_owner_that_is_behind_does_not_take_anothers_set_for_one_that_nobody_waits_for(office: Office) -> None:
+def test_stale_owner_does_not_treat_another_set_as_orphaned(office: Office) -> None:
     office.shard()
     office.fleet.owner("operator").give_up_owner("a")
     b = office.sets("b")
@@ -633,7 +627,7 @@ def test_an_owner_that_is_behind_does_not_take_anothers_set_for_one_that_nobody_
 # Time
 
 
-def test_an_overdue_set_expires_and_its_partition_is_given_back(office: Office) -> None:
+def test_overdue_set_expires_and_gives_back_its_partition(office: Office) -> None:
     made = office.begin("main", timeout=seconds(40))
     office.fleet.clock.advance(39)
     assert office.theirs.expire_overdue() == [] and office.mine.view.get(made.set_id).is_pending
@@ -650,7 +644,7 @@ def test_an_overdue_set_expires_and_its_partition_is_given_back(office: Office) 
 
 
 @pytest.mark.parametrize("positive", [True, False])
-def test_a_release_after_the_time_was_up_is_late_and_ends_the_set_as_expired(office: Office, positive: bool) -> None:
+def test_overdue_release_is_late_and_expires_the_set(office: Office, positive: bool) -> None:
     made = office.begin("main", timeout=seconds(40))
     office.fleet.clock.advance(40)
     ended, effect = office.theirs.release(made.set_id, "main", positive=positive, reason="no")
@@ -663,7 +657,7 @@ def test_a_release_after_the_time_was_up_is_late_and_ends_the_set_as_expired(off
     [lambda s, i: s.extend(i, HOUR), lambda s, i: s.acquire(i, "main"), lambda s, i: s.add(i, "copy")],
     ids=["extend", "acquire", "add"],
 )
-def test_a_set_whose_time_is_up_is_not_revived(office: Office, act: Callable[..., object]) -> None:
+def test_overdue_set_is_not_revived(office: Office, act: Callable[..., object]) -> None:
     made = office.begin("main", timeout=seconds(40), complete=False)
     office.fleet.clock.advance(40)
     with pytest.raises(AcknowledgmentError, match="has ended as EXPIRED"):
@@ -671,7 +665,7 @@ def test_a_set_whose_time_is_up_is_not_revived(office: Office, act: Callable[...
     assert office.fleet.stored().attempts == 1
 
 
-def test_completing_or_cancelling_a_set_whose_time_is_up_expires_it(office: Office) -> None:
+def test_completing_or_cancelling_an_overdue_set_expires_it(office: Office) -> None:
     made = office.begin(complete=False, timeout=seconds(40))
     office.fleet.clock.advance(40)
     assert office.theirs.complete(made.set_id).state is EXPIRED
@@ -681,7 +675,7 @@ def test_completing_or_cancelling_a_set_whose_time_is_up_expires_it(office: Offi
     assert office.theirs.cancel(made.set_id, "no more").state is EXPIRED
 
 
-def test_a_positive_release_lets_the_set_wait_for_its_whole_timeout_again(office: Office) -> None:
+def test_positive_release_restarts_the_timeout(office: Office) -> None:
     made = office.begin("main", "copy", timeout=seconds(40))
     office.fleet.clock.advance(39)
     office.theirs.release(made.set_id, "main", positive=True)
@@ -698,7 +692,7 @@ def test_extending_never_shortens(office: Office) -> None:
 
 
 @pytest.mark.parametrize("by", ["extension", "release"])
-def test_a_lease_that_waits_for_a_set_runs_as_long_as_the_set(office: Office, by: str) -> None:
+def test_awaiting_lease_lasts_as_long_as_its_set(office: Office, by: str) -> None:
     made = office.begin("main", "check")
     office.a.leases.await_acknowledgment("x", HOUR)
     office.fleet.clock.advance(1800)
@@ -712,14 +706,14 @@ def test_a_lease_that_waits_for_a_set_runs_as_long_as_the_set(office: Office, by
     assert [c for c in office.fleet.store.calls if c != "get"] == ["transact"]
 
 
-def test_an_extension_leaves_the_lease_of_a_working_owner_alone(office: Office) -> None:
+def test_extension_leaves_the_lease_of_a_working_owner_alone(office: Office) -> None:
     made = office.begin("main")
     before = office.fleet.stored()
     office.theirs.extend(made.set_id, 2 * HOUR)
     assert office.fleet.stored() == before
 
 
-def test_several_watchers_end_an_overdue_set_once_and_each_reports_what_it_ended(office: Office) -> None:
+def test_several_watchers_end_an_overdue_set_once(office: Office) -> None:
     first, second = office.shard((TRIM_HORIZON, "5"), ("5", "9"))
     office.fleet.clock.advance(3600)
     ended: list[list[AcknowledgmentSet]] = []
@@ -731,7 +725,7 @@ def test_several_watchers_end_an_overdue_set_once_and_each_reports_what_it_ended
     assert office.fleet.stored(SHARD).attempts == 1 and office.count("acknowledgment_sets_expired") == 2
 
 
-def test_a_set_that_was_released_after_it_was_listed_as_overdue_is_not_reported(office: Office) -> None:
+def test_set_released_after_listing_is_not_reported_as_expired(office: Office) -> None:
     made = office.begin("main", timeout=seconds(40))
     office.fleet.clock.advance(30)
     ahead, behind = office.sets("ahead"), office.theirs
@@ -747,7 +741,7 @@ def test_a_set_that_was_released_after_it_was_listed_as_overdue_is_not_reported(
     assert ahead.expire_overdue() == [] and office.mine.view.get(made.set_id).state is ACKNOWLEDGED
 
 
-def test_a_set_that_vanished_after_it_was_listed_is_passed_over(office: Office) -> None:
+def test_set_deleted_after_listing_is_skipped(office: Office) -> None:
     gone = office.begin("main", timeout=seconds(40))
     [other] = office.shard((TRIM_HORIZON, "5"))
     office.fleet.clock.advance(3600)
@@ -767,7 +761,7 @@ def test_a_set_that_vanished_after_it_was_listed_is_passed_over(office: Office) 
 # Cancelling
 
 
-def test_a_cancelled_set_counts_no_failure_and_its_batch_is_delivered_again(office: Office) -> None:
+def test_cancelled_set_counts_no_failure_and_redelivers_its_batch(office: Office) -> None:
     [made] = office.shard((TRIM_HORIZON, "5"))
     for _ in range(2):
         ended = office.mine.cancel(made.set_id, "the job stops")
@@ -777,7 +771,7 @@ def test_a_cancelled_set_counts_no_failure_and_its_batch_is_delivered_again(offi
     assert office.count("acknowledgment_sets_cancelled") == 1
 
 
-def test_cancelling_what_has_ended_changes_nothing(office: Office) -> None:
+def test_cancelling_an_ended_set_changes_nothing(office: Office) -> None:
     made = office.begin("main")
     office.mine.release(made.set_id, "main", positive=True)
     assert office.mine.cancel(made.set_id, "too late").state is ACKNOWLEDGED
@@ -797,13 +791,13 @@ ORDERS: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
-def test_the_version_that_the_person_saw_is_changed(office: Office, order: Callable[..., Any]) -> None:
+def test_action_changes_the_given_version(office: Office, order: Callable[..., Any]) -> None:
     made = office.begin("main", "copy", sinks=["main"])
     assert order(office.theirs, made.set_id, version=made.version).version == made.version + 1
 
 
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
-def test_a_set_that_was_written_since_is_left_alone(office: Office, order: Callable[..., Any]) -> None:
+def test_set_changed_since_is_left_alone(office: Office, order: Callable[..., Any]) -> None:
     made = office.begin("main", "copy", sinks=["main"])
     office.mine.release(made.set_id, "main", positive=True)
     before = office.theirs.view.get(made.set_id)
@@ -818,28 +812,28 @@ def test_a_set_that_was_written_since_is_left_alone(office: Office, order: Calla
 
 
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
-def test_a_set_that_ended_since_says_how(office: Office, order: Callable[..., Any]) -> None:
+def test_action_on_an_ended_set_names_its_state(office: Office, order: Callable[..., Any]) -> None:
     made = office.begin("copy")
     office.mine.cancel(made.set_id, "no more")
     with pytest.raises(AcknowledgmentError, match=r"and it is now CANCELLED, version \d+"):
         order(office.theirs, made.set_id, version=made.version)
 
 
-def test_what_another_has_released_since_is_reported_as_a_change(office: Office) -> None:
+def test_release_by_another_is_reported_as_a_change(office: Office) -> None:
     made = office.begin("main", "copy", sinks=["main"])
     office.theirs.acknowledge(made.set_id, positive=True, release_id="by bob")
     with pytest.raises(AcknowledgmentError, match="has changed since it was read"):
         office.theirs.acknowledge(made.set_id, positive=True, release_id="by ann", version=made.version)
 
 
-def test_a_release_that_is_repeated_with_the_version_that_it_was_made_of_is_no_error(office: Office) -> None:
+def test_repeated_release_with_its_version_is_no_error(office: Office) -> None:
     made = office.begin("main", "copy", sinks=["main"])
     for effect in (ReleaseEffect.RELEASED, ReleaseEffect.DUPLICATE):
         assert office.theirs.acknowledge(made.set_id, positive=True, version=made.version)[1] is effect
 
 
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
-def test_an_order_whose_answer_was_lost_is_recognised(office: Office, order: Callable[..., Any]) -> None:
+def test_action_with_a_lost_response_is_recognized(office: Office, order: Callable[..., Any]) -> None:
     made = office.begin("main", "copy", sinks=["main"])
     transact = office.fleet.store.store.transact
 
@@ -859,7 +853,7 @@ def test_an_order_whose_answer_was_lost_is_recognised(office: Office, order: Cal
         ("cancel", "cancel by hand: .* state=CANCELLED by=ann reason='staging was emptied'"),
     ],
 )
-def test_who_ordered_it_is_logged(office: Office, order: str, logged: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_user_of_an_action_is_logged(office: Office, order: str, logged: str, caplog: pytest.LogCaptureFixture) -> None:
     made = office.begin("main", "copy", sinks=["main"])
     with caplog.at_level(logging.INFO):
         ORDERS[order](office.theirs, made.set_id)
@@ -869,7 +863,7 @@ def test_who_ordered_it_is_logged(office: Office, order: str, logged: str, caplo
     assert re.search(f"acknowledgment set, {logged}", caplog.text)
 
 
-def test_the_history_of_a_partition_records_who_rejected_its_batch(office: Office) -> None:
+def test_history_records_who_rejected_the_batch(office: Office) -> None:
     made = office.begin("copy")
     written = []
     transact = office.fleet.store.store.transact
@@ -894,7 +888,7 @@ def waiting_shard(office: Office) -> list[AcknowledgmentSet]:
 
 
 @pytest.mark.parametrize("last", ["acknowledged", "cancelled"])
-def test_the_end_of_the_last_set_gives_back_a_partition_that_waits(office: Office, last: str) -> None:
+def test_end_of_the_last_set_gives_back_the_waiting_partition(office: Office, last: str) -> None:
     first, second = waiting_shard(office)
     office.theirs.release(first.set_id, "sink", positive=True)
     assert office.fleet.stored(SHARD).is_awaiting and office.progress.checkpoint == "5"
@@ -905,21 +899,21 @@ def test_the_end_of_the_last_set_gives_back_a_partition_that_waits(office: Offic
 
 
 @pytest.mark.parametrize("end", ["rejected", "expired"])
-def test_the_first_failure_gives_back_a_partition_that_waits(office: Office, end: str) -> None:
+def test_first_failure_gives_back_the_waiting_partition(office: Office, end: str) -> None:
     first, _ = waiting_shard(office)
     ENDING[end](office.theirs, first.set_id)
     assert office.fleet.stored(SHARD).status is PartitionStatus.UNASSIGNED
     assert office.fleet.stored(SHARD).attempts == 1
 
 
-def test_a_partition_that_waits_is_finished_without_an_owner(office: Office) -> None:
+def test_waiting_partition_is_completed_without_an_owner(office: Office) -> None:
     made = office.begin("check")
     office.a.leases.await_acknowledgment("x", 2 * HOUR)
     office.theirs.acknowledge(made.set_id, positive=True)
     assert office.fleet.stored().status is PartitionStatus.COMPLETED
 
 
-def test_partitions_that_wait_are_given_back_when_nobody_sees_to_their_sets_any_more(office: Office) -> None:
+def test_waiting_partitions_of_abandoned_sets_are_given_back(office: Office) -> None:
     first, _ = waiting_shard(office)
     x = office.begin("check", run="dag/run")
     office.a.leases.await_acknowledgment("x", HOUR)
@@ -935,12 +929,12 @@ def test_partitions_that_wait_are_given_back_when_nobody_sees_to_their_sets_any_
     assert office.fleet.stored().status is PartitionStatus.COMPLETED
 
 
-def test_a_partition_that_somebody_works_on_is_not_given_back_for_its_sets(office: Office) -> None:
+def test_partition_in_work_is_not_given_back(office: Office) -> None:
     office.begin("check")
     assert office.theirs.give_back(None) == [] and office.a.leases.owns("x")
 
 
-def test_the_next_owner_takes_over_a_set_that_is_pending(office: Office) -> None:
+def test_next_owner_takes_over_a_pending_set(office: Office) -> None:
     first, second = waiting_shard(office)
     office.fleet.clock.advance(1000)
     Administration(office.fleet.store, FAMILY, office.fleet.clock).release(SHARD)
@@ -951,7 +945,7 @@ def test_the_next_owner_takes_over_a_set_that_is_pending(office: Office) -> None
     assert office.progress.checkpoint == "9" and b.coordinator.leases.held[SHARD] == office.fleet.stored(SHARD)
 
 
-def test_a_partition_whose_owner_died_stays_for_the_next_one_when_its_set_ends(office: Office) -> None:
+def test_partition_of_a_dead_owner_stays_for_the_next(office: Office) -> None:
     [made] = office.shard((TRIM_HORIZON, "5"))
     office.fleet.clock.advance(TIMEOUT + MARGIN)
     before = office.fleet.stored(SHARD)
@@ -979,14 +973,14 @@ class Busy:
             store.store.transact(update=[self.office.fleet.stored(self.key)])
 
 
-def test_a_decision_is_made_again_when_what_it_rests_on_has_changed(office: Office) -> None:
+def test_decision_is_repeated_after_a_change(office: Office) -> None:
     made = office.begin("main")
     Busy(office, "x", MAX_TRIES - 1)
     assert office.theirs.release(made.set_id, "main", positive=True)[0].state is ACKNOWLEDGED
     assert office.fleet.stored().status is PartitionStatus.COMPLETED
 
 
-def test_a_partition_that_never_stops_changing_is_one_clear_error(office: Office) -> None:
+def test_constantly_changing_partition_is_one_clear_error(office: Office) -> None:
     made = office.begin("main")
     Busy(office, "x", MAX_TRIES + 5)
     with pytest.raises(PartitionUpdateError, match="the set or its partition keeps changing"):
@@ -994,9 +988,7 @@ def test_a_partition_that_never_stops_changing_is_one_clear_error(office: Office
     assert office.mine.view.get(made.set_id) == made
 
 
-def test_what_cannot_be_ended_now_does_not_keep_the_rest_from_ending(
-    office: Office, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failure_to_end_one_set_does_not_stop_others(office: Office, caplog: pytest.LogCaptureFixture) -> None:
     made = office.begin("main", timeout=seconds(40))
     [other] = office.shard((TRIM_HORIZON, "5"))
     office.fleet.clock.advance(3600)
@@ -1009,7 +1001,7 @@ def test_what_cannot_be_ended_now_does_not_keep_the_rest_from_ending(
 # Finding
 
 
-def test_pending_sets_are_found_in_the_order_of_their_expiry_and_by_their_run(office: Office) -> None:
+def test_pending_sets_are_found_by_expiry_and_run(office: Office) -> None:
     office.a.create_partitions({key: {} for key in ("k1", "k2", "k3")})
     office.a.leases.acquire(3)
     late = office.begin("main", key="k1", timeout=3 * HOUR, run="dag/1")
@@ -1022,7 +1014,7 @@ def test_pending_sets_are_found_in_the_order_of_their_expiry_and_by_their_run(of
     assert office.theirs.view.next_expiry() == middle.expires_at
 
 
-def test_ended_sets_are_found_by_when_they_ended_and_by_their_run(office: Office) -> None:
+def test_ended_sets_are_found_by_end_and_run(office: Office) -> None:
     office.a.create_partitions({"k1": {}, "k2": {}})
     office.a.leases.acquire(2)
     made = [office.begin("main", key=key, run=f"dag/{key}") for key in ("k1", "k2")]
@@ -1037,7 +1029,7 @@ def test_ended_sets_are_found_by_when_they_ended_and_by_their_run(office: Office
     assert office.theirs.view.next_expiry() is None and list(office.theirs.view.pending()) == []
 
 
-def test_a_set_that_cannot_be_read_is_logged_and_passed_over(office: Office, caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_set_is_logged_and_skipped(office: Office, caplog: pytest.LogCaptureFixture) -> None:
     made = office.begin("main", timeout=seconds(40))
     broken = Partition(
         source_identifier=SETS,
@@ -1061,7 +1053,7 @@ def test_a_set_that_cannot_be_read_is_logged_and_passed_over(office: Office, cap
 # Purging
 
 
-def test_ended_sets_are_kept_for_a_day_so_that_a_late_release_is_distinguished_from_an_unknown_one(
+def test_ended_sets_are_kept_for_a_day(
     office: Office,
 ) -> None:
     made = office.begin("main", "copy")
@@ -1075,7 +1067,7 @@ def test_ended_sets_are_kept_for_a_day_so_that_a_late_release_is_distinguished_f
         office.theirs.release(made.set_id, "copy", positive=True)
 
 
-def test_pending_sets_are_never_purged_and_not_more_than_asked_for(office: Office) -> None:
+def test_purge_keeps_pending_sets_and_respects_its_limit(office: Office) -> None:
     office.shard((TRIM_HORIZON, "5"), ("5", "9"), ("9", "12"))
     pending = office.begin("main", timeout=timedelta(days=30))
     for made in list(office.mine.view.pending()):
@@ -1086,7 +1078,7 @@ def test_pending_sets_are_never_purged_and_not_more_than_asked_for(office: Offic
     assert list(office.theirs.view.pending()) == [pending]
 
 
-def test_two_who_purge_at_once_do_not_disturb_each_other(office: Office) -> None:
+def test_concurrent_purges_do_not_interfere(office: Office) -> None:
     for made in office.shard((TRIM_HORIZON, "5"), ("5", "9")):
         office.mine.cancel(made.set_id, "no more")
     office.fleet.clock.advance(86400)
@@ -1107,7 +1099,7 @@ def test_two_who_purge_at_once_do_not_disturb_each_other(office: Office) -> None
         ("expired", logging.ERROR),
     ],
 )
-def test_an_end_is_logged_as_bad_news_only_if_it_is(
+def test_log_level_matches_the_end_of_the_set(
     office: Office, end: str, level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)

@@ -106,12 +106,12 @@ OPERATIONS: dict[str, Operation] = {
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
-def test_a_partition_that_does_not_exist_is_named(office: Office, operation: Operation) -> None:
+def test_missing_partition_is_named(office: Office, operation: Operation) -> None:
     with pytest.raises(PartitionNotFoundError, match=r"partition 'p' of 'test\|clicks\|PARTITION' does not exist"):
         operation(office.person)
 
 
-def test_a_released_partition_waits_with_its_progress_and_failures(office: Office) -> None:
+def test_released_partition_keeps_progress_and_failures(office: Office) -> None:
     office.failed()
     office.a.leases.acquire(1)
     office.clock.advance(10)
@@ -121,7 +121,7 @@ def test_a_released_partition_waits_with_its_progress_and_failures(office: Offic
     assert (written.attempts, written.priority) == (1, office.clock.now())
 
 
-def test_what_a_reset_makes_of_the_progress_is_made_of_the_one_that_is_written_over(office: Office) -> None:
+def test_reset_derives_progress_from_the_version_it_overwrites(office: Office) -> None:
     office.leased()
     seen = office.person.get("p")
     office.a.leases.save_progress("p", {"n": 41})
@@ -132,7 +132,7 @@ def test_what_a_reset_makes_of_the_progress_is_made_of_the_one_that_is_written_o
 
 
 @pytest.mark.parametrize("operation", ["release", "park", "reset", "delete"])
-def test_every_write_of_the_former_owner_is_refused(office: Office, operation: str) -> None:
+def test_writes_of_the_previous_owner_are_refused(office: Office, operation: str) -> None:
     office.leased()
     OPERATIONS[operation](office.person)
     with pytest.raises((PartitionNotOwnedError, PartitionNotFoundError)):
@@ -140,14 +140,14 @@ def test_every_write_of_the_former_owner_is_refused(office: Office, operation: s
     assert not office.a.leases.held
 
 
-def test_a_lease_that_ran_out_can_be_released_too(office: Office) -> None:
+def test_expired_lease_can_be_released(office: Office) -> None:
     office.leased()
     office.clock.advance(1000)
     assert office.person.release("p").owner is None
 
 
 @pytest.mark.parametrize("current", ["waiting", "resting", "completed"])
-def test_what_nobody_holds_is_not_released(office: Office, current: str) -> None:
+def test_partition_without_an_owner_is_not_released(office: Office, current: str) -> None:
     getattr(office, current)()
     before = office.p
     with pytest.raises(PartitionStatusError, match=r"partition 'p' is \w+: it has no owner"):
@@ -156,7 +156,7 @@ def test_what_nobody_holds_is_not_released(office: Office, current: str) -> None
 
 
 @pytest.mark.parametrize("current", ["resting", "parked"])
-def test_a_reopened_partition_is_available_at_once_with_its_failures_forgotten(office: Office, current: str) -> None:
+def test_reopened_partition_is_available_without_failures(office: Office, current: str) -> None:
     getattr(office, current)()
     written = office.person.reopen("p")
     assert (written.status, written.attempts, written.last_error) == (PartitionStatus.UNASSIGNED, 0, None)
@@ -164,7 +164,7 @@ def test_a_reopened_partition_is_available_at_once_with_its_failures_forgotten(o
     assert [p.partition_key for p in office.owner("b").leases.acquire(1)] == ["p"]
 
 
-def test_reopening_what_waits_after_a_failure_forgets_the_failure_and_keeps_its_place(office: Office) -> None:
+def test_reopening_after_a_failure_clears_it_and_keeps_the_place(office: Office) -> None:
     office.failed()
     before = office.p
     office.clock.advance(10)
@@ -173,7 +173,7 @@ def test_reopening_what_waits_after_a_failure_forgets_the_failure_and_keeps_its_
     assert written.priority == before.priority
 
 
-def test_reopening_what_waits_for_a_later_time_makes_it_available_now(office: Office) -> None:
+def test_reopening_a_deferred_partition_makes_it_available(office: Office) -> None:
     office.leased()
     office.a.leases.give_up("p", after=timedelta(hours=1))
     assert office.person.reopen("p").priority == office.clock.now()
@@ -187,14 +187,14 @@ def test_reopening_what_waits_for_a_later_time_makes_it_available_now(office: Of
         ("waiting", "partition 'p' is UNASSIGNED: it already waits for an owner"),
     ],
 )
-def test_what_is_not_closed_is_not_reopened(office: Office, current: str, message: str) -> None:
+def test_partition_that_is_not_closed_is_not_reopened(office: Office, current: str, message: str) -> None:
     getattr(office, current)()
     with pytest.raises(PartitionStatusError, match=message):
         office.person.reopen("p")
 
 
 @pytest.mark.parametrize("current", ["waiting", "leased", "failed", "resting", "parked", "completed"])
-def test_a_partition_is_reset_wherever_it_stands(office: Office, current: str) -> None:
+def test_partition_is_reset_in_every_status(office: Office, current: str) -> None:
     getattr(office, current)()
     version = office.p.version
     office.clock.advance(10)
@@ -210,7 +210,7 @@ def test_a_partition_is_reset_wherever_it_stands(office: Office, current: str) -
     )
 
 
-def test_a_reset_overwrites_progress_that_cannot_be_read() -> None:
+def test_reset_overwrites_unreadable_progress() -> None:
     office = Office(InMemoryStore())
     office.store.create(
         [
@@ -228,14 +228,14 @@ def test_a_reset_overwrites_progress_that_cannot_be_read() -> None:
     assert (written.progress, written.unreadable_progress) == ({"n": 0}, None)
 
 
-def test_what_is_no_json_is_not_stored(office: Office) -> None:
+def test_progress_that_is_not_json_is_refused(office: Office) -> None:
     office.waiting()
     with pytest.raises(ProgressError, match="its progress is not JSON"):
         office.person.reset("p", {"n": {1}})
 
 
 @pytest.mark.parametrize("current", ["waiting", "leased", "resting", "completed"])
-def test_a_partition_is_deleted_wherever_it_stands(office: Office, current: str) -> None:
+def test_partition_is_deleted_in_every_status(office: Office, current: str) -> None:
     getattr(office, current)()
     before = office.p
     assert office.person.delete("p") == before
@@ -243,7 +243,7 @@ def test_a_partition_is_deleted_wherever_it_stands(office: Office, current: str)
 
 
 @pytest.mark.parametrize("operation", ["release", "park", "reset", "delete"])
-def test_renewals_and_progress_since_the_person_looked_do_not_matter(office: Office, operation: str) -> None:
+def test_renewals_and_progress_since_reading_are_accepted(office: Office, operation: str) -> None:
     office.leased()
     seen = office.p
     office.a.leases.save_progress("p", {"n": 5})
@@ -253,7 +253,7 @@ def test_renewals_and_progress_since_the_person_looked_do_not_matter(office: Off
 
 
 @pytest.mark.parametrize("operation", ["release", "park", "reset", "delete"])
-def test_another_owner_than_the_person_saw_is_left_alone(office: Office, operation: str) -> None:
+def test_partition_of_a_new_owner_is_left_alone(office: Office, operation: str) -> None:
     office.leased()
     seen = office.p
     office.a.leases.give_up("p")
@@ -266,7 +266,7 @@ def test_another_owner_than_the_person_saw_is_left_alone(office: Office, operati
     assert office.p == before
 
 
-def test_a_partition_that_was_deleted_in_the_meantime_is_said_to_be_gone(office: Office) -> None:
+def test_partition_deleted_since_reading_is_reported(office: Office) -> None:
     office.leased()
     seen = office.p
     office.person.delete("p")
@@ -294,7 +294,7 @@ class LosesAnswers(InMemoryStore):
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
-def test_a_write_whose_answer_was_lost_is_recognised(operation: Operation) -> None:
+def test_write_with_a_lost_response_is_recognized(operation: Operation) -> None:
     store = LosesAnswers()
     status = PartitionStatus.CLOSED if operation is OPERATIONS["reopen"] else PartitionStatus.ASSIGNED
     clock = ManualClock()
@@ -348,19 +348,19 @@ def person_at(store: InMemoryStore) -> Administration:
 
 
 @pytest.mark.parametrize("operation", ["release", "reset", "delete"])
-def test_it_tries_again_when_the_owner_was_faster(operation: str) -> None:
+def test_action_is_retried_after_a_faster_owner(operation: str) -> None:
     assert OPERATIONS[operation](renewed_before_each_write(MAX_TRIES - 1)).partition_key == "p"
 
 
 @pytest.mark.parametrize("operation", ["release", "reset", "delete"])
-def test_it_does_not_try_for_ever(operation: str) -> None:
+def test_action_is_not_retried_forever(operation: str) -> None:
     with pytest.raises(
         PartitionUpdateError, match=f"partition 'p' changed {MAX_TRIES} times during the write; try again"
     ):
         OPERATIONS[operation](renewed_before_each_write(MAX_TRIES))
 
 
-def test_one_line_reports_what_was_done_to_whose_partition(office: Office, caplog: pytest.LogCaptureFixture) -> None:
+def test_action_on_a_partition_is_one_log_line(office: Office, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     office.leased()
     caplog.clear()
@@ -378,7 +378,7 @@ def test_one_line_reports_what_was_done_to_whose_partition(office: Office, caplo
 
 
 @pytest.mark.parametrize("current", ["waiting", "leased", "failed", "resting"])
-def test_a_parked_partition_waits_for_a_person_with_its_progress_and_failures(office: Office, current: str) -> None:
+def test_parked_partition_keeps_progress_and_failures(office: Office, current: str) -> None:
     getattr(office, current)()
     before = office.p
     written = office.ann.park("p")
@@ -389,7 +389,7 @@ def test_a_parked_partition_waits_for_a_person_with_its_progress_and_failures(of
     assert office.owner("b").leases.acquire(1) == [] and office.a.reopen_due() == []
 
 
-def test_a_parked_partition_says_who_parked_it_and_why_and_what_was_wrong_before(office: Office) -> None:
+def test_parked_partition_records_user_reason_and_previous_error(office: Office) -> None:
     office.waiting()
     assert office.ann.park("p").last_error == "parked by ann: it is too hot"
     office.person.reopen("p")
@@ -400,7 +400,7 @@ def test_a_parked_partition_says_who_parked_it_and_why_and_what_was_wrong_before
     assert office.ann.park("p").last_error == "parked by ann: it is too hot; before that: no luck"
 
 
-def test_a_partition_that_was_parked_by_hand_is_reopened(office: Office) -> None:
+def test_manually_parked_partition_is_reopened(office: Office) -> None:
     office.failed()
     office.ann.park("p")
     written = office.person.reopen("p")
@@ -415,7 +415,7 @@ def test_a_partition_that_was_parked_by_hand_is_reopened(office: Office) -> None
         ("parked", "partition 'p' is already parked"),
     ],
 )
-def test_what_is_finished_or_parked_is_not_parked(office: Office, current: str, message: str) -> None:
+def test_completed_or_parked_partition_is_not_parked(office: Office, current: str, message: str) -> None:
     getattr(office, current)()
     before = office.p
     with pytest.raises(PartitionStatusError, match=message):
@@ -431,16 +431,14 @@ def standing_for(office: Office, operation: str) -> None:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_the_version_that_the_person_saw_is_changed(office: Office, operation: str) -> None:
+def test_action_changes_the_given_version(office: Office, operation: str) -> None:
     standing_for(office, operation)
     written = OPERATIONS[operation](office.person, version=office.p.version)
     assert written.partition_key == "p"
 
 
 @pytest.mark.parametrize("operation", ["release", "park", "reset", "delete"])
-def test_whatever_was_written_since_the_person_looked_makes_the_version_another_one(
-    office: Office, operation: str
-) -> None:
+def test_any_later_write_makes_the_version_stale(office: Office, operation: str) -> None:
     office.leased()
     seen = office.p
     office.a.leases.renew("p")
@@ -454,7 +452,7 @@ def test_whatever_was_written_since_the_person_looked_makes_the_version_another_
     assert office.p == before
 
 
-def test_an_error_about_a_stale_version_reports_the_current_status(office: Office) -> None:
+def test_stale_version_error_reports_the_current_status(office: Office) -> None:
     office.waiting()
     seen = office.p
     office.person.park("p")
@@ -467,7 +465,7 @@ def test_an_error_about_a_stale_version_reports_the_current_status(office: Offic
 
 
 @pytest.mark.parametrize("operation", ["release", "park", "reset", "delete"])
-def test_a_write_in_the_last_moment_makes_the_version_another_one(operation: str) -> None:
+def test_concurrent_write_makes_the_version_stale(operation: str) -> None:
     person = renewed_before_each_write(1)
     with pytest.raises(PartitionUpdateError, match=r"version 0 was read, and it is now ASSIGNED to a, version 1"):
         OPERATIONS[operation](person, version=0)
@@ -485,14 +483,14 @@ class TakenBeforeEachWrite(RenewedBeforeEachWrite):
 
 
 @pytest.mark.parametrize("operation", ["release", "park", "reset", "delete"])
-def test_a_version_that_another_took_in_the_last_moment_is_reported_with_its_version(operation: str) -> None:
+def test_version_taken_by_another_is_reported(operation: str) -> None:
     person = person_at(TakenBeforeEachWrite(1))
     with pytest.raises(PartitionUpdateError, match=r"version 0 was read, and it is now ASSIGNED to b, version 1"):
         OPERATIONS[operation](person, version=0)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
-def test_a_write_of_a_version_whose_answer_was_lost_is_recognised(operation: Operation) -> None:
+def test_versioned_write_with_a_lost_response_is_recognized(operation: Operation) -> None:
     store = LosesAnswers()
     status = PartitionStatus.CLOSED if operation is OPERATIONS["reopen"] else PartitionStatus.ASSIGNED
     clock = ManualClock()
@@ -504,7 +502,7 @@ def test_a_write_of_a_version_whose_answer_was_lost_is_recognised(operation: Ope
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_who_did_it_and_why_is_logged(office: Office, operation: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_user_and_reason_are_logged(office: Office, operation: str, caplog: pytest.LogCaptureFixture) -> None:
     standing_for(office, operation)
     with caplog.at_level(logging.INFO):
         OPERATIONS[operation](office.ann)
@@ -539,7 +537,7 @@ class Remembers(InMemoryStore):
     ("operation", "done"),
     [("release", "released"), ("reopen", "reopened"), ("park", "parked"), ("reset", "reset"), ("delete", "deleted")],
 )
-def test_the_history_records_who_did_it_and_why(operation: str, done: str) -> None:
+def test_history_records_user_and_reason(operation: str, done: str) -> None:
     store = Remembers()
     office = Office(store)
     standing_for(office, operation)
@@ -548,7 +546,7 @@ def test_the_history_records_who_did_it_and_why(operation: str, done: str) -> No
     assert store.changes == [(f"{done} by hand: it is too hot", "ann")]
 
 
-def test_whatever_a_person_says_can_be_stored(office: Office) -> None:
+def test_any_text_of_a_user_can_be_stored(office: Office) -> None:
     office.waiting()
     parked = Administration(office.store, FAMILY, office.clock, by="ann\0", reason="\udc80" + "x" * 5000).park("p")
     assert office.p == parked
@@ -557,12 +555,12 @@ def test_whatever_a_person_says_can_be_stored(office: Office) -> None:
 
 
 @pytest.mark.parametrize("prefix", [None, "test"])
-def test_the_name_of_an_item_family_is_read_as_it_was_written(prefix: str | None) -> None:
+def test_item_family_name_reads_back_as_written(prefix: str | None) -> None:
     identifier = source_identifier("clicks", prefix=prefix, family="GLOBAL_STATE")
     assert parse_source_identifier(identifier) == (prefix, "clicks", "GLOBAL_STATE")
 
 
 @pytest.mark.parametrize("text", ["", "clicks", "|PARTITION", "clicks|", "a|b|c|PARTITION", "|clicks|PARTITION"])
-def test_what_is_no_name_of_an_item_family_is_refused(text: str) -> None:
+def test_invalid_item_family_name_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not \[prefix\|\]source\|family"):
         parse_source_identifier(text)

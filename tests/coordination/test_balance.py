@@ -71,28 +71,26 @@ def moves(found: Plan) -> list[tuple[str, str]]:
         (10, [3, 2, None], 5),
     ],
 )
-def test_the_fair_share_is_an_even_part_rounded_up_of_what_limits_leave_over(
-    count: int, limits: list[int | None], share: int
-) -> None:
+def test_fair_share_is_an_even_part_after_limits(count: int, limits: list[int | None], share: int) -> None:
     assert fair_share(count, limits) == share
 
 
-def test_a_worker_takes_free_leases_up_to_its_share_with_what_it_holds() -> None:
+def test_worker_takes_free_leases_up_to_its_share() -> None:
     assert plan("a", leases(a=1, free=9), members("a", "b"), [], COUNT).acquire == 4
 
 
-def test_workers_that_are_expected_count_before_they_are_there() -> None:
+def test_expected_workers_count_before_they_register() -> None:
     rules = replace(COUNT, expected_workers=3)
     assert plan("a", leases(free=9), members("a"), [], rules).acquire == 3
     assert plan("a", leases(free=9), members(*"abcd"), [], rules).acquire == 3
 
 
-def test_expected_workers_count_by_throughput_too_and_come_after_those_that_are_there() -> None:
+def test_expected_workers_count_by_throughput_after_present_ones() -> None:
     rules = replace(THROUGHPUT, expected_workers=2)
     assert plan("a", loaded(free=[1, 1, 1]), members("a"), [], rules).acquire == 2
 
 
-def test_nobody_takes_more_than_its_limit_and_others_take_what_that_leaves() -> None:
+def test_limit_is_respected_and_others_take_the_rest() -> None:
     existing = leases(free=10)
     fleet = members("b", a=2)
     assert plan("a", existing, fleet, [], COUNT).acquire == 2
@@ -100,7 +98,7 @@ def test_nobody_takes_more_than_its_limit_and_others_take_what_that_leaves() -> 
 
 
 @pytest.mark.parametrize("rules", [COUNT, THROUGHPUT], ids=lambda rules: rules.balance_by)
-def test_what_is_free_for_longer_than_the_patience_is_taken_beyond_the_share_but_not_beyond_the_limit(
+def test_long_free_leases_are_taken_beyond_share_within_limit(
     rules: Rules,
 ) -> None:
     free = [Lease(key=f"free-{n}", free_seconds=180.0 + n) for n in range(4)]  # the first one is not old enough
@@ -110,40 +108,40 @@ def test_what_is_free_for_longer_than_the_patience_is_taken_beyond_the_share_but
     assert plan("a", existing, members("b", a=5), [], rules).acquire == 0
 
 
-def test_a_worker_that_cannot_be_asked_counts_as_one_and_is_left_alone() -> None:
+def test_unaskable_worker_counts_as_one_and_is_left_alone() -> None:
     old = Member(owner="old", hands_over=False)
     assert plan("a", leases(old=2, free=2), [*members("a"), old], [], COUNT).acquire == 2
     assert plan("a", leases(old=4), [*members("a"), old], [], COUNT) == Plan(acquire=2)
 
 
-def test_leases_of_who_is_gone_belong_to_the_sum_and_to_nobody() -> None:
+def test_leases_of_a_gone_owner_count_in_the_total_only() -> None:
     assert plan("a", leases(a=1, gone=3), members("a", "b"), [], COUNT) == Plan(acquire=1)
 
 
 # Moves, by count
 
 
-def test_nothing_is_asked_for_where_something_is_free() -> None:
+def test_free_leases_prevent_requests() -> None:
     assert plan("a", leases(b=4, free=1), members("a", "b"), [], COUNT).requests == ()
 
 
-def test_a_worker_asks_the_most_loaded_one_for_the_first_of_its_leases() -> None:
+def test_worker_asks_the_most_loaded_for_its_first_lease() -> None:
     existing = leases(a=1, b=3, c=4)
     assert moves(plan("a", existing, members("a", "b", "c"), [], COUNT)) == [("c", "c-00")]
 
 
-def test_among_equals_the_name_decides_who_gives_and_who_takes() -> None:
+def test_tie_is_broken_by_name() -> None:
     existing = leases(b=3, c=3)
     fleet = members("d", "c", "b", "a")
     assert moves(plan("a", existing, fleet, [], COUNT)) == [("b", "b-00")]
     assert moves(plan("d", existing, fleet, [], COUNT)) == [("c", "c-00")]
 
 
-def test_a_difference_of_one_is_even() -> None:
+def test_difference_of_one_is_even() -> None:
     assert plan("a", leases(a=1, b=2), members("a", "b"), [], COUNT).requests == ()
 
 
-def test_a_worker_asks_for_no_more_at_a_time_than_it_may() -> None:
+def test_worker_limits_its_concurrent_requests() -> None:
     existing, fleet = leases(b=10), members("a", "b")
     assert len(plan("a", existing, fleet, [], COUNT).requests) == 1
     asked = [Move(key="b-03", giver="b", taker="a")]
@@ -152,30 +150,30 @@ def test_a_worker_asks_for_no_more_at_a_time_than_it_may() -> None:
     assert len(plan("a", existing, fleet, [], replace(COUNT, max_leases_to_steal=99)).requests) == 5
 
 
-def test_a_worker_at_its_limit_asks_for_nothing() -> None:
+def test_worker_at_its_limit_makes_no_request() -> None:
     assert plan("a", leases(a=1, b=9), members("b", a=1), [], COUNT).requests == ()
 
 
-def test_a_worker_that_has_reached_its_limit_asks_no_longer() -> None:
+def test_worker_that_reached_its_limit_stops_asking() -> None:
     asked = [Move(key="b-00", giver="b", taker="a")]
     assert plan("a", leases(a=1, b=9), members("b", a=2), asked, COUNT).obsolete == frozenset()
     assert plan("a", leases(a=2, b=9), members("b", a=2), asked, COUNT).obsolete == {"b-00"}
 
 
-def test_what_others_have_asked_for_counts_as_theirs() -> None:
+def test_leases_requested_by_others_count_as_theirs() -> None:
     existing, fleet = leases(a=1, b=3, c=1), members("a", "b", "c")
     assert moves(plan("a", existing, fleet, [], COUNT)) == [("b", "b-00")]
     assert plan("a", existing, fleet, [Move(key="b-02", giver="b", taker="c")], COUNT).requests == ()
 
 
-def test_two_that_asked_at_once_for_the_same_difference_agree_who_goes_on_asking() -> None:
+def test_two_requests_for_one_difference_are_resolved_alike() -> None:
     existing, fleet = leases(a=1, b=3, c=1), members("a", "b", "c")
     asked = [Move(key="b-00", giver="b", taker="c"), Move(key="b-01", giver="b", taker="a")]
     assert plan("c", existing, fleet, asked, COUNT).obsolete == frozenset()
     assert plan("a", existing, fleet, asked, COUNT).obsolete == {"b-01"}
 
 
-def test_two_that_asked_for_the_same_lease_agree_whose_it_is() -> None:
+def test_two_requests_for_one_lease_are_resolved_alike() -> None:
     existing, fleet = leases(b=9), members("a", "b", "c")
     asked = [Move(key="b-00", giver="b", taker="a"), Move(key="b-00", giver="b", taker="c")]
     assert plan("a", existing, fleet, asked, COUNT) == Plan(acquire=2)
@@ -184,7 +182,7 @@ def test_two_that_asked_for_the_same_lease_agree_whose_it_is() -> None:
 
 
 @pytest.mark.parametrize("now_there", [leases(a=3, b=3), leases(b=1), leases(b=0)], ids=["even", "one", "gone"])
-def test_what_was_asked_for_and_helps_no_more_is_dropped(now_there: list[Lease]) -> None:
+def test_useless_request_is_dropped(now_there: list[Lease]) -> None:
     asked = [Move(key="b-00", giver="b", taker="a")]
     assert plan("a", now_there, members("a", "b"), asked, COUNT).obsolete == {"b-00"}
 
@@ -192,39 +190,39 @@ def test_what_was_asked_for_and_helps_no_more_is_dropped(now_there: list[Lease])
 # Moves, by throughput
 
 
-def test_by_throughput_the_loads_are_evened_out_and_not_the_numbers() -> None:
+def test_throughput_balances_loads_instead_of_counts() -> None:
     existing = loaded(a=[50, 50], b=[10] * 10)
     assert plan("a", existing, members("a", "b"), [], THROUGHPUT) == Plan()
     assert moves(plan("a", existing, members("a", "b"), [], COUNT)) == [("b", "b-0")]
 
 
-def test_the_lease_that_evens_out_most_moves() -> None:
+def test_lease_that_balances_best_moves() -> None:
     existing = loaded(a=[100], b=[10, 90, 110, 20])
     assert moves(plan("a", existing, members("a", "b"), [], THROUGHPUT)) == [("b", "b-1")]
 
 
-def test_a_move_that_would_be_moved_back_is_not_made() -> None:
+def test_reversible_move_is_not_made() -> None:
     assert plan("a", loaded(a=[], b=[1000, 0]), members("a", "b"), [], THROUGHPUT).requests == ()
 
 
 @pytest.mark.parametrize(("more", "moved"), [(20.0, False), (21.0, False), (22.0, True)])
-def test_a_move_must_gain_more_than_a_tenth_of_the_average(more: float, moved: bool) -> None:
+def test_move_must_gain_a_tenth_of_the_average(more: float, moved: bool) -> None:
     existing = loaded(a=[100, 100], b=[100, 100, more / 2, more / 2])
     assert bool(plan("a", existing, members("a", "b"), [], THROUGHPUT).requests) == moved
     assert HYSTERESIS == 0.1
 
 
-def test_where_the_most_loaded_worker_has_nothing_that_helps_the_next_one_is_asked() -> None:
+def test_next_worker_is_asked_if_the_most_loaded_cannot_help() -> None:
     existing = loaded(a=[], b=[1000], c=[400, 300])
     assert moves(plan("a", existing, members("a", "b", "c"), [], THROUGHPUT)) == [("c", "c-0")]
 
 
-def test_a_lease_that_was_not_measured_counts_with_the_mean() -> None:
+def test_unmeasured_lease_counts_with_the_mean() -> None:
     existing = loaded(a=[30], b=[None, None, None])
     assert moves(plan("a", existing, members("a", "b"), [], THROUGHPUT)) == [("b", "b-0")]
 
 
-def test_free_leases_go_to_those_with_the_least_load() -> None:
+def test_free_leases_go_to_the_least_loaded() -> None:
     existing = loaded(a=[90], b=[10], free=[None, None])
     fleet = members("a", "b")
     assert plan("a", existing, fleet, [], THROUGHPUT).acquire == 0
@@ -232,7 +230,7 @@ def test_free_leases_go_to_those_with_the_least_load() -> None:
 
 
 @pytest.mark.parametrize("value", [None, 0.0, math.nan, math.inf, -1.0, 1e300])
-def test_where_nothing_sensible_was_measured_leases_count_as_one_each(value: float | None) -> None:
+def test_leases_count_as_one_without_usable_measurements(value: float | None) -> None:
     existing = [replace(lease, throughput=value) for lease in leases(b=9)]
     fleet = members("a", "b", "c")
     assert moves(plan("a", existing, fleet, [], THROUGHPUT)) == [("b", "b-00")]
@@ -240,7 +238,7 @@ def test_where_nothing_sensible_was_measured_leases_count_as_one_each(value: flo
     assert [plan(me, free, fleet, [], THROUGHPUT).acquire for me in "abc"] == [3, 3, 3]
 
 
-def test_a_throughput_that_cannot_be_is_passed_over() -> None:
+def test_impossible_throughput_is_ignored() -> None:
     existing = loaded(a=[100], b=[100, math.nan, -5.0])
     assert moves(plan("a", existing, members("a", "b"), [], THROUGHPUT)) == [("b", "b-0")]
 
@@ -271,7 +269,7 @@ held = st.lists(st.tuples(st.one_of(st.none(), st.sampled_from("abcdx")), st.one
     at_once=2,
     seed=386,
 )
-def test_rounds_in_any_order_settle_after_few_moves_and_stay_settled(
+def test_rounds_in_any_order_settle_after_few_moves(
     fleet: dict[str, int | None],
     existing: list[tuple[str | None, float | None]],
     rules: Rules,

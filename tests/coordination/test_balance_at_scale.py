@@ -24,9 +24,7 @@ def fleet() -> Fleet:
 
 @pytest.mark.parametrize("balance_by", BALANCE_BY)
 @pytest.mark.parametrize("existing", [1, 7])
-def test_new_workers_have_their_share_after_few_rounds_and_each_partition_moves_once(
-    balance_by: str, existing: int
-) -> None:
+def test_new_workers_reach_their_share_moving_each_partition_once(balance_by: str, existing: int) -> None:
     rules = Rules(balance_by=balance_by, max_leases_to_steal=None)
     leases = {
         key: Lease(key=key, owner=NAMES[n % existing], throughput=1000.0 + n % 7)
@@ -50,7 +48,7 @@ def test_new_workers_have_their_share_after_few_rounds_and_each_partition_moves_
     assert rounds <= STEP + 1
 
 
-def test_while_hundreds_of_partitions_are_handed_over_each_has_one_owner_and_none_is_lost(fleet: Fleet) -> None:
+def test_hundreds_of_handovers_keep_one_owner_and_lose_none(fleet: Fleet) -> None:
     jobs = [Job(fleet, "worker-0")]
     assert len(jobs[0].round()) == 400
     jobs += [Job(fleet, f"worker-{n}") for n in range(1, WORKERS)]

@@ -41,7 +41,7 @@ def asked(fleet: Fleet, taker: str = "b", **options: Any) -> tuple[Job, Job]:
 # Handing over
 
 
-def test_a_worker_that_finds_nothing_free_is_handed_a_fair_part_lease_by_lease(fleet: Fleet) -> None:
+def test_worker_without_free_leases_is_handed_its_share(fleet: Fleet) -> None:
     a, b = asked(fleet)
     assert a.round() == [] and a.held == ["p1", "p2", "p3"]
     assert b.round() == ["p0"] and b.balancer.is_waiting, "it asks for the next one at once"
@@ -51,7 +51,7 @@ def test_a_worker_that_finds_nothing_free_is_handed_a_fair_part_lease_by_lease(f
     assert b.count(CoordinationMetric.HANDOVERS_FORCED) == 0
 
 
-def test_a_partition_that_is_handed_over_is_leased_to_the_other_worker_in_that_moment(fleet: Fleet) -> None:
+def test_handed_over_partition_changes_owner_at_once(fleet: Fleet) -> None:
     a, b = asked(fleet)
     a.coordinator.leases.checkpoint("p0", {"n": 7})
     a.round()
@@ -63,7 +63,7 @@ def test_a_partition_that_is_handed_over_is_leased_to_the_other_worker_in_that_m
     assert b.coordinator.leases.fencing_token("p0") > 0
 
 
-def test_the_new_owner_has_a_larger_fencing_token_than_the_former(fleet: Fleet) -> None:
+def test_new_owner_has_a_larger_fencing_token(fleet: Fleet) -> None:
     a, b = asked(fleet)
     former = a.coordinator.leases.fencing_token("p0")
     a.coordinator.leases.checkpoint("p0", {"n": 7})
@@ -75,7 +75,7 @@ def test_the_new_owner_has_a_larger_fencing_token_than_the_former(fleet: Fleet) 
     b.coordinator.leases.checkpoint("p0", {"n": 8})
 
 
-def test_the_new_owner_trusts_the_lease_by_the_time_that_is_left_of_it(fleet: Fleet) -> None:
+def test_new_owner_trusts_the_remaining_time_of_the_lease(fleet: Fleet) -> None:
     a, b = asked(fleet)
     a.round()
     fleet.clock.advance(TIMEOUT - MARGIN - 1)
@@ -85,7 +85,7 @@ def test_the_new_owner_trusts_the_lease_by_the_time_that_is_left_of_it(fleet: Fl
     assert not b.coordinator.leases.owns("p0")
 
 
-def test_an_owner_that_does_not_finish_in_time_hands_over_as_it_stands(fleet: Fleet) -> None:
+def test_owner_past_the_deadline_hands_over_unfinished_work(fleet: Fleet) -> None:
     a, b = asked(fleet)
     a.slow = {"p0"}
     a.round()
@@ -98,7 +98,7 @@ def test_an_owner_that_does_not_finish_in_time_hands_over_as_it_stands(fleet: Fl
     assert b.round() == ["p0"] and b.count(CoordinationMetric.HANDOVERS_FORCED) == 0
 
 
-def test_an_owner_in_a_long_round_hears_of_it_by_its_renewal_thread(fleet: Fleet) -> None:
+def test_renewal_thread_notices_requests_during_a_long_round(fleet: Fleet) -> None:
     a, b = asked(fleet)
     for _ in range(8):
         fleet.clock.advance(5)
@@ -108,7 +108,7 @@ def test_an_owner_in_a_long_round_hears_of_it_by_its_renewal_thread(fleet: Fleet
     assert b.round() == ["p0"]
 
 
-def test_a_worker_that_is_not_answered_takes_the_lease_by_force_after_its_own_deadline(fleet: Fleet) -> None:
+def test_unanswered_worker_takes_the_lease_after_its_deadline(fleet: Fleet) -> None:
     a, b = asked(fleet)
     for _ in range(HANDOVER + LOOK + MARGIN - 1):
         fleet.clock.advance(1)
@@ -122,7 +122,7 @@ def test_a_worker_that_is_not_answered_takes_the_lease_by_force_after_its_own_de
     assert fleet.stored("p0").progress == {} and b.coordinator.leases.owns("p0")
 
 
-def test_deadlines_are_kept_whatever_becomes_of_wall_clocks(fleet: Fleet) -> None:
+def test_deadlines_are_independent_of_wall_clocks(fleet: Fleet) -> None:
     clocks = {name: ManualClock() for name in "ab"}
     a, b = (Job(fleet, name, clock) for name, clock in clocks.items())
     a.round()
@@ -141,7 +141,7 @@ def test_deadlines_are_kept_whatever_becomes_of_wall_clocks(fleet: Fleet) -> Non
 
 
 @pytest.mark.parametrize("skew", [-30, 30])
-def test_with_clocks_30_seconds_apart_handovers_end_and_nobody_holds_what_another_does(skew: int) -> None:
+def test_handovers_survive_clocks_30_seconds_apart(skew: int) -> None:
     fleet = Fleet()
     fleet.owner("sync").create_partitions({f"p{n}": {} for n in range(4)})
     clocks = [ManualClock(), ManualClock()]
@@ -161,7 +161,7 @@ def test_with_clocks_30_seconds_apart_handovers_end_and_nobody_holds_what_anothe
 # Requests that come to nothing
 
 
-def test_who_dies_while_it_waits_is_handed_nothing(fleet: Fleet) -> None:
+def test_dead_requester_is_handed_nothing(fleet: Fleet) -> None:
     a, _ = asked(fleet)
     for _ in range(7):  # a round in which nobody looks who asks
         fleet.clock.advance(LOOK)
@@ -170,7 +170,7 @@ def test_who_dies_while_it_waits_is_handed_nothing(fleet: Fleet) -> None:
     assert len(a.held) == 4 and a.balancer.leaving == {}
 
 
-def test_who_says_goodbye_while_it_waits_is_handed_nothing(fleet: Fleet) -> None:
+def test_deregistered_requester_is_handed_nothing(fleet: Fleet) -> None:
     a, b = asked(fleet)
     a.balancer.rebalance()
     assert a.balancer.leaving == {"p0": "b"}
@@ -179,14 +179,14 @@ def test_who_says_goodbye_while_it_waits_is_handed_nothing(fleet: Fleet) -> None
     assert a.balancer.leaving == {} and len(a.held) == 4
 
 
-def test_what_was_handed_over_in_the_moment_of_goodbye_is_given_back(fleet: Fleet) -> None:
+def test_handover_during_deregistration_is_given_back(fleet: Fleet) -> None:
     a, b = asked(fleet)
     a.round()
     b.stop()
     assert fleet.stored("p0").owner is None
 
 
-def test_who_dies_right_after_the_handover_keeps_the_lease_no_longer_than_it_runs(fleet: Fleet) -> None:
+def test_requester_dying_after_handover_keeps_lease_until_expiry(fleet: Fleet) -> None:
     a, _ = asked(fleet)
     a.round()
     for _ in range(7):
@@ -197,14 +197,14 @@ def test_who_dies_right_after_the_handover_keeps_the_lease_no_longer_than_it_run
     assert a.round() == ["p0"]
 
 
-def test_a_partition_that_was_given_back_in_the_meantime_is_taken_the_usual_way(fleet: Fleet) -> None:
+def test_partition_given_back_since_is_acquired_normally(fleet: Fleet) -> None:
     a, b = asked(fleet)
     a.coordinator.leases.give_up("p0")
     fleet.clock.advance(LOOK)
     assert b.round() == ["p0"] and not b.balancer.is_waiting
 
 
-def test_a_partition_that_was_completed_in_the_meantime_is_asked_for_no_more(fleet: Fleet) -> None:
+def test_partition_completed_since_is_no_longer_requested(fleet: Fleet) -> None:
     a, b = asked(fleet)
     a.coordinator.leases.complete("p0")
     b.round()
@@ -213,7 +213,7 @@ def test_a_partition_that_was_completed_in_the_meantime_is_asked_for_no_more(fle
     ]
 
 
-def test_a_partition_that_somebody_else_took_in_the_meantime_is_left_to_that_one(fleet: Fleet) -> None:
+def test_partition_taken_by_another_worker_is_left_alone(fleet: Fleet) -> None:
     _, b = asked(fleet)
     fleet.owner("c").give_up_owner("a")
     fleet.owner("c").leases.acquire(1)
@@ -222,7 +222,7 @@ def test_a_partition_that_somebody_else_took_in_the_meantime_is_left_to_that_one
     assert b.count(CoordinationMetric.HANDOVERS_FORCED) == 0
 
 
-def test_a_request_that_helps_no_more_is_taken_back(fleet: Fleet) -> None:
+def test_useless_request_is_withdrawn(fleet: Fleet) -> None:
     a, b = asked(fleet)
     for key in ("p1", "p2", "p3"):
         a.coordinator.leases.complete(key)
@@ -233,7 +233,7 @@ def test_a_request_that_helps_no_more_is_taken_back(fleet: Fleet) -> None:
     assert a.balancer.leaving == {} and a.held == ["p0"]
 
 
-def test_what_is_handed_over_after_the_request_was_taken_back_is_adopted_at_the_next_listing(fleet: Fleet) -> None:
+def test_handover_after_a_withdrawn_request_is_adopted(fleet: Fleet) -> None:
     a, b = asked(fleet)
     for key in ("p1", "p2", "p3"):
         a.coordinator.leases.complete(key)
@@ -244,7 +244,7 @@ def test_what_is_handed_over_after_the_request_was_taken_back_is_adopted_at_the_
     assert b.held == ["p0"]
 
 
-def test_of_two_that_ask_for_the_same_partition_the_first_gets_it(fleet: Fleet) -> None:
+def test_first_of_two_requests_for_a_partition_wins(fleet: Fleet) -> None:
     a, b = asked(fleet)
     fleet.clock.advance(1)
     c = Job(fleet, "c")
@@ -253,7 +253,7 @@ def test_of_two_that_ask_for_the_same_partition_the_first_gets_it(fleet: Fleet) 
     assert fleet.stored("p0").owner == "b"
 
 
-def test_a_request_that_was_renewed_in_between_is_answered_all_the_same(fleet: Fleet) -> None:
+def test_request_renewed_during_the_handover_is_granted(fleet: Fleet) -> None:
     a, b = asked(fleet)
     a.balancer.rebalance()
     fleet.clock.advance(TIMEOUT / 2)
@@ -262,7 +262,7 @@ def test_a_request_that_was_renewed_in_between_is_answered_all_the_same(fleet: F
     assert fleet.stored("p0").owner == "b"
 
 
-def test_a_request_that_is_taken_back_in_between_is_not_answered(fleet: Fleet) -> None:
+def test_request_withdrawn_during_the_handover_is_not_granted(fleet: Fleet) -> None:
     a, b = asked(fleet)
     a.balancer.rebalance()
     fleet.store.fault = Fault(before=b.coordinator.workers.register)
@@ -271,7 +271,7 @@ def test_a_request_that_is_taken_back_in_between_is_not_answered(fleet: Fleet) -
 
 
 @pytest.mark.parametrize("fault", [NOT_MADE, NOT_ANSWERED], ids=["not made", "not answered"])
-def test_a_handover_whose_answer_was_lost_leaves_one_owner(fleet: Fleet, fault: Fault) -> None:
+def test_handover_with_a_lost_response_leaves_one_owner(fleet: Fleet, fault: Fault) -> None:
     a, b = asked(fleet)
     a.balancer.rebalance()
     fleet.store.fault = fault
@@ -287,7 +287,7 @@ def test_a_handover_whose_answer_was_lost_leaves_one_owner(fleet: Fleet, fault: 
 # A suspended source
 
 
-def test_nobody_takes_what_another_leaves_because_the_source_is_suspended(fleet: Fleet) -> None:
+def test_leases_of_a_suspended_source_are_not_taken(fleet: Fleet) -> None:
     a, b = asked(fleet)
     rounds([a, b], 6)
     a.round()  # it has asked just now whether the source is suspended
@@ -296,7 +296,7 @@ def test_nobody_takes_what_another_leaves_because_the_source_is_suspended(fleet:
     assert a.round() == [] and len(a.held) == 2
 
 
-def test_who_hears_that_the_source_is_suspended_asks_for_nothing_any_more(fleet: Fleet) -> None:
+def test_worker_makes_no_requests_once_the_source_is_suspended(fleet: Fleet) -> None:
     a, b = asked(fleet)
     fleet.owner("person").view.suspensions.suspend()
     fleet.clock.advance(CACHE_SECONDS)
@@ -305,7 +305,7 @@ def test_who_hears_that_the_source_is_suspended_asks_for_nothing_any_more(fleet:
     assert a.balancer.leaving == {} and len(a.held) == 4
 
 
-def test_what_was_handed_over_before_that_is_held_and_can_be_given_back(fleet: Fleet) -> None:
+def test_lease_handed_over_before_suspension_can_be_given_back(fleet: Fleet) -> None:
     a, b = asked(fleet)
     a.round()
     fleet.owner("person").view.suspensions.suspend()
@@ -318,7 +318,7 @@ def test_what_was_handed_over_before_that_is_held_and_can_be_given_back(fleet: F
 # Shares
 
 
-def test_a_worker_that_stops_leaves_its_part_to_the_others_at_once(fleet: Fleet) -> None:
+def test_stopping_worker_leaves_its_share_to_others_at_once(fleet: Fleet) -> None:
     a, b = asked(fleet)
     rounds([a, b], 6)
     assert (len(a.held), len(b.held)) == (2, 2)
@@ -327,9 +327,7 @@ def test_a_worker_that_stops_leaves_its_part_to_the_others_at_once(fleet: Fleet)
 
 
 @pytest.mark.parametrize("by", ["count", "throughput"])
-def test_leases_that_a_stopping_worker_gives_back_only_after_its_goodbye_are_seen_in_the_next_round(
-    fleet: Fleet, by: str
-) -> None:
+def test_leases_given_back_late_are_seen_next_round(fleet: Fleet, by: str) -> None:
     a, b = Job(fleet, "a", balance_by=by), Job(fleet, "b", balance_by=by)
     rounds([a, b], 6)
     b.balancer.leave()
@@ -338,7 +336,7 @@ def test_leases_that_a_stopping_worker_gives_back_only_after_its_goodbye_are_see
     assert len(a.round()) == 2
 
 
-def test_who_says_goodbye_counts_no_more_although_leases_are_still_in_its_name(fleet: Fleet) -> None:
+def test_deregistered_worker_does_not_count_despite_its_leases(fleet: Fleet) -> None:
     a, b = asked(fleet)
     rounds([a, b], 6)
     b.balancer.leave()
@@ -346,7 +344,7 @@ def test_who_says_goodbye_counts_no_more_although_leases_are_still_in_its_name(f
     assert a.round() == ["p4", "p5"]
 
 
-def test_a_lease_that_has_run_out_is_taken_in_that_moment(fleet: Fleet) -> None:
+def test_expired_lease_is_taken_at_once(fleet: Fleet) -> None:
     fleet.owner("old").leases.acquire(4)
     a = Job(fleet, "a")
     fleet.clock.advance(TIMEOUT + MARGIN - 1)
@@ -355,7 +353,7 @@ def test_a_lease_that_has_run_out_is_taken_in_that_moment(fleet: Fleet) -> None:
     assert len(a.round()) == 4
 
 
-def test_a_worker_that_dies_unnoticed_leaves_its_part_when_its_leases_have_run_out(fleet: Fleet) -> None:
+def test_dead_worker_loses_its_share_when_leases_expire(fleet: Fleet) -> None:
     a, b = asked(fleet)
     rounds([a, b], 6)
     b.renew()
@@ -367,14 +365,14 @@ def test_a_worker_that_dies_unnoticed_leaves_its_part_when_its_leases_have_run_o
         assert fleet.clock.now() <= died + seconds(MARGIN), "in the moment in which they have run out"
 
 
-def test_a_worker_whose_leases_airflow_gives_back_leaves_its_part_at_once(fleet: Fleet) -> None:
+def test_leases_given_back_by_airflow_are_taken_at_once(fleet: Fleet) -> None:
     a, b = asked(fleet)
     rounds([a, b], 6)
     fleet.owner("operator").give_up_owner(b.name)
     assert len(a.round()) == 2
 
 
-def test_workers_that_are_expected_leave_room_for_each_other_at_first(fleet: Fleet) -> None:
+def test_expected_workers_leave_room_for_each_other(fleet: Fleet) -> None:
     a = Job(fleet, "a", expected_workers=2)
     assert len(a.round()) == 2
     fleet.clock.advance(TIMEOUT - 1)
@@ -384,13 +382,13 @@ def test_workers_that_are_expected_leave_room_for_each_other_at_first(fleet: Fle
     assert len(a.round()) == 2
 
 
-def test_a_worker_that_is_registered_and_holds_nothing_counts(fleet: Fleet) -> None:
+def test_registered_worker_without_leases_counts(fleet: Fleet) -> None:
     idle, a = Job(fleet, "idle"), Job(fleet, "a")
     idle.coordinator.workers.register()
     assert len(a.round()) == 2
 
 
-def test_an_owner_of_an_older_version_counts_and_is_not_asked(fleet: Fleet) -> None:
+def test_older_owner_counts_and_is_not_asked(fleet: Fleet) -> None:
     old = fleet.owner("old")
     old.leases.acquire(4)
     a = Job(fleet, "a")
@@ -400,13 +398,13 @@ def test_an_owner_of_an_older_version_counts_and_is_not_asked(fleet: Fleet) -> N
     assert len(a.round()) == 4
 
 
-def test_a_limit_is_kept_whatever_is_free(fleet: Fleet) -> None:
+def test_limit_is_respected_despite_free_leases(fleet: Fleet) -> None:
     a = Job(fleet, "a", max_leases=3)
     rounds([a], 30)
     assert len(a.held) == 3
 
 
-def test_what_nobody_takes_is_taken_beyond_the_share_after_three_lease_lengths(fleet: Fleet) -> None:
+def test_untaken_leases_exceed_the_share_after_three_timeouts(fleet: Fleet) -> None:
     stuck, a = Job(fleet, "stuck"), Job(fleet, "a")
     stuck.coordinator.workers.register()
     assert len(a.round()) == 2
@@ -423,7 +421,7 @@ def test_what_nobody_takes_is_taken_beyond_the_share_after_three_lease_lengths(f
     assert len(a.held) == 4
 
 
-def test_what_rests_is_parked_or_waits_for_others_does_not_count(fleet: Fleet) -> None:
+def test_resting_parked_and_awaiting_partitions_do_not_count(fleet: Fleet) -> None:
     a = Job(fleet, "a")
     a.round()
     a.coordinator.leases.close("p0", timedelta(hours=1))
@@ -435,14 +433,14 @@ def test_what_rests_is_parked_or_waits_for_others_does_not_count(fleet: Fleet) -
     assert (len(a.held), len(b.held)) == (1, 1)
 
 
-def test_who_waits_for_acknowledgments_alone_is_no_worker(fleet: Fleet) -> None:
+def test_owner_that_only_awaits_acknowledgments_is_no_worker(fleet: Fleet) -> None:
     ended = fleet.owner("ended")
     ended.leases.acquire(1)
     ended.leases.await_acknowledgment("p0", timedelta(hours=1))
     assert Job(fleet, "a").round() == ["p1", "p2", "p3"]
 
 
-def test_completed_partitions_never_count(fleet: Fleet) -> None:
+def test_completed_partitions_do_not_count(fleet: Fleet) -> None:
     a, b = Job(fleet, "a"), Job(fleet, "b")
     a.round()
     for key in ("p0", "p1", "p2"):
@@ -451,14 +449,14 @@ def test_completed_partitions_never_count(fleet: Fleet) -> None:
     assert (a.held, b.held) == (["p3"], []) and not b.balancer.is_waiting
 
 
-def test_what_a_completion_creates_is_seen_in_the_next_round(fleet: Fleet) -> None:
+def test_partitions_created_by_a_completion_are_seen_next_round(fleet: Fleet) -> None:
     a = Job(fleet, "a")
     a.round()
     a.coordinator.leases.complete("p0", create={"child-1": {}, "child-2": {}})
     assert a.round() == ["child-1", "child-2"]
 
 
-def test_by_throughput_workers_share_the_load(fleet: Fleet) -> None:
+def test_throughput_balance_shares_the_load(fleet: Fleet) -> None:
     a = Job(fleet, "a", balance_by="throughput")
     b = Job(fleet, "b", balance_by="throughput")
     a.round()
@@ -468,7 +466,7 @@ def test_by_throughput_workers_share_the_load(fleet: Fleet) -> None:
     assert (a.held, b.held) == (["p1", "p2", "p3"], ["p0"])
 
 
-def test_a_worker_asks_for_as_many_at_once_as_it_may_and_its_item_holds(fleet: Fleet) -> None:
+def test_concurrent_requests_are_limited_and_stored_in_the_item(fleet: Fleet) -> None:
     owner = fleet.owner("sync")
     owner.create_partitions({f"{n:03}-{'k' * 900}": {} for n in range(90)})
     a, b = Job(fleet, "a"), Job(fleet, "b", max_leases_to_steal=1000)
@@ -481,7 +479,7 @@ def test_a_worker_asks_for_as_many_at_once_as_it_may_and_its_item_holds(fleet: F
 # What it costs
 
 
-def test_a_settled_round_reads_the_registry_and_nothing_else(fleet: Fleet) -> None:
+def test_settled_round_reads_only_the_registry(fleet: Fleet) -> None:
     a, b = asked(fleet)
     rounds([a, b], 6)
     a.round()
@@ -490,7 +488,7 @@ def test_a_settled_round_reads_the_registry_and_nothing_else(fleet: Fleet) -> No
     assert fleet.store.calls == ["query"]
 
 
-def test_partitions_are_listed_six_times_in_an_ownership_timeout(fleet: Fleet) -> None:
+def test_partitions_are_listed_six_times_per_ownership_timeout(fleet: Fleet) -> None:
     a = Job(fleet, "a")
     a.round()
     fleet.store.calls.clear()
@@ -502,7 +500,7 @@ def test_partitions_are_listed_six_times_in_an_ownership_timeout(fleet: Fleet) -
     assert listings == 6
 
 
-def test_how_many_workers_there_are_is_a_gauge(fleet: Fleet) -> None:
+def test_number_of_workers_is_a_gauge(fleet: Fleet) -> None:
     a, b = asked(fleet)
     a.round()
     assert a.count(WORKERS) == b.count(WORKERS) == 2
@@ -518,18 +516,14 @@ measures = st.sampled_from(["count", "throughput"])
 
 @settings(max_examples=examples(10))
 @given(seed=seeds, partitions=counts, by=measures)
-def test_however_workers_come_and_go_in_the_end_all_is_held_evenly_and_rests(
-    seed: int, partitions: int, by: str
-) -> None:
+def test_changing_workers_settle_evenly(seed: int, partitions: int, by: str) -> None:
     workers_come_and_go(seed, partitions, by)
 
 
 @pytest.mark.integration
 @settings(max_examples=examples(200))
 @given(seed=seeds, partitions=counts, by=measures)
-def test_however_workers_come_and_go_in_hundreds_of_runs_in_the_end_all_is_held_evenly_and_rests(
-    seed: int, partitions: int, by: str
-) -> None:
+def test_changing_workers_settle_evenly_in_hundreds_of_runs(seed: int, partitions: int, by: str) -> None:
     workers_come_and_go(seed, partitions, by)
 
 

@@ -43,7 +43,7 @@ def claim(fleet: Fleet, name: str) -> Partition | None:
     return fleet.store.store.get(CLAIMS, claim_key(name))
 
 
-def test_a_partition_is_created_with_its_claims(fleet: Fleet) -> None:
+def test_partition_is_created_with_its_claims(fleet: Fleet) -> None:
     a = fleet.owner("a")
     assert a.supply(claiming(p=["x", "y"])) == ["p"]
     assert fleet.stored("p").progress == {"names": ["x", "y"]}
@@ -52,20 +52,20 @@ def test_a_partition_is_created_with_its_claims(fleet: Fleet) -> None:
     assert a.claims.partition_of("y") == "p"
 
 
-def test_names_that_are_not_claimed_are_reported_in_their_order_and_once(fleet: Fleet) -> None:
+def test_unclaimed_names_are_reported_once_in_order(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.supply(claiming(p=["x", "y"]))
     assert a.claims.unclaimed(["z", "y", "b", "z", "x", "a"]) == ["z", "b", "a"]
 
 
-def test_a_partition_whose_names_are_all_claimed_is_left_out(fleet: Fleet) -> None:
+def test_fully_claimed_partition_is_skipped(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     a.supply(claiming(p=["x", "y"]))
     assert b.supply(claiming(q=["y", "x"], r=["z"])) == ["r"]
     assert b.view.get("q") is None
 
 
-def test_a_partition_of_which_some_names_are_claimed_is_an_error_of_its_supplier(fleet: Fleet) -> None:
+def test_partially_claimed_partition_is_an_error(fleet: Fleet) -> None:
     """Left out, it would take the other names with it; and the state that passes them by would be written."""
     a = fleet.owner("a")
     a.supply(claiming(p=["x"]))
@@ -77,7 +77,7 @@ def test_a_partition_of_which_some_names_are_claimed_is_an_error_of_its_supplier
     assert a.claims.unclaimed(["y"]) == ["y"]
 
 
-def test_a_partition_that_exists_without_its_claims_is_an_error(fleet: Fleet) -> None:
+def test_existing_partition_without_its_claims_is_an_error(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"p": {}})
     with pytest.raises(ConfigurationError, match="'p' exists, but names such as 'x' do not belong to it"):
@@ -85,18 +85,18 @@ def test_a_partition_that_exists_without_its_claims_is_an_error(fleet: Fleet) ->
     assert a.claims.unclaimed(["x"]) == ["x"]
 
 
-def test_names_are_claimed_for_partitions_of_the_page_alone(fleet: Fleet) -> None:
+def test_claims_for_partitions_outside_the_page_are_refused(fleet: Fleet) -> None:
     with pytest.raises(ConfigurationError, match="the page claims names for 'q', which is not in its 'partitions'"):
         fleet.owner("a").supply(lambda _: [Page({"p": {}}, claims={"q": ["x"]})])
 
 
-def test_a_page_may_hold_partitions_with_and_without_claims(fleet: Fleet) -> None:
+def test_page_may_mix_partitions_with_and_without_claims(fleet: Fleet) -> None:
     a = fleet.owner("a")
     page = Page({"p": {}, "q": {}, "r": {}}, claims={"q": ["x"], "r": []})
     assert sorted(a.supply(lambda _: [page]) or []) == ["p", "q", "r"]
 
 
-def test_what_was_created_before_an_error_remains_and_is_claimed(fleet: Fleet) -> None:
+def test_partitions_created_before_an_error_stay_claimed(fleet: Fleet) -> None:
     a = fleet.owner("a")
     with pytest.raises(ConfigurationError):
         a.supply(claiming(p=["x"], q=["x", "y"]))
@@ -104,9 +104,7 @@ def test_what_was_created_before_an_error_remains_and_is_claimed(fleet: Fleet) -
 
 
 @pytest.mark.parametrize(("items", "transactions"), [(4, 3), (6, 3), (7, 2), (9, 2), (10, 1)])
-def test_partitions_are_created_in_as_few_transactions_as_have_room_for_them(
-    fleet: Fleet, items: int, transactions: int
-) -> None:
+def test_partitions_are_created_in_few_transactions(fleet: Fleet, items: int, transactions: int) -> None:
     a = fleet.owner("a")
     a.supply(lambda _: [])
     before = fleet.global_state().version
@@ -116,7 +114,7 @@ def test_partitions_are_created_in_as_few_transactions_as_have_room_for_them(
     assert {name: a.claims.partition_of(name) for name in "ace"} == {"a": "p", "c": "q", "e": "r"}
 
 
-def test_no_partition_claims_more_than_a_transaction_takes(fleet: Fleet) -> None:
+def test_partition_claims_no_more_than_a_transaction_holds(fleet: Fleet) -> None:
     a = fleet.owner("a")
     most = [f"n{n}" for n in range(a.claims.room)]
     assert a.supply(lambda _: [Page({"p": {}}, claims={"p": most})]) == ["p"]
@@ -125,7 +123,7 @@ def test_no_partition_claims_more_than_a_transaction_takes(fleet: Fleet) -> None
         a.supply(lambda _: [Page({"q": {}}, claims={"q": more})])
 
 
-def test_a_name_that_is_claimed_twice_by_a_partition_is_claimed_once(fleet: Fleet) -> None:
+def test_repeated_name_of_a_partition_is_claimed_once(fleet: Fleet) -> None:
     a = fleet.owner("a")
     assert a.supply(claiming(p=["x", "y", "x"])) == ["p"]
 
@@ -133,7 +131,7 @@ def test_a_name_that_is_claimed_twice_by_a_partition_is_claimed_once(fleet: Flee
 # Releasing
 
 
-def test_a_released_name_is_new(fleet: Fleet) -> None:
+def test_released_name_can_be_claimed_again(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.supply(claiming(p=["x", "y"]))
     assert a.claims.release(["x", "never"]) == 1
@@ -141,7 +139,7 @@ def test_a_released_name_is_new(fleet: Fleet) -> None:
     assert a.supply(claiming(q=["x"])) == ["q"]
 
 
-def test_a_name_that_is_claimed_again_in_the_meantime_stays_claimed(fleet: Fleet) -> None:
+def test_name_reclaimed_during_the_release_stays_claimed(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     a.supply(claiming(p=["x"]))
 
@@ -155,7 +153,7 @@ def test_a_name_that_is_claimed_again_in_the_meantime_stays_claimed(fleet: Fleet
     assert a.claims.partition_of("x") == "q"
 
 
-def test_the_names_of_a_partition_that_its_owner_deletes_are_new(fleet: Fleet) -> None:
+def test_deletion_by_the_owner_releases_the_names(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.supply(claiming(p=["x", "y"], q=["z"]))
     fleet.clock.advance(3600)
@@ -165,7 +163,7 @@ def test_the_names_of_a_partition_that_its_owner_deletes_are_new(fleet: Fleet) -
     assert a.claims.unclaimed(["x", "y", "z", "late"]) == ["x", "y"]
 
 
-def test_the_names_of_a_partition_that_a_person_deletes_are_new(fleet: Fleet) -> None:
+def test_deletion_by_a_user_releases_the_names(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.supply(claiming(p=["x"], q=["z"]))
     a.leases.acquire(2)
@@ -176,7 +174,7 @@ def test_the_names_of_a_partition_that_a_person_deletes_are_new(fleet: Fleet) ->
     assert a.supply(claiming(p=["x"])) == ["p"]
 
 
-def test_a_finished_partition_that_is_removed_leaves_its_claims(fleet: Fleet) -> None:
+def test_removed_completed_partition_leaves_its_claims(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.supply(claiming(p=["x"]))
     a.leases.acquire(1)
@@ -196,14 +194,14 @@ def test_any_name_can_be_claimed(fleet: Fleet, name: str) -> None:
     assert a.claims.release([name]) == 1
 
 
-def test_long_names_that_begin_alike_are_different(fleet: Fleet) -> None:
+def test_long_names_with_a_common_beginning_differ(fleet: Fleet) -> None:
     long = "x" * 2000
     shortened = claim_key(long + "1")
     assert len({claim_key(long + "1"), claim_key(long + "2"), claim_key(shortened)}) == 3
 
 
 @pytest.mark.parametrize("name", ["", "\ud800"])
-def test_what_no_store_can_hold_is_refused(fleet: Fleet, name: str) -> None:
+def test_unstorable_name_is_refused(fleet: Fleet, name: str) -> None:
     with pytest.raises(ConfigurationError, match=r"claimed name '.*' is (empty|not valid Unicode)"):
         fleet.owner("a").supply(lambda _: [Page({"p": {}}, claims={"p": [name]})])
 
@@ -211,7 +209,7 @@ def test_what_no_store_can_hold_is_refused(fleet: Fleet, name: str) -> None:
 # Whoever comes in between
 
 
-def test_a_supplier_that_lost_the_global_state_creates_nothing_for_names_that_are_claimed_in_the_meantime(
+def test_overtaken_supplier_creates_nothing_for_claimed_names(
     fleet: Fleet,
 ) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
@@ -230,7 +228,7 @@ def test_a_supplier_that_lost_the_global_state_creates_nothing_for_names_that_ar
     assert a.claims.partition_of("x") == "q"
 
 
-def test_a_supplier_that_lost_the_global_state_creates_nothing_even_where_nobody_claimed(fleet: Fleet) -> None:
+def test_overtaken_supplier_creates_nothing_for_unclaimed_names(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
 
     def lost_race() -> None:
@@ -245,7 +243,7 @@ def test_a_supplier_that_lost_the_global_state_creates_nothing_even_where_nobody
     assert a.view.get("p") is None and a.claims.unclaimed(["x"]) == ["x"]
 
 
-def test_its_own_renewal_does_not_keep_a_supplier_from_creating(fleet: Fleet) -> None:
+def test_supplier_creates_partitions_after_its_own_renewal(fleet: Fleet) -> None:
     a = fleet.owner("a")
 
     def renewed() -> None:  # by a write of which it never heard
@@ -259,7 +257,7 @@ def test_its_own_renewal_does_not_keep_a_supplier_from_creating(fleet: Fleet) ->
     assert a.supply(supplier) == ["p"]
 
 
-def test_a_supplier_that_gets_no_answer_finds_what_it_created_the_next_time(fleet: Fleet) -> None:
+def test_supplier_finds_its_partitions_after_a_lost_response(fleet: Fleet) -> None:
     a = fleet.owner("a")
 
     def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
@@ -291,7 +289,7 @@ def another(fleet: Fleet, source: str) -> SourceCoordinator:
     return coordinator
 
 
-def test_a_name_that_one_of_two_sources_claims_the_other_leaves(fleet: Fleet) -> None:
+def test_name_claimed_by_another_source_is_skipped(fleet: Fleet) -> None:
     live, day = fleet.owner("a"), sharing(fleet)
     live.supply(claiming(p=["x"]))
     assert day.claims.unclaimed(["x", "y"]) == ["y"]
@@ -300,13 +298,13 @@ def test_a_name_that_one_of_two_sources_claims_the_other_leaves(fleet: Fleet) ->
     assert live.supply(claiming(q=["y"])) == []
 
 
-def test_that_claims_are_shared_is_known_to_every_process(fleet: Fleet) -> None:
+def test_shared_claims_are_known_to_every_process(fleet: Fleet) -> None:
     sharing(fleet).supply(claiming(p=["y"]))
     assert another(fleet, "clicks@day").claims.partition_of("y") == "p"
     sharing(fleet)  # again
 
 
-def test_a_partition_that_is_deleted_releases_the_names_that_it_shares(fleet: Fleet) -> None:
+def test_deleted_partition_releases_its_shared_names(fleet: Fleet) -> None:
     """And not those of the other source, whose partition has the same key."""
     live, day = fleet.owner("a"), sharing(fleet)
     live.supply(claiming(p=["x"]))
@@ -315,7 +313,7 @@ def test_a_partition_that_is_deleted_releases_the_names_that_it_shares(fleet: Fl
     assert live.claims.unclaimed(["x", "y"]) == ["y"]
 
 
-def test_a_supplier_looks_again_where_another_source_was_faster(fleet: Fleet) -> None:
+def test_supplier_retries_after_a_faster_source(fleet: Fleet) -> None:
     live, day = fleet.owner("a"), sharing(fleet)
     lost_race = iter([claiming(p=["x"]), claiming(q=["y"])])
 
@@ -330,7 +328,7 @@ def test_a_supplier_looks_again_where_another_source_was_faster(fleet: Fleet) ->
     assert {name: live.claims.partition_of(name) for name in "xyz"} == {"x": "p", "y": "q", "z": "z"}
 
 
-def test_claims_are_shared_from_the_beginning_or_not_at_all(fleet: Fleet) -> None:
+def test_claims_are_shared_from_the_beginning_only(fleet: Fleet) -> None:
     day = another(fleet, "clicks@day")
     day.supply(claiming(p=["x"]))
     with pytest.raises(
@@ -339,7 +337,7 @@ def test_claims_are_shared_from_the_beginning_or_not_at_all(fleet: Fleet) -> Non
         day.share_claims("clicks")
 
 
-def test_a_source_shares_the_claims_of_one_other_source(fleet: Fleet) -> None:
+def test_source_shares_claims_of_one_other_source(fleet: Fleet) -> None:
     day = sharing(fleet)
     with pytest.raises(ConfigurationError, match=r"'clicks@day' already shares the claims of 'clicks', .* of 'orders'"):
         day.share_claims("orders")
@@ -446,7 +444,7 @@ ClaimsMachine.TestCase.settings = settings(max_examples=examples(40), stateful_s
 TestClaims = ClaimsMachine.TestCase
 
 
-def test_claims_outlive_the_lease_of_who_made_them(fleet: Fleet) -> None:
+def test_claims_outlive_the_lease_of_their_creator(fleet: Fleet) -> None:
     fleet.owner("a").supply(claiming(p=["x"]))
     fleet.lease_passes()
     assert fleet.owner("b").leases.acquire(5)[0].partition_key == "p"

@@ -18,25 +18,25 @@ values = st.recursive(
 
 
 @given(values)
-def test_what_is_packed_unpacks(value: object) -> None:
+def test_packed_text_unpacks(value: object) -> None:
     text = compress(value)
     assert decompress(text) == value
     assert text.isascii()
 
 
-def test_what_repeats_itself_is_short() -> None:
+def test_repetitive_text_is_short() -> None:
     assert len(compress(["the same owner"] * 1000)) < 200
 
 
 @pytest.mark.parametrize(
     "text", ["!", "AAAA", "é", compress([1, 2, 3])[:8], base64.b64encode(zlib.compress(b"{")).decode()]
 )
-def test_a_text_that_was_not_packed_is_refused(text: str) -> None:
+def test_text_that_was_not_packed_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         decompress(text)
 
 
-def test_a_value_that_is_too_large_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_large_value_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compression, "MAX_DECOMPRESSED_BYTES", 100)
     assert decompress(compress("x" * 98)) == "x" * 98
     with pytest.raises(ValueError, match="too large"):

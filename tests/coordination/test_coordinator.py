@@ -28,19 +28,19 @@ def fleet() -> Fleet:
     return Fleet()
 
 
-def test_the_item_family_is_prefix_source_and_kind(fleet: Fleet) -> None:
+def test_item_family_is_prefix_source_and_kind(fleet: Fleet) -> None:
     assert fleet.owner("a").view.source_identifier == "test|clicks|PARTITION"
     assert SourceCoordinator(fleet.store, "clicks", "a").view.source_identifier == "clicks|PARTITION"
 
 
 @pytest.mark.parametrize(("source", "prefix"), [("", None), ("a|b", None), ("clicks", ""), ("clicks", "a|b")])
-def test_names_that_would_break_the_item_family_are_refused(source: str, prefix: str | None) -> None:
+def test_names_that_break_the_item_family_are_refused(source: str, prefix: str | None) -> None:
     with pytest.raises(ConfigurationError, match="is not usable: give a name that is not empty and has no"):
         SourceCoordinator(InMemoryStore(), source, "owner", prefix=prefix)
 
 
 @pytest.mark.parametrize(("timeout", "margin"), [(0, 0), (-1, 0), (60, -1), (60, 16)])
-def test_a_timeout_without_room_for_its_margin_is_refused(timeout: int, margin: int) -> None:
+def test_timeout_without_room_for_margin_is_refused(timeout: int, margin: int) -> None:
     with pytest.raises(ConfigurationError, match="at least four times the margin"):
         SourceCoordinator(
             InMemoryStore(),
@@ -51,7 +51,7 @@ def test_a_timeout_without_room_for_its_margin_is_refused(timeout: int, margin: 
         )
 
 
-def test_nothing_works_before_initialize() -> None:
+def test_initialize_is_required_first() -> None:
     coordinator = SourceCoordinator(InMemoryStore(), "clicks", "owner")
     for call in (
         lambda: coordinator.leases.acquire(1),
@@ -69,7 +69,7 @@ def test_partitions_are_created_once(fleet: Fleet) -> None:
     assert stored is not None and stored.progress == {"n": 1}
 
 
-def test_an_acquired_partition_is_held_and_owned(fleet: Fleet) -> None:
+def test_acquired_partition_is_held_and_owned(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}})
     assert keys(a.leases.acquire(5)) == ["x"]
@@ -90,7 +90,7 @@ def test_saving_progress_renews_and_keeps_the_fencing_token(fleet: Fleet) -> Non
     assert a.leases.owns("x")
 
 
-def test_the_owner_stops_trusting_a_lease_before_others_may_take_it(fleet: Fleet) -> None:
+def test_owner_distrusts_a_lease_before_others_may_take_it(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     a.create_partitions({"x": {}})
     a.leases.acquire(1)
@@ -104,7 +104,7 @@ def test_the_owner_stops_trusting_a_lease_before_others_may_take_it(fleet: Fleet
     assert keys(b.leases.acquire(1)) == ["x"]
 
 
-def test_work_on_a_lease_that_ran_out_is_refused_although_nobody_took_it(fleet: Fleet) -> None:
+def test_work_on_an_expired_lease_is_refused(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}})
     [acquired] = a.leases.acquire(1)
@@ -119,7 +119,7 @@ def test_work_on_a_lease_that_ran_out_is_refused_although_nobody_took_it(fleet: 
     assert a.view.get("x") == acquired
 
 
-def test_a_lease_that_ran_out_is_revived_by_renewal_while_nobody_took_it(fleet: Fleet) -> None:
+def test_expired_lease_is_revived_by_renewal(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}})
     a.leases.acquire(1)
@@ -129,7 +129,7 @@ def test_a_lease_that_ran_out_is_revived_by_renewal_while_nobody_took_it(fleet: 
     a.leases.save_progress("x", {"ok": True})
 
 
-def test_a_wall_clock_that_jumps_back_does_not_prolong_trust(fleet: Fleet) -> None:
+def test_wall_clock_set_back_does_not_prolong_trust(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}})
     a.leases.acquire(1)
@@ -138,7 +138,7 @@ def test_a_wall_clock_that_jumps_back_does_not_prolong_trust(fleet: Fleet) -> No
     assert not a.leases.owns("x")
 
 
-def test_an_owner_that_lost_its_lease_can_write_nothing(fleet: Fleet) -> None:
+def test_owner_without_its_lease_cannot_write(fleet: Fleet) -> None:
     frozen = ManualClock()  # its own clock stands still: it believes in its lease forever
     a, b = fleet.owner("a", frozen), fleet.owner("b")
     a.create_partitions({"x": {}})
@@ -156,7 +156,7 @@ def test_an_owner_that_lost_its_lease_can_write_nothing(fleet: Fleet) -> None:
     assert b.view.get("x") == taken
 
 
-def test_a_new_owner_has_a_larger_fencing_token(fleet: Fleet) -> None:
+def test_new_owner_has_a_larger_fencing_token(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     a.create_partitions({"x": {}})
     a.leases.acquire(1)
@@ -177,7 +177,7 @@ def test_renewal_never_shortens_a_lease(fleet: Fleet) -> None:
     assert a.leases.save_progress("x", {}).ownership_timeout == long
 
 
-def test_renew_due_leaves_fresh_leases_alone_and_forgets_lost_ones(fleet: Fleet) -> None:
+def test_renew_due_skips_fresh_leases_and_forgets_lost_ones(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     a.create_partitions({"x": {}, "y": {}, "z": {}})
     acquired = {p.partition_key: p.version for p in a.leases.acquire(3)}
@@ -191,7 +191,7 @@ def test_renew_due_leaves_fresh_leases_alone_and_forgets_lost_ones(fleet: Fleet)
 
 
 @pytest.mark.parametrize(("combines_writes_cheaply", "requests"), [(True, 3), (False, 120)])
-def test_many_leases_are_renewed_in_as_few_requests_as_cost_no_more(
+def test_leases_are_renewed_in_few_requests(
     fleet: Fleet, combines_writes_cheaply: bool, requests: int
 ) -> None:
     many = [f"p{n:03}" for n in range(120)]
@@ -208,7 +208,7 @@ def test_many_leases_are_renewed_in_as_few_requests_as_cost_no_more(
 
 
 @pytest.mark.parametrize("combines_writes_cheaply", [True, False])
-def test_of_many_leases_those_that_are_lost_hold_no_other(fleet: Fleet, combines_writes_cheaply: bool) -> None:
+def test_lost_lease_does_not_stop_the_renewal_of_others(fleet: Fleet, combines_writes_cheaply: bool) -> None:
     a = fleet.working("a", "u", "v", "w", "x", "y", "z")
     fleet.store.store.combines_writes_cheaply = combines_writes_cheaply  # type: ignore[misc]
     taken = a.leases.held["w"].given_up(fleet.clock.now())
@@ -239,7 +239,7 @@ def test_of_many_leases_those_that_are_lost_hold_no_other(fleet: Fleet, combines
     assert list(a.leases.held) == ["x"]
 
 
-def test_completing_disowns_and_keeps_the_progress(fleet: Fleet) -> None:
+def test_completing_drops_the_owner_and_keeps_the_progress(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}})
     a.leases.acquire(1)
@@ -251,7 +251,7 @@ def test_completing_disowns_and_keeps_the_progress(fleet: Fleet) -> None:
     assert a.leases.held == {}
 
 
-def test_completing_creates_what_follows_in_the_same_transaction(fleet: Fleet) -> None:
+def test_completing_creates_successors_in_the_same_transaction(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"parent": {}, "child": {"existing": True}})
     a.leases.acquire(1)
@@ -262,7 +262,7 @@ def test_completing_creates_what_follows_in_the_same_transaction(fleet: Fleet) -
     assert other.progress == {"n": 1} and other.status is PartitionStatus.UNASSIGNED
 
 
-def test_completing_is_refused_when_the_decision_rests_on_something_that_changed(fleet: Fleet) -> None:
+def test_completing_is_refused_after_a_change_it_depends_on(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     a.create_partitions({"left": {}, "right": {}})
     a.leases.acquire(1)
@@ -277,7 +277,7 @@ def test_completing_is_refused_when_the_decision_rests_on_something_that_changed
     a.leases.complete(mine, {})
 
 
-def test_a_closed_partition_comes_back_when_due_with_its_progress(fleet: Fleet) -> None:
+def test_closed_partition_reopens_when_due_with_its_progress(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}})
     a.leases.acquire(1)
@@ -289,7 +289,7 @@ def test_a_closed_partition_comes_back_when_due_with_its_progress(fleet: Fleet) 
     assert (again.progress, again.closed_count) == ({"checkpoint": "3"}, 1)
 
 
-def test_giving_up_makes_available_at_once_or_later(fleet: Fleet) -> None:
+def test_given_up_partition_is_available_at_once_or_later(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     a.create_partitions({"x": {}})
     a.leases.acquire(1)
@@ -301,7 +301,7 @@ def test_giving_up_makes_available_at_once_or_later(fleet: Fleet) -> None:
     assert keys(a.leases.acquire(1)) == ["x"]
 
 
-def test_giving_up_everything_passes_over_what_is_lost(fleet: Fleet) -> None:
+def test_giving_up_everything_skips_lost_leases(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}, "y": {}})
     a.leases.acquire(2)
@@ -311,7 +311,7 @@ def test_giving_up_everything_passes_over_what_is_lost(fleet: Fleet) -> None:
     assert a.leases.held == {}
 
 
-def test_another_owners_leases_are_given_up_at_once_and_its_writes_refused(fleet: Fleet) -> None:
+def test_giving_up_another_owner_refuses_its_writes(fleet: Fleet) -> None:
     dead, other, operator = fleet.owner("dead"), fleet.owner("other"), fleet.owner("operator")
     dead.create_partitions({"x": {}, "y": {}, "z": {}})
     dead.leases.acquire(2)
@@ -323,7 +323,7 @@ def test_another_owners_leases_are_given_up_at_once_and_its_writes_refused(fleet
     assert other.leases.owns("z")
 
 
-def test_a_partition_that_vanished_is_distinguished_from_one_that_was_taken(fleet: Fleet) -> None:
+def test_missing_partition_differs_from_a_taken_one(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}})
     a.leases.acquire(1)
@@ -335,7 +335,7 @@ def test_a_partition_that_vanished_is_distinguished_from_one_that_was_taken(flee
 # Handing over
 
 
-def test_a_lease_is_held_since_its_owner_got_it_however_it_did(fleet: Fleet) -> None:
+def test_held_since_is_set_by_every_change_of_owner(fleet: Fleet) -> None:
     a, b, c = fleet.working("a", "x"), fleet.owner("b"), fleet.owner("c")
     assert fleet.stored().held_since == fleet.clock.now()
     since = fleet.clock.now()
@@ -355,13 +355,13 @@ def test_a_lease_is_held_since_its_owner_got_it_however_it_did(fleet: Fleet) -> 
     assert fleet.stored().held_since is None
 
 
-def test_who_adopts_what_is_not_its_own_gets_nothing(fleet: Fleet) -> None:
+def test_adopting_a_lease_of_another_owner_returns_none(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x"), fleet.owner("b")
     assert b.handover.adopt("x") is b.handover.adopt("absent") is None
     assert a.handover.adopt("x") is None, "it is held already"
 
 
-def test_a_lease_that_was_handed_over_and_ran_out_is_not_trusted_until_it_is_renewed(fleet: Fleet) -> None:
+def test_expired_handover_is_not_trusted_until_renewed(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x"), fleet.owner("b")
     a.handover.give("x", "b")
     fleet.clock.advance(TIMEOUT + 1)
@@ -370,7 +370,7 @@ def test_a_lease_that_was_handed_over_and_ran_out_is_not_trusted_until_it_is_ren
     assert b.leases.owns("x")
 
 
-def test_a_lease_that_is_taken_over_is_lost_to_its_owner_even_if_it_is_renewed_in_between(fleet: Fleet) -> None:
+def test_takeover_wins_against_a_concurrent_renewal(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x"), fleet.owner("b")
     fleet.store.fault = Fault(before=lambda: a.leases.renew("x"))
     taken = b.handover.take_over("x", "a")
@@ -379,7 +379,7 @@ def test_a_lease_that_is_taken_over_is_lost_to_its_owner_even_if_it_is_renewed_i
         a.leases.renew("x")
 
 
-def test_a_takeover_whose_answer_was_lost_is_found_out_about(fleet: Fleet) -> None:
+def test_takeover_with_a_lost_response_is_found(fleet: Fleet) -> None:
     fleet.working("a", "x")
     b = fleet.owner("b")
     fleet.store.fault = NOT_ANSWERED
@@ -391,7 +391,7 @@ def test_a_takeover_whose_answer_was_lost_is_found_out_about(fleet: Fleet) -> No
 
 
 @pytest.mark.parametrize("owner", ["c", "b"])
-def test_only_the_lease_of_the_named_owner_is_taken_over(fleet: Fleet, owner: str) -> None:
+def test_takeover_applies_to_the_named_owner_only(fleet: Fleet, owner: str) -> None:
     fleet.working("a", "x")
     b = fleet.owner("b")
     assert b.handover.take_over("x", owner) is None
@@ -401,7 +401,7 @@ def test_only_the_lease_of_the_named_owner_is_taken_over(fleet: Fleet, owner: st
 # Waiting for an acknowledgment
 
 
-def test_a_partition_that_waits_for_an_acknowledgment_has_no_owner_that_works_on_it(fleet: Fleet) -> None:
+def test_awaiting_partition_has_no_working_owner(fleet: Fleet) -> None:
     a = fleet.working("a", "x", "y")
     waiting = a.leases.await_acknowledgment("x", timedelta(hours=2))
     assert waiting == fleet.stored() and waiting.is_awaiting
@@ -411,7 +411,7 @@ def test_a_partition_that_waits_for_an_acknowledgment_has_no_owner_that_works_on
         a.leases.save_progress("x", {"n": 1})
 
 
-def test_a_partition_that_waits_for_an_acknowledgment_is_left_alone_until_its_time(fleet: Fleet) -> None:
+def test_awaiting_partition_is_left_alone_until_its_time(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x"), fleet.owner("b")
     waiting = a.leases.await_acknowledgment("x", timedelta(hours=2))
     assert waiting.ownership_timeout == fleet.clock.now() + timedelta(hours=2)
@@ -422,7 +422,7 @@ def test_a_partition_that_waits_for_an_acknowledgment_is_left_alone_until_its_ti
 
 
 @pytest.mark.parametrize("act", ["renew_due", "recover", "give_up_all", "give_up_owner"])
-def test_who_left_a_partition_to_wait_has_nothing_more_to_do_with_it(fleet: Fleet, act: str) -> None:
+def test_previous_owner_of_an_awaiting_partition_changes_nothing(fleet: Fleet, act: str) -> None:
     a = fleet.working("a", "x")
     waiting = a.leases.await_acknowledgment("x", timedelta(hours=2))
     fleet.clock.advance(7100)
@@ -434,7 +434,7 @@ def test_who_left_a_partition_to_wait_has_nothing_more_to_do_with_it(fleet: Flee
 
 
 @pytest.mark.parametrize("act", ["renew", "save_progress", "checkpoint", "renew_due", "recover"])
-def test_nothing_shortens_a_lease(fleet: Fleet, act: str) -> None:
+def test_lease_is_never_shortened(fleet: Fleet, act: str) -> None:
     a = fleet.working("a", "x")
     end = fleet.stored().ownership_timeout
     arguments: dict[str, tuple[object, ...]] = {
@@ -455,7 +455,7 @@ def test_waiting_does_not_shorten_a_lease(fleet: Fleet) -> None:
     assert a.leases.await_acknowledgment("x", timedelta(seconds=30)).ownership_timeout == end
 
 
-def test_a_lease_that_runs_long_is_not_renewed_until_its_end_is_near(fleet: Fleet) -> None:
+def test_long_lease_is_renewed_only_near_its_end(fleet: Fleet) -> None:
     a = fleet.working("a", "x", ownership_timeout=timedelta(hours=2))
     acquired = fleet.stored()
     fleet.clock.advance(2399)
@@ -466,7 +466,7 @@ def test_a_lease_that_runs_long_is_not_renewed_until_its_end_is_near(fleet: Flee
     assert fleet.stored().ownership_timeout == fleet.clock.now() + timedelta(hours=2)
 
 
-def test_a_partition_whose_progress_changed_in_the_meantime_is_not_left_to_wait_for_what_may_have_ended(
+def test_partition_with_changed_progress_is_not_left_to_wait(
     fleet: Fleet,
 ) -> None:
     a = fleet.working("a", "x")
@@ -478,7 +478,7 @@ def test_a_partition_whose_progress_changed_in_the_meantime_is_not_left_to_wait_
     assert fleet.stored().is_awaiting and fleet.stored().progress == {"acknowledged": "by another"}
 
 
-def test_a_lease_that_ran_out_cannot_be_made_to_wait(fleet: Fleet) -> None:
+def test_expired_lease_cannot_be_made_to_wait(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     fleet.clock.advance(TIMEOUT)
     with pytest.raises(PartitionNotOwnedError, match="expired before it was renewed"):
@@ -488,7 +488,7 @@ def test_a_lease_that_ran_out_cannot_be_made_to_wait(fleet: Fleet) -> None:
 # Closing, completing, deleting
 
 
-def test_the_closing_of_the_last_number_completes_and_keeps_the_progress(fleet: Fleet) -> None:
+def test_maximum_closed_count_completes_and_keeps_the_progress(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     a.leases.save_progress("x", {"n": 1})
     for number in (1, 2):
@@ -502,7 +502,7 @@ def test_the_closing_of_the_last_number_completes_and_keeps_the_progress(fleet: 
     assert a.leases.held == {} and fleet.stored() == closed
 
 
-def test_without_a_last_number_a_partition_may_be_closed_for_ever(fleet: Fleet) -> None:
+def test_partition_without_a_maximum_may_be_closed_forever(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     for _ in range(50):
         assert a.leases.close("x", timedelta(seconds=30)).status is PartitionStatus.CLOSED
@@ -510,7 +510,7 @@ def test_without_a_last_number_a_partition_may_be_closed_for_ever(fleet: Fleet) 
         a.leases.acquire(1)
 
 
-def test_completed_partitions_are_found_by_when_they_were_really_completed(fleet: Fleet) -> None:
+def test_completed_partitions_are_found_by_completion_time(fleet: Fleet) -> None:
     a = fleet.working("a", "early", "late", "open")
     fleet.clock.advance(10)
     a.leases.complete("early")  # when its lease would have ended does not matter
@@ -522,7 +522,7 @@ def test_completed_partitions_are_found_by_when_they_were_really_completed(fleet
     assert list(a.view.completed_since(noon + timedelta(microseconds=1))) == []
 
 
-def test_a_deleted_partition_is_gone_and_can_be_created_again(fleet: Fleet) -> None:
+def test_deleted_partition_can_be_created_again(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     a.leases.save_progress("x", {"old": True})
     a.leases.delete("x")
@@ -531,7 +531,7 @@ def test_a_deleted_partition_is_gone_and_can_be_created_again(fleet: Fleet) -> N
     assert fleet.stored().progress == {}
 
 
-def test_a_partition_that_others_deleted_does_not_count_as_deleted(fleet: Fleet) -> None:
+def test_partition_deleted_by_others_does_not_count_as_deleted(fleet: Fleet) -> None:
     a = fleet.working("a", "p", "q", metrics=(totals := MetricTotals()))
     fleet.store.delete(a.leases.held["p"])
     for key in ("p", "q"):
@@ -540,12 +540,12 @@ def test_a_partition_that_others_deleted_does_not_count_as_deleted(fleet: Fleet)
     assert totals.totals[CoordinationMetric.PARTITIONS_DELETED] == 1
 
 
-def test_giving_up_nothing_needs_no_initialized_coordinator(fleet: Fleet) -> None:
+def test_giving_up_without_leases_needs_no_initialization(fleet: Fleet) -> None:
     coordinator = SourceCoordinator(fleet.store, "clicks", "new", clock=fleet.clock)
     assert coordinator.leases.give_up_all() == []
 
 
-def test_a_partition_is_deleted_by_its_owner_alone(fleet: Fleet) -> None:
+def test_only_the_owner_deletes_a_partition(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x"), fleet.owner("b")
     with pytest.raises(PartitionNotOwnedError, match="is not leased to b"):
         b.leases.delete("x")
@@ -560,7 +560,7 @@ def test_a_partition_is_deleted_by_its_owner_alone(fleet: Fleet) -> None:
     assert b.leases.owns("x")
 
 
-def test_an_owner_that_lost_a_partition_unawares_does_not_delete_it(fleet: Fleet) -> None:
+def test_owner_that_lost_a_partition_does_not_delete_it(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x", clock=ManualClock()), fleet.owner("b")
     fleet.lease_passes()
     [taken] = b.leases.acquire(1)
@@ -572,7 +572,7 @@ def test_an_owner_that_lost_a_partition_unawares_does_not_delete_it(fleet: Fleet
 # What time brings
 
 
-def test_closed_partitions_that_are_due_become_available_and_keep_their_place_in_the_queue(fleet: Fleet) -> None:
+def test_due_closed_partitions_reopen_and_keep_their_place(fleet: Fleet) -> None:
     a = fleet.working("a", "first", "later")
     a.leases.close("later", timedelta(seconds=20))
     a.leases.close("first", timedelta(seconds=10))
@@ -587,7 +587,7 @@ def test_closed_partitions_that_are_due_become_available_and_keep_their_place_in
     assert keys(fleet.owner("b").leases.acquire(5)) == ["first", "new"]
 
 
-def test_a_partition_that_rests_after_failures_keeps_them_when_it_is_reopened(fleet: Fleet) -> None:
+def test_reopened_partition_keeps_its_failures(fleet: Fleet) -> None:
     a = fleet.working("a", "x", retry_policy=RetryPolicy(max_attempts=1))
     a.leases.fail("x", "boom")
     fleet.clock.advance(60)
@@ -595,14 +595,14 @@ def test_a_partition_that_rests_after_failures_keeps_them_when_it_is_reopened(fl
     assert (fleet.stored().attempts, fleet.stored().last_error) == (1, "boom")
 
 
-def test_a_parked_partition_is_reopened_by_a_person_alone(fleet: Fleet) -> None:
+def test_parked_partition_is_reopened_by_a_user_only(fleet: Fleet) -> None:
     a = fleet.working("a", "x", retry_policy=RetryPolicy(max_attempts=1, max_closed_count=0))
     assert a.leases.fail("x", "boom").is_parked
     fleet.clock.advance(10**9)
     assert a.view.next_reopening() is None and a.reopen_due() == [] and not a.view.is_available()
 
 
-def test_two_who_reopen_at_once_reopen_each_partition_once(fleet: Fleet) -> None:
+def test_concurrent_reopening_reopens_each_partition_once(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x", "y"), fleet.owner("b")
     for key in ("x", "y"):
         a.leases.close(key, timedelta(seconds=10))
@@ -612,7 +612,7 @@ def test_two_who_reopen_at_once_reopen_each_partition_once(fleet: Fleet) -> None
     assert (a.reopen_due(), by_b) == ([], ["x", "y"])
 
 
-def test_a_partition_that_was_acquired_in_the_meantime_is_not_reopened(fleet: Fleet) -> None:
+def test_partition_acquired_since_is_not_reopened(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x"), fleet.owner("b")
     a.leases.close("x", timedelta(seconds=10))
     fleet.clock.advance(10)
@@ -620,7 +620,7 @@ def test_a_partition_that_was_acquired_in_the_meantime_is_not_reopened(fleet: Fl
     assert a.reopen_due() == [] and b.leases.owns("x")
 
 
-def test_work_is_available_when_a_worker_could_acquire_it_and_not_before(fleet: Fleet) -> None:
+def test_work_is_available_exactly_when_it_can_be_acquired(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     assert not b.view.is_available()
     a.create_partitions({"x": {}})
@@ -644,7 +644,7 @@ def test_work_is_available_when_a_worker_could_acquire_it_and_not_before(fleet: 
 # What is delivered, whoever owns the partition
 
 
-def test_a_decision_about_anybodys_partition_is_written_if_it_is_as_it_was_seen(fleet: Fleet) -> None:
+def test_decision_on_any_partition_needs_it_unchanged(fleet: Fleet) -> None:
     fleet.working("a", "x")
     b = fleet.owner("b")
     seen = b.settlement.current("x")
@@ -658,7 +658,7 @@ def test_a_decision_about_anybodys_partition_is_written_if_it_is_as_it_was_seen(
     assert written == fleet.stored() and (written.owner, written.progress) == ("a", {"n": 1})
 
 
-def test_a_decision_about_a_partition_that_one_holds_goes_through_the_lease(fleet: Fleet) -> None:
+def test_decision_on_a_held_partition_uses_the_lease(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     seen = a.settlement.current("x")
     assert seen == a.leases.held["x"]
@@ -669,7 +669,7 @@ def test_a_decision_about_a_partition_that_one_holds_goes_through_the_lease(flee
         a.settlement.settle(fleet.stored(), lambda p: p, requires_trust=True)
 
 
-def test_a_decision_is_written_together_with_all_that_it_rests_on_or_not_at_all(fleet: Fleet) -> None:
+def test_decision_is_written_atomically_with_its_dependencies(fleet: Fleet) -> None:
     a = fleet.working("a", "x", "y")
     stale = fleet.stored("y")
     a.leases.renew("y")

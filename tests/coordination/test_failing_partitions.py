@@ -36,7 +36,7 @@ def fleet() -> Fleet:
         (10, PARKED),
     ],
 )
-def test_the_delay_grows_up_to_its_bound_and_then_the_partition_parks(attempts: int, delay: timedelta | None) -> None:
+def test_delay_grows_to_its_maximum_and_then_parks(attempts: int, delay: timedelta | None) -> None:
     assert POLICY.delay_after(attempts) == delay
 
 
@@ -47,15 +47,15 @@ def test_the_delay_grows_up_to_its_bound_and_then_the_partition_parks(attempts: 
         (15, seconds(960)), (18, seconds(1920)), (21, seconds(3600)), (24, seconds(3600)), (26, AT_ONCE), (27, PARKED),
     ],
 )  # fmt: skip
-def test_by_default_a_partition_parks_after_27_attempts(attempts: int, delay: timedelta | None) -> None:
+def test_partition_parks_after_27_attempts_by_default(attempts: int, delay: timedelta | None) -> None:
     assert RetryPolicy().delay_after(attempts) == delay
 
 
-def test_a_partition_may_be_parked_at_its_first_failure() -> None:
+def test_partition_may_be_parked_at_its_first_failure() -> None:
     assert RetryPolicy(max_attempts=1, max_closed_count=0).delay_after(1) is PARKED
 
 
-def test_the_delay_of_a_partition_that_is_never_parked_stays_bounded() -> None:
+def test_delay_without_parking_stays_bounded() -> None:
     policy = RetryPolicy(max_attempts=1, max_closed_count=10**6)
     assert policy.delay_after(10**6) == timedelta(hours=1)
 
@@ -69,7 +69,7 @@ def test_the_delay_of_a_partition_that_is_never_parked_stays_bounded() -> None:
         ({"max_delay": seconds(59)}, "first_delay must be positive and not above max_delay; got 60 s and 59 s"),
     ],
 )
-def test_a_policy_that_makes_no_sense_is_refused(values: dict[str, object], message: str) -> None:
+def test_invalid_policy_is_refused(values: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         RetryPolicy(**values)  # type: ignore[arg-type]
 
@@ -81,7 +81,7 @@ def failed(a: SourceCoordinator, times: int) -> None:
         a.leases.fail("x", "boom")
 
 
-def test_a_failed_partition_is_available_again_at_once_with_its_progress_and_its_error(fleet: Fleet) -> None:
+def test_failed_partition_is_available_with_progress_and_error(fleet: Fleet) -> None:
     a = fleet.working("a", "x", retry_policy=POLICY)
     a.leases.save_progress("x", {"n": 1})
     a.leases.fail("x", "sink: no space left")
@@ -91,7 +91,7 @@ def test_a_failed_partition_is_available_again_at_once_with_its_progress_and_its
     assert keys(fleet.owner("b").leases.acquire(1)) == ["x"]
 
 
-def test_a_partition_that_failed_max_attempts_times_rests_and_comes_back(fleet: Fleet) -> None:
+def test_partition_rests_after_max_attempts_and_returns(fleet: Fleet) -> None:
     a = fleet.working("a", "x", retry_policy=POLICY)
     failed(a, 2)
     stored = fleet.stored()
@@ -103,7 +103,7 @@ def test_a_partition_that_failed_max_attempts_times_rests_and_comes_back(fleet: 
     assert keys(a.leases.acquire(1)) == ["x"]
 
 
-def test_attempts_are_kept_from_owner_to_owner(fleet: Fleet) -> None:
+def test_attempts_are_kept_across_owners(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x", retry_policy=POLICY), fleet.owner("b", retry_policy=POLICY)
     a.leases.fail("x", "boom")
     b.leases.acquire(1)
@@ -118,7 +118,7 @@ def test_attempts_are_kept_from_owner_to_owner(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("further", ["checkpoint", "complete"])
-def test_getting_further_forgets_the_failures(fleet: Fleet, further: str) -> None:
+def test_checkpoint_or_completion_clears_the_failures(fleet: Fleet, further: str) -> None:
     a = fleet.working("a", "x", retry_policy=POLICY)
     a.leases.fail("x", "boom")
     a.leases.acquire(1)
@@ -126,7 +126,7 @@ def test_getting_further_forgets_the_failures(fleet: Fleet, further: str) -> Non
     assert (fleet.stored().attempts, fleet.stored().last_error) == (0, None)
 
 
-def test_saving_what_is_not_delivered_yet_forgets_nothing(fleet: Fleet) -> None:
+def test_saving_undelivered_progress_clears_no_failures(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     a.leases.fail("x", "boom")
     a.leases.acquire(1)
@@ -134,7 +134,7 @@ def test_saving_what_is_not_delivered_yet_forgets_nothing(fleet: Fleet) -> None:
     assert (fleet.stored().attempts, fleet.stored().last_error) == (1, "boom")
 
 
-def test_a_partition_that_fails_without_end_is_parked_and_never_completed(fleet: Fleet) -> None:
+def test_constantly_failing_partition_is_parked_and_never_completed(fleet: Fleet) -> None:
     a = fleet.working("a", "x", retry_policy=POLICY)
     for _ in range(8):
         assert not fleet.stored().is_parked
@@ -146,19 +146,19 @@ def test_a_partition_that_fails_without_end_is_parked_and_never_completed(fleet:
     assert a.leases.acquire(1) == []
 
 
-def test_the_error_that_is_kept_is_cut(fleet: Fleet) -> None:
+def test_stored_error_is_truncated(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     a.leases.fail("x", "ä" * 5000)
     assert fleet.stored().last_error == "ä" * 1000
 
 
-def test_an_error_that_no_database_takes_is_kept_as_far_as_it_can_be(fleet: Fleet) -> None:
+def test_unstorable_error_is_kept_as_far_as_possible(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     a.leases.fail("x", "bad \0 byte in file \udcff")
     assert fleet.stored().last_error == "bad \N{REPLACEMENT CHARACTER} byte in file ?"
 
 
-def test_failing_needs_no_trust_but_the_lease(fleet: Fleet) -> None:
+def test_failing_needs_the_lease_but_no_trust(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x", "y"), fleet.owner("b")
     fleet.lease_passes()
     a.leases.fail("x", "slow")

@@ -85,7 +85,7 @@ class Life:
 # Transitions
 
 
-def test_a_transition_reports_what_was_before_and_what_is_after() -> None:
+def test_transition_reports_the_state_before_and_after() -> None:
     life = Life()
     life.acquired(A, 1)
     life.becomes(life.partition.failed("OSError: no").resting(at(100)), 5)
@@ -116,7 +116,7 @@ def test_a_transition_reports_what_was_before_and_what_is_after() -> None:
     ]
 
 
-def test_what_changes_neither_status_nor_owner_is_no_transition() -> None:
+def test_change_without_new_status_or_owner_is_no_transition() -> None:
     life = Life()
     life.acquired(A, 1)
     held = life.partition
@@ -131,7 +131,7 @@ def test_what_changes_neither_status_nor_owner_is_no_transition() -> None:
         assert transition_of(same, 9, NOW) is None
 
 
-def test_a_deletion_says_who_ordered_it_and_a_long_reason_is_cut() -> None:
+def test_deletion_records_the_user_and_truncates_the_reason() -> None:
     held = new_partition(PARTITIONS, "p", NOW).acquired(A, at(60)).written()
     deleted = deletion_of(held.because(ChangeKind.DELETED, "deleted by hand: " + "x" * 1000, "ann"), at(9))
     assert (deleted.status, deleted.previous_owner, deleted.previous_until, deleted.by) == (None, A, at(60), "ann")
@@ -163,12 +163,12 @@ transitions = st.builds(
 
 @settings(max_examples=examples(15))
 @given(st.lists(transitions, max_size=12))
-def test_what_is_written_in_pages_reads_back(written: list[Transition]) -> None:
+def test_pages_read_back_as_written(written: list[Transition]) -> None:
     pages = pages_of(FAMILY, written, NOW, "me")
     assert [transition for page in pages for transition in transitions_in(page)] == written
 
 
-def test_a_page_stays_small_whatever_is_in_it() -> None:
+def test_page_stays_small_with_any_content() -> None:
     chance = random.Random(7)
     many = [replace(a_transition(n), partition_key=chance.randbytes(300).hex()) for n in range(300)]
     pages = pages_of(FAMILY, many, NOW, "me")
@@ -178,13 +178,13 @@ def test_a_page_stays_small_whatever_is_in_it() -> None:
     assert [transition for page in pages for transition in transitions_in(page)] == many
 
 
-def test_two_hundred_transitions_of_a_bucket_fit_into_a_few_kilobytes() -> None:
+def test_two_hundred_transitions_fit_into_a_few_kilobytes() -> None:
     key = "clickstream-landing|events/2026/01/01/part-{:08d}.json.gz"
     [page] = pages_of(FAMILY, [replace(a_transition(n), partition_key=key.format(n)) for n in range(200)], NOW, "me")
     assert len(progress_text(page)) < 4096
 
 
-def test_what_cannot_be_read_is_passed_over() -> None:
+def test_unreadable_page_is_skipped() -> None:
     [page] = pages_of(FAMILY, [a_transition(1)], NOW, "me")
     packed = page.progress["packed"]
     odd = [
@@ -222,7 +222,7 @@ def written(*pages: Sequence[Transition]) -> History:
     return History(store, FAMILY)
 
 
-def test_the_pages_of_several_owners_merge_in_the_order_of_time() -> None:
+def test_pages_of_several_owners_merge_by_time() -> None:
     history = written([a_transition(1), a_transition(4)], [a_transition(2), a_transition(5)], [a_transition(3)])
     assert [t.version for t in history.since(NOW)] == [1, 2, 3, 4, 5]
     assert [t.version for t in history.since(at(4))] == [4, 5]
@@ -230,7 +230,7 @@ def test_the_pages_of_several_owners_merge_in_the_order_of_time() -> None:
     assert history.since(at(6)) == []
 
 
-def test_of_more_pages_than_are_read_the_oldest_are_left_out() -> None:
+def test_oldest_pages_beyond_the_limit_are_left_out() -> None:
     history = written(*([a_transition(n)] for n in range(1, 150)))
     recorded = history.between(NOW, pages=120)
     assert not recorded.complete
@@ -242,7 +242,7 @@ def test_of_more_pages_than_are_read_the_oldest_are_left_out() -> None:
     assert len(history.since(NOW)) == 149
 
 
-def test_of_one_partition_the_last_transitions_are_reported_in_the_order_of_its_versions() -> None:
+def test_transitions_of_one_partition_are_ordered_by_version() -> None:
     history = written(
         [a_transition(1), a_transition(7, key="q", seconds=1)],
         [a_transition(4, seconds=2), a_transition(9, key="q", seconds=2)],
@@ -253,7 +253,7 @@ def test_of_one_partition_the_last_transitions_are_reported_in_the_order_of_its_
     assert history.of("p/", NOW) == []
 
 
-def test_a_page_whose_answer_was_lost_and_that_was_written_again_counts_once() -> None:
+def test_page_rewritten_after_a_lost_response_counts_once() -> None:
     history = written([a_transition(1), a_transition(2)], [a_transition(1), a_transition(2)])
     assert [t.version for t in history.since(NOW)] == [1, 2]
     assert [t.version for t in history.of("p", NOW)] == [1, 2]
@@ -262,7 +262,7 @@ def test_a_page_whose_answer_was_lost_and_that_was_written_again_counts_once() -
 # Holdings
 
 
-def test_a_life_is_reported_from_owner_to_owner() -> None:
+def test_life_is_reported_from_owner_to_owner() -> None:
     life = Life()
     life.acquired(A, 1)
     life.becomes(life.partition.renewed(at(80)), 20)
@@ -290,14 +290,14 @@ def test_a_life_is_reported_from_owner_to_owner() -> None:
     assert life.holdings(now=500) == life.holdings()
 
 
-def test_who_holds_it_now_has_no_end() -> None:
+def test_current_holding_has_no_end() -> None:
     life = Life()
     life.acquired(A, 1)
     assert life.holdings() == [Holding(owner=A, began_at=at(1), begin=HoldingStart.ACQUIRED)]
     assert life.holdings(now=60) == life.holdings()
 
 
-def test_a_lease_that_ran_out_and_that_nobody_took_over_ends_when_it_ran_out() -> None:
+def test_expired_lease_without_a_successor_ends_at_its_expiry() -> None:
     life = Life()
     life.acquired(A, 1)
     life.becomes(life.partition.renewed(at(80)), 20)
@@ -306,7 +306,7 @@ def test_a_lease_that_ran_out_and_that_nobody_took_over_ends_when_it_ran_out() -
     assert dead.reason == "no owner has taken it over yet"
 
 
-def test_a_lease_that_ran_out_ends_when_it_ran_out_and_not_when_it_was_taken_over() -> None:
+def test_expired_lease_ends_at_expiry_and_not_at_takeover() -> None:
     life = Life()
     life.acquired(A, 1)
     life.acquired(B, 70)
@@ -323,16 +323,14 @@ def test_a_lease_that_ran_out_ends_when_it_ran_out_and_not_when_it_was_taken_ove
     ]
 
 
-def test_a_lease_that_is_taken_away_while_it_runs_is_taken_over() -> None:
+def test_running_lease_that_is_taken_away_is_taken_over() -> None:
     life = Life()
     life.acquired(A, 1)
     life.acquired(B, 20)
     assert [(h.ended_at, h.end) for h in life.holdings()] == [(at(20), HoldingEnd.TAKEN_OVER), (None, HoldingEnd.HELD)]
 
 
-def test_a_worker_that_died_before_it_reported_anything_is_still_known_to_have_held_it_until_its_lease_ran_out() -> (
-    None
-):
+def test_unreported_worker_held_until_lease_expiry() -> None:
     life = Life()
     life.acquired(A, 1)
     life.acquired(B, 70)
@@ -341,7 +339,7 @@ def test_a_worker_that_died_before_it_reported_anything_is_still_known_to_have_h
     assert (second.owner, second.began_at) == (B, at(70))
 
 
-def test_a_worker_that_died_before_it_reported_anything_is_known_from_the_partition_alone() -> None:
+def test_unreported_worker_is_known_from_the_partition() -> None:
     life = Life()
     life.acquired(A, 1)
     assert life.holdings(without=[0], now=2) == [Holding(owner=A, began_at=at(1))]
@@ -349,7 +347,7 @@ def test_a_worker_that_died_before_it_reported_anything_is_known_from_the_partit
     assert life.holdings(without=[0], now=2) == [Holding(owner=A)]
 
 
-def test_an_end_that_was_never_reported_is_unknown_and_when_the_lease_was_to_end() -> None:
+def test_unreported_end_is_unknown_at_the_lease_expiry() -> None:
     life = Life()
     life.acquired(A, 1)
     life.given_up(30)
@@ -361,7 +359,7 @@ def test_an_end_that_was_never_reported_is_unknown_and_when_the_lease_was_to_end
     assert [h.end for h in life.holdings(without=[1, 3], now=96)] == [HoldingEnd.UNKNOWN, HoldingEnd.UNKNOWN]
 
 
-def test_an_end_that_was_never_reported_came_before_the_present_owner() -> None:
+def test_unreported_end_precedes_the_current_owner() -> None:
     life = Life()
     life.acquired(A, 1)
     life.given_up(30)
@@ -370,7 +368,7 @@ def test_an_end_that_was_never_reported_came_before_the_present_owner() -> None:
     assert (first.end, first.ended_at, second.began_at) == (HoldingEnd.UNKNOWN, at(40), at(40))
 
 
-def test_a_completion_that_was_never_reported_is_known_from_the_partition() -> None:
+def test_unreported_completion_is_known_from_the_partition() -> None:
     life = Life()
     life.acquired(A, 1)
     life.completed(30)
@@ -379,7 +377,7 @@ def test_a_completion_that_was_never_reported_is_known_from_the_partition() -> N
     ]
 
 
-def test_a_partition_that_was_read_before_the_last_transition_says_nothing() -> None:
+def test_stale_partition_read_does_not_change_the_history() -> None:
     life = Life()
     life.acquired(A, 1)
     before = life.partition
@@ -387,7 +385,7 @@ def test_a_partition_that_was_read_before_the_last_transition_says_nothing() -> 
     assert holdings(life.recorded, [before], now=at(31))["p"] == life.holdings()
 
 
-def test_owners_between_two_that_reported_are_known_by_what_the_second_says() -> None:
+def test_unreported_owner_is_known_from_the_next_transition() -> None:
     life = Life()
     life.acquired(A, 1)
     life.given_up(10)
@@ -400,7 +398,7 @@ def test_owners_between_two_that_reported_are_known_by_what_the_second_says() ->
     ]
 
 
-def test_each_way_to_end_has_its_word() -> None:
+def test_each_end_of_a_holding_has_its_name() -> None:
     for change, end in [
         (lambda p: p.given_up(at(5)), HoldingEnd.RELEASED),
         (lambda p: p.completed(at(5)), HoldingEnd.COMPLETED),
@@ -432,16 +430,14 @@ def test_each_way_to_end_has_its_word() -> None:
         (ChangeKind.RESET, "failed", HoldingEnd.RESET),
     ],
 )
-def test_what_ended_a_lease_goes_by_the_kind_and_never_by_the_words(
-    kind: ChangeKind, words: str, end: HoldingEnd
-) -> None:
+def test_holding_end_follows_the_kind_and_not_the_text(kind: ChangeKind, words: str, end: HoldingEnd) -> None:
     life = Life()
     life.acquired(A, 1)
     life.becomes(life.partition.given_up(at(5)).because(kind, words, "ann"), 5)
     assert (life.holdings()[0].end, life.holdings()[0].reason) == (end, words)
 
 
-def test_a_lease_whose_taker_says_handed_over_in_words_alone_was_taken_over() -> None:
+def test_handover_named_only_in_the_text_is_a_takeover() -> None:
     life = Life()
     life.acquired(A, 1)
     life.becomes(life.partition.acquired(B, at(90)).because(ChangeKind.TAKEN_OVER, "handed over"), 5)
@@ -452,7 +448,7 @@ def test_a_lease_whose_taker_says_handed_over_in_words_alone_was_taken_over() ->
 
 
 @pytest.mark.parametrize("kind", [[], ["of a newer version"], [None], [7]])
-def test_a_transition_of_another_version_is_read_although_its_kind_is_not_known(kind: list[Any]) -> None:
+def test_transition_of_unknown_kind_is_read(kind: list[Any]) -> None:
     record = ["p", 0, 3, "UNASSIGNED", None, None, "ASSIGNED", 0, None, 1, None, *kind]
     content = json.dumps({"texts": [A, "failed: OSError: no"], "transitions": [record]})
     [page] = pages_of(FAMILY, [a_transition(1)], NOW, "me")
@@ -462,7 +458,7 @@ def test_a_transition_of_another_version_is_read_although_its_kind_is_not_known(
     assert [held.end for held in holdings([read], now=NOW)["p"]] == [HoldingEnd.RELEASED]
 
 
-def test_what_waits_for_acknowledgments_is_held_by_no_process() -> None:
+def test_awaiting_partition_is_held_by_no_process() -> None:
     life = Life()
     life.acquired(A, 1)
     life.becomes(life.partition.awaiting(at(600)), 5)
@@ -472,7 +468,7 @@ def test_what_waits_for_acknowledgments_is_held_by_no_process() -> None:
     assert (second.ended_at, second.end) == (at(9), HoldingEnd.COMPLETED)
 
 
-def test_versions_put_in_order_what_clocks_do_not_and_no_two_holdings_overlap() -> None:
+def test_versions_order_holdings_despite_clocks_without_overlap() -> None:
     life = Life()
     life.acquired(A, 10)
     life.given_up(12)  # of a clock that is three seconds fast
@@ -484,7 +480,7 @@ def test_versions_put_in_order_what_clocks_do_not_and_no_two_holdings_overlap() 
         assert (second.owner, second.began_at, second.ended_at) == (B, at(12), at(12))
 
 
-def test_each_partition_has_a_life_of_its_own() -> None:
+def test_each_partition_has_its_own_life() -> None:
     one, other = Life("p"), Life("q")
     one.acquired(A, 1)
     other.acquired(B, 2)

@@ -40,7 +40,7 @@ def averages(*counted: tuple[float, int]) -> dict[str, float]:
     return {name: rate["processed"] for name, rate in rates.items()}
 
 
-def test_a_report_survives_its_text() -> None:
+def test_report_reads_back_from_its_text() -> None:
     rates = {"1m": COUNTS.per_second(60), "5m": COUNTS.per_second(300), "15m": COUNTS.per_second(900)}
     report = JobReport(
         at=NOW, totals=COUNTS, rates=rates, lag_ms={shard(0): 120, shard(1): 0}, parse_errors=(an_error(1),)
@@ -49,11 +49,11 @@ def test_a_report_survives_its_text() -> None:
 
 
 @pytest.mark.parametrize("text", [None, 1, {}, "", "!", "AAAA"])
-def test_what_is_no_report_is_none(text: object) -> None:
+def test_invalid_report_is_none(text: object) -> None:
     assert JobReport.from_text(text) is None
 
 
-def test_the_lags_of_a_thousand_shards_fit_beside_the_latest_bad_records() -> None:
+def test_lags_of_a_thousand_shards_fit_with_bad_records() -> None:
     lags = {shard(number * 7): random.Random(number).randrange(10**8) for number in range(1000)}
     report = JobReport(at=NOW, totals=COUNTS, lag_ms=lags, parse_errors=tuple(map(an_error, range(MAX_PARSE_ERRORS))))
     text = report.to_text()
@@ -61,14 +61,14 @@ def test_the_lags_of_a_thousand_shards_fit_beside_the_latest_bad_records() -> No
     assert JobReport.from_text(text) == report
 
 
-def test_the_latest_bad_records_are_kept() -> None:
+def test_latest_bad_records_are_kept() -> None:
     report = JobReport(at=NOW, parse_errors=tuple(map(an_error, range(MAX_PARSE_ERRORS + 5))))
     read = JobReport.from_text(report.to_text())
     assert read is not None
     assert [error["number"] for error in read.parse_errors] == list(range(5, MAX_PARSE_ERRORS + 5))
 
 
-def test_where_a_report_does_not_fit_bad_records_go_first_and_then_the_partitions_that_lag_least() -> None:
+def test_oversized_report_drops_bad_records_before_small_lags() -> None:
     lags = {f"{random.Random(number).getrandbits(256):x}": number for number in range(1000)}
     errors = tuple(an_error(number, 500) for number in range(MAX_PARSE_ERRORS))
     text = JobReport(at=NOW, totals=COUNTS, lag_ms=lags, parse_errors=errors).to_text()
@@ -80,7 +80,7 @@ def test_where_a_report_does_not_fit_bad_records_go_first_and_then_the_partition
     assert kept == set(range(1000 - len(kept), 1000)) and len(kept) > 200
 
 
-def test_the_last_report_of_a_job_is_short_and_says_nothing_of_lag() -> None:
+def test_last_report_is_short_and_omits_lag() -> None:
     errors = tuple(an_error(number, 500) for number in range(MAX_PARSE_ERRORS))
     text = JobReport(at=NOW, totals=COUNTS, lag_ms={shard(0): 1}, parse_errors=errors).to_last_text()
     read = JobReport.from_text(text)
@@ -89,7 +89,7 @@ def test_the_last_report_of_a_job_is_short_and_says_nothing_of_lag() -> None:
     assert len(text) <= MAX_LAST_REPORT_CHARACTERS and read.parse_errors[-1]["number"] == MAX_PARSE_ERRORS - 1
 
 
-def test_counts_are_of_one_kind_each() -> None:
+def test_counts_add_subtract_and_read_back() -> None:
     assert COUNTS + COUNTS - COUNTS == COUNTS
     assert RecordCounts.from_mapping(COUNTS.to_mapping()) == COUNTS
     assert RecordCounts.from_mapping({"processed": "many"}) == RecordCounts()
@@ -108,11 +108,11 @@ def test_counts_are_of_one_kind_each() -> None:
         ([(10, 100), (20, 200), (100, 1000)], {"1m": 10.0, "5m": 10.0, "15m": 10.0}),
     ],
 )
-def test_averages_are_over_the_last_minutes(counted: list[tuple[float, int]], expected: dict[str, float]) -> None:
+def test_averages_cover_the_last_minutes(counted: list[tuple[float, int]], expected: dict[str, float]) -> None:
     assert averages(*counted) == expected
 
 
-def test_averages_remember_no_more_than_the_longest_window_needs() -> None:
+def test_averages_keep_only_the_longest_window() -> None:
     moving = MovingAverages(0.0)
     for at in range(0, 36000, 10):
         moving.rates(float(at), RecordCounts(processed=at))
@@ -123,7 +123,7 @@ def failure(number: int, message: str = "") -> ErrorEvent:
     return ErrorEvent(at=NOW, error_class="AccessDeniedError", message=message, partition=f"S{number}")
 
 
-def test_errors_survive_their_text_and_those_not_yet_known_are_found() -> None:
+def test_errors_read_back_and_new_ones_are_found() -> None:
     report = JobReport(at=NOW, errors=tuple(map(failure, range(5, 15))), error_count=15)
     read = JobReport.from_text(report.to_text())
     assert read is not None and read == report
@@ -132,7 +132,7 @@ def test_errors_survive_their_text_and_those_not_yet_known_are_found() -> None:
     assert len(read.errors_after(0)) == 10, "older ones are not known any more"
 
 
-def test_the_last_report_of_a_job_keeps_the_latest_errors_that_fit() -> None:
+def test_last_report_keeps_the_latest_errors_that_fit() -> None:
     errors = tuple(failure(number, secrets.token_hex(500)) for number in range(10))
     read = JobReport.from_text(JobReport(at=NOW, errors=errors, error_count=10).to_last_text())
     assert read is not None and read.error_count == 10

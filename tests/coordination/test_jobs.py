@@ -74,7 +74,7 @@ def items(fleet: Fleet) -> list[Partition]:
     return [p for status in PartitionStatus for p in fleet.store.store.query(FAMILY, status)]
 
 
-def test_a_job_that_begins_while_jobs_are_listed_is_listed_once_as_it_is_now(
+def test_job_beginning_during_a_listing_is_listed_once(
     fleet: Fleet, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     submit(fleet, jobs)
@@ -91,7 +91,7 @@ def test_a_job_that_begins_while_jobs_are_listed_is_listed_once_as_it_is_now(
     assert begin == []
 
 
-def test_a_job_is_known_before_it_begins_with_what_it_was_given(fleet: Fleet, jobs: Jobs) -> None:
+def test_submitted_job_is_known_with_its_settings(fleet: Fleet, jobs: Jobs) -> None:
     submit(fleet, jobs)
     job = known(jobs)
     assert (job.owner, job.state, job.task, job.digest, job.log) == (
@@ -105,7 +105,7 @@ def test_a_job_is_known_before_it_begins_with_what_it_was_given(fleet: Fleet, jo
     assert [each.owner for each in jobs.unfinished()] == ["a"]
 
 
-def test_a_job_runs_once_it_can_read_and_not_when_its_process_is_there(fleet: Fleet, jobs: Jobs) -> None:
+def test_job_is_running_only_once_it_reads(fleet: Fleet, jobs: Jobs) -> None:
     submit(fleet, jobs)
     starting = record(fleet)
     starting.begin()
@@ -115,14 +115,14 @@ def test_a_job_runs_once_it_can_read_and_not_when_its_process_is_there(fleet: Fl
     assert (known(jobs).state, known(jobs).has_begun) == (JobState.RUNNING, True)
 
 
-def test_a_job_whose_process_dies_before_it_reads_is_given_up_with_its_lease(fleet: Fleet, jobs: Jobs) -> None:
+def test_job_dying_before_it_reads_is_given_up(fleet: Fleet, jobs: Jobs) -> None:
     submit(fleet, jobs)
     record(fleet).begin()
     margin = timedelta(seconds=MARGIN)
     assert known(jobs).given_up_at(margin) == fleet.clock.now() + timedelta(seconds=TIMEOUT) + margin
 
 
-def test_a_job_that_begins_is_alive_as_long_as_its_heart_beats(fleet: Fleet, jobs: Jobs) -> None:
+def test_job_is_alive_while_its_heart_beats(fleet: Fleet, jobs: Jobs) -> None:
     submit(fleet, jobs)
     running = record(fleet)
     running.begin()
@@ -136,7 +136,7 @@ def test_a_job_that_begins_is_alive_as_long_as_its_heart_beats(fleet: Fleet, job
     assert job.given_up_at(margin) == fleet.clock.now() + timedelta(seconds=TIMEOUT) + margin
 
 
-def test_what_a_job_reports_of_itself_is_known_to_others(fleet: Fleet, jobs: Jobs) -> None:
+def test_notes_of_a_job_are_visible_to_others(fleet: Fleet, jobs: Jobs) -> None:
     submit(fleet, jobs)
     running = record(fleet)
     running.begin()
@@ -145,7 +145,7 @@ def test_what_a_job_reports_of_itself_is_known_to_others(fleet: Fleet, jobs: Job
     assert (job.application_id, job.ui_url, job.task) == ("local-1", "http://driver:4040", TASK)
 
 
-def test_a_job_leaves_its_outcome_which_the_task_hears_once(fleet: Fleet, jobs: Jobs) -> None:
+def test_job_leaves_its_outcome_for_the_task_once(fleet: Fleet, jobs: Jobs) -> None:
     submit(fleet, jobs)
     running = record(fleet)
     running.begin()
@@ -158,7 +158,7 @@ def test_a_job_leaves_its_outcome_which_the_task_hears_once(fleet: Fleet, jobs: 
     assert known(jobs).is_reported
 
 
-def test_a_running_job_hears_at_its_next_heartbeat_that_it_shall_stop(fleet: Fleet, jobs: Jobs) -> None:
+def test_running_job_is_stopped_at_its_heartbeat(fleet: Fleet, jobs: Jobs) -> None:
     submit(fleet, jobs)
     stops: list[str] = []
     running = record(fleet, stops=stops)
@@ -171,7 +171,7 @@ def test_a_running_job_hears_at_its_next_heartbeat_that_it_shall_stop(fleet: Fle
     assert known(jobs).stop == "cleared"
 
 
-def test_a_job_that_was_requested_to_stop_before_it_began_hears_of_it_when_it_begins(fleet: Fleet, jobs: Jobs) -> None:
+def test_job_stopped_before_it_began_is_stopped_at_start(fleet: Fleet, jobs: Jobs) -> None:
     submit(fleet, jobs)
     jobs.request_stop("a", "cleared")
     stops: list[str] = []
@@ -179,9 +179,7 @@ def test_a_job_that_was_requested_to_stop_before_it_began_hears_of_it_when_it_be
     assert stops == ["cleared"]
 
 
-def test_a_stop_that_is_asked_for_while_the_job_writes_is_not_lost_and_neither_is_what_it_writes(
-    fleet: Fleet, jobs: Jobs
-) -> None:
+def test_stop_requested_during_a_write_loses_neither(fleet: Fleet, jobs: Jobs) -> None:
     submit(fleet, jobs)
     stops: list[str] = []
     running = record(fleet, stops=stops)
@@ -194,7 +192,7 @@ def test_a_stop_that_is_asked_for_while_the_job_writes_is_not_lost_and_neither_i
     assert stops == ["cleared"]
 
 
-def test_an_outcome_is_left_although_a_stop_was_asked_for_in_the_same_moment(fleet: Fleet, jobs: Jobs) -> None:
+def test_outcome_is_stored_despite_a_concurrent_stop(fleet: Fleet, jobs: Jobs) -> None:
     submit(fleet, jobs)
     running = record(fleet)
     running.begin()
@@ -203,7 +201,7 @@ def test_an_outcome_is_left_although_a_stop_was_asked_for_in_the_same_moment(fle
     assert (known(jobs).stop, known(jobs).outcome) == ("cleared", DONE)
 
 
-def test_a_stop_is_asked_for_although_the_jobs_heart_beats_in_the_same_moment(fleet: Fleet, jobs: Jobs) -> None:
+def test_stop_is_requested_despite_a_concurrent_heartbeat(fleet: Fleet, jobs: Jobs) -> None:
     submit(fleet, jobs)
     running = record(fleet)
     running.begin()
@@ -213,7 +211,7 @@ def test_a_stop_is_asked_for_although_the_jobs_heart_beats_in_the_same_moment(fl
     assert known(jobs).stop == "cleared"
 
 
-def test_a_job_that_was_taken_for_dead_stops_and_its_own_outcome_is_refused(fleet: Fleet, jobs: Jobs) -> None:
+def test_job_given_up_stops_and_its_outcome_is_refused(fleet: Fleet, jobs: Jobs) -> None:
     submit(fleet, jobs)
     stops: list[str] = []
     running = record(fleet, stops=stops)
@@ -226,7 +224,7 @@ def test_a_job_that_was_taken_for_dead_stops_and_its_own_outcome_is_refused(flee
     assert known(jobs).outcome == {"exit_code": None}
 
 
-def test_a_job_that_was_given_up_before_it_began_does_not_begin(fleet: Fleet, jobs: Jobs) -> None:
+def test_job_given_up_before_it_began_does_not_begin(fleet: Fleet, jobs: Jobs) -> None:
     submit(fleet, jobs)
     jobs.end("a", {"exit_code": None})
     stops: list[str] = []
@@ -236,7 +234,7 @@ def test_a_job_that_was_given_up_before_it_began_does_not_begin(fleet: Fleet, jo
     assert not running.end(DONE)
 
 
-def test_an_outcome_whose_answer_was_lost_is_there_once(fleet: Fleet, jobs: Jobs) -> None:
+def test_outcome_with_a_lost_response_is_stored_once(fleet: Fleet, jobs: Jobs) -> None:
     submit(fleet, jobs)
     running = record(fleet)
     running.begin()
@@ -246,7 +244,7 @@ def test_an_outcome_whose_answer_was_lost_is_there_once(fleet: Fleet, jobs: Jobs
     assert known(jobs).outcome == DONE
 
 
-def test_a_driver_that_the_cluster_starts_again_is_refused_and_the_first_goes_on(fleet: Fleet, jobs: Jobs) -> None:
+def test_restarted_driver_is_refused(fleet: Fleet, jobs: Jobs) -> None:
     submit(fleet, jobs)
     first = record(fleet)
     first.begin()
@@ -260,7 +258,7 @@ def test_a_driver_that_the_cluster_starts_again_is_refused_and_the_first_goes_on
 
 
 @pytest.mark.parametrize("is_submitted", [True, False])
-def test_of_two_drivers_that_begin_at_once_one_does(fleet: Fleet, jobs: Jobs, is_submitted: bool) -> None:
+def test_second_of_two_concurrent_drivers_is_refused(fleet: Fleet, jobs: Jobs, is_submitted: bool) -> None:
     if is_submitted:
         submit(fleet, jobs)
     first, second = record(fleet), record(fleet)
@@ -270,7 +268,7 @@ def test_of_two_drivers_that_begin_at_once_one_does(fleet: Fleet, jobs: Jobs, is
     assert first.end(DONE)
 
 
-def test_a_driver_whose_own_write_was_not_answered_begins(fleet: Fleet, jobs: Jobs) -> None:
+def test_driver_begins_after_a_lost_response(fleet: Fleet, jobs: Jobs) -> None:
     submit(fleet, jobs)
     running = record(fleet)
     fleet.store.fault = NOT_ANSWERED
@@ -280,14 +278,14 @@ def test_a_driver_whose_own_write_was_not_answered_begins(fleet: Fleet, jobs: Jo
     assert running.end(DONE)
 
 
-def test_a_job_that_nobody_submitted_has_a_record_all_the_same(fleet: Fleet, jobs: Jobs) -> None:
+def test_unsubmitted_job_has_a_record(fleet: Fleet, jobs: Jobs) -> None:
     running = record(fleet)
     running.begin()
     assert known(jobs).has_begun
     assert running.end(DONE)
 
 
-def test_a_job_writes_its_report_with_its_heartbeat_every_ten_seconds(fleet: Fleet, jobs: Jobs) -> None:
+def test_report_is_written_every_ten_seconds_with_the_heartbeat(fleet: Fleet, jobs: Jobs) -> None:
     running, made = reporting(fleet, jobs)
     assert known(jobs).report is None
     for _ in range(7):  # after 0, 5, … 30 seconds
@@ -299,7 +297,7 @@ def test_a_job_writes_its_report_with_its_heartbeat_every_ten_seconds(fleet: Fle
     )
 
 
-def test_a_report_renews_the_lease_of_the_job(fleet: Fleet, jobs: Jobs) -> None:
+def test_report_renews_the_lease_of_the_job(fleet: Fleet, jobs: Jobs) -> None:
     running, _ = reporting(fleet, jobs)
     writes = fleet.store.calls.count("transact")
     for _ in range(6):
@@ -309,7 +307,7 @@ def test_a_report_renews_the_lease_of_the_job(fleet: Fleet, jobs: Jobs) -> None:
     assert fleet.store.calls.count("transact") == writes + 6, "a write each, and none for the lease alone"
 
 
-def test_a_job_that_has_not_begun_to_read_reports_nothing(fleet: Fleet, jobs: Jobs) -> None:
+def test_job_that_does_not_read_yet_reports_nothing(fleet: Fleet, jobs: Jobs) -> None:
     submit(fleet, jobs)
     running = record(fleet)
     running.begin()
@@ -318,7 +316,7 @@ def test_a_job_that_has_not_begun_to_read_reports_nothing(fleet: Fleet, jobs: Jo
     assert known(jobs).report is None
 
 
-def test_a_report_that_the_store_did_not_take_is_made_again_at_the_next_heartbeat(fleet: Fleet, jobs: Jobs) -> None:
+def test_failed_report_is_retried_at_the_next_heartbeat(fleet: Fleet, jobs: Jobs) -> None:
     running, made = reporting(fleet, jobs)
     fleet.store.away = True
     for _ in range(3):
@@ -330,9 +328,7 @@ def test_a_report_that_the_store_did_not_take_is_made_again_at_the_next_heartbea
     assert reported(jobs).totals.processed == made[0]
 
 
-def test_a_job_leaves_its_last_counts_with_its_outcome_and_no_lag_of_what_it_reads_no_more(
-    fleet: Fleet, jobs: Jobs
-) -> None:
+def test_outcome_has_last_counts_and_no_lag(fleet: Fleet, jobs: Jobs) -> None:
     running, made = reporting(fleet, jobs)
     running.renew_due()
     assert running.end(DONE)
@@ -341,7 +337,7 @@ def test_a_job_leaves_its_last_counts_with_its_outcome_and_no_lag_of_what_it_rea
     assert (reported(jobs).totals.processed, reported(jobs).lag_ms) == (2, {})
 
 
-def test_what_a_job_reported_outlives_its_death(fleet: Fleet, jobs: Jobs) -> None:
+def test_report_outlives_the_job(fleet: Fleet, jobs: Jobs) -> None:
     running, _ = reporting(fleet, jobs)
     running.renew_due()
     jobs.end("a", {"exit_code": None})
@@ -350,14 +346,14 @@ def test_what_a_job_reported_outlives_its_death(fleet: Fleet, jobs: Jobs) -> Non
     assert (reported(jobs).totals.processed, known(jobs).outcome) == (1, {"exit_code": None})
 
 
-def test_a_stop_that_is_asked_for_while_the_job_reports_is_not_lost(fleet: Fleet, jobs: Jobs) -> None:
+def test_stop_requested_during_a_report_is_not_lost(fleet: Fleet, jobs: Jobs) -> None:
     running, _ = reporting(fleet, jobs)
     fleet.store.fault = Fault(before=lambda: jobs.request_stop("a", "handed over"))
     running.renew_due()
     assert (known(jobs).stop, reported(jobs).totals.processed) == ("handed over", 1)
 
 
-def test_the_jobs_of_a_task_are_reported_in_the_order_of_their_submission(fleet: Fleet, jobs: Jobs) -> None:
+def test_jobs_of_a_task_are_ordered_by_submission(fleet: Fleet, jobs: Jobs) -> None:
     for owner in ("z", "b", "a"):
         submit(fleet, jobs, owner)
         fleet.clock.advance(1)
@@ -368,7 +364,7 @@ def test_the_jobs_of_a_task_are_reported_in_the_order_of_their_submission(fleet:
     assert [job.owner for job in jobs.of_task(TASK)] == ["z", "b", "a"]
 
 
-def test_there_is_nothing_to_stop_where_a_job_is_unknown_or_has_ended(fleet: Fleet, jobs: Jobs) -> None:
+def test_unknown_or_ended_job_cannot_be_stopped(fleet: Fleet, jobs: Jobs) -> None:
     assert not jobs.request_stop("a", "why not")
     submit(fleet, jobs)
     jobs.end("a", DONE)
@@ -376,7 +372,7 @@ def test_there_is_nothing_to_stop_where_a_job_is_unknown_or_has_ended(fleet: Fle
     assert known(jobs).stop is None
 
 
-def test_what_is_old_is_deleted_and_what_is_not_is_kept(fleet: Fleet, jobs: Jobs) -> None:
+def test_old_records_are_purged_and_recent_ones_kept(fleet: Fleet, jobs: Jobs) -> None:
     for owner in ("ended", "never began", "died"):
         submit(fleet, jobs, owner)
     jobs.end("ended", DONE)
@@ -390,7 +386,7 @@ def test_what_is_old_is_deleted_and_what_is_not_is_kept(fleet: Fleet, jobs: Jobs
     assert {item.progress["owner"] for item in items(fleet)} == {"new"}
 
 
-def test_what_a_job_says_in_another_form_is_passed_over(fleet: Fleet, jobs: Jobs) -> None:
+def test_record_fields_of_wrong_type_are_ignored(fleet: Fleet, jobs: Jobs) -> None:
     submit(fleet, jobs)
     [item] = items(fleet)
     odd = {"owner": 1, "task": 2, "start_by": "soon", "outcome": "good", "stop": 3, "reported": "yes"}

@@ -765,18 +765,18 @@ class LeaseSafetyOnSqlite(LeaseSafety):
         self.folder.cleanup()
 
 
-def test_whatever_happens_no_two_believe_and_nothing_is_lost(quiet: None) -> None:
+def test_owners_never_conflict_and_lose_nothing(quiet: None) -> None:
     run(LeaseSafety, 30)
 
 
 @pytest.mark.integration
-def test_whatever_happens_no_two_believe_and_nothing_is_lost_on_sqlite(quiet: None) -> None:
+def test_owners_never_conflict_and_lose_nothing_on_sqlite(quiet: None) -> None:
     run(LeaseSafetyOnSqlite, 10)
 
 
 @pytest.mark.integration
 @pytest.mark.deep
-def test_whatever_happens_in_hundreds_of_runs_no_two_believe_and_nothing_is_lost(quiet: None) -> None:
+def test_owners_never_conflict_in_hundreds_of_runs(quiet: None) -> None:
     run(LeaseSafety, 100)
 
 

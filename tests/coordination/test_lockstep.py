@@ -38,26 +38,26 @@ def writes(key: str, times: int) -> Steps[list[str]]:
     return written
 
 
-def test_what_processes_want_written_at_the_same_step_goes_together() -> None:
+def test_writes_of_the_same_step_go_together() -> None:
     write = Writing()
     results = run_in_lockstep([writes("x", 2), writes("y", 1), writes("z", 0), writes("w", 2)], write)
     assert results == [["x", "x"], ["y"], [], ["w", "w"]]
     assert write.together == [["x", "y", "w"], ["x", "w"]]
 
 
-def test_a_refusal_is_raised_in_the_process_that_it_is_about() -> None:
+def test_refusal_is_raised_in_its_own_process() -> None:
     write = Writing(y=PartitionUpdateError("changed"))
     assert run_in_lockstep([writes("x", 1), writes("y", 1)], write) == [["x"], ["y"]]
     assert write.together == [["x", "y"], ["y"]]
 
 
-def test_what_one_raises_holds_no_other() -> None:
+def test_error_of_one_process_stops_no_other() -> None:
     error = ValueError("x is bad")
     results = run_in_lockstep([writes("w", 2), writes("x", 2), writes("y", 2)], Writing(x=error))
     assert results == [["w", "w"], error, ["y", "y"]]
 
 
-def test_once_the_store_is_away_nothing_further_is_begun() -> None:
+def test_unavailable_store_begins_no_further_process() -> None:
     begun: list[str] = []
 
     def asks(key: str) -> Steps[None]:
@@ -71,7 +71,7 @@ def test_once_the_store_is_away_nothing_further_is_begun() -> None:
     assert results[0] is None and results[1] is results[2]
 
 
-def test_one_alone_returns_or_raises() -> None:
+def test_single_process_returns_or_raises() -> None:
     assert run_alone(writes("x", 1), Writing()) == ["x"]
     with pytest.raises(ValueError, match="x is bad"):
         run_alone(writes("x", 1), Writing(x=ValueError("x is bad")))

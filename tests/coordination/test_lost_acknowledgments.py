@@ -64,7 +64,7 @@ ENDS: dict[str, tuple[Callable[[AcknowledgmentSets, str], object], Acknowledgmen
 @pytest.mark.parametrize("fault", [NOT_ANSWERED, NOT_MADE], ids=["made", "not made"])
 @pytest.mark.parametrize("by", ["mine", "theirs"])
 @pytest.mark.parametrize(("end", "state"), ENDS.values(), ids=ENDS)
-def test_an_end_whose_answer_was_lost_can_be_repeated_and_happens_once(
+def test_repeated_end_after_a_lost_response_happens_once(
     office: Office, end: Callable[[AcknowledgmentSets, str], object], state: AcknowledgmentState, by: str, fault: Fault
 ) -> None:
     set_id = office.begin("sink")
@@ -79,7 +79,7 @@ def test_an_end_whose_answer_was_lost_can_be_repeated_and_happens_once(
     assert (office.mine.view.get(set_id), office.fleet.stored(X)) == (ended, partition)
 
 
-def test_a_release_whose_answer_was_lost_counts_once_when_it_is_repeated(office: Office) -> None:
+def test_repeated_release_after_a_lost_response_counts_once(office: Office) -> None:
     set_id = office.begin("sink", "check")
     office.unanswered(lambda: office.theirs.release(set_id, "sink", positive=True))
     again, effect = office.theirs.release(set_id, "sink", positive=True)
@@ -87,9 +87,7 @@ def test_a_release_whose_answer_was_lost_counts_once_when_it_is_repeated(office:
 
 
 @pytest.mark.parametrize("fault", [NOT_ANSWERED, NOT_MADE], ids=["made", "not made"])
-def test_a_set_whose_making_was_not_answered_is_found_in_the_progress_or_was_not_made(
-    office: Office, fault: Fault
-) -> None:
+def test_unanswered_creation_is_found_in_the_progress_or_absent(office: Office, fault: Fault) -> None:
     office.unanswered(lambda: office.begin("sink"), fault)
     office.a.leases.recover()
     pending = [made.set_id for made in office.mine.view.pending()]
@@ -101,9 +99,7 @@ def test_a_set_whose_making_was_not_answered_is_found_in_the_progress_or_was_not
 
 
 @pytest.mark.parametrize("by", ["mine", "theirs"])
-def test_a_set_whose_making_was_not_answered_ends_with_its_partition_even_before_recovery(
-    office: Office, by: str
-) -> None:
+def test_unanswered_set_ends_with_its_partition_before_recovery(office: Office, by: str) -> None:
     office.unanswered(lambda: office.begin("sink"))
     office.fleet.clock.advance(3600)
     sets: AcknowledgmentSets = getattr(office, by)
@@ -113,13 +109,13 @@ def test_a_set_whose_making_was_not_answered_ends_with_its_partition_even_before
     assert office.fleet.stored(X).attempts == 1
 
 
-def test_an_empty_set_whose_making_was_not_answered_has_moved_the_checkpoint(office: Office) -> None:
+def test_unanswered_empty_set_has_moved_the_checkpoint(office: Office) -> None:
     office.unanswered(lambda: office.begin())
     office.a.leases.recover()
     assert office.progress.checkpoint == "5" and office.a.leases.leased(X).progress == office.fleet.stored(X).progress
 
 
-def test_an_expiry_whose_answer_was_lost_happened_once(office: Office) -> None:
+def test_expiry_with_a_lost_response_happens_once(office: Office) -> None:
     set_id = office.begin("sink")
     office.fleet.clock.advance(3600)
     office.unanswered(office.theirs.expire_overdue)
@@ -127,14 +123,14 @@ def test_an_expiry_whose_answer_was_lost_happened_once(office: Office) -> None:
     assert office.mine.view.get(set_id).state is AcknowledgmentState.EXPIRED and office.fleet.stored(X).attempts == 1
 
 
-def test_an_extension_whose_answer_was_lost_holds(office: Office) -> None:
+def test_extension_with_a_lost_response_holds(office: Office) -> None:
     set_id = office.begin("sink")
     office.a.leases.await_acknowledgment(X, HOUR)
     office.unanswered(lambda: office.theirs.extend(set_id, 2 * HOUR))
     assert office.theirs.extend(set_id, 2 * HOUR).expires_at == office.fleet.stored(X).ownership_timeout
 
 
-def test_an_owner_that_may_have_given_back_with_the_end_of_a_set_stops_believing(office: Office) -> None:
+def test_owner_distrusts_its_lease_after_an_unanswered_end(office: Office) -> None:
     set_id = office.begin("sink")
     office.unanswered(lambda: office.mine.release(set_id, "sink", positive=False, reason="no", owned=True))
     assert not office.a.leases.owns(X)
@@ -162,7 +158,7 @@ class Forgetful:
 
 @pytest.mark.parametrize("by", ["mine", "theirs"])
 @pytest.mark.parametrize(("end", "state"), ENDS.values(), ids=ENDS)
-def test_an_end_that_the_store_itself_repeated_happens_once(
+def test_end_retried_by_the_store_happens_once(
     end: Callable[[AcknowledgmentSets, str], object], state: AcknowledgmentState, by: str
 ) -> None:
     office = Office()
@@ -174,7 +170,7 @@ def test_an_end_that_the_store_itself_repeated_happens_once(
     assert office.fleet.stored(X).attempts == (state is AcknowledgmentState.REJECTED)
 
 
-def test_making_a_set_that_the_store_itself_repeated_makes_one() -> None:
+def test_creation_retried_by_the_store_makes_one_set() -> None:
     office = Office()
     forgetful = office.fleet.store.store = Forgetful(office.fleet.store.store)  # type: ignore[assignment]
     forgetful.repeats = True  # type: ignore[attr-defined]
@@ -183,7 +179,7 @@ def test_making_a_set_that_the_store_itself_repeated_makes_one() -> None:
     assert office.a.leases.held[X] == office.fleet.stored(X)
 
 
-def test_what_an_end_rests_on_may_change_for_ever_and_the_owner_hears_of_it(office: Office) -> None:
+def test_constant_change_during_an_end_raises(office: Office) -> None:
     store = office.fleet.store
 
     def changes_first() -> None:
@@ -198,7 +194,7 @@ def test_what_an_end_rests_on_may_change_for_ever_and_the_owner_hears_of_it(offi
     assert list(office.mine.view.pending()) == [] and office.progress.landed == ()
 
 
-def test_a_lease_is_renewed_although_somebody_else_settles_batch_after_batch_in_the_meantime(office: Office) -> None:
+def test_lease_is_renewed_while_others_settle_batches(office: Office) -> None:
     ends = ["1", "2", "3", "4"]
     batches = [a_batch(after, end) for after, end in zip([TRIM_HORIZON, *ends], ends, strict=False)]
     sets = [begin_delivery(office.a, X, batch, ["sink"]).set_id for batch in batches]

@@ -34,7 +34,7 @@ def unanswered(fleet: Fleet, call: Callable[[], object], fault: Fault = NOT_ANSW
     fleet.store.away = False
 
 
-def test_a_write_whose_answer_was_lost_does_not_lose_the_lease(fleet: Fleet) -> None:
+def test_write_with_a_lost_response_keeps_the_lease(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     unanswered(fleet, lambda: a.leases.save_progress("x", {"n": 1}))
     a.leases.renew("x")
@@ -43,7 +43,7 @@ def test_a_write_whose_answer_was_lost_does_not_lose_the_lease(fleet: Fleet) -> 
     assert a.leases.owns("x")
 
 
-def test_progress_made_from_an_older_one_than_the_stored_is_refused_and_the_lease_kept(fleet: Fleet) -> None:
+def test_stale_progress_is_refused_and_the_lease_kept(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     unanswered(fleet, lambda: a.leases.save_progress("x", {"n": 1}))
     with pytest.raises(ProgressChangedError, match="continues from the stored progress"):
@@ -52,7 +52,7 @@ def test_progress_made_from_an_older_one_than_the_stored_is_refused_and_the_leas
     assert a.leases.held["x"].progress == {"n": 1}
 
 
-def test_repeating_a_completion_whose_answer_was_lost_finds_it_done(fleet: Fleet) -> None:
+def test_repeated_completion_after_a_lost_response_is_done(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     unanswered(fleet, lambda: a.leases.complete("x", {"n": 1}))
     done = fleet.stored()
@@ -61,7 +61,7 @@ def test_repeating_a_completion_whose_answer_was_lost_finds_it_done(fleet: Fleet
     assert a.leases.held == {}
 
 
-def test_repeating_a_deletion_whose_answer_was_lost_finds_it_done(fleet: Fleet) -> None:
+def test_repeated_deletion_after_a_lost_response_is_done(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     unanswered(fleet, lambda: a.leases.delete("x"))
     a.leases.delete("x")
@@ -80,7 +80,7 @@ GIVING_BACK: dict[str, Callable[[SourceCoordinator], object]] = {
 
 @pytest.mark.parametrize("fault", [NOT_ANSWERED, NOT_MADE], ids=["made", "not made"])
 @pytest.mark.parametrize("gives_back", GIVING_BACK.values(), ids=GIVING_BACK)
-def test_an_owner_stops_believing_in_what_it_may_have_given_back(
+def test_owner_distrusts_a_possibly_returned_lease(
     fleet: Fleet, gives_back: Callable[[SourceCoordinator], object], fault: Fault
 ) -> None:
     a = fleet.working("a", "x")
@@ -88,7 +88,7 @@ def test_an_owner_stops_believing_in_what_it_may_have_given_back(
     assert not a.leases.owns("x")
 
 
-def test_an_owner_stops_believing_when_a_refusal_cannot_be_looked_into(fleet: Fleet) -> None:
+def test_owner_distrusts_after_an_unverifiable_refusal(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     given_up = fleet.stored().given_up(fleet.clock.now())
 
@@ -100,7 +100,7 @@ def test_an_owner_stops_believing_when_a_refusal_cannot_be_looked_into(fleet: Fl
     assert not a.leases.owns("x")
 
 
-def test_an_owner_that_could_not_give_back_believes_again_once_it_has_renewed(fleet: Fleet) -> None:
+def test_failed_give_back_is_trusted_again_after_renewal(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     unanswered(fleet, lambda: a.leases.give_up("x"), NOT_MADE)
     a.leases.renew_due()
@@ -108,7 +108,7 @@ def test_an_owner_that_could_not_give_back_believes_again_once_it_has_renewed(fl
     a.leases.save_progress("x", {"n": 1})
 
 
-def test_an_owner_that_did_give_back_finds_out_at_the_next_renewal(fleet: Fleet) -> None:
+def test_successful_give_back_is_found_at_the_next_renewal(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     unanswered(fleet, lambda: a.leases.give_up("x"))
     b = fleet.owner("b")
@@ -117,7 +117,7 @@ def test_an_owner_that_did_give_back_finds_out_at_the_next_renewal(fleet: Fleet)
     assert a.leases.held == {} and b.leases.owns("x")
 
 
-def test_a_refused_completion_leaves_no_doubt(fleet: Fleet) -> None:
+def test_refused_completion_leaves_no_doubt(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     seen = fleet.working("b", "y").leases.held["y"]
     fleet.store.store.transact(update=[seen])
@@ -126,7 +126,7 @@ def test_a_refused_completion_leaves_no_doubt(fleet: Fleet) -> None:
     assert a.leases.owns("x")
 
 
-def test_the_lease_of_a_lost_answer_is_trusted_to_its_stored_end(fleet: Fleet) -> None:
+def test_unanswered_lease_is_trusted_to_its_stored_end(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     fleet.clock.advance(30)
     unanswered(fleet, lambda: a.leases.renew("x"))
@@ -138,7 +138,7 @@ def test_the_lease_of_a_lost_answer_is_trusted_to_its_stored_end(fleet: Fleet) -
     assert not a.leases.owns("x")
 
 
-def test_leaving_a_partition_to_wait_when_the_answer_was_lost_finds_it_waiting(fleet: Fleet) -> None:
+def test_repeated_await_after_a_lost_response_is_done(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     unanswered(fleet, lambda: a.leases.await_acknowledgment("x", timedelta(hours=2)))
     waiting = fleet.stored()
@@ -146,7 +146,7 @@ def test_leaving_a_partition_to_wait_when_the_answer_was_lost_finds_it_waiting(f
     assert a.leases.held == {}
 
 
-def test_recovery_leaves_to_wait_what_was_left_to_wait(fleet: Fleet) -> None:
+def test_recovery_leaves_awaiting_partitions_waiting(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     unanswered(fleet, lambda: a.leases.await_acknowledgment("x", timedelta(hours=2)))
     waiting = fleet.stored()
@@ -154,7 +154,7 @@ def test_recovery_leaves_to_wait_what_was_left_to_wait(fleet: Fleet) -> None:
     assert a.leases.held == {} and fleet.stored() == waiting
 
 
-def test_a_lease_runs_from_when_it_was_asked_for_and_not_from_when_the_answer_came(fleet: Fleet) -> None:
+def test_lease_runs_from_its_request_and_not_its_response(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}})
     fleet.store.fault = Fault(after=lambda: fleet.clock.advance(50))
@@ -165,7 +165,7 @@ def test_a_lease_runs_from_when_it_was_asked_for_and_not_from_when_the_answer_ca
     assert not a.leases.owns("x")
 
 
-def test_a_wall_clock_that_is_set_back_before_the_answer_comes_does_not_prolong_trust(fleet: Fleet) -> None:
+def test_wall_clock_set_back_before_response_prolongs_no_trust(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}})
     fleet.store.fault = Fault(after=lambda: fleet.clock.set_wall_clock_back(3600))
@@ -175,7 +175,7 @@ def test_a_wall_clock_that_is_set_back_before_the_answer_comes_does_not_prolong_
 
 
 @pytest.mark.parametrize("act", ["renew", "save_progress"])
-def test_a_wall_clock_that_was_set_back_prolongs_no_trust_at_the_next_write(fleet: Fleet, act: str) -> None:
+def test_wall_clock_set_back_before_write_prolongs_no_trust(fleet: Fleet, act: str) -> None:
     a = fleet.working("a", "x")
     fleet.clock.set_wall_clock_back(3600)
     fleet.clock.advance(30)
@@ -187,7 +187,7 @@ def test_a_wall_clock_that_was_set_back_prolongs_no_trust_at_the_next_write(flee
 # Recovery
 
 
-def test_recovery_takes_up_an_acquisition_whose_answer_was_lost(fleet: Fleet) -> None:
+def test_recovery_adopts_an_unanswered_acquisition(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}, "y": {}})
     unanswered(fleet, lambda: a.leases.acquire(2))
@@ -198,7 +198,7 @@ def test_recovery_takes_up_an_acquisition_whose_answer_was_lost(fleet: Fleet) ->
     a.leases.save_progress("x", {"n": 1})
 
 
-def test_recovery_forgets_what_others_took_and_what_is_gone(fleet: Fleet) -> None:
+def test_recovery_forgets_taken_and_deleted_partitions(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x", "y", "z"), fleet.owner("b")
     fleet.store.store.delete(fleet.stored("y"))
     b.give_up_owner("a")
@@ -207,7 +207,7 @@ def test_recovery_forgets_what_others_took_and_what_is_gone(fleet: Fleet) -> Non
     assert taken == ["x"] and a.leases.held == {} and b.leases.owns("x")
 
 
-def test_recovery_trusts_again_what_ran_out_and_nobody_took(fleet: Fleet) -> None:
+def test_recovery_trusts_expired_leases_that_are_still_free(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     fleet.clock.advance(1000)
     assert not a.leases.owns("x")
@@ -216,7 +216,7 @@ def test_recovery_trusts_again_what_ran_out_and_nobody_took(fleet: Fleet) -> Non
     assert fleet.stored().ownership_timeout == fleet.clock.now() + seconds(TIMEOUT)
 
 
-def test_recovery_goes_on_from_the_stored_progress(fleet: Fleet) -> None:
+def test_recovery_continues_from_the_stored_progress(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     unanswered(fleet, lambda: a.leases.save_progress("x", {"n": 1}))
     a.leases.recover()
@@ -224,7 +224,7 @@ def test_recovery_goes_on_from_the_stored_progress(fleet: Fleet) -> None:
     a.leases.save_progress("x", {"n": 2})
 
 
-def test_recovery_does_not_forget_a_lease_that_a_listing_does_not_show_yet(fleet: Fleet) -> None:
+def test_recovery_keeps_a_lease_missing_from_a_stale_listing(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     fleet.store.query = nothing_yet  # type: ignore[method-assign]
     a.leases.recover()
@@ -235,7 +235,7 @@ def nothing_yet(*_: object, **__: object) -> list[Partition]:
     return []
 
 
-def test_recovery_that_fails_on_the_way_can_be_repeated(fleet: Fleet) -> None:
+def test_failed_recovery_can_be_repeated(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}, "y": {}})
     unanswered(fleet, lambda: a.leases.acquire(2))
@@ -244,7 +244,7 @@ def test_recovery_that_fails_on_the_way_can_be_repeated(fleet: Fleet) -> None:
     assert a.leases.owns("x") and a.leases.owns("y")
 
 
-def test_an_owner_that_lost_a_partition_and_took_it_again_unawares_has_the_larger_fencing_token(fleet: Fleet) -> None:
+def test_unnoticed_reacquisition_has_the_larger_fencing_token(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x"), fleet.owner("b")
     fleet.lease_passes()
     b.leases.acquire(1)
@@ -255,7 +255,7 @@ def test_an_owner_that_lost_a_partition_and_took_it_again_unawares_has_the_large
     assert a.leases.fencing_token("x") > between
 
 
-def test_an_owner_that_lost_a_partition_and_takes_it_again_has_the_larger_fencing_token(fleet: Fleet) -> None:
+def test_reacquisition_has_the_larger_fencing_token(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x", clock=ManualClock()), fleet.owner("b")
     fleet.lease_passes()
     b.leases.acquire(1)
@@ -270,7 +270,7 @@ def test_an_owner_that_lost_a_partition_and_takes_it_again_has_the_larger_fencin
 
 
 @pytest.mark.parametrize("writes", range(5))
-def test_an_owner_of_a_deleted_partition_cannot_write_the_one_created_again(fleet: Fleet, writes: int) -> None:
+def test_owner_of_a_deleted_partition_cannot_write_its_successor(fleet: Fleet, writes: int) -> None:
     a = fleet.working("a", "x", clock=ManualClock())  # its own clock stands still: it believes forever
     a.leases.save_progress("x", {"by": "a"})
     fleet.store.store.delete(fleet.stored())
@@ -283,7 +283,7 @@ def test_an_owner_of_a_deleted_partition_cannot_write_the_one_created_again(flee
     assert fleet.stored() == b.leases.held["x"]
 
 
-def test_a_partition_created_again_has_larger_fencing_tokens(fleet: Fleet) -> None:
+def test_recreated_partition_has_larger_fencing_tokens(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     for n in range(10):
         a.leases.save_progress("x", {"n": n})
@@ -293,7 +293,7 @@ def test_a_partition_created_again_has_larger_fencing_tokens(fleet: Fleet) -> No
     assert fleet.working("b", "x").leases.fencing_token("x") > last
 
 
-def test_an_earlier_write_that_left_the_same_partition_does_not_pass_for_one_that_had_more_to_write(
+def test_earlier_write_is_not_taken_for_a_larger_one(
     fleet: Fleet,
 ) -> None:
     a = fleet.working("a", "x")
@@ -318,7 +318,7 @@ def leases_of(a: SourceCoordinator) -> Leases:
     return a.leases._leases
 
 
-def test_of_changes_that_went_together_without_an_answer_each_finds_its_own_write(fleet: Fleet) -> None:
+def test_unanswered_joint_changes_each_find_their_write(fleet: Fleet) -> None:
     a = fleet.working("a", "x", "y", "z")
     fleet.store.fault = NOT_ANSWERED
     results = leases_of(a).change_each([progressed(key, n=1) for key in "xyz"])
@@ -329,7 +329,7 @@ def test_of_changes_that_went_together_without_an_answer_each_finds_its_own_writ
         assert a.leases.save_progress(key, {"n": 2}) == fleet.stored(key)
 
 
-def test_of_changes_that_the_store_made_at_an_earlier_try_each_finds_its_own_write(fleet: Fleet) -> None:
+def test_joint_changes_retried_by_the_store_find_their_writes(fleet: Fleet) -> None:
     a = fleet.working("a", "x", "y", "z")
     writes = [p.with_progress({"n": 1}) for p in a.leases.held.values()]
     sets = [a.view.new(f"set-{key}", {}) for key in "xyz"]
@@ -340,7 +340,7 @@ def test_of_changes_that_the_store_made_at_an_earlier_try_each_finds_its_own_wri
     assert [p.version for p in a.leases.held.values()] == [p.version + 1 for p in writes], "it is written once"
 
 
-def test_one_that_lost_its_lease_or_whose_progress_changed_holds_no_other(fleet: Fleet) -> None:
+def test_lost_lease_or_progress_stops_no_other_change(fleet: Fleet) -> None:
     a = fleet.working("a", "w", "x", "y", "z")
     lost, changed = fleet.stored("x"), fleet.stored("y")
     now = fleet.clock.now()
@@ -353,7 +353,7 @@ def test_one_that_lost_its_lease_or_whose_progress_changed_holds_no_other(fleet:
 
 
 @pytest.mark.parametrize("fault", [NOT_ANSWERED, NOT_MADE], ids=["made", "not made"])
-def test_an_owner_stops_believing_in_all_that_it_may_have_given_back_together(fleet: Fleet, fault: Fault) -> None:
+def test_owner_distrusts_all_leases_possibly_given_back(fleet: Fleet, fault: Fault) -> None:
     a = fleet.working("a", "x", "y")
     now = fleet.clock.now()
     fleet.store.fault = fault
@@ -361,7 +361,7 @@ def test_an_owner_stops_believing_in_all_that_it_may_have_given_back_together(fl
     assert not a.leases.owns("x") and not a.leases.owns("y")
 
 
-def test_a_lease_that_is_not_held_or_ran_out_is_refused_without_asking_the_store(fleet: Fleet) -> None:
+def test_missing_or_expired_lease_is_refused_without_a_request(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
     fleet.lease_passes()
     fleet.store.calls.clear()
@@ -370,7 +370,7 @@ def test_a_lease_that_is_not_held_or_ran_out_is_refused_without_asking_the_store
     assert fleet.store.calls == []
 
 
-def test_partitions_are_read_again_together_and_one_that_is_lost_holds_no_other(fleet: Fleet) -> None:
+def test_partitions_are_reread_together_despite_a_lost_one(fleet: Fleet) -> None:
     a = fleet.working("a", "w", "x", "y", "z")
     lost, gone = fleet.stored("x"), fleet.stored("y")
     now = fleet.clock.now()
@@ -385,7 +385,7 @@ def test_partitions_are_read_again_together_and_one_that_is_lost_holds_no_other(
     assert sorted(a.leases.held) == ["w", "z"]
 
 
-def test_partitions_that_cannot_be_read_again_stay_held(fleet: Fleet) -> None:
+def test_partitions_that_cannot_be_reread_stay_held(fleet: Fleet) -> None:
     a = fleet.working("a", "x", "y")
     fleet.store.away = True
     found = a.leases.refresh_each(["x", "y"])

@@ -76,11 +76,11 @@ def broken(state: Mapping[str, object]) -> list[Page]:
 
 
 @pytest.mark.parametrize(("act", "expected"), ACTS.values(), ids=ACTS)
-def test_each_act_counts_what_it_did(act: Callable[[SourceCoordinator], object], expected: dict[str, float]) -> None:
+def test_each_action_is_counted(act: Callable[[SourceCoordinator], object], expected: dict[str, float]) -> None:
     assert counts(Fleet(), act) == expected
 
 
-def test_what_is_handed_over_or_taken_by_force_is_counted_by_who_gets_it() -> None:
+def test_handover_and_forced_takeover_count_for_the_new_owner() -> None:
     fleet = Fleet()
     b = fleet.owner("b", metrics=(totals := MetricTotals()))
     fleet.working("a", "x", "y").handover.give("x", "b")
@@ -89,13 +89,13 @@ def test_what_is_handed_over_or_taken_by_force_is_counted_by_who_gets_it() -> No
     assert totals.totals == {"coordination.partitions_acquired": 2, "coordination.handovers_forced": 1}
 
 
-def test_a_renewal_that_was_due_is_counted() -> None:
+def test_due_renewal_is_counted() -> None:
     fleet = Fleet()
     assert counts(fleet, lambda a: (fleet.clock.advance(30), a.leases.renew_due())) == {"leases_renewed": 1}
 
 
 @pytest.mark.parametrize("act", ["renew_due", "recover"])
-def test_a_lease_that_is_found_to_be_lost_is_counted(act: str) -> None:
+def test_lost_lease_is_counted(act: str) -> None:
     fleet = Fleet()
 
     def loses(a: SourceCoordinator) -> None:
@@ -106,7 +106,7 @@ def test_a_lease_that_is_found_to_be_lost_is_counted(act: str) -> None:
     assert counts(fleet, loses) == {"partition_not_owned_errors": 1}
 
 
-def test_a_partition_that_is_gone_is_counted_apart() -> None:
+def test_missing_partition_is_counted_separately() -> None:
     fleet = Fleet()
 
     def vanishes(a: SourceCoordinator) -> None:
@@ -116,7 +116,7 @@ def test_a_partition_that_is_gone_is_counted_apart() -> None:
     assert counts(fleet, vanishes) == {"partition_not_found_errors": 1}
 
 
-def test_a_partition_that_rests_or_is_parked_is_counted_as_that_too() -> None:
+def test_resting_or_parked_partition_is_counted_as_such() -> None:
     resting = {"attempts_failed": 1, "partitions_given_up": 1, "partitions_closed": 1}
     assert counts(Fleet(), lambda a: a.leases.fail("x", "!"), retry_policy=RetryPolicy(max_attempts=1)) == resting
     parked = {"attempts_failed": 1, "partitions_given_up": 1, "partitions_parked": 1}
@@ -134,9 +134,7 @@ def test_a_partition_that_rests_or_is_parked_is_counted_as_that_too() -> None:
         (lambda a: a.leases.close("x", seconds(1), max_closed_count=1), "complete_partition_update_errors"),
     ],
 )
-def test_a_write_that_fails_is_counted_as_what_it_was_to_do(
-    act: Callable[[SourceCoordinator], object], counter: str
-) -> None:
+def test_failed_write_is_counted_by_its_purpose(act: Callable[[SourceCoordinator], object], counter: str) -> None:
     fleet = Fleet()
 
     def fails(a: SourceCoordinator) -> None:
@@ -146,7 +144,7 @@ def test_a_write_that_fails_is_counted_as_what_it_was_to_do(
     assert counts(fleet, fails) == {counter: 1}
 
 
-def test_a_lease_that_is_given_back_while_others_are_renewed_is_not_counted_as_lost() -> None:
+def test_lease_given_back_during_renewal_is_not_lost() -> None:
     fleet = Fleet()
     fleet.store.store.combines_writes_cheaply = False  # each is renewed for itself
 
@@ -172,7 +170,7 @@ class Recording:
         raise AssertionError("a coordinator notes no values")
 
 
-def test_every_count_says_of_which_source_and_in_which_store() -> None:
+def test_every_count_names_its_source_and_store() -> None:
     recording = Recording()
     Fleet().working("a", "x", "y", metrics=recording)
     tags = {"source": "clicks", "store": "in_memory"}
@@ -182,7 +180,7 @@ def test_every_count_says_of_which_source_and_in_which_store() -> None:
     ]
 
 
-def test_totals_are_sorted_and_keep_the_last_value_of_a_gauge() -> None:
+def test_totals_are_sorted_and_keep_the_last_gauge() -> None:
     totals = MetricTotals()
     totals.count("b", {}, 2)
     totals.count("b", {"other": "tags"})

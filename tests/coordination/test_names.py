@@ -20,7 +20,7 @@ UNUSABLE_KEYS = {
 
 
 @pytest.mark.parametrize(("key", "message"), UNUSABLE_KEYS.values(), ids=UNUSABLE_KEYS)
-def test_an_unusable_key_is_refused_before_anything_is_created(key: str, message: str) -> None:
+def test_invalid_key_is_refused_before_anything_is_created(key: str, message: str) -> None:
     fleet = Fleet()
     a = fleet.owner("a")
     with pytest.raises(ConfigurationError, match=message):
@@ -29,7 +29,7 @@ def test_an_unusable_key_is_refused_before_anything_is_created(key: str, message
 
 
 @pytest.mark.parametrize(("key", "message"), UNUSABLE_KEYS.values(), ids=UNUSABLE_KEYS)
-def test_an_unusable_key_of_a_child_is_refused_before_its_parent_is_completed(key: str, message: str) -> None:
+def test_invalid_child_key_keeps_its_parent_open(key: str, message: str) -> None:
     fleet = Fleet()
     a = fleet.working("a", "x")
     with pytest.raises(ConfigurationError, match=message):
@@ -40,7 +40,7 @@ def test_an_unusable_key_of_a_child_is_refused_before_its_parent_is_completed(ke
 @pytest.mark.parametrize(
     "key", ["a|b/c d", "s3://bucket/key?x=%20#1", "ключ-ü-🙂", "'; drop table x; --", " ", "\n", "x" * 1024, "🙂" * 256]
 )
-def test_any_other_key_is_as_good_as_another(key: str) -> None:
+def test_any_other_key_is_accepted(key: str) -> None:
     a = Fleet().owner("a")
     assert a.create_partitions({key: {"n": 1}}) == [key]
     [acquired] = a.leases.acquire(1)
@@ -48,7 +48,7 @@ def test_any_other_key_is_as_good_as_another(key: str) -> None:
     assert acquired.partition_key == key and a.view.get(key) is not None
 
 
-def test_a_long_key_is_not_repeated_whole_in_the_error() -> None:
+def test_long_key_is_truncated_in_the_error() -> None:
     with pytest.raises(ConfigurationError) as error:
         Fleet().owner("a").create_partitions({"x" * 100_000: {}})
     assert len(str(error.value)) < 300
@@ -57,12 +57,12 @@ def test_a_long_key_is_not_repeated_whole_in_the_error() -> None:
 @pytest.mark.parametrize(
     ("source", "prefix"), [("x" * 247, None), ("x" * 123, "p" * 123), ("ü" * 124, None), ("clicks", "p" * 250)]
 )
-def test_an_item_family_of_more_than_256_bytes_is_refused(source: str, prefix: str | None) -> None:
+def test_item_family_above_256_bytes_is_refused(source: str, prefix: str | None) -> None:
     with pytest.raises(ConfigurationError, match=r"source identifier .* the limit is 256; shorten it"):
         SourceCoordinator(InMemoryStore(), source, "owner", prefix=prefix)
 
 
-def test_a_source_whose_longest_item_family_has_256_bytes_is_taken() -> None:
+def test_item_family_of_256_bytes_is_accepted() -> None:
     longest = "x" * (256 - len("|GLOBAL_STATE"))
     SourceCoordinator(InMemoryStore(), longest, "owner")
     with pytest.raises(ConfigurationError, match="the limit is 256"):
@@ -70,11 +70,11 @@ def test_a_source_whose_longest_item_family_has_256_bytes_is_taken() -> None:
 
 
 @pytest.mark.parametrize("source", ["click\0s", "click\ud800s"])
-def test_a_source_that_no_store_can_name_is_refused(source: str) -> None:
+def test_unstorable_source_name_is_refused(source: str) -> None:
     with pytest.raises(ConfigurationError, match="source identifier"):
         SourceCoordinator(InMemoryStore(), source, "owner")
 
 
-def test_an_owner_without_a_name_is_refused() -> None:
+def test_owner_without_a_name_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="give the name of one worker process"):
         SourceCoordinator(InMemoryStore(), "clicks", "")

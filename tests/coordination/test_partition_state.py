@@ -14,7 +14,7 @@ LATER, EARLIER = NOW + timedelta(seconds=1), NOW - timedelta(seconds=1)
 FRESH = a_partition("p")
 
 
-def test_what_a_progress_is_read_as_is_made_once_and_again_of_another_one() -> None:
+def test_progress_is_parsed_once_and_again_after_a_change() -> None:
     read = []
 
     def last(progress: Mapping[str, Any]) -> int:
@@ -46,5 +46,5 @@ def test_what_a_progress_is_read_as_is_made_once_and_again_of_another_one() -> N
         (FRESH.completed(EARLIER), "completed"),
     ],
 )
-def test_a_status_and_the_time_make_one_word(partition: Partition, state: str) -> None:
+def test_state_derives_from_status_and_time(partition: Partition, state: str) -> None:
     assert state_of(partition, NOW) == state

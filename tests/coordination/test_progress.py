@@ -69,7 +69,7 @@ UNSTORABLE = {"not JSON": {"n": object()}, "not a number": {"n": float("nan")}, 
 
 @pytest.mark.parametrize("progress", UNSTORABLE.values(), ids=UNSTORABLE)
 @pytest.mark.parametrize("act", ["save_progress", "checkpoint", "complete"])
-def test_progress_that_cannot_be_stored_is_refused_and_the_lease_kept(act: str, progress: dict[str, object]) -> None:
+def test_unstorable_progress_is_refused_and_the_lease_kept(act: str, progress: dict[str, object]) -> None:
     fleet = Fleet()
     a = fleet.working("a", "x")
     with pytest.raises(ProgressError, match=r"its progress (is not JSON|has 65544 bytes; the limit is 65536)"):
@@ -78,7 +78,7 @@ def test_progress_that_cannot_be_stored_is_refused_and_the_lease_kept(act: str, 
 
 
 @pytest.mark.parametrize("progress", UNSTORABLE.values(), ids=UNSTORABLE)
-def test_a_partition_whose_first_progress_cannot_be_stored_is_not_created(progress: dict[str, object]) -> None:
+def test_partition_with_unstorable_progress_is_not_created(progress: dict[str, object]) -> None:
     fleet = Fleet()
     a = fleet.owner("a")
     with pytest.raises(ProgressError):
@@ -86,7 +86,7 @@ def test_a_partition_whose_first_progress_cannot_be_stored_is_not_created(progre
     assert list(a.view.partitions()) == []
 
 
-def test_a_closed_partition_keeps_what_was_saved_before() -> None:
+def test_closed_partition_keeps_its_saved_progress() -> None:
     fleet = Fleet()
     a = fleet.working("a", "x")
     a.leases.save_progress("x", {"n": 1})

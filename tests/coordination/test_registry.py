@@ -54,33 +54,31 @@ def forget(module: str) -> None:
     importlib.invalidate_caches()
 
 
-def test_the_packages_own_are_found_by_their_modules(shapes: Registry[str]) -> None:
+def test_built_in_implementations_are_found_by_module(shapes: Registry[str]) -> None:
     assert shapes.load("round") == "own round"
     assert shapes.implementation("round") is None
 
 
-def test_another_distribution_registers_one_by_an_entry_point(shapes: Registry[str], install: Install) -> None:
+def test_entry_point_registers_an_implementation(shapes: Registry[str], install: Install) -> None:
     install("squares", "square", "squares_of_test", "OBJECT = 'square'")
     assert shapes.load("square") == "square"
     assert shapes.implementation("square") == "squares_of_test:OBJECT"
 
 
-def test_the_names_are_listed_without_importing_any(shapes: Registry[str], install: Install) -> None:
+def test_names_are_listed_without_importing(shapes: Registry[str], install: Install) -> None:
     install("broken", "crooked", "crooked_of_test", "raise RuntimeError")
     assert shapes.names() == ["bent", "crooked", "round"]
     assert [shapes.knows(name) for name in ("round", "crooked", "oval")] == [True, True, False]
     assert not any(name.startswith(("shapes_of_test.", "crooked_of_test")) for name in sys.modules)
 
 
-def test_an_implementation_that_travelled_is_imported_where_no_entry_point_is_seen(
-    shapes: Registry[str], install: Install, tmp_path: Path
-) -> None:
+def test_shipped_implementation_needs_no_entry_point(shapes: Registry[str], install: Install, tmp_path: Path) -> None:
     install("squares", "square", "squares_of_test", "OBJECT = 'square'")
     shutil.rmtree(tmp_path / "squares" / "squares-1.0.dist-info")
     assert shapes.load("square", "squares_of_test:OBJECT") == "square"
 
 
-def test_the_packages_own_are_found_in_a_zip_that_has_no_metadata(shapes: Registry[str], tmp_path: Path) -> None:
+def test_built_in_implementations_are_found_in_a_zip(shapes: Registry[str], tmp_path: Path) -> None:
     archive = shutil.make_archive(str(tmp_path / "shapes"), "zip", tmp_path / "own")
     program = (
         "from airflow_provider_coordination.coordination.registry import Registry;"
@@ -92,7 +90,7 @@ def test_the_packages_own_are_found_in_a_zip_that_has_no_metadata(shapes: Regist
     assert ran.stdout == "['bent', 'round'] own round\n"
 
 
-def test_a_name_that_nobody_registered_is_refused_with_those_that_are(shapes: Registry[str], install: Install) -> None:
+def test_unregistered_name_is_refused_with_the_known_ones(shapes: Registry[str], install: Install) -> None:
     install("squares", "square", "squares_of_test", "OBJECT = 'square'")
     with pytest.raises(
         ConfigurationError, match=r"shape 'oval' is not known; the known names are 'bent', 'round', 'square'\."
@@ -103,12 +101,12 @@ def test_a_name_that_nobody_registered_is_refused_with_those_that_are(shapes: Re
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "round.shape", "round:SHAPE", "corners", "colours", "../round"])
-def test_what_is_no_name_of_an_implementation_is_refused(shapes: Registry[str], name: str) -> None:
+def test_invalid_name_is_refused(shapes: Registry[str], name: str) -> None:
     with pytest.raises(ConfigurationError, match="is not known"):
         shapes.load(name)
 
 
-def test_two_distributions_with_one_name_are_both_named(shapes: Registry[str], install: Install) -> None:
+def test_duplicate_name_names_both_distributions(shapes: Registry[str], install: Install) -> None:
     install("squares", "square", "squares_of_test", "OBJECT = 'square'")
     install("tiles", "square", "tiles_of_test", "OBJECT = 'tile'")
     with pytest.raises(ConfigurationError) as caught:
@@ -117,15 +115,13 @@ def test_two_distributions_with_one_name_are_both_named(shapes: Registry[str], i
     assert "uninstall all but one of them" in str(caught.value)
 
 
-def test_a_distribution_cannot_take_a_name_of_the_packages_own(shapes: Registry[str], install: Install) -> None:
+def test_entry_point_cannot_take_a_built_in_name(shapes: Registry[str], install: Install) -> None:
     install("rounder", "round", "rounder_of_test", "OBJECT = 'rounder'")
     with pytest.raises(ConfigurationError, match=r"registered by airflow-provider-coordination and by rounder 1\.0"):
         shapes.implementation("round")
 
 
-def test_an_entry_point_that_cannot_be_imported_is_named_with_its_distribution(
-    shapes: Registry[str], install: Install
-) -> None:
+def test_failing_entry_point_is_named_with_its_distribution(shapes: Registry[str], install: Install) -> None:
     install("broken", "crooked", "crooked_of_test", "raise RuntimeError('no ruler')")
     with pytest.raises(ConfigurationError) as caught:
         shapes.load("crooked")
@@ -135,27 +131,25 @@ def test_an_entry_point_that_cannot_be_imported_is_named_with_its_distribution(
     )
 
 
-def test_an_entry_point_whose_object_is_missing_is_named(shapes: Registry[str], install: Install) -> None:
+def test_entry_point_without_its_object_is_named(shapes: Registry[str], install: Install) -> None:
     install("empty", "hollow", "hollow_of_test", "")
     with pytest.raises(ConfigurationError, match=r"of empty 1\.0 cannot be imported: AttributeError: .*'OBJECT'"):
         shapes.load("hollow")
 
 
-def test_an_object_that_is_no_implementation_is_refused(shapes: Registry[str], install: Install) -> None:
+def test_object_that_is_no_implementation_is_refused(shapes: Registry[str], install: Install) -> None:
     install("numbers", "number", "numbers_of_test", "OBJECT = 7")
     with pytest.raises(ConfigurationError, match=r"of numbers 1\.0 must be a str; got int"):
         shapes.load("number")
 
 
 @pytest.mark.parametrize("reference", ["nowhere_of_test:OBJECT", "squares_of_test:CIRCLE", "squares_of_test", ""])
-def test_an_implementation_that_cannot_be_imported_says_what_to_ship(
-    shapes: Registry[str], install: Install, reference: str
-) -> None:
+def test_failing_import_names_the_package_to_ship(shapes: Registry[str], install: Install, reference: str) -> None:
     install("squares", "square", "squares_of_test", "OBJECT = 'square'")
     with pytest.raises(ConfigurationError, match=r"cannot be imported: .*; ship its module with 'py_files'"):
         shapes.load("square", reference)
 
 
-def test_one_of_the_packages_own_that_lacks_a_library_names_it(shapes: Registry[str]) -> None:
+def test_built_in_implementation_names_its_missing_library(shapes: Registry[str]) -> None:
     with pytest.raises(ConfigurationError, match=r"shape 'bent' cannot be imported: .*'a_library_that_is_missing'"):
         shapes.load("bent")

@@ -23,14 +23,14 @@ def a_coordinator() -> SourceCoordinator:
     return coordinator
 
 
-def test_leases_outlive_their_timeout_while_the_renewer_runs() -> None:
+def test_leases_outlive_their_timeout_while_renewed() -> None:
     coordinator = a_coordinator()
     with LeaseRenewer(coordinator.leases):
         wait_until(lambda: coordinator.leases.held["x"].version >= 5)
         assert coordinator.leases.owns("x")
 
 
-def test_a_store_that_fails_for_a_while_does_not_end_renewal() -> None:
+def test_failing_store_does_not_end_renewal() -> None:
     coordinator = a_coordinator()
     renew, failures = coordinator.leases.renew_due, iter([StoreUnavailableError("away"), RuntimeError("surprise")])
 

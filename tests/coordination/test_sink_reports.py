@@ -21,7 +21,7 @@ def reported(minutes: int, *sinks: SinkReport) -> JobReport:
     return JobReport(at=after(minutes), sinks=sinks)
 
 
-def test_a_sink_is_away_since_it_first_took_nothing_and_until_it_takes_something() -> None:
+def test_sink_is_unavailable_until_its_next_success() -> None:
     away = SINK.unavailable(after(1), "no answer", 2).unavailable(after(5), "still no answer", 3)
 
     assert (away.at, away.unavailable_since, away.error, away.waiting_batches) == (
@@ -33,7 +33,7 @@ def test_a_sink_is_away_since_it_first_took_nothing_and_until_it_takes_something
     assert away.available(after(6)) == SINK.available(after(6))
 
 
-def test_an_error_of_any_length_is_kept_short() -> None:
+def test_long_error_is_truncated() -> None:
     assert len(SINK.unavailable(NOON, "x" * 10_000, 1).error) == MAX_ERROR_CHARACTERS
 
 
@@ -42,25 +42,25 @@ def test_an_error_of_any_length_is_kept_short() -> None:
     [SINK, SinkReport(name="calls", kind="foreach_batch", is_exactly_once=False), SINK.unavailable(NOON, "down", 4)],
     ids=["new", "at least once", "away"],
 )
-def test_a_report_keeps_its_sinks(sink: SinkReport) -> None:
+def test_report_keeps_its_sinks(sink: SinkReport) -> None:
     stored = JobReport.from_text(reported(1, sink).to_text())
     assert stored is not None and list(stored.sinks) == [sink]
 
 
-def test_a_report_of_very_many_sinks_has_those_that_take_nothing() -> None:
+def test_report_of_many_sinks_includes_the_unavailable_ones() -> None:
     many = [SinkReport(name=f"{number}", kind="sql") for number in range(90)]
     stored = JobReport.from_text(reported(1, *many, SINK.unavailable(NOON, "down", 1)).to_text())
     assert stored is not None and len(stored.sinks) == MAX_SINKS and stored.sinks[0].name == SINK.name
 
 
-def test_what_says_no_sink_is_passed_over() -> None:
+def test_invalid_sink_report_is_ignored() -> None:
     assert SinkReport.from_mapping({"name": 7, "kind": "sql"}) is None
     assert SinkReport.from_mapping(
         {"name": "a", "kind": "sql", "waiting_batches": "many", "at": 3, "error": None}
     ) == SinkReport(name="a", kind="sql")
 
 
-def test_what_was_seen_last_of_a_sink_decides() -> None:
+def test_latest_sink_report_wins() -> None:
     away, available = SINK.unavailable(after(1), "down", 1), SINK.available(after(2))
     assert sinks_of([reported(9, away), reported(8, available)]) == [available]
     assert sinks_of([reported(9, available), reported(8, SINK.unavailable(after(3), "down", 1))])[
@@ -68,7 +68,7 @@ def test_what_was_seen_last_of_a_sink_decides() -> None:
     ].unavailable_since == after(3)
 
 
-def test_a_sink_is_away_since_the_first_of_all_jobs_in_a_row_that_met_it_so() -> None:
+def test_sink_is_unavailable_since_the_first_consecutive_report() -> None:
     reports = [
         reported(1, SINK.unavailable(after(1), "an outage before", 1)),
         reported(2, SINK.available(after(2))),
@@ -80,7 +80,7 @@ def test_a_sink_is_away_since_the_first_of_all_jobs_in_a_row_that_met_it_so() ->
     assert (sink.at, sink.unavailable_since, sink.error, sink.waiting_batches) == (after(4), after(3), "still down", 7)
 
 
-def test_a_sink_that_the_latest_job_does_not_have_is_gone() -> None:
+def test_sink_missing_in_the_latest_job_is_dropped() -> None:
     other = SinkReport(name="lake", kind="delta")
     assert sinks_of([reported(1, SINK.unavailable(NOON, "down", 1)), reported(2, other)]) == [other]
     assert sinks_of([]) == []

@@ -14,17 +14,17 @@ instants = st.datetimes(min_value=datetime(1970, 1, 2), max_value=datetime(9999,
 
 
 @given(instants, instants)
-def test_the_order_of_instants_is_the_order_of_their_texts(one: datetime, other: datetime) -> None:
+def test_instants_sort_as_their_texts(one: datetime, other: datetime) -> None:
     assert (one < other) == (format_instant(one) < format_instant(other))
     assert parse_instant(format_instant(one)) == one
 
 
-def test_an_instant_of_another_zone_is_stored_in_utc() -> None:
+def test_instant_of_another_zone_is_stored_in_utc() -> None:
     assert format_instant(datetime(2026, 1, 1, 2, tzinfo=timezone(timedelta(hours=2)))) == "2026-01-01T00:00:00.000000Z"
 
 
 @pytest.mark.parametrize("text", ["2026-01-31T08:30:00.5Z", "2026-01-31T08:30:00.500000Z"])
-def test_an_instant_is_read_whatever_its_width(text: str) -> None:
+def test_instant_of_any_width_is_read(text: str) -> None:
     assert parse_instant(text) == datetime(2026, 1, 31, 8, 30, 0, 500_000, UTC)
 
 
@@ -33,17 +33,17 @@ def test_an_instant_is_read_whatever_its_width(text: str) -> None:
     ["", "2026-01-31", "2026-01-31T08:30:00Z", "2026-01-31T08:30:00.500000", "2026-01-31T08:30:00.500000+00:00",
      "2026-01-31 08:30:00.500000Z", "2026-W05-6T08:30:00.500000Z", "20260131T083000.500000Z"],
 )  # fmt: skip
-def test_what_is_no_stored_instant_is_refused(text: str) -> None:
+def test_invalid_stored_instant_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="does not match format"):
         parse_instant(text)
 
 
-def test_an_instant_without_a_zone_is_refused() -> None:
+def test_instant_without_a_zone_is_refused() -> None:
     with pytest.raises(ValueError, match="has no time zone"):
         format_instant(datetime(2026, 1, 1))
 
 
-def test_the_system_clock_is_aware_and_never_goes_back() -> None:
+def test_system_clock_is_aware_and_monotonic() -> None:
     clock = SystemClock()
     assert clock.now().tzinfo is UTC
     assert clock.monotonic() <= clock.monotonic()
@@ -55,11 +55,11 @@ def test_two_owners_of_the_same_task_try_differ() -> None:
     assert ":dag:run:task:3:1:" in one
 
 
-def test_an_owner_contains_its_task_try_also_where_the_run_has_colons_in_its_name() -> None:
+def test_owner_contains_its_task_try_despite_colons() -> None:
     run = "manual__2026-01-31T00:00:00+00:00"
     assert task_of(new_owner("dag", run, "task", -1, 2)) == TaskTry("dag", run, "task", -1, 2)
 
 
 @pytest.mark.parametrize("owner", ["", "host:a", "host:dag:run:task:x:1:abcd"])
-def test_an_owner_of_another_form_stands_for_no_task(owner: str) -> None:
+def test_owner_of_another_form_has_no_task(owner: str) -> None:
     assert task_of(owner) is None

@@ -60,19 +60,19 @@ def source() -> Source:
     return Source()
 
 
-def test_the_first_dag_claims_it(source: Source) -> None:
+def test_first_dag_claims_the_source(source: Source) -> None:
     source.read_by("a", paths=("s3://b/x",))
     assert (source.claim.dag_id, source.claim.kind, source.claim.location) == ("a", "s3", {"paths": ["s3://b/x"]})
 
 
-def test_another_dag_that_means_the_same_may_read_it_and_the_claim_stays(source: Source) -> None:
+def test_dag_with_the_same_source_may_read_it(source: Source) -> None:
     source.read_by("a", paths=("s3://b/x",))
     before = claimed(source.coordinator.view)
     source.read_by("b", paths=("s3://b/x",))
     assert claimed(source.coordinator.view) == before
 
 
-def test_another_dag_that_reads_elsewhere_is_refused_with_both_named_and_what_differs(source: Source) -> None:
+def test_dag_reading_elsewhere_is_refused_with_difference(source: Source) -> None:
     source.read_by("a", table="orders", conn="x")
     with pytest.raises(ConfigurationError) as error:
         source.read_by("b", table="returns", conn="x")
@@ -86,21 +86,19 @@ def test_another_dag_that_reads_elsewhere_is_refused_with_both_named_and_what_di
     assert source.claim.location["table"] == "orders"
 
 
-def test_another_kind_is_refused_whatever_else_is_the_same(source: Source) -> None:
+def test_other_kind_is_refused_with_equal_settings(source: Source) -> None:
     source.read_by("a", "s3", conn="x")
     with pytest.raises(ConfigurationError, match="kind 'jdbc' here and 's3' there;"):
         source.read_by("b", "jdbc", conn="y")
 
 
-def test_what_one_of_them_does_not_say_differs(source: Source) -> None:
+def test_missing_setting_counts_as_a_difference(source: Source) -> None:
     source.read_by("a", region="eu")
     with pytest.raises(ConfigurationError, match="region nothing here and 'eu' there"):
         source.read_by("b")
 
 
-def test_the_dag_that_claimed_it_takes_it_over_with_other_settings_and_says_so(
-    source: Source, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_claiming_dag_may_change_settings_and_reports_it(source: Source, caplog: pytest.LogCaptureFixture) -> None:
     source.read_by("a", table="orders")
     with caplog.at_level(logging.WARNING):
         source.read_by("a", table="returns")
@@ -111,14 +109,14 @@ def test_the_dag_that_claimed_it_takes_it_over_with_other_settings_and_says_so(
     assert source.claim.location == {"table": "returns"}
 
 
-def test_long_values_are_cut_in_the_message(source: Source) -> None:
+def test_long_values_are_truncated_in_the_message(source: Source) -> None:
     source.read_by("a", query="x" * 5000)
     with pytest.raises(ConfigurationError) as error:
         source.read_by("b", query="y" * 5000)
     assert len(str(error.value)) < 1000
 
 
-def test_a_claim_that_cannot_be_read_is_refused_with_what_is_wrong(source: Source) -> None:
+def test_unreadable_claim_is_refused_with_the_reason(source: Source) -> None:
     source.read_by("a")
     item = claimed(source.coordinator.view)
     assert item is not None
@@ -127,7 +125,7 @@ def test_a_claim_that_cannot_be_read_is_refused_with_what_is_wrong(source: Sourc
         source.read_by("a")
 
 
-def test_two_dags_that_claim_it_at_once_do_not_both_get_it(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_one_of_two_concurrent_dags_claims_it(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     store = source.coordinator.store
     create = store.create
 
@@ -141,7 +139,7 @@ def test_two_dags_that_claim_it_at_once_do_not_both_get_it(source: Source, monke
         source.read_by("b", table="returns")
 
 
-def test_a_take_over_that_meets_another_one_looks_again(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_take_over_is_retried(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
     source.read_by("a", table="1")
     store = source.coordinator.store
     transact = store.transact
@@ -156,7 +154,7 @@ def test_a_take_over_that_meets_another_one_looks_again(source: Source, monkeypa
     assert source.claim.location == {"table": "3"}
 
 
-def test_a_claim_is_no_partition(source: Source) -> None:
+def test_claim_is_no_partition(source: Source) -> None:
     source.read_by("a")
     assert not any(source.coordinator.view.count_by_status().values())
     source.delivered_by("a", main="/lake")
@@ -164,7 +162,7 @@ def test_a_claim_is_no_partition(source: Source) -> None:
     assert all(source.coordinator.store.get(source.coordinator.view.family(FAMILY), key) is not None for key in KEYS)
 
 
-def test_a_dag_that_delivers_to_the_same_places_may_deliver_it_too_and_the_claim_stays(source: Source) -> None:
+def test_dag_with_the_same_sinks_may_deliver(source: Source) -> None:
     source.delivered_by("a", main="/lake", copy="/copy")
     before = claimed(source.coordinator.view, DeliveryClaim.KEY)
     source.delivered_by("b", main="/lake", copy="/copy")
@@ -179,7 +177,7 @@ def test_a_dag_that_delivers_to_the_same_places_may_deliver_it_too_and_the_claim
         ({"main": "/lake where amount > 0"}, "sink main '/lake where amount > 0' here and '/lake' there;"),
     ],
 )
-def test_a_dag_that_delivers_elsewhere_is_refused_with_both_named_and_what_differs(
+def test_dag_delivering_elsewhere_is_refused_with_difference(
     source: Source, sinks: dict[str, str], difference: str
 ) -> None:
     source.delivered_by("a", main="/lake")
@@ -195,9 +193,7 @@ def test_a_dag_that_delivers_elsewhere_is_refused_with_both_named_and_what_diffe
     assert source.delivery.sinks == {"main": "/lake"}
 
 
-def test_the_dag_that_delivers_it_may_change_its_sinks_and_the_log_names_both_tasks(
-    source: Source, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_delivering_dag_may_change_its_sinks(source: Source, caplog: pytest.LogCaptureFixture) -> None:
     source.delivered_by("a", "old", main="/lake")
     with caplog.at_level(logging.WARNING):
         source.delivered_by("a", "new", main="/lake", copy="/copy")
@@ -208,7 +204,7 @@ def test_the_dag_that_delivers_it_may_change_its_sinks_and_the_log_names_both_ta
     assert source.delivery.sinks == {"main": "/lake", "copy": "/copy"}
 
 
-def test_one_dag_may_read_what_another_one_delivers(source: Source) -> None:
+def test_reading_and_delivering_dags_may_differ(source: Source) -> None:
     source.read_by("sync", table="orders")
     source.read_by("ingest", table="orders")
     source.delivered_by("ingest", main="/lake")

@@ -36,14 +36,14 @@ def source() -> Source:
     return Source()
 
 
-def test_a_source_without_partitions_has_figures_too(source: Source) -> None:
+def test_source_without_partitions_has_statistics(source: Source) -> None:
     statistics = source.statistics
     assert set(statistics.partitions.values()) == {0}
     assert (statistics.expired_leases, statistics.parked, statistics.failing, statistics.owners) == (0, 0, 0, {})
     assert statistics.oldest_waiting is None
 
 
-def test_leases_count_for_their_owners_until_they_run_out(source: Source) -> None:
+def test_leases_count_for_their_owners_until_expiry(source: Source) -> None:
     source.a.create_partitions({"p": {}, "q": {}, "r": {}})
     source.a.leases.acquire(2)
     source.clock.advance(30)
@@ -55,7 +55,7 @@ def test_leases_count_for_their_owners_until_they_run_out(source: Source) -> Non
     assert statistics.partitions[PartitionStatus.ASSIGNED] == 3
 
 
-def test_a_lease_that_is_renewed_during_a_scan_counts_once(source: Source) -> None:
+def test_lease_renewed_during_a_scan_counts_once(source: Source) -> None:
     source.a.create_partitions({f"p{number:04d}": {} for number in range(PAGE + 1)})
     [first, *_] = source.a.leases.acquire(PAGE + 1)
 
@@ -76,7 +76,7 @@ def test_walk_yields_a_renewed_lease_once(source: Source) -> None:
     assert first.partition_key not in {partition.partition_key for partition in walk}
 
 
-def test_the_longest_wait_is_of_whatever_could_be_acquired(source: Source) -> None:
+def test_longest_wait_covers_all_available_partitions(source: Source) -> None:
     source.a.create_partitions({"p": {}})
     source.a.leases.acquire(1)
     source.a.leases.close("p", timedelta(seconds=100))
@@ -90,7 +90,7 @@ def test_the_longest_wait_is_of_whatever_could_be_acquired(source: Source) -> No
     assert source.statistics.oldest_waiting == timedelta(seconds=1)
 
 
-def test_what_fails_and_what_is_parked_is_counted(source: Source) -> None:
+def test_failing_and_parked_partitions_are_counted(source: Source) -> None:
     source.a.create_partitions({"p": {}, "q": {}})
     source.a.leases.acquire(2)
     source.a.leases.fail("p", "no luck")
@@ -99,7 +99,7 @@ def test_what_fails_and_what_is_parked_is_counted(source: Source) -> None:
     assert (statistics.failing, statistics.parked) == (2, 1)
 
 
-def test_the_worst_are_those_that_failed_most_often_in_a_row(source: Source) -> None:
+def test_worst_partitions_have_the_most_failures_in_a_row(source: Source) -> None:
     source.a.create_partitions({f"p{number}": {} for number in range(8)})
     for partition in source.a.leases.acquire(8):
         failed = partition
@@ -111,7 +111,7 @@ def test_the_worst_are_those_that_failed_most_often_in_a_row(source: Source) -> 
     assert statistics.failing == 7
 
 
-def test_parked_and_failing_partitions_are_counted_whatever_the_limit(source: Source) -> None:
+def test_failing_and_parked_counts_ignore_the_limit(source: Source) -> None:
     source.a.create_partitions({f"p{number:04}": {} for number in range(1200)})
     for number, partition in enumerate(source.a.leases.acquire(1200)):
         failed = partition.failed("no luck") if number % 100 == 99 else partition
@@ -126,7 +126,7 @@ def test_parked_and_failing_partitions_are_counted_whatever_the_limit(source: So
     assert (statistics.parked, statistics.parked_is_exact, statistics.failing) == (600, True, 12)
 
 
-def test_statistics_that_somebody_waits_for_are_limited_and_say_so(source: Source) -> None:
+def test_interactive_statistics_are_limited_and_say_so(source: Source) -> None:
     source.a.create_partitions({f"p{number}": {} for number in range(1200)})
     source.a.leases.acquire(1)
     looked_at: list[str] = []

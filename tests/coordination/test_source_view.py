@@ -28,7 +28,7 @@ def view(fleet: Fleet) -> SourceView:
     return view
 
 
-def test_it_sees_what_owners_have_written(fleet: Fleet, view: SourceView) -> None:
+def test_view_sees_the_writes_of_owners(fleet: Fleet, view: SourceView) -> None:
     a = fleet.working("a", "x")
     a.create_partitions({"y": {"n": 1}})
     a.leases.complete("x")
@@ -38,7 +38,7 @@ def test_it_sees_what_owners_have_written(fleet: Fleet, view: SourceView) -> Non
     assert (counts[PartitionStatus.UNASSIGNED], counts[PartitionStatus.COMPLETED]) == (1, 1)
 
 
-def test_looking_writes_nothing(fleet: Fleet, view: SourceView) -> None:
+def test_view_writes_nothing(fleet: Fleet, view: SourceView) -> None:
     fleet.working("a", "x")
     before = fleet.stored()
     fleet.lease_passes()
@@ -46,7 +46,7 @@ def test_looking_writes_nothing(fleet: Fleet, view: SourceView) -> None:
     assert fleet.stored() == before
 
 
-def test_a_lease_can_be_taken_a_margin_after_its_end(fleet: Fleet, view: SourceView) -> None:
+def test_lease_can_be_taken_a_margin_after_its_end(fleet: Fleet, view: SourceView) -> None:
     held = fleet.working("a", "x").leases.held["x"]
     assert view.available_at(held) == fleet.clock.now() + timedelta(seconds=TIMEOUT + MARGIN)
     fleet.clock.advance(TIMEOUT + MARGIN - 1)
@@ -55,7 +55,7 @@ def test_a_lease_can_be_taken_a_margin_after_its_end(fleet: Fleet, view: SourceV
     assert view.is_available()
 
 
-def test_nothing_of_a_suspended_source_is_available(fleet: Fleet, view: SourceView) -> None:
+def test_suspended_source_has_nothing_available(fleet: Fleet, view: SourceView) -> None:
     fleet.owner("a").create_partitions({"x": {}})
     assert view.is_available()
     fleet.owner("a").view.suspensions.suspend("ann", "why not")
@@ -63,7 +63,7 @@ def test_nothing_of_a_suspended_source_is_available(fleet: Fleet, view: SourceVi
     assert not view.is_available() and view.suspension() is not None
 
 
-def test_acknowledgment_sets_are_read_without_an_owner_too(fleet: Fleet, view: SourceView) -> None:
+def test_acknowledgment_sets_are_read_without_an_owner(fleet: Fleet, view: SourceView) -> None:
     a = fleet.working("a", "x")
     begun = AcknowledgmentSets(a).begin("x", "batch", ["sink"], timeout=timedelta(minutes=5))
     sets = AcknowledgmentView(view)
@@ -71,13 +71,13 @@ def test_acknowledgment_sets_are_read_without_an_owner_too(fleet: Fleet, view: S
     assert sets.next_expiry() == begun.expires_at
 
 
-def test_it_reads_nothing_before_the_store_is_ready() -> None:
+def test_view_reads_nothing_before_the_store_is_ready() -> None:
     view = SourceView(InMemoryStore(), "clicks")
     for call in (view.count_by_status, view.suspension, view.supplier_state, view.is_available):
         with pytest.raises(UninitializedCoordinatorError, match="source 'clicks': call initialize"):
             call()
 
 
-def test_a_name_that_is_not_usable_is_refused() -> None:
+def test_invalid_name_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"source 'a\|b' is not usable"):
         SourceView(InMemoryStore(), "a|b")

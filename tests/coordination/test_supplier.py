@@ -54,20 +54,20 @@ def is_free(fleet: Fleet) -> bool:
     return item.status is PartitionStatus.UNASSIGNED and item.owner is None
 
 
-def test_what_a_supplier_finds_is_created(fleet: Fleet) -> None:
+def test_partitions_of_a_supplier_are_created(fleet: Fleet) -> None:
     a = fleet.owner("a")
     assert a.supply(finding("x", "y")) == ["x", "y"]
     assert fleet.stored("y").progress == {"found": "y"}
 
 
-def test_what_exists_already_is_left_alone(fleet: Fleet) -> None:
+def test_existing_partitions_are_left_alone(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {"old": True}})
     assert a.supply(finding("x", "y")) == ["y"]
     assert fleet.stored("x").progress == {"old": True}
 
 
-def test_a_supplier_is_given_the_state_that_the_last_one_left(fleet: Fleet) -> None:
+def test_supplier_receives_the_state_of_the_last_run(fleet: Fleet) -> None:
     given: list[Mapping[str, Any]] = []
 
     def supplier(state: Mapping[str, Any]) -> list[Page]:
@@ -79,14 +79,14 @@ def test_a_supplier_is_given_the_state_that_the_last_one_left(fleet: Fleet) -> N
     assert given == [{}, {"runs": 1}, {"runs": 2}]
 
 
-def test_a_page_without_a_state_leaves_the_stored_one(fleet: Fleet) -> None:
+def test_page_without_a_state_keeps_the_stored_one(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.supply(finding(state={"until": "noon"}))
     a.supply(finding("x"))
     assert fleet.global_state().progress == {"until": "noon"}
 
 
-def test_others_acquire_what_is_found_while_the_listing_goes_on(fleet: Fleet) -> None:
+def test_partitions_can_be_acquired_during_the_listing(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     acquired: list[list[str]] = []
 
@@ -99,7 +99,7 @@ def test_others_acquire_what_is_found_while_the_listing_goes_on(fleet: Fleet) ->
     assert acquired == [["x"], ["y"], ["z"]]
 
 
-def test_a_state_is_written_page_by_page_and_only_once_the_pages_partitions_are_there(fleet: Fleet) -> None:
+def test_state_is_written_after_its_partitions(fleet: Fleet) -> None:
     a = fleet.owner("a")
     between: list[tuple[list[str], Mapping[str, Any]]] = []
 
@@ -112,7 +112,7 @@ def test_a_state_is_written_page_by_page_and_only_once_the_pages_partitions_are_
     assert between == [(["x"], {"until": "x"}), (["x", "y"], {"until": "y"})]
 
 
-def test_the_state_of_a_page_whose_partitions_were_not_created_is_not_written(fleet: Fleet) -> None:
+def test_failed_page_does_not_write_its_state(fleet: Fleet) -> None:
     a = fleet.owner("a")
 
     def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
@@ -125,7 +125,7 @@ def test_the_state_of_a_page_whose_partitions_were_not_created_is_not_written(fl
     assert is_free(fleet)
 
 
-def test_only_one_worker_of_the_fleet_runs_a_supplier(fleet: Fleet) -> None:
+def test_supplier_runs_in_one_worker_at_a_time(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
 
     def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
@@ -137,7 +137,7 @@ def test_only_one_worker_of_the_fleet_runs_a_supplier(fleet: Fleet) -> None:
     assert b.supply(finding("y")) == ["y"]
 
 
-def test_only_one_thread_of_a_worker_runs_a_supplier_even_once_its_lease_ran_out(fleet: Fleet) -> None:
+def test_supplier_runs_in_one_thread_even_after_expiry(fleet: Fleet) -> None:
     a = fleet.owner("a")
 
     def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
@@ -148,7 +148,7 @@ def test_only_one_thread_of_a_worker_runs_a_supplier_even_once_its_lease_ran_out
     assert a.supply(supplier) == ["x"]
 
 
-def test_the_global_state_is_created_by_the_first_who_needs_it(fleet: Fleet) -> None:
+def test_first_worker_creates_the_global_state(fleet: Fleet) -> None:
     a = fleet.owner("a")
     assert fleet.store.store.get(GLOBAL_FAMILY, GLOBAL_STATE_KEY) is None
     a.supply(finding())
@@ -156,7 +156,7 @@ def test_the_global_state_is_created_by_the_first_who_needs_it(fleet: Fleet) -> 
     assert list(a.view.partitions()) == []  # it is in a family of its own
 
 
-def test_of_two_workers_that_create_the_global_state_at_once_one_runs_its_supplier(fleet: Fleet) -> None:
+def test_concurrent_creation_of_global_state_runs_one_supplier(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     inner: list[list[str] | None] = []
 
@@ -170,7 +170,7 @@ def test_of_two_workers_that_create_the_global_state_at_once_one_runs_its_suppli
     assert inner == [None, ["x"]]
 
 
-def test_whoever_comes_second_to_a_new_global_state_leaves_the_supplier_alone(fleet: Fleet) -> None:
+def test_second_worker_at_new_global_state_skips_supplier(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
 
     def created_and_taken() -> None:
@@ -183,7 +183,7 @@ def test_whoever_comes_second_to_a_new_global_state_leaves_the_supplier_alone(fl
     assert fleet.global_state().owner == "b"
 
 
-def test_the_worker_that_is_overtaken_in_taking_the_global_state_leaves_the_supplier_alone(fleet: Fleet) -> None:
+def test_overtaken_worker_skips_the_supplier(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.supply(finding())
 
@@ -192,7 +192,7 @@ def test_the_worker_that_is_overtaken_in_taking_the_global_state_leaves_the_supp
     assert fleet.global_state().owner == "b"
 
 
-def test_the_global_state_of_a_dead_worker_is_taken_over_after_its_lease(fleet: Fleet) -> None:
+def test_global_state_of_dead_worker_is_taken_over(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.supply(finding(state={"runs": 1}))
     taken(fleet, by="dead")
@@ -241,9 +241,7 @@ def held_by(fleet: Fleet, holder: str, lease: float = TIMEOUT) -> None:
         ("a person", False),
     ],
 )
-def test_a_lease_is_taken_over_only_from_an_earlier_try_of_the_same_task_and_from_itself(
-    fleet: Fleet, holder: str, is_taken_over: bool
-) -> None:
+def test_lease_is_taken_over_from_earlier_tries_only(fleet: Fleet, holder: str, is_taken_over: bool) -> None:
     held_by(fleet, holder)
     given: list[Mapping[str, Any]] = []
 
@@ -255,7 +253,7 @@ def test_a_lease_is_taken_over_only_from_an_earlier_try_of_the_same_task_and_fro
     assert given == ([{"until": "noon"}] if is_taken_over else []), "it goes on from what the earlier try left"
 
 
-def test_an_earlier_try_that_lives_on_creates_nothing_more_and_leaves_no_state(fleet: Fleet) -> None:
+def test_earlier_try_that_lives_on_writes_nothing(fleet: Fleet) -> None:
     def earlier(state: Mapping[str, Any]) -> Iterator[Page]:
         yield Page({"x": {}}, {"by": "try 1"})
         assert fleet.owner(TRY.format(2)).supply(finding("y", state={"by": "try 2"})) == ["y"]
@@ -267,7 +265,7 @@ def test_an_earlier_try_that_lives_on_creates_nothing_more_and_leaves_no_state(f
     assert is_free(fleet) and fleet.global_state().progress == {"by": "try 2"}
 
 
-def test_an_earlier_try_that_is_overtaken_at_the_very_last_moment_creates_nothing(fleet: Fleet) -> None:
+def test_earlier_try_overtaken_while_writing_creates_nothing(fleet: Fleet) -> None:
     """As many partitions as the page has are one whole: another worker may cut the source into more, or fewer."""
 
     def lost_race() -> None:
@@ -281,7 +279,7 @@ def test_an_earlier_try_that_is_overtaken_at_the_very_last_moment_creates_nothin
     assert sorted(p.partition_key for p in fleet.owner("a").view.partitions()) == ["1 of 3", "2 of 3", "3 of 3"]
 
 
-def test_an_overtaken_try_that_has_to_run_to_the_end_fails(fleet: Fleet) -> None:
+def test_overtaken_try_that_must_finish_fails(fleet: Fleet) -> None:
     def earlier(state: Mapping[str, Any]) -> Iterator[Page]:
         held_by_later = fleet.global_state().acquired(TRY.format(2), fleet.clock.now() + seconds(TIMEOUT))
         fleet.store.store.transact(update=[held_by_later])
@@ -292,7 +290,7 @@ def test_an_overtaken_try_that_has_to_run_to_the_end_fails(fleet: Fleet) -> None
     assert fleet.global_state().owner == TRY.format(2)
 
 
-def test_partitions_that_others_create_at_the_same_time_are_theirs(fleet: Fleet) -> None:
+def test_partitions_created_concurrently_belong_to_others(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
 
     def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
@@ -304,7 +302,7 @@ def test_partitions_that_others_create_at_the_same_time_are_theirs(fleet: Fleet)
 
 
 @pytest.mark.parametrize("items", [2, 3, 4, 100])
-def test_a_page_is_created_in_transactions_that_renew_the_lease(fleet: Fleet, items: int) -> None:
+def test_page_is_created_in_transactions_that_renew_the_lease(fleet: Fleet, items: int) -> None:
     a = fleet.owner("a")
     a.supply(finding("b"))
     before = fleet.global_state().version
@@ -316,7 +314,7 @@ def test_a_page_is_created_in_transactions_that_renew_the_lease(fleet: Fleet, it
 
 
 @pytest.mark.parametrize("lease", [TIMEOUT, 300, 3600])
-def test_a_dead_worker_is_waited_for_as_long_as_its_lease_may_last(fleet: Fleet, lease: int) -> None:
+def test_wait_for_dead_worker_ends_with_its_lease(fleet: Fleet, lease: int) -> None:
     held_by(fleet, "dead", lease)
     began = fleet.clock.monotonic()
     assert supply(fleet, "a", finding("x")) == ["x"]
@@ -324,7 +322,7 @@ def test_a_dead_worker_is_waited_for_as_long_as_its_lease_may_last(fleet: Fleet,
     assert lease + MARGIN <= waited <= lease + MARGIN + 2
 
 
-def test_a_live_worker_is_waited_for_until_it_ends_and_then_the_supplier_runs(fleet: Fleet) -> None:
+def test_supplier_runs_after_a_live_worker_ends(fleet: Fleet) -> None:
     held_by(fleet, "alive")
 
     def ends() -> None:
@@ -335,7 +333,7 @@ def test_a_live_worker_is_waited_for_until_it_ends_and_then_the_supplier_runs(fl
     assert fleet.clock.monotonic() - began <= 4
 
 
-def test_a_live_worker_that_keeps_its_lease_is_waited_for_no_longer_than_the_patience(fleet: Fleet) -> None:
+def test_wait_for_live_worker_ends_with_the_patience(fleet: Fleet) -> None:
     held_by(fleet, "alive")
 
     def renews() -> None:
@@ -351,7 +349,7 @@ def test_a_live_worker_that_keeps_its_lease_is_waited_for_no_longer_than_the_pat
     assert fleet.clock.monotonic() - began == PATIENCE_SECONDS
 
 
-def test_a_wall_clock_that_is_set_back_does_not_prolong_the_wait(fleet: Fleet) -> None:
+def test_wall_clock_set_back_does_not_prolong_the_wait(fleet: Fleet) -> None:
     held_by(fleet, "dead")
     began = fleet.clock.monotonic()
     with pytest.raises(SupplierBusyError):
@@ -359,7 +357,7 @@ def test_a_wall_clock_that_is_set_back_does_not_prolong_the_wait(fleet: Fleet) -
     assert fleet.clock.monotonic() - began == PATIENCE_SECONDS
 
 
-def test_a_supplier_that_lost_its_lease_on_the_way_runs_again_once_the_other_worker_has_ended(fleet: Fleet) -> None:
+def test_overtaken_supplier_runs_again_after_the_other_worker(fleet: Fleet) -> None:
     runs: list[Mapping[str, Any]] = []
 
     def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
@@ -374,7 +372,7 @@ def test_a_supplier_that_lost_its_lease_on_the_way_runs_again_once_the_other_wor
     assert runs == [{}, {"until": "x"}]
 
 
-def test_a_supplier_that_loses_its_lease_in_every_run_is_not_run_for_ever(fleet: Fleet) -> None:
+def test_constantly_overtaken_supplier_is_not_run_forever(fleet: Fleet) -> None:
     runs: list[int] = []
 
     def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
@@ -387,7 +385,7 @@ def test_a_supplier_that_loses_its_lease_in_every_run_is_not_run_for_ever(fleet:
     assert len(runs) == 10
 
 
-def test_who_waits_ends_when_the_source_is_suspended(fleet: Fleet) -> None:
+def test_wait_ends_with_the_suspension_of_the_source(fleet: Fleet) -> None:
     held_by(fleet, "alive")
 
     def suspended() -> None:
@@ -397,7 +395,7 @@ def test_who_waits_ends_when_the_source_is_suspended(fleet: Fleet) -> None:
     assert supply(fleet, "a", never, suspended) is None
 
 
-def test_who_waits_says_for_whom_and_until_when_once_a_minute(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
+def test_wait_logs_owner_and_end_once_a_minute(fleet: Fleet, caplog: pytest.LogCaptureFixture) -> None:
     held_by(fleet, "dead", 90)
     with caplog.at_level("INFO"):
         supply(fleet, "a", finding("x"))
@@ -406,7 +404,7 @@ def test_who_waits_says_for_whom_and_until_when_once_a_minute(fleet: Fleet, capl
     assert messages == [f"{waiting}2026-01-01 00:01:30+00:00"] * 2
 
 
-def test_what_is_given_up_for_a_dead_owner_includes_its_supplier(fleet: Fleet) -> None:
+def test_giving_up_a_dead_owner_includes_its_supplier(fleet: Fleet) -> None:
     held_by(fleet, "dead")
     assert fleet.owner("operator").give_up_owner("alive") == []
     assert fleet.global_state().owner == "dead"
@@ -417,7 +415,7 @@ def test_what_is_given_up_for_a_dead_owner_includes_its_supplier(fleet: Fleet) -
 # However it ends
 
 
-def test_the_global_state_is_released_when_the_supplier_raises_and_what_it_found_remains(fleet: Fleet) -> None:
+def test_raising_supplier_releases_global_state(fleet: Fleet) -> None:
     totals = MetricTotals()
     a = fleet.owner("a", metrics=totals)
 
@@ -433,7 +431,7 @@ def test_the_global_state_is_released_when_the_supplier_raises_and_what_it_found
     assert "coordination.partition_creation_supplier_invocations" not in totals.totals
 
 
-def test_the_global_state_is_released_when_the_worker_is_requested_to_stop(fleet: Fleet) -> None:
+def test_stop_request_releases_the_global_state(fleet: Fleet) -> None:
     def supplier(state: Mapping[str, Any]) -> list[Page]:
         raise KeyboardInterrupt
 
@@ -442,7 +440,7 @@ def test_the_global_state_is_released_when_the_worker_is_requested_to_stop(fleet
     assert is_free(fleet)
 
 
-def test_a_supplier_that_loses_the_global_state_is_cut_off_before_its_next_page(fleet: Fleet) -> None:
+def test_overtaken_supplier_is_cut_off_before_its_next_page(fleet: Fleet) -> None:
     totals = MetricTotals()
     a, b = fleet.owner("a", metrics=totals), fleet.owner("b")
     cleaned_up: list[str] = []
@@ -464,7 +462,7 @@ def test_a_supplier_that_loses_the_global_state_is_cut_off_before_its_next_page(
     assert totals.totals[SUPPLIER_FAILURES] == 1
 
 
-def test_a_supplier_that_loses_the_global_state_leaves_it_to_its_new_owner(fleet: Fleet) -> None:
+def test_overtaken_supplier_leaves_global_state_to_its_new_owner(fleet: Fleet) -> None:
     def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
         taken(fleet, by="b")
         yield Page({"x": {}}, {"by": "a"})
@@ -473,7 +471,7 @@ def test_a_supplier_that_loses_the_global_state_leaves_it_to_its_new_owner(fleet
     assert fleet.global_state().owner == "b" and fleet.global_state().progress == {}
 
 
-def test_a_supplier_whose_lease_ran_out_goes_on_while_nobody_took_it(fleet: Fleet) -> None:
+def test_supplier_with_an_expired_free_lease_continues(fleet: Fleet) -> None:
     def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
         fleet.lease_passes()
         yield Page({"x": {}}, {"until": "x"})
@@ -483,7 +481,7 @@ def test_a_supplier_whose_lease_ran_out_goes_on_while_nobody_took_it(fleet: Flee
 
 
 @pytest.mark.parametrize("error", [None, ZeroDivisionError("the bucket is gone")], ids=["success", "failure"])
-def test_a_release_that_fails_hides_nothing_and_the_lease_runs_out(fleet: Fleet, error: Exception | None) -> None:
+def test_failed_release_hides_no_error_and_the_lease_expires(fleet: Fleet, error: Exception | None) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
 
     def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
@@ -502,7 +500,7 @@ def test_a_release_that_fails_hides_nothing_and_the_lease_runs_out(fleet: Fleet,
     assert b.supply(finding("y")) == ["y"]
 
 
-def test_a_worker_whose_release_failed_is_not_refused_by_its_own_lease(fleet: Fleet) -> None:
+def test_worker_reuses_its_own_lease_after_a_failed_release(fleet: Fleet) -> None:
     a = fleet.owner("a")
 
     def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
@@ -515,7 +513,7 @@ def test_a_worker_whose_release_failed_is_not_refused_by_its_own_lease(fleet: Fl
     assert is_free(fleet)
 
 
-def test_a_store_that_goes_away_during_the_listing_ends_it_with_that_error(fleet: Fleet) -> None:
+def test_unavailable_store_ends_the_listing_with_its_error(fleet: Fleet) -> None:
     def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
         yield Page({"x": {}})
         fleet.store.away = True
@@ -525,7 +523,7 @@ def test_a_store_that_goes_away_during_the_listing_ends_it_with_that_error(fleet
         fleet.owner("a").supply(supplier)
 
 
-def test_a_generator_is_closed_when_its_page_cannot_be_created(fleet: Fleet) -> None:
+def test_generator_is_closed_when_page_creation_fails(fleet: Fleet) -> None:
     cleaned_up = threading.Event()
 
     def supplier(state: Mapping[str, Any]) -> Iterator[Page]:
@@ -539,7 +537,7 @@ def test_a_generator_is_closed_when_its_page_cannot_be_created(fleet: Fleet) -> 
     assert cleaned_up.is_set()
 
 
-def test_a_state_that_cannot_be_stored_ends_the_run_and_the_old_one_stays(fleet: Fleet) -> None:
+def test_unstorable_state_ends_the_run_and_keeps_the_old(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.supply(finding(state={"runs": 1}))
     with pytest.raises(ProgressError, match="is not JSON"):
@@ -548,7 +546,7 @@ def test_a_state_that_cannot_be_stored_ends_the_run_and_the_old_one_stays(fleet:
 
 
 @pytest.mark.parametrize("text", ["not json", '"abc"', "[1]"])
-def test_an_unreadable_state_keeps_the_supplier_from_running_and_is_kept(fleet: Fleet, text: str) -> None:
+def test_unreadable_state_blocks_the_supplier_and_is_kept(fleet: Fleet, text: str) -> None:
     a = fleet.owner("a")
     a.supply(finding())
     fleet.store.store.transact(update=[replace(fleet.global_state(), unreadable_progress=text)])
@@ -562,7 +560,7 @@ def test_an_unreadable_state_keeps_the_supplier_from_running_and_is_kept(fleet: 
 
 
 @pytest.mark.parametrize("lazy", [True, False], ids=["a generator", "a function that returns a list"])
-def test_the_global_state_is_renewed_while_the_supplier_is_slow_even_before_its_first_page(lazy: bool) -> None:
+def test_global_state_is_renewed_while_the_supplier_is_slow(lazy: bool) -> None:
     store = InMemoryStore()
 
     def worker(name: str) -> SourceCoordinator:
@@ -599,26 +597,26 @@ def wait_until(condition: Callable[[], bool]) -> None:
 # The next partition
 
 
-def test_the_next_partition_is_taken_without_asking_a_supplier_where_there_is_one(fleet: Fleet) -> None:
+def test_available_partition_is_taken_without_the_supplier(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}})
     acquired = a.get_next_partition(never)
     assert acquired is not None and acquired.partition_key == "x" and a.leases.owns("x")
 
 
-def test_a_supplier_is_asked_where_there_is_none(fleet: Fleet) -> None:
+def test_supplier_is_asked_if_no_partition_is_available(fleet: Fleet) -> None:
     acquired = fleet.owner("a").get_next_partition(finding("x", "y"))
     assert acquired is not None and acquired.partition_key == "x"
 
 
 @pytest.mark.parametrize("supplier", [None, finding()], ids=["no supplier", "one that finds nothing"])
-def test_there_may_be_no_next_partition(fleet: Fleet, supplier: Supplier | None) -> None:
+def test_next_partition_may_be_none(fleet: Fleet, supplier: Supplier | None) -> None:
     totals = MetricTotals()
     assert fleet.owner("a", metrics=totals).get_next_partition(supplier) is None
     assert totals.totals["coordination.no_partitions_acquired"] == 1
 
 
-def test_no_partition_is_held_while_a_supplier_runs(fleet: Fleet) -> None:
+def test_supplier_runs_while_no_partition_is_held(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}})
 
@@ -629,7 +627,7 @@ def test_no_partition_is_held_while_a_supplier_runs(fleet: Fleet) -> None:
     assert a.get_next_partition(supplier, force_after=seconds(-1)) is not None
 
 
-def test_a_supplier_that_raises_leaves_no_partition_behind_that_nobody_works_on(fleet: Fleet) -> None:
+def test_raising_supplier_leaves_no_partition_held(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}})
 
@@ -644,7 +642,7 @@ def test_a_supplier_that_raises_leaves_no_partition_behind_that_nobody_works_on(
     assert keys(fleet.owner("b").leases.acquire(5)) == ["x", "y"]
 
 
-def test_a_forced_run_comes_once_the_last_one_is_long_enough_ago(fleet: Fleet) -> None:
+def test_forced_run_waits_for_the_minimum_interval(fleet: Fleet) -> None:
     a, runs = fleet.owner("a"), []
 
     def supplier(state: Mapping[str, Any]) -> list[Page]:
@@ -659,14 +657,14 @@ def test_a_forced_run_comes_once_the_last_one_is_long_enough_ago(fleet: Fleet) -
     assert [run - start for run in runs] == [400, 800]
 
 
-def test_without_force_a_supplier_never_runs_while_partitions_are_available(fleet: Fleet) -> None:
+def test_unforced_supplier_never_runs_while_partitions_are_available(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}})
     fleet.clock.advance(10**6)
     assert a.get_next_partition(never)
 
 
-def test_a_forced_run_that_finds_nothing_is_not_repeated_in_the_same_call(fleet: Fleet) -> None:
+def test_empty_forced_run_is_not_repeated_in_the_call(fleet: Fleet) -> None:
     a, runs = fleet.owner("a"), []
 
     def supplier(state: Mapping[str, Any]) -> list[Page]:

@@ -37,32 +37,32 @@ def never(state: Mapping[str, Any]) -> list[Page]:
     raise AssertionError("the supplier must not run")
 
 
-def test_a_source_goes_on_unless_somebody_suspends_it(fleet: Fleet, person: SourceCoordinator) -> None:
+def test_source_runs_unless_suspended(fleet: Fleet, person: SourceCoordinator) -> None:
     assert person.view.suspensions.get() is None and person.view.suspension() is None
     assert person.view.suspensions.known is None
     assert fleet.store.source_identifiers() == []
 
 
-def test_it_is_reported_since_when_by_whom_and_why(fleet: Fleet, person: SourceCoordinator) -> None:
+def test_suspension_reports_time_user_and_reason(fleet: Fleet, person: SourceCoordinator) -> None:
     said = person.view.suspensions.suspend("ann", "the table is migrated")
     assert said == Suspension(since=fleet.clock.now(), by="ann", reason="the table is migrated")
     assert fleet.owner("b").view.suspension() == said
     assert str(said) == "suspended by ann since 2026-01-01T00:00:00Z: the table is migrated"
 
 
-def test_it_is_reported_in_one_line(person: SourceCoordinator) -> None:
+def test_suspension_is_reported_in_one_line(person: SourceCoordinator) -> None:
     said = person.view.suspensions.suspend("ann", "first\n  second\r\nthird ")
     assert str(said) == "suspended by ann since 2026-01-01T00:00:00Z: first second third"
 
 
-def test_who_and_why_may_be_unknown(person: SourceCoordinator) -> None:
+def test_user_and_reason_may_be_unknown(person: SourceCoordinator) -> None:
     assert str(person.view.suspensions.suspend()) == "suspended since 2026-01-01T00:00:00Z"
 
 
 # What it means
 
 
-def test_nothing_of_a_suspended_source_is_acquired(fleet: Fleet, person: SourceCoordinator) -> None:
+def test_suspended_source_is_not_acquired(fleet: Fleet, person: SourceCoordinator) -> None:
     person.create_partitions({"x": {}})
     person.view.suspensions.suspend()
     a = fleet.owner("a")
@@ -70,7 +70,7 @@ def test_nothing_of_a_suspended_source_is_acquired(fleet: Fleet, person: SourceC
     assert fleet.stored().status is PartitionStatus.UNASSIGNED
 
 
-def test_no_supplier_of_a_suspended_source_runs(fleet: Fleet, person: SourceCoordinator) -> None:
+def test_supplier_of_a_suspended_source_does_not_run(fleet: Fleet, person: SourceCoordinator) -> None:
     person.view.suspensions.suspend()
     a = fleet.owner("a")
     assert a.supply(never) is None
@@ -78,9 +78,7 @@ def test_no_supplier_of_a_suspended_source_runs(fleet: Fleet, person: SourceCoor
     assert fleet.store.store.get("test|clicks|GLOBAL_STATE", "GLOBAL_STATE") is None
 
 
-def test_a_supplier_that_runs_ends_before_its_next_page_and_goes_on_from_there_later(
-    fleet: Fleet, person: SourceCoordinator
-) -> None:
+def test_running_supplier_ends_before_its_next_page_and_resumes(fleet: Fleet, person: SourceCoordinator) -> None:
     a = fleet.owner("a")
     asked = []
 
@@ -100,14 +98,14 @@ def test_a_supplier_that_runs_ends_before_its_next_page_and_goes_on_from_there_l
     assert asked == [0, 1, 2, 2, 3]
 
 
-def test_there_is_no_work_in_a_suspended_source(fleet: Fleet, person: SourceCoordinator) -> None:
+def test_suspended_source_has_no_work(fleet: Fleet, person: SourceCoordinator) -> None:
     person.create_partitions({"x": {}})
     assert fleet.owner("a").view.is_available()
     person.view.suspensions.suspend()
     assert not fleet.owner("b").view.is_available()
 
 
-def test_what_is_held_can_be_finished_and_what_follows_it_is_created(fleet: Fleet, person: SourceCoordinator) -> None:
+def test_held_partition_can_complete_and_create_successors(fleet: Fleet, person: SourceCoordinator) -> None:
     a = fleet.working("a", "x", "y", "z")
     person.view.suspensions.suspend()
     fleet.clock.advance(CACHE_SECONDS)
@@ -120,14 +118,14 @@ def test_what_is_held_can_be_finished_and_what_follows_it_is_created(fleet: Flee
     assert a.leases.acquire(9) == []
 
 
-def test_partitions_reopen_in_their_time_while_the_source_is_suspended(fleet: Fleet, person: SourceCoordinator) -> None:
+def test_partitions_reopen_while_the_source_is_suspended(fleet: Fleet, person: SourceCoordinator) -> None:
     fleet.working("a", "x").leases.close("x", HOUR)
     person.view.suspensions.suspend()
     fleet.clock.advance(3600)
     assert person.reopen_due() == ["x"]
 
 
-def test_another_source_and_another_installation_go_on(fleet: Fleet, person: SourceCoordinator) -> None:
+def test_other_sources_and_installations_continue(fleet: Fleet, person: SourceCoordinator) -> None:
     person.view.suspensions.suspend()
     for source, prefix in (("clicks", None), ("clicks", "other"), ("orders", "test")):
         other = SourceCoordinator(fleet.store, source, "a", prefix=prefix, clock=fleet.clock)
@@ -136,7 +134,7 @@ def test_another_source_and_another_installation_go_on(fleet: Fleet, person: Sou
         assert keys(other.leases.acquire(1)) == ["x"]
 
 
-def test_once_it_is_resumed_everything_goes_on(fleet: Fleet, person: SourceCoordinator) -> None:
+def test_resumed_source_continues(fleet: Fleet, person: SourceCoordinator) -> None:
     person.create_partitions({"x": {}})
     said = person.view.suspensions.suspend("ann")
     a = fleet.owner("a")
@@ -154,7 +152,7 @@ def looks(fleet: Fleet) -> int:
     return fleet.store.calls.count("get")
 
 
-def test_a_worker_asks_once_in_some_seconds_however_often_it_acquires(fleet: Fleet) -> None:
+def test_worker_checks_once_in_some_seconds(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.create_partitions({f"p{n}": {} for n in range(9)})
     for _ in range(3):
@@ -166,12 +164,12 @@ def test_a_worker_asks_once_in_some_seconds_however_often_it_acquires(fleet: Fle
     assert looks(fleet) == 2
 
 
-def test_whether_there_is_work_costs_nothing_more_where_there_is_none(fleet: Fleet) -> None:
+def test_work_check_without_work_reads_nothing_more(fleet: Fleet) -> None:
     assert not fleet.owner("a").view.is_available()
     assert looks(fleet) == 0
 
 
-def test_a_worker_hears_of_it_after_some_seconds_at_the_latest(fleet: Fleet, person: SourceCoordinator) -> None:
+def test_worker_notices_within_seconds(fleet: Fleet, person: SourceCoordinator) -> None:
     a = fleet.owner("a")
     a.create_partitions({"x": {}, "y": {}})
     a.leases.acquire(1)
@@ -180,7 +178,7 @@ def test_a_worker_hears_of_it_after_some_seconds_at_the_latest(fleet: Fleet, per
     assert a.leases.acquire(1) == []
 
 
-def test_a_doubt_makes_it_ask_at_once(fleet: Fleet, person: SourceCoordinator) -> None:
+def test_invalidation_forces_an_immediate_check(fleet: Fleet, person: SourceCoordinator) -> None:
     a = fleet.owner("a")
     assert a.view.suspension() is None
     said = person.view.suspensions.suspend()
@@ -189,7 +187,7 @@ def test_a_doubt_makes_it_ask_at_once(fleet: Fleet, person: SourceCoordinator) -
     assert a.view.suspension() == said and a.view.suspensions.known == said
 
 
-def test_a_store_that_is_away_is_no_suspension_and_no_permission(fleet: Fleet) -> None:
+def test_unavailable_store_neither_suspends_nor_permits(fleet: Fleet) -> None:
     a = fleet.owner("a")
     fleet.store.away = True
     with pytest.raises(StoreUnavailableError):
@@ -198,7 +196,7 @@ def test_a_store_that_is_away_is_no_suspension_and_no_permission(fleet: Fleet) -
         a.leases.acquire(1)
 
 
-def test_the_log_says_it_once_and_once_more_when_it_goes_on(
+def test_suspension_and_resumption_are_logged_once(
     fleet: Fleet, person: SourceCoordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
     person.view.suspensions.suspend("ann", "why not")
@@ -222,17 +220,17 @@ def test_the_log_says_it_once_and_once_more_when_it_goes_on(
 # Saying it
 
 
-def test_who_suspends_what_is_suspended_changes_nothing(fleet: Fleet, person: SourceCoordinator) -> None:
+def test_suspending_again_changes_nothing(fleet: Fleet, person: SourceCoordinator) -> None:
     first = person.view.suspensions.suspend("ann", "first")
     fleet.clock.advance(60)
     assert fleet.owner("b").view.suspensions.suspend("bob", "second") == first
 
 
-def test_who_resumes_what_is_not_suspended_gets_no_suspension(person: SourceCoordinator) -> None:
+def test_resuming_an_active_source_returns_no_suspension(person: SourceCoordinator) -> None:
     assert person.view.suspensions.resume("ann") is None
 
 
-def test_who_saw_another_suspension_does_not_resume_this_one(fleet: Fleet, person: SourceCoordinator) -> None:
+def test_resume_leaves_a_newer_suspension_alone(fleet: Fleet, person: SourceCoordinator) -> None:
     seen = person.view.suspensions.suspend("ann")
     person.view.suspensions.resume("bob")
     fleet.clock.advance(1)
@@ -247,7 +245,7 @@ def test_who_saw_another_suspension_does_not_resume_this_one(fleet: Fleet, perso
     assert person.view.suspensions.resume("ann", since=now.since) == now
 
 
-def test_who_resumes_together_with_another_resumes(fleet: Fleet, person: SourceCoordinator) -> None:
+def test_concurrent_resumes_both_succeed(fleet: Fleet, person: SourceCoordinator) -> None:
     said = person.view.suspensions.suspend("ann")
 
     def somebody_is_faster() -> None:
@@ -260,7 +258,7 @@ def test_who_resumes_together_with_another_resumes(fleet: Fleet, person: SourceC
     assert person.view.suspensions.get() is None
 
 
-def test_who_suspends_while_another_resumes_suspends_it_again(fleet: Fleet, person: SourceCoordinator) -> None:
+def test_suspend_during_a_resume_suspends_again(fleet: Fleet, person: SourceCoordinator) -> None:
     other = fleet.owner("other").view.suspensions
     other.suspend("ann")
     fleet.clock.advance(1)
@@ -268,12 +266,12 @@ def test_who_suspends_while_another_resumes_suspends_it_again(fleet: Fleet, pers
     assert person.view.suspensions.suspend("bob").by == "bob"
 
 
-def test_whatever_a_person_says_can_be_stored(person: SourceCoordinator) -> None:
+def test_any_text_of_a_user_can_be_stored(person: SourceCoordinator) -> None:
     said = person.view.suspensions.suspend("ann\0", "\udc80" + "x" * 100_000)
     assert (said.by, len(said.reason), said.reason[:2]) == ("ann\N{REPLACEMENT CHARACTER}", MAX_TEXT_CHARACTERS, "?x")
 
 
-def test_a_word_in_another_form_suspends_all_the_same(fleet: Fleet, person: SourceCoordinator) -> None:
+def test_malformed_suspension_still_suspends(fleet: Fleet, person: SourceCoordinator) -> None:
     item = new_partition(FAMILY, KEY, fleet.clock.now()).with_progress({"by": 7, "reason": None})
     fleet.store.create([item])
     assert person.view.suspension() == Suspension(since=fleet.clock.now())

@@ -37,7 +37,7 @@ def with_a_set(partition: Partition) -> Transaction:
     return Transaction(update=[partition], new=[a_partition(f"set-of-{partition.partition_key}")])
 
 
-def test_as_many_as_the_store_takes_are_one_request(store: UnreliableStore) -> None:
+def test_transactions_within_the_limit_are_one_request(store: UnreliableStore) -> None:
     transact_each(store, [with_a_set(p) for p in partitions(store, 64)])
     assert store.calls == ["transact"] * 2
     store.calls.clear()
@@ -45,14 +45,14 @@ def test_as_many_as_the_store_takes_are_one_request(store: UnreliableStore) -> N
     assert store.calls == ["transact"]
 
 
-def test_what_is_too_large_for_one_request_is_several(store: UnreliableStore) -> None:
+def test_transactions_above_the_limit_are_several_requests(store: UnreliableStore) -> None:
     bytes_each = 60_000
     large = [p.with_progress({"files": "x" * bytes_each}) for p in partitions(store, 100)]
     transact_each(store, [Transaction(update=[p]) for p in large])
     assert len(store.calls) == 100 * bytes_each // MAX_BYTES + 1
 
 
-def test_those_that_have_an_item_in_common_are_not_one_request(store: UnreliableStore) -> None:
+def test_transactions_with_a_common_item_are_separate_requests(store: UnreliableStore) -> None:
     one, other, third, fourth = partitions(store, 4)
     transact_each(
         store,
@@ -65,7 +65,7 @@ def test_those_that_have_an_item_in_common_are_not_one_request(store: Unreliable
     assert store.calls == ["transact"] * 2
 
 
-def test_those_that_only_check_the_same_item_are_one_request_and_refused_once_it_has_changed(
+def test_transactions_checking_the_same_item_share_a_request(
     store: UnreliableStore,
 ) -> None:
     *some, checked = partitions(store, 4)
@@ -77,7 +77,7 @@ def test_those_that_only_check_the_same_item_are_one_request_and_refused_once_it
     assert [type(each) for each in transact_each(store, again)] == [PartitionUpdateError] * 3
 
 
-def test_one_that_is_refused_is_found_by_halves(store: UnreliableStore) -> None:
+def test_refused_transaction_is_found_by_halving(store: UnreliableStore) -> None:
     existing = partitions(store, 32)
     store.store.transact(update=[existing[9]])
     outcomes = transact_each(store, [Transaction(update=[p]) for p in existing])
@@ -85,7 +85,7 @@ def test_one_that_is_refused_is_found_by_halves(store: UnreliableStore) -> None:
     assert len(store.calls) == 1 + 2 * 5
 
 
-def test_one_that_cannot_be_stored_holds_no_other(store: UnreliableStore) -> None:
+def test_unstorable_transaction_stops_no_other(store: UnreliableStore) -> None:
     one, other = partitions(store, 2)
     unstorable = Partition(
         source_identifier=SOURCE,
@@ -99,7 +99,7 @@ def test_one_that_cannot_be_stored_holds_no_other(store: UnreliableStore) -> Non
     assert written == [other.written()]
 
 
-def test_once_the_store_does_not_answer_nothing_more_is_tried(store: UnreliableStore) -> None:
+def test_unavailable_store_stops_further_attempts(store: UnreliableStore) -> None:
     existing = partitions(store, 250)
     store.fault = Fault(after=lambda: setattr(store, "away", True))
     outcomes = transact_each(store, [Transaction(update=[p]) for p in existing])
@@ -109,7 +109,7 @@ def test_once_the_store_does_not_answer_nothing_more_is_tried(store: UnreliableS
     assert list(store.store.get_many(SOURCE, keys(existing)).values())[100:] == existing[100:]
 
 
-def test_a_store_that_goes_away_between_two_halves_is_asked_no_further(store: UnreliableStore) -> None:
+def test_store_failing_between_halves_is_asked_no_further(store: UnreliableStore) -> None:
     existing = partitions(store, 8)
     store.store.transact(update=[existing[0]])
 

@@ -44,7 +44,7 @@ BROUGHT = a_partition(checkpoint="5")
     ],
     ids=["as-it-is", "leased", "failed", "further", "finished", "parked", "closed", "unreadable"],
 )
-def test_what_is_there_is_the_same_unless_it_got_somewhere_else(existing: Partition, state: TransferState) -> None:
+def test_existing_partition_is_compared_with_the_imported_one(existing: Partition, state: TransferState) -> None:
     store = InMemoryStore()
     store.create([existing])
 
@@ -53,7 +53,7 @@ def test_what_is_there_is_the_same_unless_it_got_somewhere_else(existing: Partit
     assert transfer.state is state
 
 
-def test_a_parked_partition_is_the_same_if_it_is_brought_parked() -> None:
+def test_parked_partition_equals_an_import_that_parks_it() -> None:
     store = InMemoryStore()
     parked = BROUGHT.failed("why").resting(PARKED_UNTIL)
     store.create([parked])
@@ -61,14 +61,14 @@ def test_a_parked_partition_is_the_same_if_it_is_brought_parked() -> None:
     assert compare(store, [parked])[0].state is TransferState.PRESENT
 
 
-def test_what_is_finished_on_both_sides_is_the_same_whatever_its_progress() -> None:
+def test_completed_partitions_are_equal_despite_progress() -> None:
     store = InMemoryStore()
     store.create([a_partition(checkpoint="6").completed(NOW)])
 
     assert compare(store, [BROUGHT.completed(NOW)])[0].state is TransferState.PRESENT
 
 
-def test_only_what_is_new_is_written() -> None:
+def test_only_new_partitions_are_written() -> None:
     store = InMemoryStore()
     store.create([a_partition("a", checkpoint="9")])
 
@@ -93,7 +93,7 @@ class CreatesFirst(InMemoryStore):
         return super().create(partitions)
 
 
-def test_what_somebody_else_created_in_the_same_moment_is_reported_and_stays() -> None:
+def test_concurrently_created_partition_is_reported_and_stays() -> None:
     store = CreatesFirst()
     transfers = compare(store, [a_partition("a", checkpoint="5"), a_partition("b")])
     store.other = lambda: InMemoryStore.create(store, [a_partition("a", checkpoint="0")])
@@ -104,7 +104,7 @@ def test_what_somebody_else_created_in_the_same_moment_is_reported_and_stays() -
     assert store.get(FAMILY, "a") == a_partition("a", checkpoint="0")
 
 
-def test_what_can_be_worked_on_is_written_before_what_is_finished() -> None:
+def test_available_partitions_are_written_before_completed_ones() -> None:
     written: list[str] = []
 
     class Watched(InMemoryStore):

@@ -30,7 +30,7 @@ def items(fleet: Fleet) -> list[Partition]:
     return [p for status in PartitionStatus for p in fleet.store.store.query(FAMILY, status)]
 
 
-def test_a_worker_that_registers_is_seen_by_others_with_what_it_says(fleet: Fleet) -> None:
+def test_registered_worker_is_seen_by_others(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     lease_request = LeaseRequest(key="x", giver="b", since=fleet.clock.now())
     a.workers.register(max_leases=3, lease_requests=[lease_request])
@@ -40,7 +40,7 @@ def test_a_worker_that_registers_is_seen_by_others_with_what_it_says(fleet: Flee
     assert seen.requests_lease("x", "b") and not seen.requests_lease("x", "c") and not seen.requests_lease("y", "b")
 
 
-def test_a_worker_counts_until_its_registration_and_the_margin_have_passed(fleet: Fleet) -> None:
+def test_worker_counts_until_registration_and_margin_expire(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     a.workers.register()
     fleet.clock.advance(TIMEOUT + MARGIN - 1)
@@ -49,7 +49,7 @@ def test_a_worker_counts_until_its_registration_and_the_margin_have_passed(fleet
     assert live(b) == [] and b.workers.item_of("a") is None
 
 
-def test_a_registration_is_renewed_like_a_lease(fleet: Fleet) -> None:
+def test_registration_is_renewed_like_a_lease(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     a.workers.register()
     for _ in range(10):
@@ -58,7 +58,7 @@ def test_a_registration_is_renewed_like_a_lease(fleet: Fleet) -> None:
     assert live(b) == ["a"]
 
 
-def test_saying_the_same_again_writes_nothing(fleet: Fleet) -> None:
+def test_unchanged_registration_writes_nothing(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.workers.register(max_leases=3)
     fleet.store.calls.clear()
@@ -66,7 +66,7 @@ def test_saying_the_same_again_writes_nothing(fleet: Fleet) -> None:
     assert fleet.store.calls == []
 
 
-def test_who_says_goodbye_counts_no_more_at_once(fleet: Fleet) -> None:
+def test_deregistered_worker_does_not_count(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     a.workers.register()
     a.workers.deregister()
@@ -75,7 +75,7 @@ def test_who_says_goodbye_counts_no_more_at_once(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("passes", [TIMEOUT - MARGIN, 3 * TIMEOUT])
-def test_who_says_goodbye_after_its_registration_ran_out_is_removed_as_well(fleet: Fleet, passes: int) -> None:
+def test_deregistration_removes_an_expired_registration(fleet: Fleet, passes: int) -> None:
     a = fleet.owner("a")
     a.workers.register()
     fleet.clock.advance(passes)
@@ -83,7 +83,7 @@ def test_who_says_goodbye_after_its_registration_ran_out_is_removed_as_well(flee
     assert items(fleet) == []
 
 
-def test_who_says_goodbye_although_its_registration_was_not_answered_is_removed_as_well(fleet: Fleet) -> None:
+def test_deregistration_removes_an_unanswered_registration(fleet: Fleet) -> None:
     a = fleet.owner("a")
     fleet.store.fault = NOT_ANSWERED
     with pytest.raises(StoreUnavailableError):
@@ -92,14 +92,14 @@ def test_who_says_goodbye_although_its_registration_was_not_answered_is_removed_
     assert items(fleet) == []
 
 
-def test_an_owner_that_is_given_up_counts_no_more_at_once(fleet: Fleet) -> None:
+def test_given_up_owner_does_not_count(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x"), fleet.owner("b")
     a.workers.register()
     assert b.give_up_owner("a") == ["x"]
     assert live(b) == [] == items(fleet)
 
 
-def test_its_leases_are_free_before_an_owner_that_is_given_up_counts_no_more(fleet: Fleet) -> None:
+def test_leases_are_given_up_before_the_registration(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x"), fleet.owner("b")
     a.workers.register()
     fleet.store.fault = Fault(before=lambda: seen.append(live(b)))
@@ -108,7 +108,7 @@ def test_its_leases_are_free_before_an_owner_that_is_given_up_counts_no_more(fle
     assert seen == [["a"]]
 
 
-def test_an_owner_that_is_given_up_and_renewed_in_between_is_removed_all_the_same(fleet: Fleet) -> None:
+def test_owner_renewed_during_its_give_up_is_removed(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     a.workers.register()
     fleet.clock.advance(TIMEOUT / 2)
@@ -117,7 +117,7 @@ def test_an_owner_that_is_given_up_and_renewed_in_between_is_removed_all_the_sam
     assert items(fleet) == []
 
 
-def test_a_worker_that_was_taken_for_dead_registers_again(fleet: Fleet) -> None:
+def test_worker_taken_for_dead_registers_again(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     a.workers.register(max_leases=3)
     b.give_up_owner("a")
@@ -127,7 +127,7 @@ def test_a_worker_that_was_taken_for_dead_registers_again(fleet: Fleet) -> None:
     assert live(b) == ["a"]
 
 
-def test_a_worker_that_slept_longer_than_its_registration_is_there_again(fleet: Fleet) -> None:
+def test_worker_that_slept_past_its_expiry_is_registered_again(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     a.workers.register()
     fleet.lease_passes()
@@ -136,7 +136,7 @@ def test_a_worker_that_slept_longer_than_its_registration_is_there_again(fleet: 
     assert live(b) == ["a"]
 
 
-def test_who_is_dead_for_long_is_removed_by_whoever_looks_and_not_before(fleet: Fleet) -> None:
+def test_long_dead_worker_is_removed_by_any_reader(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     a.workers.register()
     fleet.clock.advance((1 + REMOVED_AFTER_TIMEOUTS) * TIMEOUT)
@@ -145,7 +145,7 @@ def test_who_is_dead_for_long_is_removed_by_whoever_looks_and_not_before(fleet: 
     assert live(b) == [] == items(fleet)
 
 
-def test_a_dead_worker_that_comes_back_in_the_moment_of_its_removal_stays(fleet: Fleet) -> None:
+def test_worker_returning_during_its_removal_stays(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     a.workers.register()
     fleet.clock.advance((2 + REMOVED_AFTER_TIMEOUTS) * TIMEOUT)
@@ -155,7 +155,7 @@ def test_a_dead_worker_that_comes_back_in_the_moment_of_its_removal_stays(fleet:
 
 
 @pytest.mark.parametrize("fault", [NOT_MADE, NOT_ANSWERED], ids=["not made", "not answered"])
-def test_a_registration_whose_answer_was_lost_is_made_once(fleet: Fleet, fault: Fault) -> None:
+def test_registration_with_a_lost_response_is_made_once(fleet: Fleet, fault: Fault) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     fleet.store.fault = fault
     with pytest.raises(StoreUnavailableError):
@@ -166,7 +166,7 @@ def test_a_registration_whose_answer_was_lost_is_made_once(fleet: Fleet, fault: 
 
 @pytest.mark.parametrize("fault", [NOT_MADE, NOT_ANSWERED], ids=["not made", "not answered"])
 @pytest.mark.parametrize("last", [4, 2], ids=["something new", "what it said before"])
-def test_what_a_worker_says_last_is_what_stands_also_after_a_lost_answer(fleet: Fleet, fault: Fault, last: int) -> None:
+def test_last_registration_wins_after_a_lost_response(fleet: Fleet, fault: Fault, last: int) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     a.workers.register(max_leases=2)
     fleet.store.fault = fault
@@ -176,7 +176,7 @@ def test_what_a_worker_says_last_is_what_stands_also_after_a_lost_answer(fleet: 
     assert [worker.max_leases for worker in b.workers.live()] == [last]
 
 
-def test_a_worker_that_says_what_nobody_understands_is_a_worker_all_the_same(fleet: Fleet) -> None:
+def test_worker_with_an_unreadable_registration_counts(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     a.workers.register()
     [item] = items(fleet)
@@ -189,7 +189,7 @@ def test_a_worker_that_says_what_nobody_understands_is_a_worker_all_the_same(fle
     assert b.workers.live() == [Worker(owner="a", registered_until=item.priority)]
 
 
-def test_a_worker_with_a_name_that_no_store_takes_as_a_key_registers_under_a_digest(fleet: Fleet) -> None:
+def test_worker_with_an_unstorable_name_registers_under_a_digest(fleet: Fleet) -> None:
     a, b = fleet.owner("ä" * 600), fleet.owner("b")
     a.workers.register()
     assert live(b) == ["ä" * 600] and len(items(fleet)[0].partition_key) == 64
@@ -206,7 +206,7 @@ def test_workers_are_not_partitions(fleet: Fleet) -> None:
     assert [p.partition_key for p in fleet.owner("b").leases.acquire(9)] == ["x"]
 
 
-def test_a_registration_of_another_version_is_left_alone_where_a_write_is_refused(fleet: Fleet) -> None:
+def test_deregistration_removes_a_changed_registration(fleet: Fleet) -> None:
     a = fleet.owner("a")
     a.workers.register()
     [item] = items(fleet)
@@ -217,7 +217,7 @@ def test_a_registration_of_another_version_is_left_alone_where_a_write_is_refuse
     assert items(fleet) == []
 
 
-def test_more_workers_than_a_page_holds_are_all_seen(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_beyond_one_page_are_seen(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "PAGE", 2)
     for name in "abcd":
         fleet.owner(name).workers.register()

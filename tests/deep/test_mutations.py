@@ -95,7 +95,7 @@ MUTATIONS = {
         "spark/landed_files.py",
         "        location = under_token(batch.file, token)\n",
         "        return batch.file\n        location = under_token(batch.file, token)\n",
-        tests=("tests/spark/test_landed_files.py::test_a_former_owner_cannot_bring_a_file_back_under_its_lease",),
+        tests=("tests/spark/test_landed_files.py::test_previous_owner_cannot_restore_a_file_under_its_lease",),
     ),
     "a file that batches share becomes visible before anybody knows its name": Mutation(
         "spark/deliveries.py",
@@ -150,14 +150,14 @@ MUTATIONS = {
         "spark/sinks/delta/log.py",
         "for limit in LATEST:",
         "for limit in LATEST[:-1]:",
-        tests=("tests/spark/sinks/test_delta.py::test_a_batch_is_found_behind_any_number_of_commits",),
+        tests=("tests/spark/sinks/test_delta.py::test_batch_is_found_behind_any_number_of_commits",),
     ),
     "a RESTORE of a Delta table is not noticed": Mutation(
         "spark/sinks/delta/log.py",
         'if entry.get("operation") == "RESTORE":',
         "if False:",
         tests=(
-            "tests/spark/sinks/test_delta.py::test_a_batch_that_a_restore_undid_is_delivered_again",
+            "tests/spark/sinks/test_delta.py::test_batch_undone_by_a_restore_is_redelivered",
             "tests/spark/sinks/test_delta.py::test_restore_is_reported_before_a_rejected_batch_is_replaced",
         ),
     ),
@@ -183,13 +183,13 @@ MUTATIONS = {
         "spark/sql/locks.py",
         "if now - self._began >= LOCKED_SECONDS:",
         "if self._began:",
-        tests=("tests/spark/sinks/test_sql_locks.py::test_an_abandoned_session_is_waited_for",),
+        tests=("tests/spark/sinks/test_sql_locks.py::test_abandoned_session_is_waited_for",),
     ),
     "a session that stopped within a COPY keeps its locks": Mutation(
         "spark/sql/locks.py",
         "            self._end(holder)\n",
         "",
-        tests=("tests/spark/sinks/test_sql_locks.py::test_an_abandoned_session_is_waited_for",),
+        tests=("tests/spark/sinks/test_sql_locks.py::test_abandoned_session_is_waited_for",),
     ),
 }
 COPIED = ("airflow_provider_coordination", "tests", "demo", "pyproject.toml")

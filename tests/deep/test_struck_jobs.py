@@ -36,7 +36,7 @@ def strikes_at(how: str, point: int) -> tuple[Strike, bool]:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("how", ["frozen and expired", "frozen and given up", "fails"])
 @pytest.mark.parametrize("case", [replace(case, lands_first=each) for case in CASES for each in (False, True)], ids=str)
-def test_at_no_call_anything_is_lost_doubled_or_changed(
+def test_job_struck_at_any_call_loses_and_doubles_nothing(
     case: Case, how: str, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     calls = len(live(case, tmp_path / "none", None).made)
@@ -51,7 +51,7 @@ def test_at_no_call_anything_is_lost_doubled_or_changed(
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_at_no_call_of_the_next_owner_the_former_one_does_any_harm(
+def test_previous_owner_struck_at_any_call_harms_no_successor(
     case: Case, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     chosen = seeded(case)

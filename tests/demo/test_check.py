@@ -23,7 +23,7 @@ def write(dataset: Path, events: list[Event]) -> None:
     pq.write_table(pa.table(columns), dataset / "batch.parquet")
 
 
-def test_a_dataset_that_holds_what_was_sent_is_without_fault(tmp_path: Path) -> None:
+def test_complete_dataset_has_no_fault(tmp_path: Path) -> None:
     write(tmp_path, SENT)
     found = compare(list(tmp_path.glob("*.parquet")), SENT)
     assert (found.events, found.distinct, found.files) == (10, 10, 1)
@@ -43,12 +43,12 @@ def test_a_dataset_that_holds_what_was_sent_is_without_fault(tmp_path: Path) -> 
         ([*SENT, Event("key", b"not JSON")], "unknown"),
     ],
 )
-def test_damage_is_counted_as_what_it_is(tmp_path: Path, events: list[Event], fault: str) -> None:
+def test_damage_is_counted_by_its_kind(tmp_path: Path, events: list[Event], fault: str) -> None:
     write(tmp_path, events)
     found = compare(list(tmp_path.glob("*.parquet")), SENT)
     faults = {name: getattr(found, name) for name in ("lost", "duplicates", "mismatched", "unknown")}
     assert faults == {"lost": 0, "duplicates": 0, "mismatched": 0, "unknown": 0} | {fault: 1}
 
 
-def test_a_dataset_that_is_not_there_has_lost_everything() -> None:
+def test_missing_dataset_has_lost_everything() -> None:
     assert compare([], SENT).lost == 10

@@ -46,11 +46,11 @@ def sent(events: list[Event], stream: FakeStream) -> Producer:
     return sending
 
 
-def test_an_event_id_is_the_number_of_its_row(events: list[Event]) -> None:
+def test_event_id_is_the_number_of_its_row(events: list[Event]) -> None:
     assert [event_id(event.data) for event in events] == list(range(5_000))
 
 
-def test_all_events_of_an_aggregate_belong_to_the_same_half_of_a_quarter_of_the_hash_keys(
+def test_events_of_an_aggregate_share_a_range_of_hash_keys(
     events: list[Event],
 ) -> None:
     for aggregate in aggregates(events):
@@ -58,7 +58,7 @@ def test_all_events_of_an_aggregate_belong_to_the_same_half_of_a_quarter_of_the_
         assert len({hash_key(key) >> 125 for key in keys}) == 1
 
 
-def test_every_event_is_sent_once_when_records_are_refused(events: list[Event]) -> None:
+def test_every_event_is_sent_once_despite_refusals(events: list[Event]) -> None:
     stream = FakeStream(refusals=2)
 
     sending = sent(events, stream)
@@ -69,7 +69,7 @@ def test_every_event_is_sent_once_when_records_are_refused(events: list[Event]) 
     assert sending.records_sent == len(stream.kept)
 
 
-def test_a_stream_that_keeps_refusing_is_an_error_that_names_the_reason(events: list[Event]) -> None:
+def test_stream_that_keeps_refusing_is_an_error_with_its_reason(events: list[Event]) -> None:
     sending = sent(events, FakeStream(refusals=100))
 
     assert not sending.is_done

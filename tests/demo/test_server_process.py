@@ -12,7 +12,7 @@ from demo import server_process
 from demo.server_process import free_ports
 
 
-def test_no_outgoing_connection_can_take_a_free_port() -> None:
+def test_free_port_cannot_be_taken_by_outgoing_connections() -> None:
     ephemeral = Path("/proc/sys/net/ipv4/ip_local_port_range")
     first = int(ephemeral.read_text().split()[0]) if ephemeral.exists() else server_process.LAST_PORT
     ports = free_ports(20)
@@ -20,7 +20,7 @@ def test_no_outgoing_connection_can_take_a_free_port() -> None:
     assert all(server_process.FIRST_PORT <= port < first for port in ports)
 
 
-def test_a_port_on_which_a_server_listens_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_port_of_a_listening_server_is_not_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_process, "_tried", itertools.count())
     [port] = free_ports(1)
     with socket.create_server(("127.0.0.1", port)):
@@ -28,7 +28,7 @@ def test_a_port_on_which_a_server_listens_is_not_free(monkeypatch: pytest.Monkey
         assert port not in free_ports(5)
 
 
-def test_processes_with_different_ids_search_at_different_ports(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_search_at_different_ports(monkeypatch: pytest.MonkeyPatch) -> None:
     found = set()
     for process in (4000, 4001):
         monkeypatch.setattr("os.getpid", lambda process=process: process)

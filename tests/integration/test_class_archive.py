@@ -15,7 +15,7 @@ from tests.support.table_readers import servers
 OF_TESTS = ("JAVA_TOOL_OPTIONS", "SPARK_HOME")
 
 
-def test_jvm_takes_its_classes_from_the_archive_of_make_servers(java: str) -> None:
+def test_jvm_takes_classes_from_the_archive_of_make_servers(java: str) -> None:
     archive = servers() / "spark.jsa"
     if not archive.exists():
         unavailable("the archive of Spark's classes", f"'{archive}' does not exist: run `make servers`")
@@ -24,7 +24,7 @@ def test_jvm_takes_its_classes_from_the_archive_of_make_servers(java: str) -> No
 
 
 @pytest.mark.only_deep
-def test_jvm_takes_its_classes_from_the_archive_of_a_short_job(java: str, tmp_path: Path) -> None:
+def test_jvm_takes_classes_from_the_archive_of_short_job(java: str, tmp_path: Path) -> None:
     given = {name: value for name, value in os.environ.items() if name not in OF_TESTS}
     environment = {**given, **local_environment(given)}
     said: list[str] = []

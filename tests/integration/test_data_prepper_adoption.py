@@ -121,11 +121,11 @@ def named(partitions: Sequence[Partition]) -> set[str]:
 # In place
 
 
-def test_the_table_is_recognized(calls: DynamoDbCalls) -> None:
+def test_table_is_recognized(calls: DynamoDbCalls) -> None:
     assert check_table(calls) is False  # and its TTL is off
 
 
-def test_a_table_of_something_else_is_refused(dynamodb: Any, dynamodb_table: str, aws: AwsSettings) -> None:
+def test_unrelated_table_is_refused(dynamodb: Any, dynamodb_table: str, aws: AwsSettings) -> None:
     dynamodb.client().create_table(
         TableName=dynamodb_table,
         KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
@@ -137,7 +137,7 @@ def test_a_table_of_something_else_is_refused(dynamodb: Any, dynamodb_table: str
         check_table(DynamoDbCalls(aws, dynamodb_table, 15.0))
 
 
-def test_adopting_changes_what_would_hurt_and_not_a_byte_else(
+def test_adoption_changes_only_harmful_attributes(
     dynamodb: Any, table: str, calls: DynamoDbCalls, adopted: SourceCoordinator
 ) -> None:
     changing = {"version", "expirationTime", "partitionPriority"}
@@ -156,11 +156,11 @@ def test_adopting_changes_what_would_hurt_and_not_a_byte_else(
         assert queued is (name == "given-up"), name
 
 
-def test_adopting_twice_changes_nothing(dynamodb: Any, calls: DynamoDbCalls, adopted: SourceCoordinator) -> None:
+def test_repeated_adoption_changes_nothing(dynamodb: Any, calls: DynamoDbCalls, adopted: SourceCoordinator) -> None:
     assert [item for item in checked(calls) if item.repairs] == []
 
 
-def test_nothing_is_called_that_the_manual_does_not_name(calls: DynamoDbCalls) -> None:
+def test_adoption_calls_only_documented_operations(calls: DynamoDbCalls) -> None:
     called: set[str] = set()
     calls.client.meta.events.register("before-call", lambda model, **_: called.add(f"dynamodb:{model.name}"))
 
@@ -171,9 +171,7 @@ def test_nothing_is_called_that_the_manual_does_not_name(calls: DynamoDbCalls) -
     assert called == set(re.findall(r"`(.*?)`", sentence))
 
 
-def test_an_item_that_changes_during_the_adoption_is_left_alone(
-    dynamodb: Any, table: str, calls: DynamoDbCalls
-) -> None:
+def test_item_changed_during_the_adoption_is_left_alone(dynamodb: Any, table: str, calls: DynamoDbCalls) -> None:
     seen = checked(calls)
     written = ITEMS["given-up"] | {"version": {"N": "4"}, "partitionProgressState": {"S": '{"lastRecord":8}'}}
     dynamodb.client().put_item(TableName=table, Item=written)
@@ -184,7 +182,7 @@ def test_an_item_that_changes_during_the_adoption_is_left_alone(
     assert stored_item(dynamodb.client(), table, written) == written
 
 
-def test_a_lease_is_ended_if_a_person_says_so(
+def test_lease_is_ended_on_request(
     dynamodb: Any, table: str, calls: DynamoDbCalls, aws: AwsSettings, clock: ManualClock
 ) -> None:
     repair_items(calls, checked(calls, release=True), NOW)
@@ -197,9 +195,7 @@ def test_a_lease_is_ended_if_a_person_says_so(
 # Worked on, in either place
 
 
-def test_everything_that_is_available_is_acquired_and_nothing_else(
-    worker: SourceCoordinator, clock: ManualClock
-) -> None:
+def test_only_available_partitions_are_acquired(worker: SourceCoordinator, clock: ManualClock) -> None:
     assert named(worker.leases.acquire(50)) == keys(*AVAILABLE)
     assert worker.leases.acquire(50) == []
     assert named(list(worker.view.completed_since(NOW - timedelta(days=1)))) == keys("done")
@@ -211,7 +207,7 @@ def test_everything_that_is_available_is_acquired_and_nothing_else(
     assert named(worker.leases.acquire(50)) >= keys(*LATER)
 
 
-def test_progress_is_read_as_it_was_left(worker: SourceCoordinator) -> None:
+def test_progress_is_read_as_stored(worker: SourceCoordinator) -> None:
     progress = {partition.partition_key: partition.progress for partition in worker.leases.acquire(50)}
 
     for name in ("with-state", "given-up", "unknown", "expired"):
@@ -220,7 +216,7 @@ def test_progress_is_read_as_it_was_left(worker: SourceCoordinator) -> None:
         assert progress[key(name)] == {}
 
 
-def test_progress_is_saved_and_read_back_by_the_next_owner(worker: SourceCoordinator) -> None:
+def test_saved_progress_is_read_by_the_next_owner(worker: SourceCoordinator) -> None:
     worker.leases.acquire(50)
 
     worker.leases.save_progress(key("with-state"), {"lastRecord": 43})
@@ -231,7 +227,7 @@ def test_progress_is_saved_and_read_back_by_the_next_owner(worker: SourceCoordin
 
 
 @pytest.mark.parametrize("name", ["quoted", "corrupt"])
-def test_a_state_that_is_no_json_object_is_never_overwritten(worker: SourceCoordinator, name: str) -> None:
+def test_state_that_is_no_json_object_is_never_overwritten(worker: SourceCoordinator, name: str) -> None:
     worker.leases.acquire(50)
 
     with pytest.raises(ProgressError):
@@ -243,7 +239,7 @@ def test_a_state_that_is_no_json_object_is_never_overwritten(worker: SourceCoord
     assert stored is not None and stored.unreadable_progress == ITEMS[name]["partitionProgressState"]["S"]
 
 
-def test_what_is_closed_counts_on_and_reopens(worker: SourceCoordinator, clock: ManualClock) -> None:
+def test_closed_partition_continues_its_count_and_reopens(worker: SourceCoordinator, clock: ManualClock) -> None:
     worker.leases.acquire(50)
 
     closed = worker.leases.close(key("due"), timedelta(minutes=1))
@@ -255,7 +251,7 @@ def test_what_is_closed_counts_on_and_reopens(worker: SourceCoordinator, clock: 
     assert named(worker.leases.acquire(50)) == keys("due")
 
 
-def test_what_is_completed_stays_completed_with_its_progress(worker: SourceCoordinator) -> None:
+def test_completed_partition_keeps_status_and_progress(worker: SourceCoordinator) -> None:
     worker.leases.acquire(50)
     worker.leases.complete(key("with-state"))
 
@@ -266,7 +262,7 @@ def test_what_is_completed_stays_completed_with_its_progress(worker: SourceCoord
     assert worker.create_partitions({key("done"): {}}) == []
 
 
-def test_a_supplier_goes_on_from_the_global_state(worker: SourceCoordinator) -> None:
+def test_supplier_continues_from_the_global_state(worker: SourceCoordinator) -> None:
     given: list[Any] = []
 
     def supplier(state: Any) -> Iterator[Page]:
@@ -278,7 +274,7 @@ def test_a_supplier_goes_on_from_the_global_state(worker: SourceCoordinator) -> 
     assert given == [{"bucket": "2026-01-01T00:00:00Z"}, {"bucket": "2026-03-01T12:00:00Z"}]
 
 
-def test_the_items_of_the_other_families_keep_what_they_say(worker: SourceCoordinator) -> None:
+def test_items_of_other_families_are_unchanged(worker: SourceCoordinator) -> None:
     for name in ("leader", "stream-state", "export-state", "file"):
         written = ITEMS[name]
         stored = worker.store.get(written["sourceIdentifier"]["S"], key(name))
@@ -286,9 +282,7 @@ def test_the_items_of_the_other_families_keep_what_they_say(worker: SourceCoordi
         assert stored.progress == json.loads(written.get("partitionProgressState", {"S": "{}"})["S"])
 
 
-def test_attributes_that_nobody_here_knows_stay_through_a_whole_life(
-    dynamodb: Any, table: str, adopted: SourceCoordinator
-) -> None:
+def test_unknown_attributes_survive_a_whole_life(dynamodb: Any, table: str, adopted: SourceCoordinator) -> None:
     adopted.leases.acquire(50)
     adopted.leases.save_progress(key("unknown"), {"lastRecord": 4})
     adopted.leases.close(key("unknown"), timedelta(0))
@@ -305,7 +299,7 @@ def test_attributes_that_nobody_here_knows_stay_through_a_whole_life(
 # Copied again
 
 
-def test_copying_twice_changes_nothing_although_the_work_has_begun_elsewhere(
+def test_repeated_copy_changes_nothing_after_work_began(
     calls: DynamoDbCalls, copied_into_sql: SourceCoordinator
 ) -> None:
     store = copied_into_sql.store
@@ -319,9 +313,7 @@ def test_copying_twice_changes_nothing_although_the_work_has_begun_elsewhere(
     assert {p.partition_key: p for p in copied_into_sql.view.partitions()} == before
 
 
-def test_what_has_got_further_since_is_a_conflict_and_stays(
-    calls: DynamoDbCalls, copied_into_sql: SourceCoordinator
-) -> None:
+def test_further_progress_is_a_conflict_and_stays(calls: DynamoDbCalls, copied_into_sql: SourceCoordinator) -> None:
     copied_into_sql.leases.acquire(50)
     copied_into_sql.leases.save_progress(key("with-state"), {"lastRecord": 43})
     copied_into_sql.leases.complete(key("fresh"))

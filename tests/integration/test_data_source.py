@@ -107,7 +107,7 @@ def landed(spark: SparkSession, kinesis: Any, aws: Any, stream: str, folder: Pat
     return [tuple(row[name] for name in columns) for row in table.to_pylist()]
 
 
-def test_a_stream_is_read_as_a_job_lands_it(
+def test_stream_is_read_as_a_job_lands_it(
     spark: SparkSession, kinesis: Any, aws: Any, kinesis_stream: Create, read: Read, tmp_path: Path
 ) -> None:
     stream = kinesis_stream(1)
@@ -129,9 +129,7 @@ def test_a_stream_is_read_as_a_job_lands_it(
     assert sorted(rows) == sorted(wanted)
 
 
-def test_windows_and_ranges_of_several_streams_end_where_they_should(
-    aws: Any, kinesis_stream: Create, read: Read
-) -> None:
+def test_windows_and_ranges_of_streams_end_exactly(aws: Any, kinesis_stream: Create, read: Read) -> None:
     clicks, taps = kinesis_stream(1), kinesis_stream(2)
     numbers = put(aws, clicks, b"1", b"2", b"3")
     put(aws, taps, b"4")
@@ -158,7 +156,7 @@ def test_every_query_on_a_frame_reads_the_same(aws: Any, kinesis_stream: Create,
     assert sorted(data(read(stream))) == [b"1", b"2", b"3"]
 
 
-def test_a_task_that_is_tried_again_reads_the_same(aws: Any, kinesis_stream: Create, read: Read) -> None:
+def test_retried_task_reads_the_same(aws: Any, kinesis_stream: Create, read: Read) -> None:
     stream = kinesis_stream(2)
     put(aws, stream, b"1", b"2")
     put(aws, stream, b"3", hash_key=MIDDLE)
@@ -176,7 +174,9 @@ def test_a_task_that_is_tried_again_reads_the_same(aws: Any, kinesis_stream: Cre
     assert sorted(data(frame)) == [b"1", b"2", b"3"]
 
 
-def test_sql_reads_it_as_a_view(spark: SparkSession, aws: Any, kinesis_stream: Create, access: dict[str, str]) -> None:
+def test_sql_reads_the_source_as_a_view(
+    spark: SparkSession, aws: Any, kinesis_stream: Create, access: dict[str, str]
+) -> None:
     stream = kinesis_stream(1)
     put(aws, stream, b"1", b"2")
     options = ", ".join(f"{name} '{value}'" for name, value in {"streamName": stream, **access}.items())
@@ -202,7 +202,7 @@ def assert_hidden(spark: SparkSession) -> None:
     assert not [text for text in texts if SECRET in text or TOKEN in text]
 
 
-def test_secrets_do_not_show_in_plans_nor_on_the_pages_of_spark(
+def test_secrets_are_hidden_in_plans_and_the_spark_ui(
     spark: SparkSession, aws: Any, kinesis_stream: Create, read: Read, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stream = kinesis_stream(1)
@@ -226,7 +226,7 @@ def test_secrets_do_not_show_in_plans_nor_on_the_pages_of_spark(
         ({"shardIds": "shardId-9"}, "option 'shardIds' names shard 'shardId-9'"),
     ],
 )
-def test_a_wrong_option_is_refused_before_a_task_runs(
+def test_wrong_option_is_refused_before_a_task_runs(
     spark: SparkSession, kinesis_stream: Create, read: Read, options: dict[str, str], message: str
 ) -> None:
     jobs = spark.sparkContext.statusTracker().getJobIdsForGroup(None)
@@ -239,7 +239,7 @@ def test_a_wrong_option_is_refused_before_a_task_runs(
     assert spark.sparkContext.statusTracker().getJobIdsForGroup(None) == jobs
 
 
-def test_other_columns_are_refused(spark: SparkSession, kinesis_stream: Create, access: dict[str, str]) -> None:
+def test_unknown_columns_are_refused(spark: SparkSession, kinesis_stream: Create, access: dict[str, str]) -> None:
     reader = spark.read.format("coordinated_kinesis").options(streamName=kinesis_stream(1), **access)
 
     with pytest.raises(AnalysisException, match=r"schema \(value\) differs from the data source's"):

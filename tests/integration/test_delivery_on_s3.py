@@ -135,7 +135,7 @@ def uploads(s3: S3Server, bucket: str) -> list[str]:
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])
 @pytest.mark.parametrize("values", [None, [1, 2]], ids=["landed", "made"])
-def test_what_is_committed_is_visible_and_what_was_prepared_goes(
+def test_commit_shows_the_batch_and_removes_prepared_files(
     s3: S3Server, root: str, values: list[int] | None, scheme: str
 ) -> None:
     owner = Owner(root.replace("s3:", f"{scheme}:"), s3.settings, values=values)
@@ -143,13 +143,13 @@ def test_what_is_committed_is_visible_and_what_was_prepared_goes(
     assert owner.visible == [1, 2] and owner.leftovers == []
 
 
-def test_a_published_batch_leaves_its_landed_file_until_the_checkpoint_is_past_it(s3: S3Server, root: str) -> None:
+def test_published_batch_keeps_its_landed_file_until_the_checkpoint(s3: S3Server, root: str) -> None:
     owner = Owner(root, s3.settings)
     owner.deliver()
     assert storage.file_size(owner.attempt.file, owner.access) == owner.attempt.batch.file_bytes
 
 
-def test_no_folder_is_made_and_no_object_stands_for_one(s3: S3Server, s3_bucket: str, root: str) -> None:
+def test_delivery_creates_no_folder_objects(s3: S3Server, s3_bucket: str, root: str) -> None:
     owner = Owner(root, s3.settings, values=[3])
     owner.sink.check()
     owner.deliver()
@@ -157,14 +157,14 @@ def test_no_folder_is_made_and_no_object_stands_for_one(s3: S3Server, s3_bucket:
     assert [each["Key"] for each in listed if "_landing" not in each["Key"]] == [f"lake/{BATCH}.parquet"]
 
 
-def test_a_rejected_delivery_is_replaced(s3: S3Server, root: str) -> None:
+def test_rejected_delivery_is_replaced(s3: S3Server, root: str) -> None:
     Owner(root, s3.settings, values=[3]).deliver()
     again = Owner(root, s3.settings, token=2, values=[], redeliver=True)
     again.deliver()
     assert again.visible == []
 
 
-def test_what_was_published_serves_as_the_landed_file(s3: S3Server, root: str) -> None:
+def test_published_file_serves_as_the_landed_file(s3: S3Server, root: str) -> None:
     Owner(root, s3.settings).deliver()
     again = Owner(root, s3.settings, token=2, redeliver=True)
     storage.delete_file(again.attempt.file, again.access)
@@ -176,7 +176,7 @@ def test_what_was_published_serves_as_the_landed_file(s3: S3Server, root: str) -
 # Former owners
 
 
-def test_without_its_landed_file_a_former_owner_publishes_nothing(s3: S3Server, root: str) -> None:
+def test_previous_owner_publishes_nothing_without_its_landed_file(s3: S3Server, root: str) -> None:
     former = Owner(root, s3.settings)
     former.prepare()
     storage.delete_file(former.attempt.file, former.access)
@@ -185,7 +185,7 @@ def test_without_its_landed_file_a_former_owner_publishes_nothing(s3: S3Server, 
     assert former.visible is None
 
 
-def test_a_sweep_takes_what_is_staged_and_the_right_to_publish_it(s3: S3Server, root: str) -> None:
+def test_sweep_removes_staged_files_and_prevents_their_publication(s3: S3Server, root: str) -> None:
     former = Owner(root, s3.settings, values=[3])
     former.prepare()
     former.sink.sweep({FOLDER: 2})
@@ -217,7 +217,7 @@ def while_held(network: FaultyS3, former: Owner, act: Callable[[], None]) -> Exc
 
 
 @pytest.mark.parametrize("made", [[3, 4], []], ids=["rows", "no rows"])
-def test_a_request_that_was_on_its_way_changes_nothing_of_what_the_next_owner_delivered(
+def test_late_request_changes_nothing_of_the_next_delivery(
     s3: S3Server, network: FaultyS3, root: str, made: list[int]
 ) -> None:
     former = Owner(root, network.settings, values=[-1])
@@ -226,9 +226,7 @@ def test_a_request_that_was_on_its_way_changes_nothing_of_what_the_next_owner_de
     assert following.visible == made
 
 
-def test_a_request_that_was_on_its_way_replaces_nothing_that_a_later_lease_replaced(
-    s3: S3Server, network: FaultyS3, root: str
-) -> None:
+def test_late_request_replaces_nothing_of_a_later_lease(s3: S3Server, network: FaultyS3, root: str) -> None:
     Owner(root, s3.settings, values=[0]).deliver()
     former = Owner(root, network.settings, token=2, values=[-1], redeliver=True)
     following = Owner(root, s3.settings, token=3, values=[3], redeliver=True)
@@ -239,9 +237,7 @@ def test_a_request_that_was_on_its_way_replaces_nothing_that_a_later_lease_repla
     assert following.visible == [3]
 
 
-def test_the_next_owner_replaces_what_a_former_one_replaced_since_it_looked(
-    s3: S3Server, network: FaultyS3, root: str
-) -> None:
+def test_next_owner_replaces_a_concurrent_replacement(s3: S3Server, network: FaultyS3, root: str) -> None:
     Owner(root, s3.settings, values=[0]).deliver()
     following = Owner(root, network.settings, token=3, values=[3], redeliver=True)
     former = Owner(root, s3.settings, token=2, values=[-1], redeliver=True)
@@ -255,7 +251,7 @@ def test_the_next_owner_replaces_what_a_former_one_replaced_since_it_looked(
 @pytest.mark.parametrize("replaces", [False, True])
 @pytest.mark.parametrize("fault", [Fault.CUT, Fault.UNAVAILABLE, Fault.LOST])
 @pytest.mark.parametrize("request_of", ["PUT .*part-0", "PUT .*_manifest", "GET .*_manifest", PUBLISHED, "POST "])
-def test_a_request_that_goes_wrong_once_is_made_again_and_nothing_is_lost_or_there_twice(
+def test_failed_request_is_retried_without_loss_or_duplicates(
     s3: S3Server, network: FaultyS3, root: str, request_of: str, fault: Fault, replaces: bool
 ) -> None:
     if replaces:
@@ -268,7 +264,7 @@ def test_a_request_that_goes_wrong_once_is_made_again_and_nothing_is_lost_or_the
 
 
 @pytest.mark.parametrize("fault", [Fault.CUT, Fault.UNAVAILABLE, Fault.LOST])
-def test_a_batch_whose_publication_keeps_going_wrong_is_whole_or_not_there_and_the_next_owner_delivers_it(
+def test_batch_with_failing_publication_is_whole_or_absent(
     s3: S3Server, network: FaultyS3, root: str, fault: Fault
 ) -> None:
     network.make(PUBLISHED, fault, times=network.settings.max_attempts)
@@ -285,7 +281,7 @@ def test_a_batch_whose_publication_keeps_going_wrong_is_whole_or_not_there_and_t
 # Large files
 
 
-def test_files_that_are_copied_in_a_bucket_do_not_wait_for_each_other(network: FaultyS3, root: str) -> None:
+def test_copies_in_a_bucket_run_in_parallel(network: FaultyS3, root: str) -> None:
     access = Access(((root, network.settings),))
     files = [f"{root}/_landing/{n}" for n in range(3)]
     for file in files:
@@ -303,7 +299,7 @@ def test_files_that_are_copied_in_a_bucket_do_not_wait_for_each_other(network: F
     assert [storage.read_text(copy, access) for copy in copies] == files
 
 
-def test_of_files_that_are_copied_none_is_on_its_way_once_one_has_failed(network: FaultyS3, root: str) -> None:
+def test_failed_copy_leaves_no_other_copy_in_progress(network: FaultyS3, root: str) -> None:
     access = Access(((root, network.settings),))
     storage.write_text(f"{root}/_landing/0", "there", access)
     slow = network.make("PUT .*/new/part-0.parquet", Fault.HELD)
@@ -319,7 +315,7 @@ def test_of_files_that_are_copied_none_is_on_its_way_once_one_has_failed(network
     assert len(storage.files_below(f"{root}/new", access)) == 1
 
 
-def test_a_small_file_is_read_by_one_request(network: FaultyS3, root: str) -> None:
+def test_small_file_is_read_by_one_request(network: FaultyS3, root: str) -> None:
     access, rows = Access(((root, network.settings),)), pa.table({"n": [1, 2]})
     storage.write_table(rows, f"{root}/_landing/a.parquet", access)
     network.requests.clear()
@@ -335,7 +331,7 @@ def parts() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("parts")
-def test_a_large_file_is_published_in_parts_once(s3: S3Server, s3_bucket: str, root: str) -> None:
+def test_large_file_is_published_in_parts_once(s3: S3Server, s3_bucket: str, root: str) -> None:
     first = Owner(root, s3.settings, values=[1, 2])
     first.deliver()
     late = Owner(root, s3.settings, token=2, values=[-1])
@@ -351,7 +347,7 @@ def test_a_large_file_is_published_in_parts_once(s3: S3Server, s3_bucket: str, r
 
 
 @pytest.mark.usefixtures("parts")
-def test_an_upload_whose_source_is_gone_is_given_up(s3: S3Server, s3_bucket: str, network: FaultyS3, root: str) -> None:
+def test_upload_without_its_source_is_aborted(s3: S3Server, s3_bucket: str, network: FaultyS3, root: str) -> None:
     former = Owner(root, network.settings)
     held = network.make(r"PUT .*partNumber=1", Fault.HELD)
     former.prepare()
@@ -365,9 +361,7 @@ def test_an_upload_whose_source_is_gone_is_given_up(s3: S3Server, s3_bucket: str
     assert former.visible is None and uploads(s3, s3_bucket) == []
 
 
-def test_uploads_that_died_long_ago_are_given_up_by_the_next_job_and_later_ones_are_left(
-    s3: S3Server, s3_bucket: str, root: str
-) -> None:
+def test_next_job_aborts_old_dead_uploads_only(s3: S3Server, s3_bucket: str, root: str) -> None:
     client = s3.client()
     client.create_multipart_upload(Bucket=s3_bucket, Key=f"lake/{BATCH}.parquet")
     client.create_multipart_upload(Bucket=s3_bucket, Key="elsewhere/x.parquet")
@@ -382,7 +376,7 @@ def test_uploads_that_died_long_ago_are_given_up_by_the_next_job_and_later_ones_
 # Access
 
 
-def test_a_dataset_that_may_not_be_written_is_named_by_its_field_and_no_secret_is_shown(s3: S3Server) -> None:
+def test_unwritable_dataset_is_named_by_field_without_secrets(s3: S3Server) -> None:
     aws = s3.settings_of("denied", "denied-secret")
     sink = ParquetSink(name=MAIN, path=f"s3://{OPEN_BUCKET}/lake", access=Access(((f"s3://{OPEN_BUCKET}/lake", aws),)))
     with pytest.raises(
@@ -391,7 +385,7 @@ def test_a_dataset_that_may_not_be_written_is_named_by_its_field_and_no_secret_i
         sink.check()
 
 
-def test_without_a_connection_the_sdks_own_places_say_who_asks_and_where(
+def test_missing_connection_falls_back_to_the_sdk_configuration(
     s3: S3Server, root: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     aws = s3.settings
@@ -407,7 +401,7 @@ def test_without_a_connection_the_sdks_own_places_say_who_asks_and_where(
     assert storage.file_size(f"{root}/a.parquet", Access(((root, aws),))) == size
 
 
-def test_a_process_opens_one_filesystem_for_an_access(s3: S3Server, root: str) -> None:
+def test_process_opens_one_filesystem_per_access(s3: S3Server, root: str) -> None:
     access = Access(((root, s3.settings),))
     first, _ = open_files(f"{root}/a", access)
     again, _ = open_files(f"{root}/_landing/b", Access(((root, replace(s3.settings)),)))
@@ -418,7 +412,7 @@ def test_a_process_opens_one_filesystem_for_an_access(s3: S3Server, root: str) -
 
 
 @pytest.mark.parametrize("is_local", [False, True], ids=["bucket", "folder"])
-def test_a_reader_in_a_loop_sees_each_batch_whole_or_not_at_all(
+def test_looping_reader_sees_each_batch_whole_or_absent(
     s3: S3Server, root: str, is_local: bool, tmp_path: Path
 ) -> None:
     root = str(tmp_path / "lake") if is_local else root
@@ -483,7 +477,7 @@ NAMES = ["src/a/1", "src/a/2", "src/b/3/4", "src/bb/5", "src/c/6"]
 
 
 @pytest.mark.parametrize(("page", "requests"), [(1000, 1), (2, 3), (1, 4 + 5)], ids=["one page", "some", "too many"])
-def test_folders_that_lie_together_are_listed_together_unless_each_alone_costs_less(
+def test_neighboring_folders_are_listed_together_if_cheaper(
     network: FaultyS3, root: str, page: int, requests: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files_of(root, network.settings, *NAMES)
@@ -499,14 +493,14 @@ def test_folders_that_lie_together_are_listed_together_unless_each_alone_costs_l
     assert len(network.requests) - before == requests
 
 
-def test_a_listing_that_is_refused_is_what_each_folder_gets(network: FaultyS3, root: str) -> None:
+def test_refused_listing_fails_each_of_its_folders(network: FaultyS3, root: str) -> None:
     network.make("GET .*list-type", Fault.FORBIDDEN, 99)
     found = dict(storage.files_in_folders(root, FOLDERS, Access(((root, network.settings),))))
     assert {name: type(result) for name, result in found.items()} == dict.fromkeys(FOLDERS, RefusedError)
 
 
 @pytest.mark.parametrize("page", [1000, 2])
-def test_many_files_are_deleted_by_a_request_a_page(
+def test_files_are_deleted_by_one_request_per_page(
     network: FaultyS3, root: str, page: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     access = Access(((root, network.settings),))
@@ -519,7 +513,7 @@ def test_many_files_are_deleted_by_a_request_a_page(
     assert storage.files_below(root, access) == files[4:]
 
 
-def test_a_store_without_a_request_for_many_files_is_asked_for_each(network: FaultyS3, root: str) -> None:
+def test_store_without_bulk_deletion_deletes_each_file(network: FaultyS3, root: str) -> None:
     access = Access(((root, network.settings),))
     files = files_of(root, network.settings, *NAMES)
     network.make("POST .*delete", Fault.UNKNOWN, 9)
@@ -530,7 +524,7 @@ def test_a_store_without_a_request_for_many_files_is_asked_for_each(network: Fau
     assert storage.files_below(root, access) == files[4:]
 
 
-def test_a_batch_that_is_in_by_itself_is_not_put_together_with_others(s3: S3Server, root: str) -> None:
+def test_already_published_batch_is_not_combined_with_others(s3: S3Server, root: str) -> None:
     """Its first commit worked, and the store was away when that was to be written down."""
     access = Access(((root, s3.settings),))
     attempts = []

@@ -64,7 +64,7 @@ def deliver(through: TransformedDelivery, attempt: Attempt) -> None:
     through.discard([attempt])
 
 
-def test_what_spark_writes_for_two_tables_is_in_each_as_it_was_sent(spark: SparkSession, tmp_path: Path) -> None:
+def test_two_tables_hold_the_rows_that_spark_wrote(spark: SparkSession, tmp_path: Path) -> None:
     days = DeltaSink(
         name="days", path=str(tmp_path / "days"), where="n < 3", settings=DeltaSettings(partition_by=("day",))
     )
@@ -87,7 +87,7 @@ def test_what_spark_writes_for_two_tables_is_in_each_as_it_was_sent(spark: Spark
     assert sorted(str(row["day"]) for row in rows_in(tmp_path / "days")) == ["0001-01-01", "9999-12-31"]
 
 
-def test_one_table_that_takes_all_has_the_files_that_spark_wrote(spark: SparkSession, tmp_path: Path) -> None:
+def test_single_unfiltered_table_takes_the_files_of_spark(spark: SparkSession, tmp_path: Path) -> None:
     table = DeltaSink(name="main", path=str(tmp_path / "table"))
     deliver(delivery(spark, table), landed(tmp_path, "a-1", *EXTREMES))
     assert sorted(row["n"] for row in rows_in(tmp_path / "table")) == [1, 2, 3]

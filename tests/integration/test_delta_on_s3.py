@@ -56,7 +56,7 @@ def batches_in(path: str, aws: AwsSettings) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])
-def test_batches_are_delivered_replaced_and_known_in_a_bucket_and_no_secret_is_logged(
+def test_batches_are_delivered_in_a_bucket_without_logged_secrets(
     s3: S3Server, s3_bucket: str, caplog: pytest.LogCaptureFixture, scheme: str
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -87,7 +87,7 @@ def other_bucket(s3: S3Server) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("where", ["below the table", "in another bucket", "on a disk"])
-def test_landed_files_become_data_files_in_a_bucket_wherever_they_were_landed(
+def test_landed_files_become_data_files_from_any_location(
     s3: S3Server, s3_bucket: str, other_bucket: str, tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(landed_rows, "SMALL_FILE_BYTES", 0)
@@ -111,9 +111,7 @@ def test_landed_files_become_data_files_in_a_bucket_wherever_they_were_landed(
     assert [file_size(file, access) is None for file in (attempts[0].file, attempts[1].file, place)] == [0, 1, 0]
 
 
-def test_of_jobs_that_commit_at_the_same_time_in_a_bucket_each_brings_its_batches_once(
-    s3: S3Server, s3_bucket: str
-) -> None:
+def test_concurrent_jobs_commit_their_batches_to_a_bucket_once(s3: S3Server, s3_bucket: str) -> None:
     path, rounds, jobs = f"s3://{s3_bucket}/lake/clicks", 4, 3
 
     def work(job: int) -> None:
@@ -132,7 +130,7 @@ def test_of_jobs_that_commit_at_the_same_time_in_a_bucket_each_brings_its_batche
     }
 
 
-def test_a_bucket_that_may_not_be_written_to_is_named_by_the_users_field(s3: S3Server) -> None:
+def test_unwritable_bucket_is_named_by_the_field(s3: S3Server) -> None:
     with pytest.raises(ConfigurationError, match=r"^field 'path' of DeltaTable 'main' is 's3://") as raised:
         a_sink(f"s3://{OPEN_BUCKET}/lake", s3.settings_of("denied", "denied-secret")).check()
     assert "denied-secret" not in str(raised.value)

@@ -32,7 +32,7 @@ def deliver_all(folder: Path, token: int, ready: object) -> None:
                 continue
 
 
-def test_each_batch_is_in_once_whoever_commits_it(tmp_path: Path) -> None:
+def test_concurrent_processes_commit_each_batch_once(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     ready = context.Barrier(2)
     folder = tmp_path / "lake"

@@ -26,9 +26,7 @@ def _verdicts(settings: StoreSettings) -> dict[str, set[str]]:
     return found
 
 
-def test_a_dynamodb_table_answers_allows_everything_and_stays_as_it_is(
-    dynamodb: DynamoDbServer, dynamodb_table: str
-) -> None:
+def test_dynamodb_table_has_all_permissions_and_stays_unchanged(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     own = DynamoDbSettings(table=dynamodb_table, aws=dynamodb.settings, ttl_seconds=3600)
     settings = StoreSettings.of("dynamodb", own)
     store = open_store(settings)
@@ -41,14 +39,14 @@ def test_a_dynamodb_table_answers_allows_everything_and_stays_as_it_is(
     assert _state(dynamodb.client(), dynamodb_table) == before
 
 
-def test_a_dynamodb_table_that_is_not_there_is_not_made(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
+def test_missing_dynamodb_table_is_not_created(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     settings = StoreSettings.of("dynamodb", DynamoDbSettings(table=dynamodb_table, aws=dynamodb.settings))
     assert "warning" in _verdicts(settings)["store"]
     assert dynamodb_table not in dynamodb.client().list_tables()["TableNames"]
 
 
 @pytest.mark.parametrize("server", ["postgres_url", "mariadb_url"])
-def test_a_database_answers_by_its_own_clock(request: pytest.FixtureRequest, server: str) -> None:
+def test_database_reports_its_own_clock(request: pytest.FixtureRequest, server: str) -> None:
     settings = StoreSettings.from_url(request.getfixturevalue(server))
     assert _verdicts(settings) == {"store": {"ok", "warning"}, "clock": {"ok"}}
     store = open_store(settings)
@@ -57,7 +55,7 @@ def test_a_database_answers_by_its_own_clock(request: pytest.FixtureRequest, ser
     assert _verdicts(settings) == {"store": {"ok"}, "clock": {"ok"}}
 
 
-def test_a_stream_can_be_read(kinesis_account: Any) -> None:
+def test_stream_can_be_read(kinesis_account: Any) -> None:
     kinesis_account.client().create_stream(StreamName="clicks", ShardCount=1)
     kinesis_account.clock.advance(60)
     needed = get_kind("kinesis").permissions("clicks", lambda service: kinesis_account.settings())

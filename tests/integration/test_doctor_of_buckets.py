@@ -53,7 +53,7 @@ def with_rules(s3: S3Server, bucket: str, *rules: dict[str, Any]) -> None:
     s3.client().put_bucket_lifecycle_configuration(Bucket=bucket, LifecycleConfiguration={"Rules": list(rules)})
 
 
-def test_all_that_a_job_does_is_tried_and_nothing_is_left(s3: S3Server, s3_bucket: str) -> None:
+def test_every_operation_of_a_job_is_tried_without_leftovers(s3: S3Server, s3_bucket: str) -> None:
     with_rules(s3, s3_bucket, RULE)
     findings = found(s3_bucket, s3.settings)
     assert {each.status for each in findings} == {CheckStatus.OK}
@@ -61,16 +61,14 @@ def test_all_that_a_job_does_is_tried_and_nothing_is_left(s3: S3Server, s3_bucke
     assert s3.client().list_objects_v2(Bucket=s3_bucket)["KeyCount"] == 0
 
 
-def test_no_file_that_is_tried_could_be_a_part_of_a_dataset(network: FaultyS3, s3_bucket: str) -> None:
+def test_probe_files_cannot_be_part_of_a_dataset(network: FaultyS3, s3_bucket: str) -> None:
     found(s3_bucket, network.settings)
     written = [each for each in network.requests if each.startswith("PUT")]
     assert written and all(re.search(r"/clicks/_probe/[0-9a-f]+$", each) for each in written)
 
 
 @pytest.mark.parametrize("action", [each for each in REQUESTS if "Lifecycle" not in each])
-def test_what_is_denied_is_named_with_the_statement_that_allows_it(
-    network: FaultyS3, s3_bucket: str, action: str
-) -> None:
+def test_denied_action_is_named_with_the_statement_allowing_it(network: FaultyS3, s3_bucket: str, action: str) -> None:
     network.make(REQUESTS[action], Fault.FORBIDDEN, 9)
     [denied] = [each for each in found(s3_bucket, network.settings) if "is denied" in each.text]
     is_needed = action != "s3:ListBucketMultipartUploads"
@@ -90,19 +88,19 @@ def _apart(statements: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**each, "Action": [action]} for each in statements for action in each["Action"]]
 
 
-def test_a_read_only_role_gets_a_list_of_what_it_lacks(s3: S3Server) -> None:
+def test_read_only_role_gets_a_list_of_missing_permissions(s3: S3Server) -> None:
     findings = found(OPEN_BUCKET, s3.settings_of(*DENIED))
     denied = " ".join(each.text for each in of(CheckStatus.ERROR, findings))
     assert "s3:PutObject is denied" in denied and "s3:DeleteObject is denied" in denied
     assert "s3:ListBucket is denied" not in denied and "s3:GetObject is denied" not in denied
 
 
-def test_a_bucket_that_does_not_exist_is_all_that_is_said(s3: S3Server) -> None:
+def test_missing_bucket_is_the_only_finding(s3: S3Server) -> None:
     [finding] = found("nowhere-at-all", s3.settings)
     assert finding.status is CheckStatus.ERROR and "bucket 'nowhere-at-all' does not exist" in finding.text
 
 
-def test_a_server_that_is_not_there_is_all_that_is_said(s3_bucket: str) -> None:
+def test_unreachable_server_is_the_only_finding(s3_bucket: str) -> None:
     away = AwsSettings(
         region="us-east-1", endpoint_url="http://127.0.0.1:1", access_key_id="key", secret_access_key="very-secret"
     )
@@ -111,7 +109,7 @@ def test_a_server_that_is_not_there_is_all_that_is_said(s3_bucket: str) -> None:
     assert "very-secret" not in finding.text + finding.remedy
 
 
-def test_credentials_that_nobody_knows_are_named(s3: S3Server, s3_bucket: str) -> None:
+def test_unknown_credentials_are_named(s3: S3Server, s3_bucket: str) -> None:
     [finding] = found(s3_bucket, s3.settings_of("unknown", "secret"))
     assert finding.status is CheckStatus.ERROR and "the credentials are refused" in finding.text
 
@@ -119,7 +117,7 @@ def test_credentials_that_nobody_knows_are_named(s3: S3Server, s3_bucket: str) -
 # Lifecycle rules
 
 
-def test_without_a_rule_that_aborts_dead_uploads_there_is_a_warning_with_the_rule(s3: S3Server, s3_bucket: str) -> None:
+def test_missing_rule_for_dead_uploads_warns_with_the_rule(s3: S3Server, s3_bucket: str) -> None:
     [warning] = of(CheckStatus.WARNING, found(s3_bucket, s3.settings))
     assert "no lifecycle rule aborts incomplete uploads" in warning.text
     rule = json.loads(warning.remedy.partition(": ")[2])
@@ -128,19 +126,19 @@ def test_without_a_rule_that_aborts_dead_uploads_there_is_a_warning_with_the_rul
     assert of(CheckStatus.WARNING, found(s3_bucket, s3.settings)) == []
 
 
-def test_a_rule_for_another_folder_does_not_count(s3: S3Server, s3_bucket: str) -> None:
+def test_rule_for_another_folder_does_not_count(s3: S3Server, s3_bucket: str) -> None:
     with_rules(s3, s3_bucket, {**RULE, "Filter": {"Prefix": "orders/"}})
     assert len(of(CheckStatus.WARNING, found(s3_bucket, s3.settings))) == 1
 
 
-def test_who_may_not_ask_for_rules_is_not_warned(network: FaultyS3, s3_bucket: str) -> None:
+def test_role_without_access_to_rules_gets_no_warning(network: FaultyS3, s3_bucket: str) -> None:
     network.make(REQUESTS["s3:GetLifecycleConfiguration"], Fault.FORBIDDEN, 9)
     findings = found(s3_bucket, network.settings)
     assert of(CheckStatus.WARNING, findings) == []
     assert "lifecycle rules" in of(CheckStatus.UNCHECKED, findings)[0].text
 
 
-def test_a_rule_that_deletes_what_waits_for_delivery_is_a_warning(s3: S3Server, s3_bucket: str) -> None:
+def test_rule_that_deletes_landed_files_is_a_warning(s3: S3Server, s3_bucket: str) -> None:
     expiring = {"ID": "old", "Status": "Enabled", "Filter": {"Prefix": "clicks/_landing/"}, "Expiration": {"Days": 7}}
     with_rules(s3, s3_bucket, RULE, expiring)
     [warning] = of(CheckStatus.WARNING, found(s3_bucket, s3.settings))

@@ -74,9 +74,7 @@ def data(pages: Iterator[ReadPage] | list[ReadPage]) -> list[Any]:
     return [json.loads(text) for page in pages for text in page.records.column("data").to_pylist()]
 
 
-def test_the_segments_of_a_table_are_all_of_it_and_none_holds_what_another_holds(
-    dynamodb: DynamoDbServer, dynamodb_table: str
-) -> None:
+def test_segments_cover_a_table_without_overlap(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     create(dynamodb, dynamodb_table, sort_key="N")
     put(dynamodb, dynamodb_table, [{"id": {"S": f"k{n}"}, "at": {"N": str(n)}} for n in range(200)])
     chosen = settings(dynamodb, dynamodb_table, segments=4)
@@ -93,7 +91,7 @@ def test_the_segments_of_a_table_are_all_of_it_and_none_holds_what_another_holds
         ("B", [bytes([0, 255, n]) for n in range(30)]),
     ],
 )
-def test_reading_goes_on_exactly_at_the_position_of_any_page_whatever_the_type_of_the_key(
+def test_reading_resumes_at_any_page_position_and_key_type(
     dynamodb: DynamoDbServer, dynamodb_table: str, kind: str, values: list[Any]
 ) -> None:
     create(dynamodb, dynamodb_table, key=kind)
@@ -109,7 +107,7 @@ def test_reading_goes_on_exactly_at_the_position_of_any_page_whatever_the_type_o
         assert read == keys
 
 
-def test_a_position_is_good_after_its_item_was_deleted(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
+def test_position_survives_the_deletion_of_its_item(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     create(dynamodb, dynamodb_table)
     put(dynamodb, dynamodb_table, [{"id": {"S": f"k{n}"}, "large": {"S": LARGE}} for n in range(30)])
     chosen = settings(dynamodb, dynamodb_table)
@@ -130,7 +128,7 @@ def test_record_has_key_and_item_as_plain_json(dynamodb: DynamoDbServer, dynamod
     assert json.loads(record["data"]) == {"id": "k", "at": 1.5, "tags": ["a"], "b": "/w=="}
 
 
-def test_expressions_choose_items_and_attributes(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
+def test_expressions_select_items_and_attributes(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     create(dynamodb, dynamodb_table)
     put(dynamodb, dynamodb_table, [{"id": {"S": f"k{n}"}, "size": {"N": str(n)}} for n in range(10)])
     chosen = settings(
@@ -146,18 +144,14 @@ def test_expressions_choose_items_and_attributes(dynamodb: DynamoDbServer, dynam
     assert sorted(each["id"] for each in read) == ["k8", "k9"] and all(list(each) == ["id"] for each in read)
 
 
-def test_an_expression_that_dynamodb_refuses_is_a_matter_of_the_settings(
-    dynamodb: DynamoDbServer, dynamodb_table: str
-) -> None:
+def test_refused_expression_is_a_configuration_error(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     create(dynamodb, dynamodb_table)
     chosen = settings(dynamodb, dynamodb_table, filter_expression="size >=")
     with pytest.raises(ConfigurationError, match="FilterExpression"):
         list(SegmentReader(chosen).read(items(chosen)[0], ""))
 
 
-def test_reading_takes_no_more_than_its_share_of_the_units_a_second(
-    dynamodb: DynamoDbServer, dynamodb_table: str
-) -> None:
+def test_reading_respects_its_limit_of_read_units(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     create(dynamodb, dynamodb_table)
     put(dynamodb, dynamodb_table, [{"id": {"S": f"k{n}"}, "text": {"S": "x" * 4000}} for n in range(400)])
     chosen = settings(dynamodb, dynamodb_table, segments=2, read_units_per_second=20.0)
@@ -171,7 +165,7 @@ def test_reading_takes_no_more_than_its_share_of_the_units_a_second(
     assert all(0.8 <= pause <= 1.1 for pause in pauses[1:3]) and 18 <= limits[1] <= 22
 
 
-def test_throttling_is_outlasted_and_then_asks_for_patience(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
+def test_throttling_is_retried_and_then_reported_as_unavailable(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     create(dynamodb, dynamodb_table)
     put(dynamodb, dynamodb_table, [{"id": {"S": "k"}}])
     chosen = settings(dynamodb, dynamodb_table)
@@ -185,7 +179,7 @@ def test_throttling_is_outlasted_and_then_asks_for_patience(dynamodb: DynamoDbSe
         list(reader.read(item, ""))
 
 
-def test_access_that_is_refused_says_what_to_allow(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
+def test_refused_access_names_the_permission(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     create(dynamodb, dynamodb_table)
     chosen = settings(dynamodb, dynamodb_table)
     [item] = items(chosen)
@@ -195,9 +189,7 @@ def test_access_that_is_refused_says_what_to_allow(dynamodb: DynamoDbServer, dyn
         list(reader.read(item, ""))
 
 
-def test_a_table_that_does_not_exist_is_an_error_of_the_supplier_and_never_an_end_of_reading(
-    dynamodb: DynamoDbServer, dynamodb_table: str
-) -> None:
+def test_missing_table_fails_the_supplier_and_ends_no_reading(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     create(dynamodb, dynamodb_table)
     chosen = settings(dynamodb, dynamodb_table)
     [item] = items(chosen)
@@ -209,7 +201,7 @@ def test_a_table_that_does_not_exist_is_an_error_of_the_supplier_and_never_an_en
         list(SegmentReader(chosen).read(item, ""))
 
 
-def test_a_recreated_table_is_another_one(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
+def test_recreated_table_is_another_one(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     create(dynamodb, dynamodb_table)
     chosen = settings(dynamodb, dynamodb_table)
     [item] = items(chosen)
@@ -219,9 +211,7 @@ def test_a_recreated_table_is_another_one(dynamodb: DynamoDbServer, dynamodb_tab
         list(SegmentReader(chosen).read(item, ""))
 
 
-def test_a_scan_keeps_its_segments_and_another_scan_reads_the_table_again(
-    dynamodb: DynamoDbServer, dynamodb_table: str
-) -> None:
+def test_scan_keeps_its_segments_and_a_new_scan_rereads(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     create(dynamodb, dynamodb_table)
     coordinator = new_coordinator()
 
@@ -233,9 +223,7 @@ def test_a_scan_keeps_its_segments_and_another_scan_reads_the_table_again(
     assert len(created(segments=5, scan="2026-01-31") or []) == 5
 
 
-def test_a_segment_that_is_read_at_an_interval_restarts_count_times(
-    dynamodb: DynamoDbServer, dynamodb_table: str
-) -> None:
+def test_segment_read_at_an_interval_restarts_count_times(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     create(dynamodb, dynamodb_table)
     chosen = settings(dynamodb, dynamodb_table, interval_seconds=60.0, count=3)
     [page] = SegmentSupplier(chosen, new_coordinator().view)({})
@@ -243,7 +231,7 @@ def test_a_segment_that_is_read_at_an_interval_restarts_count_times(
     assert (progress.reread_seconds, progress.reads_left) == (60.0, 2)
 
 
-def test_a_reader_travels_after_it_was_used(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
+def test_reader_can_be_pickled_after_use(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     create(dynamodb, dynamodb_table)
     put(dynamodb, dynamodb_table, [{"id": {"S": "k"}}])
     chosen = settings(dynamodb, dynamodb_table)
@@ -253,7 +241,7 @@ def test_a_reader_travels_after_it_was_used(dynamodb: DynamoDbServer, dynamodb_t
     assert data(pickle.loads(pickle.dumps(reader)).read(item, "")) == [{"id": "k"}]
 
 
-def test_an_export_in_s3_is_found_and_read(s3: S3Server, s3_bucket: str) -> None:
+def test_export_in_s3_is_found_and_read(s3: S3Server, s3_bucket: str) -> None:
     chosen = export_settings(s3, upload_export(s3, s3_bucket, [range(3), range(3, 7)]))
     found = export_items(chosen)
     assert len(found) == 2
@@ -261,7 +249,7 @@ def test_an_export_in_s3_is_found_and_read(s3: S3Server, s3_bucket: str) -> None
     assert read == list(range(7))
 
 
-def test_a_file_that_was_replaced_since_the_export_is_not_read(s3: S3Server, s3_bucket: str) -> None:
+def test_file_replaced_since_the_export_is_not_read(s3: S3Server, s3_bucket: str) -> None:
     chosen = export_settings(s3, upload_export(s3, s3_bucket, [range(3)]))
     [item] = export_items(chosen)
     s3.client().put_object(Bucket=s3_bucket, Key=item["uri"].partition(f"{s3_bucket}/")[2], Body=b"other")
@@ -269,7 +257,7 @@ def test_a_file_that_was_replaced_since_the_export_is_not_read(s3: S3Server, s3_
         list(ExportReader(chosen).read(item, ""))
 
 
-def test_a_copy_of_an_export_is_read_though_its_files_have_other_etags(s3: S3Server, s3_bucket: str) -> None:
+def test_copied_export_is_read_despite_other_etags(s3: S3Server, s3_bucket: str) -> None:
     client = s3.client()
     for key, content in export_objects([range(3), range(3, 5)], bucket="written-elsewhere").items():
         client.put_object(Bucket=s3_bucket, Key=f"copies/{key}", Body=content)

@@ -84,7 +84,7 @@ def files(root: str) -> list[Path]:
     return list(Path(root).rglob("*.parquet"))
 
 
-def test_each_partition_lands_in_a_file_of_its_own(spark: SparkSession, options: ItemLandingOptions) -> None:
+def test_each_partition_lands_in_its_own_file(spark: SparkSession, options: ItemLandingOptions) -> None:
     plans = [plan("a", items=1), plan("b", items=3, start="1")]
     one, other = land_frames(spark, plans, Frames(as_many_as_the_item_says), options)
     assert rows_of(one) == [
@@ -97,7 +97,7 @@ def test_each_partition_lands_in_a_file_of_its_own(spark: SparkSession, options:
     assert one.bytes > 0 and one.batch_id != other.batch_id
 
 
-def test_a_partition_without_rows_is_a_batch_without_a_file(spark: SparkSession, options: ItemLandingOptions) -> None:
+def test_partition_without_rows_is_a_batch_without_a_file(spark: SparkSession, options: ItemLandingOptions) -> None:
     def rows(number: int, item: Item) -> Any:
         yield a_batch(0, 0 if item["of"] == "empty" else 1)
 
@@ -107,9 +107,7 @@ def test_a_partition_without_rows_is_a_batch_without_a_file(spark: SparkSession,
     assert len(files(options.root)) == 1
 
 
-def test_a_partition_that_fails_stops_no_other_and_leaves_no_file(
-    spark: SparkSession, options: ItemLandingOptions
-) -> None:
+def test_failing_partition_stops_no_other_and_leaves_no_file(spark: SparkSession, options: ItemLandingOptions) -> None:
     def rows(number: int, item: Item) -> Any:
         yield a_batch(0, 5)
         if item["of"] == "bad":
@@ -135,16 +133,16 @@ def test_a_partition_that_fails_stops_no_other_and_leaves_no_file(
         "FATAL: terminating connection due to administrator command",
     ],
 )
-def test_a_database_that_is_away_may_be_asked_again(said: str) -> None:
+def test_unreachable_database_is_a_temporary_error(said: str) -> None:
     assert frame_landing._failed(plan("a"), RuntimeError(f"Job aborted\n  {said}")).is_temporary
 
 
-def test_a_reader_that_knows_that_its_source_is_away_says_so() -> None:
+def test_unavailable_source_is_a_temporary_error() -> None:
     failed = frame_landing._failed(plan("a"), SourceUnavailableError("come back later"))
     assert (failed.error, failed.is_temporary) == ("come back later", True)
 
 
-def test_a_task_that_spark_repeats_leaves_one_file(spark: SparkSession, options: ItemLandingOptions) -> None:
+def test_task_repeated_by_spark_leaves_one_file(spark: SparkSession, options: ItemLandingOptions) -> None:
     marker = str(Path(options.root) / "tried")
 
     def rows(number: int, item: Item) -> Any:
@@ -159,9 +157,7 @@ def test_a_task_that_spark_repeats_leaves_one_file(spark: SparkSession, options:
     assert files(options.root) == [Path(landed.file)]
 
 
-def test_a_large_range_is_written_in_row_groups_while_it_is_read(
-    spark: SparkSession, options: ItemLandingOptions
-) -> None:
+def test_large_range_is_written_in_row_groups_while_reading(spark: SparkSession, options: ItemLandingOptions) -> None:
     # 80 MB, of which a slot may hold two row groups and what Arrow needs for them.
     def rows(number: int, item: Item) -> Any:
         text = pa.array(["x" * 1000] * 10_000)
@@ -175,7 +171,7 @@ def test_a_large_range_is_written_in_row_groups_while_it_is_read(
     assert file.read(columns=["_row"])["_row"].to_pylist() == list(range(80_000))
 
 
-def test_types_stay_what_they_are(spark: SparkSession, options: ItemLandingOptions) -> None:
+def test_types_are_preserved(spark: SparkSession, options: ItemLandingOptions) -> None:
     schema = "d decimal(38,18), t timestamp, n timestamp_ntz, day date, b boolean, raw binary, nothing string, f double"
     values = {
         "d": Decimal("12345678901234567890.123456789012345678"),
@@ -205,7 +201,7 @@ def test_types_stay_what_they_are(spark: SparkSession, options: ItemLandingOptio
     ) | {"d": "decimal(38,18)"}
 
 
-def test_names_with_dots_and_quotes_are_kept(spark: SparkSession, options: ItemLandingOptions) -> None:
+def test_names_with_dots_and_quotes_are_preserved(spark: SparkSession, options: ItemLandingOptions) -> None:
     class Named:
         def frame(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
             return spark.range(0, 1, 1, 1).toDF("a.b").selectExpr("`a.b`", "1 AS `c``d`", "2 AS `a`", "3 AS `e f`")
@@ -219,12 +215,12 @@ def test_names_with_dots_and_quotes_are_kept(spark: SparkSession, options: ItemL
     assert (row["a.b"], row["c`d"], row["a"], row["e f"]) == (0, 1, 2, 3)
 
 
-def test_a_column_with_a_name_of_ours_is_refused(spark: SparkSession, options: ItemLandingOptions) -> None:
+def test_reserved_column_name_is_refused(spark: SparkSession, options: ItemLandingOptions) -> None:
     [landed] = land_frames(spark, [plan("a")], Frames(as_many_as_the_item_says, "_row long, text string"), options)
     assert landed.error == "it has a column '_row', whose name is reserved; rename it"
 
 
-def test_a_frame_with_another_number_of_partitions_is_refused(spark: SparkSession, options: ItemLandingOptions) -> None:
+def test_wrong_number_of_partitions_is_refused(spark: SparkSession, options: ItemLandingOptions) -> None:
     class Wrong(Frames):
         def frame(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
             return spark.range(0, 10, 1, 3)
@@ -233,7 +229,7 @@ def test_a_frame_with_another_number_of_partitions_is_refused(spark: SparkSessio
     assert "3 partitions for 1 items" in str(landed.error)
 
 
-def test_no_more_is_begun_once_the_time_is_over(spark: SparkSession, options: ItemLandingOptions) -> None:
+def test_landing_begins_no_partition_after_the_deadline(spark: SparkSession, options: ItemLandingOptions) -> None:
     class Few(Frames):
         reads_at_once = 2
 
@@ -244,9 +240,7 @@ def test_no_more_is_begun_once_the_time_is_over(spark: SparkSession, options: It
 
 
 @pytest.mark.parametrize("together", [6, 1])
-def test_a_landing_that_is_cancelled_is_given_up_at_once(
-    spark: SparkSession, options: ItemLandingOptions, together: int
-) -> None:
+def test_cancelled_landing_ends_at_once(spark: SparkSession, options: ItemLandingOptions, together: int) -> None:
     folder = Path(options.root)
 
     def rows(number: int, item: Item) -> Any:

@@ -57,7 +57,7 @@ def deliver(sink: Sink, *attempts: Any) -> None:
     sink.discard(attempts)
 
 
-def test_two_jobs_deliver_to_a_table_of_a_catalog_in_postgresql_each_batch_once(new_sink: Callable[[], Sink]) -> None:
+def test_two_jobs_deliver_each_batch_once_through_postgresql(new_sink: Callable[[], Sink]) -> None:
     one, other = new_sink(), new_sink()
     one.check()
     one.prepare([A, B], VALUES)
@@ -67,7 +67,7 @@ def test_two_jobs_deliver_to_a_table_of_a_catalog_in_postgresql_each_batch_once(
     assert rows_of(other) == [1, 2, 3]
 
 
-def test_a_delivery_outlasts_a_catalog_that_ends_its_connections_and_refuses_new_ones_for_a_while(
+def test_delivery_survives_a_catalog_that_drops_connections(
     new_sink: Callable[[], Sink], postgres_server: str, postgres_url: str
 ) -> None:
     sink = new_sink()

@@ -81,9 +81,7 @@ def _is_whole(place: Place) -> bool:
 
 
 @pytest.mark.parametrize("fault", [Fault.LOST, Fault.OVERDUE])
-def test_a_commit_whose_answer_is_lost_is_looked_for_and_not_made_again(
-    place: Place, network: FaultyS3, fault: Fault
-) -> None:
+def test_commit_with_a_lost_response_is_found_and_not_repeated(place: Place, network: FaultyS3, fault: Fault) -> None:
     place.deliver({"a-1": [1, 2]}, [A])
     lost = network.make(COMMIT, fault)
     place.deliver({"b-1": [3]}, [B])
@@ -93,7 +91,7 @@ def test_a_commit_whose_answer_is_lost_is_looked_for_and_not_made_again(
 
 
 @pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.CUT, Fault.UNAUTHORIZED])
-def test_a_commit_that_the_catalog_never_got_is_made_again(place: Place, network: FaultyS3, fault: Fault) -> None:
+def test_commit_that_never_arrived_is_repeated(place: Place, network: FaultyS3, fault: Fault) -> None:
     place.deliver({"a-1": [1, 2]}, [A])
     network.make(COMMIT, fault)
     place.deliver({"b-1": [3]}, [B])
@@ -101,9 +99,7 @@ def test_a_commit_that_the_catalog_never_got_is_made_again(place: Place, network
     assert _is_whole(place) and place.leftovers == []
 
 
-def test_of_two_jobs_that_commit_at_once_one_is_refused_and_goes_in_after_the_other(
-    place: Place, network: FaultyS3
-) -> None:
+def test_second_of_two_concurrent_commits_follows_the_first(place: Place, network: FaultyS3) -> None:
     place.deliver({"c-1": [0]}, [an_attempt("c-1")])
     one, other = place.sink(), place.sink()
     one.prepare([A], place.rows({"a-1": [1, 2]}))
@@ -122,9 +118,7 @@ def test_of_two_jobs_that_commit_at_once_one_is_refused_and_goes_in_after_the_ot
     assert _is_whole(place)
 
 
-def test_a_commit_that_arrives_after_its_sender_gave_it_up_brings_nothing_twice(
-    place: Place, network: FaultyS3, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_late_commit_brings_nothing_twice(place: Place, network: FaultyS3, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogs, "RESPONSE_TIMEOUT_SECONDS", 1.0)
     place.deliver({"a-1": [1, 2]}, [A])
     late = network.make(COMMIT, Fault.HELD)
@@ -136,9 +130,7 @@ def test_a_commit_that_arrives_after_its_sender_gave_it_up_brings_nothing_twice(
     assert _is_whole(place) and place.leftovers == []
 
 
-def test_a_former_owner_whose_commit_arrives_after_the_next_owners_look_is_refused(
-    place: Place, network: FaultyS3
-) -> None:
+def test_late_commit_of_the_previous_owner_is_refused(place: Place, network: FaultyS3) -> None:
     place.deliver({"a-1": [1, 2]}, [A])
     former, owner = place.sink(), place.sink()
     former.prepare([B], place.rows({"b-1": [-3]}))
@@ -163,9 +155,7 @@ def test_a_former_owner_whose_commit_arrives_after_the_next_owners_look_is_refus
     assert place.visible == VALUES and _is_whole(place)
 
 
-def test_a_table_that_is_dropped_between_a_look_and_the_commit_is_not_made_again(
-    place: Place, network: FaultyS3
-) -> None:
+def test_table_dropped_before_the_commit_is_not_recreated(place: Place, network: FaultyS3) -> None:
     place.deliver({"a-1": [1, 2]}, [A])
     sink = place.sink()
     sink.prepare([B], place.rows({"b-1": [3]}))
@@ -202,7 +192,7 @@ class DeliveredByRest(Delivered):
 @pytest.mark.parametrize(
     "strike", [Strike.FREEZE, Strike.KILLED_AFTER, Strike.RAISED_BEFORE, Strike.RAISED_AFTER, Strike.TWICE], ids=str
 )
-def test_wherever_a_job_is_struck_at_the_catalog_each_batch_is_in_the_table_once(
+def test_job_struck_at_the_catalog_delivers_each_batch_once(
     s3: S3Server, tmp_path: Path, strike: Strike, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(catalogs, "RETRY_PAUSE_SECONDS", 0.001)
@@ -223,9 +213,7 @@ def test_wherever_a_job_is_struck_at_the_catalog_each_batch_is_in_the_table_once
     assert all(live(point).calls.struck for point in points)
 
 
-def test_landed_files_in_another_bucket_become_data_files_by_the_connection_of_the_table(
-    place: Place, s3_bucket: str
-) -> None:
+def test_landed_files_elsewhere_use_the_connection_of_the_table(place: Place, s3_bucket: str) -> None:
     settings = place.kind.settings(place.folder)
     access = access_of([settings])
     attempts = []
@@ -245,7 +233,7 @@ def test_landed_files_in_another_bucket_become_data_files_by_the_connection_of_t
 
 @pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.CUT, Fault.FORBIDDEN, Fault.UNAUTHORIZED])
 @pytest.mark.parametrize("step", ["prepare", "commit"])
-def test_a_catalog_that_takes_nothing_is_an_outage_and_no_batch_s_fault(
+def test_refusing_catalog_is_an_outage_and_blames_no_batch(
     place: Place, network: FaultyS3, fault: Fault, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.deliver({"a-1": [1, 2]}, [A])
@@ -292,7 +280,7 @@ def _token(s3: S3Server) -> str:
 
 
 @pytest.mark.parametrize("by", ["credential", "token", "signature"])
-def test_what_connections_hold_reaches_the_catalog_and_no_log(
+def test_connection_settings_reach_the_catalog_and_no_log(
     s3: S3Server, connected: Callable[..., Any], caplog: pytest.LogCaptureFixture, by: str
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -316,7 +304,7 @@ def test_what_connections_hold_reaches_the_catalog_and_no_log(
         assert secret not in logged and secret not in f"{settings!r}"
 
 
-def test_the_secret_of_a_credential_is_hidden_by_itself(connected: Callable[..., Any]) -> None:
+def test_credential_secret_is_hidden_by_itself(connected: Callable[..., Any]) -> None:
     [settings] = connected(login="somebody", password="hush-hush-hush")
     assert "hush-hush-hush" not in Redaction({"settings": settings.settings}).text("client hush-hush-hush is unknown")
 
@@ -335,7 +323,7 @@ def test_the_secret_of_a_credential_is_hidden_by_itself(connected: Callable[...,
     ],
     ids=["wrong credential", "wrong token", "no such warehouse", "not allowed", "unreachable"],
 )
-def test_a_catalog_that_cannot_be_used_ends_the_job_with_what_it_says_and_what_to_check(
+def test_unusable_catalog_ends_the_job_with_its_error(
     connected: Callable[..., Any], fields: dict[str, Any], message: str
 ) -> None:
     [sink] = make_sinks(connected(**fields))

@@ -115,7 +115,7 @@ def put(kinesis: Any, stream: str) -> str:
     return str(answer["SequenceNumber"])
 
 
-def test_a_dry_run_shows_the_plan_and_writes_nothing(
+def test_dry_run_shows_the_plan_and_writes_nothing(
     shell: Shell, store: CoordinationStore, kcl: KclApplication, kinesis: Any
 ) -> None:
     checkpoint = put(kinesis, kcl.stream)
@@ -130,7 +130,7 @@ def test_a_dry_run_shows_the_plan_and_writes_nothing(
     assert everything(store) == []
 
 
-def test_with_yes_it_is_done_and_a_second_time_it_changes_nothing(
+def test_yes_option_imports_and_repeating_changes_nothing(
     shell: Shell, store: CoordinationStore, kcl: KclApplication, kinesis: Any
 ) -> None:
     checkpoint = put(kinesis, kcl.stream)
@@ -146,7 +146,7 @@ def test_with_yes_it_is_done_and_a_second_time_it_changes_nothing(
     assert everything(store) == written
 
 
-def test_without_a_person_to_ask_it_does_not_guess(shell: Shell, store: CoordinationStore, kcl: KclApplication) -> None:
+def test_import_without_a_terminal_needs_yes(shell: Shell, store: CoordinationStore, kcl: KclApplication) -> None:
     kcl.leaves(lease_item(3, kcl.low, "TRIM_HORIZON"))
 
     assert shell.run(*kcl.arguments) == 2
@@ -155,7 +155,7 @@ def test_without_a_person_to_ask_it_does_not_guess(shell: Shell, store: Coordina
 
 
 @pytest.mark.parametrize(("answer", "exit_code", "written"), [("n", 1, 0), ("y", 0, 1)])
-def test_a_person_is_asked(
+def test_import_asks_for_confirmation(
     shell: Shell,
     store: CoordinationStore,
     kcl: KclApplication,
@@ -173,7 +173,7 @@ def test_a_person_is_asked(
     assert len(everything(store)) == written
 
 
-def test_a_refused_shard_stops_everything(shell: Shell, store: CoordinationStore, kcl: KclApplication) -> None:
+def test_refused_shard_stops_the_import(shell: Shell, store: CoordinationStore, kcl: KclApplication) -> None:
     kcl.leaves(lease_item(3, kcl.low, "AT_TIMESTAMP"), lease_item(3, kcl.high, "TRIM_HORIZON"))
 
     assert shell.run(*kcl.arguments, "--yes") == 1
@@ -182,9 +182,7 @@ def test_a_refused_shard_stops_everything(shell: Shell, store: CoordinationStore
     assert everything(store) == []
 
 
-def test_with_partial_the_others_are_imported_and_it_is_parked(
-    shell: Shell, store: CoordinationStore, kcl: KclApplication
-) -> None:
+def test_partial_import_parks_the_refused_shard(shell: Shell, store: CoordinationStore, kcl: KclApplication) -> None:
     kcl.leaves(lease_item(3, kcl.low, "AT_TIMESTAMP"), lease_item(3, kcl.high, "TRIM_HORIZON"))
 
     assert shell.run(*kcl.arguments, "--yes", "--partial") == 1
@@ -197,7 +195,7 @@ def test_with_partial_the_others_are_imported_and_it_is_parked(
     }
 
 
-def test_a_shard_at_latest_is_read_from_the_first_import_on_with_a_warning(
+def test_shard_at_latest_starts_at_the_first_import(
     shell: Shell, store: CoordinationStore, kcl: KclApplication
 ) -> None:
     kcl.leaves(lease_item(3, kcl.low, "LATEST"), lease_item(3, kcl.high, "TRIM_HORIZON"))
@@ -217,7 +215,7 @@ def test_a_shard_at_latest_is_read_from_the_first_import_on_with_a_warning(
     assert everything(store) == written
 
 
-def test_a_shard_at_a_timestamp_is_read_from_the_instant_that_the_person_gives(
+def test_shard_at_a_timestamp_starts_at_the_given_instant(
     shell: Shell, store: CoordinationStore, kcl: KclApplication
 ) -> None:
     kcl.leaves(lease_item(3, kcl.low, "AT_TIMESTAMP"), lease_item(3, kcl.high, "TRIM_HORIZON"))
@@ -231,7 +229,7 @@ def test_a_shard_at_a_timestamp_is_read_from_the_instant_that_the_person_gives(
     }
 
 
-def test_a_partition_with_another_progress_stops_everything_and_stays(
+def test_partition_with_other_progress_stops_the_import_and_stays(
     shell: Shell, store: CoordinationStore, kcl: KclApplication, kinesis: Any
 ) -> None:
     kcl.leaves(lease_item(3, kcl.low, "TRIM_HORIZON"), lease_item(3, kcl.high, "TRIM_HORIZON"))
@@ -244,9 +242,7 @@ def test_a_partition_with_another_progress_stops_everything_and_stays(
     assert {ShardProgress.from_mapping(p.progress).checkpoint for p in everything(store)} == {"TRIM_HORIZON"}
 
 
-def test_an_application_that_still_runs_is_not_imported(
-    shell: Shell, store: CoordinationStore, kcl: KclApplication
-) -> None:
+def test_running_application_is_not_imported(shell: Shell, store: CoordinationStore, kcl: KclApplication) -> None:
     kcl.leaves(lease_item(3, kcl.low, "TRIM_HORIZON", counter=1))
     shell.sleep = lambda seconds: kcl.leaves(lease_item(3, kcl.low, "TRIM_HORIZON", counter=2))
 
@@ -255,7 +251,7 @@ def test_an_application_that_still_runs_is_not_imported(
     assert everything(store) == []
 
 
-def test_json_is_one_object_for_each_shard_and_nothing_else(shell: Shell, kcl: KclApplication) -> None:
+def test_json_is_one_object_per_shard(shell: Shell, kcl: KclApplication) -> None:
     kcl.leaves(lease_item(3, kcl.low, "AT_TIMESTAMP"), lease_item(3, kcl.high, "TRIM_HORIZON"))
 
     shell.run(*kcl.arguments, "--dry-run", "--json")
@@ -269,9 +265,7 @@ def test_json_is_one_object_for_each_shard_and_nothing_else(shell: Shell, kcl: K
     assert (imported["becomes"], imported["state"], imported["note"]) == ("partition", "new", "")
 
 
-def test_a_dry_run_that_finds_something_to_put_right_says_so_with_its_exit_code(
-    shell: Shell, kcl: KclApplication
-) -> None:
+def test_dry_run_with_findings_exits_with_one(shell: Shell, kcl: KclApplication) -> None:
     kcl.leaves(lease_item(3, kcl.low, "AT_TIMESTAMP"))
 
     assert shell.run(*kcl.arguments, "--dry-run") == 1
@@ -298,7 +292,7 @@ def own_table(dynamodb: Any, table: str, capsys: pytest.CaptureFixture[str]) -> 
     return Shell(f"dynamodb://{table}?region=us-east-1&endpoint_url={dynamodb.endpoint_url}", capsys)
 
 
-def test_adopting_in_place_shows_what_there_is_and_what_is_put_right(own_table: Shell) -> None:
+def test_adoption_in_place_shows_items_and_repairs(own_table: Shell) -> None:
     assert own_table.run("data-prepper", "--dry-run", "--json") == 0
 
     families = {record["source_identifier"]: record for record in own_table.records()}
@@ -309,7 +303,7 @@ def test_adopting_in_place_shows_what_there_is_and_what_is_put_right(own_table: 
     assert "Leased now: 1 item" in own_table.err
 
 
-def test_adopting_in_place_puts_it_right_once(own_table: Shell, dynamodb: Any, table: str, items: Any) -> None:
+def test_adoption_in_place_repairs_once(own_table: Shell, dynamodb: Any, table: str, items: Any) -> None:
     assert own_table.run("data-prepper", "--yes") == 0
     assert "10 items repaired." in own_table.out
     assert "expirationTime" not in stored_item(dynamodb.client(), table, items["fresh"])
@@ -318,14 +312,14 @@ def test_adopting_in_place_puts_it_right_once(own_table: Shell, dynamodb: Any, t
     assert "No items to repair" in own_table.out
 
 
-def test_only_the_sources_that_are_named_are_adopted(own_table: Shell, dynamodb: Any, table: str, items: Any) -> None:
+def test_only_named_sources_are_adopted(own_table: Shell, dynamodb: Any, table: str, items: Any) -> None:
     assert own_table.run("data-prepper", "--source", "another-pipeline", "--yes") == 0
     assert own_table.run("data-prepper", "--prefix", "test", "--yes") == 0
 
     assert stored_item(dynamodb.client(), table, items["fresh"]) == items["fresh"]
 
 
-def test_a_damaged_item_is_reported_and_the_others_are_adopted(
+def test_damaged_item_is_reported_and_others_are_adopted(
     own_table: Shell, dynamodb: Any, table: str, items: Any
 ) -> None:
     damaged = items["fresh"] | {"sourcePartitionStatus": {"S": "PAUSED"}}
@@ -338,7 +332,7 @@ def test_a_damaged_item_is_reported_and_the_others_are_adopted(
     assert "expirationTime" not in stored_item(dynamodb.client(), table, items["due"])
 
 
-def test_copying_into_another_store_takes_everything_and_leaves_the_table_alone(
+def test_copy_takes_everything_and_leaves_the_table_alone(
     shell: Shell, store: CoordinationStore, dynamodb: Any, table: str, items: Any
 ) -> None:
     arguments = [
@@ -363,7 +357,7 @@ def test_copying_into_another_store_takes_everything_and_leaves_the_table_alone(
     assert "Nothing was written" in shell.out
 
 
-def test_what_no_other_store_can_hold_stops_the_copy_unless_it_may_be_skipped(
+def test_unstorable_item_stops_the_copy_unless_skipped(
     shell: Shell, store: CoordinationStore, dynamodb: Any, table: str, items: Any
 ) -> None:
     large = items["fresh"] | {"partitionProgressState": {"S": "x" * 70_000}}
@@ -384,6 +378,6 @@ def test_what_no_other_store_can_hold_stops_the_copy_unless_it_may_be_skipped(
     assert len(everything(store)) == len(items) - 1
 
 
-def test_a_store_that_is_not_in_dynamodb_needs_the_table_named(shell: Shell) -> None:
+def test_store_outside_dynamodb_needs_the_table_name(shell: Shell) -> None:
     assert shell.run("data-prepper", "--yes") == 2
     assert "name Data Prepper's table" in shell.err

@@ -66,7 +66,7 @@ class Large:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_the_memory_of_a_worker_does_not_grow_with_what_it_reads(spark: SparkSession, tmp_path: Path) -> None:
+def test_worker_memory_is_independent_of_the_amount_read(spark: SparkSession, tmp_path: Path) -> None:
     rows = land_items(JobSpark("test"), plans(8), Large(tmp_path), options(tmp_path, 2 * READING_BYTES))
     assert [(row.records, row.error) for row in rows] == [(PAGES * 2**10, None)] * 8
     assert sum(row_count(row.file) for row in rows) == 8 * PAGES * 2**10
@@ -94,6 +94,6 @@ class Fragile:
         return str(item["name"])
 
 
-def test_all_slots_together_read_no_more_than_the_source_bears(spark: SparkSession, tmp_path: Path) -> None:
+def test_all_slots_together_respect_the_limit_of_the_source(spark: SparkSession, tmp_path: Path) -> None:
     rows: list[Any] = land_items(JobSpark("test"), plans(20), Fragile(tmp_path), options(tmp_path, 16 * READING_BYTES))
     assert [(row.records, row.error) for row in rows] == [(1, None)] * 20

@@ -142,7 +142,7 @@ def mariadb(mariadb_server: MariaDb, mariadb_url: str, jdbc_drivers: list[Path],
     return source
 
 
-def test_each_row_is_read_once_whatever_column_it_is_cut_by(spark: SparkSession, postgresql: Source) -> None:
+def test_each_row_is_read_once_with_any_partition_column(spark: SparkSession, postgresql: Source) -> None:
     rows = [a_row(n) for n in range(ROWS)]
     postgresql.insert([*rows, (None,) * 7])
     found: list[dict[str, Any]] = []
@@ -161,7 +161,7 @@ def test_each_row_is_read_once_whatever_column_it_is_cut_by(spark: SparkSession,
 
 
 @pytest.mark.parametrize("column", ["amount", "day", "at", "at_utc"])
-def test_mariadb_is_read_as_well(spark: SparkSession, mariadb: Source, column: str) -> None:
+def test_mariadb_is_read(spark: SparkSession, mariadb: Source, column: str) -> None:
     rows = [row for n in range(ROWS) if 0 <= (row := a_row(n))[0] < 50_000]  # a TIMESTAMP ends in 2038
     mariadb.insert([(*row[:5], row[5].replace(tzinfo=None), row[6]) for row in rows])
     coordinator = mariadb.coordinator()
@@ -181,7 +181,7 @@ def test_columns_are_known_before_any_row_is_read(spark: SparkSession, postgresq
     ]  # fmt: skip
 
 
-def test_an_interval_is_exact_at_both_ends(spark: SparkSession, postgresql: Source) -> None:
+def test_interval_is_exact_at_both_ends(spark: SparkSession, postgresql: Source) -> None:
     day = datetime(2026, 1, 31, tzinfo=UTC)
     instants = [day + timedelta(microseconds=n) for n in (-1, 0, 1)]
     instants += [day + timedelta(days=1, microseconds=n) for n in (-1, 0, 1)]
@@ -193,7 +193,7 @@ def test_an_interval_is_exact_at_both_ends(spark: SparkSession, postgresql: Sour
         assert sorted(row["id"] for row in postgresql.rows(postgresql.land(spark, coordinator, keys))) == [1, 2, 3]
 
 
-def test_a_run_takes_what_is_new_and_old_enough(spark: SparkSession, postgresql: Source) -> None:
+def test_run_reads_rows_that_are_new_and_old_enough(spark: SparkSession, postgresql: Source) -> None:
     def insert(*minutes: int) -> None:
         postgresql.insert([(m, None, None, NOON.date(), None, NOON + timedelta(minutes=m), None) for m in minutes])
 
@@ -210,7 +210,7 @@ def test_a_run_takes_what_is_new_and_old_enough(spark: SparkSession, postgresql:
     assert postgresql.supply(postgresql.coordinator(), "day", incremental=True) == [], "this day is not over"
 
 
-def test_a_query_may_have_what_drivers_take_for_parameters(spark: SparkSession, postgresql: Source) -> None:
+def test_query_may_contain_placeholder_characters(spark: SparkSession, postgresql: Source) -> None:
     postgresql.insert([a_row(n) for n in range(20)])
     query = "SELECT id AS \"Key %s\", note FROM orders WHERE note LIKE '%5' AND ':a' <> '?' -- the end"
     source = Source(replace(postgresql.settings, table=None, query=query), postgresql.engine, postgresql.root)
@@ -244,7 +244,7 @@ def test_a_query_may_have_what_drivers_take_for_parameters(spark: SparkSession, 
         ),
     ],
 )
-def test_what_cannot_be_cut_is_refused_though_the_table_is_empty(
+def test_unsplittable_column_is_refused_despite_an_empty_table(
     postgresql: Source, settings: dict[str, Any], column: str, said: str
 ) -> None:
     source = Source(replace(postgresql.settings, **settings), postgresql.engine, postgresql.root)
@@ -252,7 +252,7 @@ def test_what_cannot_be_cut_is_refused_though_the_table_is_empty(
         source.supply(source.coordinator(), column)
 
 
-def test_a_server_that_is_away_is_a_reason_to_try_again(spark: SparkSession, postgresql: Source) -> None:
+def test_unreachable_server_is_a_temporary_error(spark: SparkSession, postgresql: Source) -> None:
     away = replace(postgresql.settings, url="jdbc:postgresql://127.0.0.1:1/db")
     engine = sa.create_engine("postgresql+psycopg://me@127.0.0.1:1/db", poolclass=NullPool)
     with pytest.raises(SourceUnavailableError, match="the database is unavailable"):
@@ -269,9 +269,7 @@ def test_a_server_that_is_away_is_a_reason_to_try_again(spark: SparkSession, pos
     assert not landed.is_temporary and 'relation "gone" does not exist' in str(landed.error)
 
 
-def test_a_driver_that_is_not_there_is_missed_before_anything_is_read(
-    spark: SparkSession, jdbc_drivers: list[Path]
-) -> None:
+def test_missing_driver_is_found_before_reading(spark: SparkSession, jdbc_drivers: list[Path]) -> None:
     RangeReader(JdbcSettings(url="jdbc:postgresql://db/shop", table="orders")).check(spark)
     with pytest.raises(
         ConfigurationError, match=r"packages='com.mysql:mysql-connector-j:<version>', or the driver's jar"
@@ -279,7 +277,7 @@ def test_a_driver_that_is_not_there_is_missed_before_anything_is_read(
         RangeReader(JdbcSettings(url="jdbc:mysql://db/shop", table="orders")).check(spark)
 
 
-def test_the_password_is_no_part_of_what_spark_shows(spark: SparkSession, postgresql: Source) -> None:
+def test_password_is_hidden_in_the_spark_ui(spark: SparkSession, postgresql: Source) -> None:
     postgresql.insert([a_row(1)])
     frame = RangeReader(postgresql.settings).frame(spark, [{"column": "id"}])
     assert frame.count() == 1
@@ -320,7 +318,7 @@ SPECIAL = {
 """Special values of each column; the last value is in the middle."""
 
 
-def test_special_values_are_in_one_range_and_stop_no_other(spark: SparkSession, postgresql: Source) -> None:
+def test_special_values_fail_only_their_own_range(spark: SparkSession, postgresql: Source) -> None:
     coordinator, keys = postgresql.coordinator(), list[str]()
     for column, values in SPECIAL.items():
         postgresql.execute("TRUNCATE orders")
@@ -340,7 +338,7 @@ def test_special_values_are_in_one_range_and_stop_no_other(spark: SparkSession, 
 
 
 @pytest.mark.parametrize("column", ["day", "at", "at_utc"])
-def test_a_time_that_no_mark_reaches_is_refused_at_once(postgresql: Source, column: str) -> None:
+def test_time_beyond_every_mark_is_refused_at_once(postgresql: Source, column: str) -> None:
     for value in ("-infinity", "0044-03-15 BC", "2024-02-29", "infinity", "10000-01-01"):
         postgresql.execute(f"INSERT INTO orders (id, {column}) VALUES (1, '{value}')")
     with pytest.raises(ConfigurationError, match="2 rows have infinity or a year above 9999 in the column"):
@@ -352,7 +350,7 @@ def test_a_time_that_no_mark_reaches_is_refused_at_once(postgresql: Source, colu
 
 @pytest.mark.parametrize("kind", ["DATE", "DATETIME(6)", "TIMESTAMP(6)"])
 @pytest.mark.parametrize("null", ["NULL", "NOT NULL DEFAULT '2024-01-01'"])
-def test_zero_dates_in_the_column_are_in_one_range(spark: SparkSession, mariadb: Source, kind: str, null: str) -> None:
+def test_zero_dates_are_in_one_range(spark: SparkSession, mariadb: Source, kind: str, null: str) -> None:
     values = ["0000-00-00", "2024-02-29", "2024-03-01", "2025-01-01"]
     values += ["2024-00-00", "2024-03-00"] if kind != "TIMESTAMP(6)" else []
     mariadb.execute(f"ALTER TABLE orders MODIFY day {kind} {null}")
@@ -370,7 +368,7 @@ def test_zero_dates_in_the_column_are_in_one_range(spark: SparkSession, mariadb:
     assert "column 'day': 0000-00-00" in str(landed.error)
 
 
-def test_an_instant_in_a_session_of_unknown_zone_is_refused(spark: SparkSession, mariadb: Source) -> None:
+def test_instant_in_a_session_of_unknown_zone_is_refused(spark: SparkSession, mariadb: Source) -> None:
     mariadb.execute("INSERT INTO orders (id, at_utc) VALUES (1, '2024-01-31 12:00:00')")
     coordinator = mariadb.coordinator()
     keys = mariadb.supply(coordinator, "id")
@@ -451,11 +449,11 @@ def check(spark: SparkSession, source: Source, cases: Sequence[TypeCase]) -> Non
     assert all("; read it as text by a 'query' with CAST(" in message for message in bad)
 
 
-def test_each_value_of_postgresql_arrives_or_is_refused(spark: SparkSession, postgresql: Source, berlin: None) -> None:
+def test_postgresql_values_arrive_or_are_refused(spark: SparkSession, postgresql: Source, berlin: None) -> None:
     fill(postgresql, PREPARED_IN_POSTGRESQL, POSTGRESQL_TYPES)
     check(spark, postgresql, POSTGRESQL_TYPES)
 
 
-def test_each_value_of_mariadb_arrives_or_is_refused(spark: SparkSession, mariadb: Source, berlin: None) -> None:
+def test_mariadb_values_arrive_or_are_refused(spark: SparkSession, mariadb: Source, berlin: None) -> None:
     fill(mariadb, PREPARED_IN_MARIADB, MARIADB_TYPES)
     check(spark, mariadb, MARIADB_TYPES)

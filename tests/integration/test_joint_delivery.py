@@ -148,7 +148,7 @@ def fragile(records: DataFrame) -> DataFrame:
 
 
 @pytest.mark.parametrize(("is_final", "files"), [(True, 1), (False, 8)])
-def test_batches_share_a_file_unless_somebody_may_reject_them_later(lake: Lake, is_final: bool, files: int) -> None:
+def test_batches_share_a_file_unless_later_rejection_is_possible(lake: Lake, is_final: bool, files: int) -> None:
     attempts = [lake.land(f"b-{n}", *numbers(*range(n))) for n in range(1, 9)]
     prepared = lake.deliver(lake.delivery(transform=counting, is_final=is_final), attempts)
     assert len(lake.files()) == files
@@ -162,7 +162,7 @@ def test_batches_share_a_file_unless_somebody_may_reject_them_later(lake: Lake, 
     assert names == [*RECORD_SCHEMA.names, "n", "at", "of"], "nothing of ours is left in it"
 
 
-def test_a_file_holds_no_more_landed_bytes_than_its_target_and_each_batch_whole(lake: Lake) -> None:
+def test_shared_file_stays_within_its_target_with_whole_batches(lake: Lake) -> None:
     attempts = [lake.land(f"b-{n}", *numbers(*range(n))) for n in range(1, 9)]
     target = 3 * max(attempt.batch.file_bytes for attempt in attempts)
     main = replace(lake.sink("main"), target_file_bytes=target)
@@ -175,7 +175,7 @@ def test_a_file_holds_no_more_landed_bytes_than_its_target_and_each_batch_whole(
     assert 3 <= len(held) <= 4
 
 
-def test_how_many_spark_jobs_a_delivery_takes_does_not_depend_on_how_many_batches_it_has(lake: Lake) -> None:
+def test_number_of_spark_jobs_is_independent_of_batches(lake: Lake) -> None:
     def jobs(*batch_ids: str) -> int:
         lake.spark.sparkContext.setJobGroup(batch_ids[0], "")
         attempts = [lake.land(batch_id, *numbers(1, 2)) for batch_id in batch_ids]
@@ -187,7 +187,7 @@ def test_how_many_spark_jobs_a_delivery_takes_does_not_depend_on_how_many_batche
 
 
 @pytest.mark.parametrize(("transform", "per_batch"), [(dropping, False), (counting, True)])
-def test_a_transform_that_drops_the_batch_or_is_marked_so_gets_one_batch_at_a_time_and_the_log_says_so_once(
+def test_transform_without_the_batch_column_gets_single_batches(
     lake: Lake, transform: Transform, per_batch: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     attempts = [lake.land(f"b-{n}", *numbers(*range(n))) for n in range(1, 4)]
@@ -200,7 +200,7 @@ def test_a_transform_that_drops_the_batch_or_is_marked_so_gets_one_batch_at_a_ti
     assert caplog.text.count("batches are transformed one after the other, in one Spark job each") == 1
 
 
-def test_a_transform_that_changes_what_batch_a_row_is_of_fails_and_says_so(lake: Lake) -> None:
+def test_transform_that_changes_the_batch_of_a_row_fails(lake: Lake) -> None:
     def mixing(records: DataFrame) -> DataFrame:
         return records.withColumn("_batch_id", functions.lit("other"))
 
@@ -211,7 +211,7 @@ def test_a_transform_that_changes_what_batch_a_row_is_of_fails_and_says_so(lake:
     assert lake.rows() == {}
 
 
-def test_batches_are_sieved_each_by_its_own_bounds(lake: Lake) -> None:
+def test_batches_are_filtered_by_their_own_bounds(lake: Lake) -> None:
     times = [{"n": n, "at": NOW + timedelta(hours=n)} for n in range(4)]
 
     def since(hours: int) -> EventTimeBounds:
@@ -231,7 +231,7 @@ def test_batches_are_sieved_each_by_its_own_bounds(lake: Lake) -> None:
     }
 
 
-def test_bad_records_are_put_aside_batch_by_batch(lake: Lake) -> None:
+def test_bad_records_are_set_aside_per_batch(lake: Lake) -> None:
     def marking(records: DataFrame) -> DataFrame:
         return records.withColumn("_error", functions.expr("CASE WHEN n > 100 THEN 'too much' END"))
 
@@ -259,7 +259,7 @@ def test_bad_records_are_put_aside_batch_by_batch(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("bad", [b"no JSON", {"n": -1}], ids=["unfit", "raising"])
-def test_a_batch_that_is_refused_for_its_bad_records_holds_no_other_one(lake: Lake, bad: Any) -> None:
+def test_batch_refused_for_bad_records_stops_no_other(lake: Lake, bad: Any) -> None:
     attempts = [lake.land(f"b-{n}", {"n": n}, *([bad] if n == 2 else [])) for n in range(5)]
     prepared = lake.deliver(lake.delivery(transform=fragile, dead=False), attempts)
     assert sorted(lake.rows()) == ["b-0", "b-1", "b-3", "b-4"]
@@ -267,7 +267,7 @@ def test_a_batch_that_is_refused_for_its_bad_records_holds_no_other_one(lake: La
     assert isinstance(refused, DeliveryError) and "batch b-2: " in str(refused) and "records are bad" in str(refused)
 
 
-def test_a_budget_of_bad_records_is_spent_batch_by_batch(lake: Lake) -> None:
+def test_budget_of_bad_records_is_spent_per_batch(lake: Lake) -> None:
     lake.found = BadRecords(1)
     attempts = [lake.land(name, {"n": 1}, *[b"no JSON"] * bad) for name, bad in (("a", 1), ("b", 1), ("c", 0))]
     prepared = lake.deliver(lake.delivery(), attempts)
@@ -276,7 +276,7 @@ def test_a_budget_of_bad_records_is_spent_batch_by_batch(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(b"x" * file.stat().st_size)])
-def test_a_landed_file_that_is_gone_or_damaged_fails_its_batch_alone(lake: Lake, damage: Any) -> None:
+def test_missing_or_damaged_landed_file_fails_its_batch_only(lake: Lake, damage: Any) -> None:
     attempts = [lake.land(f"b-{n}", {"n": n}) for n in range(5)]
     damage(Path(attempts[3].file))
     prepared = lake.deliver(lake.delivery(transform=fragile), attempts)
@@ -284,7 +284,7 @@ def test_a_landed_file_that_is_gone_or_damaged_fails_its_batch_alone(lake: Lake,
     assert isinstance(prepared["b-3"], DeliveryError)
 
 
-def test_each_sink_takes_of_each_batch_what_its_predicate_says(lake: Lake) -> None:
+def test_each_sink_takes_the_rows_of_its_predicate(lake: Lake) -> None:
     attempts = [lake.land("a", *numbers(1, 20)), lake.land("b", *numbers(300)), lake.land("c", *numbers(2))]
     large, none = lake.sink("large", "n >= 20"), lake.sink("none", "n > 1000")
     prepared = lake.deliver(lake.delivery(large, none, transform=fragile), attempts)
@@ -297,7 +297,7 @@ def test_each_sink_takes_of_each_batch_what_its_predicate_says(lake: Lake) -> No
     ]
 
 
-def test_a_sink_is_given_only_the_batches_that_it_does_not_have(lake: Lake) -> None:
+def test_sink_receives_only_batches_that_it_lacks(lake: Lake) -> None:
     attempts = [lake.land("a", *numbers(1)), lake.land("b", *numbers(2)), lake.land("c", *numbers(3))]
     lake.deliver(lake.delivery(), attempts[:1])
     again = lake.delivery(lake.sink("copy"), transform=lambda records: records.withColumn("n", functions.expr("-n")))
@@ -307,7 +307,7 @@ def test_a_sink_is_given_only_the_batches_that_it_does_not_have(lake: Lake) -> N
     assert isinstance(made := prepared["a"], Prepared) and "main" not in made.records
 
 
-def test_a_delivery_of_which_nothing_is_left_is_one_without_rows(lake: Lake) -> None:
+def test_delivery_of_no_remaining_rows_empties_its_batches(lake: Lake) -> None:
     attempts = [lake.land("a", *numbers(1)), lake.land("b", *numbers(2))]
     lake.deliver(lake.delivery(is_final=False), attempts)
     again = [replace(a, batch=replace(a.batch, redeliver=True)) for a in attempts]
@@ -315,7 +315,7 @@ def test_a_delivery_of_which_nothing_is_left_is_one_without_rows(lake: Lake) -> 
     assert lake.values() == {"a": [], "b": []}
 
 
-def test_items_with_different_columns_are_delivered_each_with_its_own(lake: Lake) -> None:
+def test_items_with_different_columns_keep_their_own(lake: Lake) -> None:
     def landed(batch_id: str, **columns: Any) -> Attempt:
         rows = len(next(iter(columns.values())))
         ours = {"_origin": ["s3://b/k"] * rows, "_row": pa.array(range(rows), pa.int64())}
@@ -333,7 +333,7 @@ def test_items_with_different_columns_are_delivered_each_with_its_own(lake: Lake
     assert lake.values("of") == {"one": [3], "two": [1], "three": [3, 3], "four": [1]}
 
 
-def test_an_executor_that_lacks_a_module_fails_the_delivery_and_blames_no_batch(lake: Lake) -> None:
+def test_executor_without_a_module_fails_the_delivery_and_no_batch(lake: Lake) -> None:
     attempts = [lake.land("a", *numbers(1)), lake.land("b", *numbers(2))]
     delivery = lake.delivery()
     python = python_without("pyarrow", lake.folder)

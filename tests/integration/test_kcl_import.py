@@ -102,7 +102,7 @@ def import_into(store: Any, prepared: KclImport) -> list[Partition]:
 
 
 @pytest.mark.parametrize(("version", "multi_stream"), [(1, False), (2, False), (2, True), (3, False), (3, True)])
-def test_a_lease_table_of_each_version_is_imported_exactly(
+def test_lease_table_of_each_version_is_imported_exactly(
     version: int,
     multi_stream: bool,
     aws: Any,
@@ -135,7 +135,7 @@ def test_a_lease_table_of_each_version_is_imported_exactly(
 
 
 @pytest.mark.parametrize(("sub_sequence_number", "position"), [(0, "{}:0"), (1, "{}:1"), (2, "{}")])
-def test_a_checkpoint_in_an_aggregate_is_inside_it_if_user_records_are_left(
+def test_checkpoint_in_an_aggregate_keeps_its_position_inside(
     sub_sequence_number: int,
     position: str,
     aws: Any,
@@ -158,7 +158,7 @@ def test_a_checkpoint_in_an_aggregate_is_inside_it_if_user_records_are_left(
 
 
 @pytest.mark.parametrize("sub_sequence_number", [0, 1, 2])
-def test_an_application_that_stopped_inside_an_aggregate_is_read_on_from_there(
+def test_application_stopped_inside_an_aggregate_resumes_there(
     sub_sequence_number: int,
     aws: Any,
     kinesis: Any,
@@ -196,7 +196,7 @@ def test_an_application_that_stopped_inside_an_aggregate_is_read_on_from_there(
     assert data == [b"1", b"2", b"3", b"after"][sub_sequence_number + 1 :]
 
 
-def test_an_aggregate_that_cannot_be_taken_apart_is_refused(
+def test_undecodable_aggregate_is_refused(
     aws: Any,
     client: KinesisClient,
     kinesis_stream: Callable[[int], str],
@@ -214,7 +214,7 @@ def test_an_aggregate_that_cannot_be_taken_apart_is_refused(
     assert planned.outcome is ImportOutcome.REFUSED and "cannot be split into user records" in planned.note
 
 
-def test_an_application_that_still_renews_its_leases_is_not_imported(
+def test_application_that_still_renews_is_not_imported(
     aws: Any,
     client: KinesisClient,
     kinesis_stream: Callable[[int], str],
@@ -235,7 +235,7 @@ def test_an_application_that_still_renews_its_leases_is_not_imported(
     assert slept == [15.0]
 
 
-def test_an_application_that_is_started_before_the_answer_is_given_is_noticed(
+def test_application_started_during_the_prompt_is_noticed(
     client: KinesisClient,
     kinesis_stream: Callable[[int], str],
     leases: DynamoDbCalls,
@@ -253,7 +253,7 @@ def test_an_application_that_is_started_before_the_answer_is_given_is_noticed(
         prepared.check_unchanged(leases)
 
 
-def test_a_lease_table_of_several_pages_is_read_whole(
+def test_lease_table_of_several_pages_is_read_whole(
     client: KinesisClient,
     kinesis_stream: Callable[[int], str],
     leases: DynamoDbCalls,
@@ -268,7 +268,7 @@ def test_a_lease_table_of_several_pages_is_read_whole(
     assert list(outcomes(prepare(leases, client, stream)).values()) == [ImportOutcome.PARTITION] * 5
 
 
-def test_nothing_is_called_that_the_policy_in_the_manual_does_not_allow(
+def test_import_calls_only_documented_operations(
     aws: Any,
     client: KinesisClient,
     kinesis_stream: Callable[[int], str],
@@ -288,14 +288,14 @@ def test_nothing_is_called_that_the_policy_in_the_manual_does_not_allow(
     assert called == {action for statement in json.loads(policy)["Statement"] for action in statement["Action"]}
 
 
-def test_a_lease_table_that_does_not_exist_is_a_clear_error(client: KinesisClient, dynamodb: Any) -> None:
+def test_missing_lease_table_is_a_clear_error(client: KinesisClient, dynamodb: Any) -> None:
     nowhere = DynamoDbCalls(AwsSettings(endpoint_url=dynamodb.endpoint_url, **CREDENTIALS), "nowhere", 1.0)
 
     with pytest.raises(ConfigurationError, match=r"lease table dynamodb://nowhere.* does not exist"):
         prepare(nowhere, client, "clicks")
 
 
-def test_a_refused_shard_is_parked_so_that_no_shard_sync_reads_it_again(
+def test_refused_shard_is_parked_and_not_read_by_shard_sync(
     aws: Any,
     client: KinesisClient,
     kinesis_stream: Callable[[int], str],
@@ -318,7 +318,7 @@ def test_a_refused_shard_is_parked_so_that_no_shard_sync_reads_it_again(
     assert parked.is_parked and "nothing is checkpointed yet" in parked.last_error
 
 
-def test_a_second_import_changes_nothing(
+def test_second_import_changes_nothing(
     aws: Any,
     client: KinesisClient,
     kinesis_stream: Callable[[int], str],
@@ -339,7 +339,7 @@ def test_a_second_import_changes_nothing(
     assert store.query(SOURCE, PartitionStatus.UNASSIGNED) == before
 
 
-def test_a_partition_that_has_another_progress_is_a_conflict_and_stays(
+def test_partition_with_other_progress_is_a_conflict_and_stays(
     aws: Any,
     client: KinesisClient,
     kinesis_stream: Callable[[int], str],
@@ -415,7 +415,7 @@ def read_the_rest(client: KinesisClient, coordinator: SourceCoordinator, stream:
 
 
 @pytest.mark.parametrize("version", [1, 2, 3])
-def test_what_an_application_left_is_read_from_there_on_without_loss_or_double(
+def test_imported_application_resumes_without_loss_or_duplicates(
     version: int,
     aws: Any,
     client: KinesisClient,

@@ -41,45 +41,45 @@ HAS_NO_FAULTS = "it does no harm on demand"
 NO_SUBSCRIPTIONS = "what it sends to a subscriber has no initial response, which boto3 refuses"
 
 ONLY_OURS = {
-    "test_a_token_of_a_listing_expires": HAS_NO_CLOCK,
-    "test_an_iterator_expires_after_five_minutes": HAS_NO_CLOCK,
-    "test_an_iterator_that_is_none_is_refused": "it answers with a 500",
-    "test_any_number_in_the_range_of_the_shard_is_a_position": "a position must be the number of a stored record",
-    "test_a_number_of_another_shard_is_refused": "it answers that there is no such resource",
-    "test_a_number_of_an_earlier_stream_of_that_name_is_refused": "it answers that there is no such resource",
-    "test_the_lag_follows_the_clock": "it returns the age of one record against another, and 0 between two of one"
+    "test_listing_token_expires": HAS_NO_CLOCK,
+    "test_iterator_expires_after_five_minutes": HAS_NO_CLOCK,
+    "test_invalid_iterator_is_refused": "it answers with a 500",
+    "test_any_number_in_the_shard_range_is_a_position": "a position must be the number of a stored record",
+    "test_number_of_another_shard_is_refused": "it answers that there is no such resource",
+    "test_number_of_an_earlier_stream_is_refused": "it answers that there is no such resource",
+    "test_lag_follows_the_clock": "it returns the age of one record against another, and 0 between two of one"
     " millisecond",
     "test_records_older_than_the_retention_are_gone": "it trims nothing",
-    "test_a_trimmed_number_starts_at_the_oldest_record": "it trims nothing",
-    "test_a_shorter_retention_trims_at_once": "it trims nothing",
-    "test_a_shard_closed_longer_ago_than_the_retention_is_gone": "it trims nothing",
-    "test_more_than_five_reads_a_second_are_refused": HAS_NO_LIMITS,
-    "test_a_full_page_shuts_the_shard_for_five_seconds": HAS_NO_LIMITS,
-    "test_two_mebibytes_a_second_are_the_budget_of_all_readers": HAS_NO_LIMITS,
-    "test_a_shard_that_takes_no_more_fails_its_records_alone": HAS_NO_LIMITS,
-    "test_a_record_that_a_shard_cannot_take_is_refused": HAS_NO_LIMITS,
-    "test_a_closed_shard_has_an_ending_sequence_number": "it says 2^63 - 1, which is less than where they begin",
-    "test_a_listing_is_of_the_trim_horizon": "it lists every shard",
-    "test_the_pages_of_a_listing_are_filtered_alike": "its token forgets the filter",
+    "test_trimmed_number_starts_at_the_oldest_record": "it trims nothing",
+    "test_shorter_retention_trims_at_once": "it trims nothing",
+    "test_shard_closed_before_the_retention_is_gone": "it trims nothing",
+    "test_sixth_read_in_a_second_is_refused": HAS_NO_LIMITS,
+    "test_full_page_blocks_the_shard_for_five_seconds": HAS_NO_LIMITS,
+    "test_readers_share_two_mebibytes_a_second": HAS_NO_LIMITS,
+    "test_full_shard_fails_its_records_only": HAS_NO_LIMITS,
+    "test_record_above_the_shard_throughput_is_refused": HAS_NO_LIMITS,
+    "test_closed_shard_has_an_ending_sequence_number": "it says 2^63 - 1, which is less than where they begin",
+    "test_listing_has_the_shards_at_the_trim_horizon": "it lists every shard",
+    "test_pages_of_a_listing_keep_its_filter": "its token forgets the filter",
     "test_listings_have_a_quota": HAS_NO_LIMITS,
     "test_iterators_have_a_quota": HAS_NO_LIMITS,
-    "test_five_hundred_records_are_put_at_most": "it takes more",
-    "test_a_read_may_find_nothing_in_the_middle_of_a_shard": "its pages are never empty while there is more",
-    "test_a_closed_shard_may_end_with_an_empty_page": "its last page always carries the last records",
-    "test_a_stream_with_consumers_is_deleted_only_when_that_is_meant": "it refuses, and deletes it a moment later",
-    "test_a_stream_takes_its_time": HAS_NO_CLOCK,
-    "test_a_subscription_gives_records_until_the_shard_ends": NO_SUBSCRIPTIONS,
-    "test_a_subscription_goes_on_after_its_continuation": NO_SUBSCRIPTIONS,
-    "test_a_subscription_lasts_five_minutes": NO_SUBSCRIPTIONS,
-    "test_a_second_subscription_is_refused_within_five_seconds_and_takes_over_later": NO_SUBSCRIPTIONS,
-    "test_a_subscription_ends_with_its_stream": NO_SUBSCRIPTIONS,
-    "test_a_subscription_needs_a_consumer": NO_SUBSCRIPTIONS,
+    "test_request_holds_a_maximum_of_five_hundred_records": "it takes more",
+    "test_read_may_be_empty_in_the_middle_of_a_shard": "its pages are never empty while there is more",
+    "test_closed_shard_may_end_with_an_empty_page": "its last page always carries the last records",
+    "test_stream_with_consumers_is_deleted_only_by_force": "it refuses, and deletes it a moment later",
+    "test_stream_transitions_take_time": HAS_NO_CLOCK,
+    "test_subscription_delivers_records_until_the_shard_ends": NO_SUBSCRIPTIONS,
+    "test_subscription_resumes_after_its_continuation": NO_SUBSCRIPTIONS,
+    "test_subscription_lasts_five_minutes": NO_SUBSCRIPTIONS,
+    "test_second_subscription_is_refused_and_later_takes_over": NO_SUBSCRIPTIONS,
+    "test_subscription_ends_with_its_stream": NO_SUBSCRIPTIONS,
+    "test_subscription_needs_a_consumer": NO_SUBSCRIPTIONS,
     "test_subscriptions_have_a_quota": NO_SUBSCRIPTIONS,
-    "test_a_refusal_on_demand_reaches_the_caller": HAS_NO_FAULTS,
-    "test_a_fault_happens_to_its_shard_alone_and_count_times": HAS_NO_FAULTS,
-    "test_a_connection_that_is_cut_leaves_nothing_done": HAS_NO_FAULTS,
-    "test_a_lost_answer_leaves_the_work_done": HAS_NO_FAULTS,
-    "test_a_slow_body_arrives_whole": HAS_NO_FAULTS,
+    "test_injected_refusal_reaches_the_caller": HAS_NO_FAULTS,
+    "test_fault_affects_its_shard_only_and_count_times": HAS_NO_FAULTS,
+    "test_cut_connection_leaves_nothing_done": HAS_NO_FAULTS,
+    "test_lost_response_leaves_the_work_done": HAS_NO_FAULTS,
+    "test_slow_body_arrives_whole": HAS_NO_FAULTS,
 }
 """The tests that `kinesis-local` is not asked, and why."""
 
@@ -231,14 +231,14 @@ def service(request: pytest.FixtureRequest) -> Iterator[Service]:
             witness.client.delete_stream(StreamName=name, EnforceConsumerDeletion=True)
 
 
-def test_what_the_witness_is_not_asked_exists() -> None:
+def test_tests_without_a_witness_exist() -> None:
     assert [name for name in ONLY_OURS if name not in globals()] == []
 
 
 # Streams
 
 
-def test_a_stream_describes_itself(service: Service) -> None:
+def test_stream_describes_itself(service: Service) -> None:
     stream = service.stream(3)
 
     summary = service.summary(stream)
@@ -253,7 +253,7 @@ def test_a_stream_describes_itself(service: Service) -> None:
     assert abs(summary["StreamCreationTimestamp"] - service.now()) < timedelta(seconds=60)
 
 
-def test_an_answer_has_the_time_and_its_status(service: Service) -> None:
+def test_response_has_the_time_and_its_status(service: Service) -> None:
     stream = service.stream()
 
     metadata = service.client.describe_stream_summary(StreamName=stream)["ResponseMetadata"]
@@ -263,7 +263,7 @@ def test_an_answer_has_the_time_and_its_status(service: Service) -> None:
     assert abs(server_time - service.now()) < timedelta(seconds=60)
 
 
-def test_a_stream_can_be_created_once(service: Service) -> None:
+def test_stream_can_be_created_once(service: Service) -> None:
     stream = service.stream()
 
     assert code_of(service.client.create_stream, StreamName=stream, ShardCount=1) == "ResourceInUseException"
@@ -280,23 +280,23 @@ def test_a_stream_can_be_created_once(service: Service) -> None:
         ("delete_stream", {}),
     ],
 )
-def test_a_stream_that_does_not_exist_is_not_found(service: Service, operation: str, request_: dict[str, Any]) -> None:
+def test_missing_stream_is_not_found(service: Service, operation: str, request_: dict[str, Any]) -> None:
     code = code_of(getattr(service.client, operation), StreamName="nowhere", **request_)
 
     assert code == "ResourceNotFoundException"
 
 
-def test_errors_are_those_of_the_clients_own_classes(service: Service) -> None:
+def test_errors_have_the_classes_of_the_client(service: Service) -> None:
     with pytest.raises(service.client.exceptions.ResourceNotFoundException):
         service.client.list_shards(StreamName="nowhere")
 
 
-def test_a_name_that_cannot_be_one_is_not_even_sent(service: Service) -> None:
+def test_invalid_name_is_not_sent(service: Service) -> None:
     with pytest.raises(ParamValidationError):
         service.client.describe_stream_summary(StreamName="")
 
 
-def test_a_stream_is_also_known_by_its_arn(service: Service) -> None:
+def test_stream_is_known_by_its_arn(service: Service) -> None:
     stream = service.stream()
     arn = service.summary(stream)["StreamARN"]
 
@@ -304,7 +304,7 @@ def test_a_stream_is_also_known_by_its_arn(service: Service) -> None:
     assert service.client.describe_stream_summary(StreamARN=arn)["StreamDescriptionSummary"]["StreamName"] == stream
 
 
-def test_a_stream_that_is_deleted_is_gone_and_one_of_its_name_is_another(service: Service) -> None:
+def test_deleted_stream_is_gone_and_its_successor_differs(service: Service) -> None:
     stream = service.stream()
     service.put(stream, b"1")
     old, iterator = service.summary(stream), service.iterator(stream)
@@ -321,7 +321,7 @@ def test_a_stream_that_is_deleted_is_gone_and_one_of_its_name_is_another(service
     assert service.read(stream) == []
 
 
-def test_a_retention_goes_up_and_down_within_bounds(service: Service) -> None:
+def test_retention_changes_within_bounds(service: Service) -> None:
     stream = service.stream()
 
     service.client.increase_stream_retention_period(StreamName=stream, RetentionPeriodHours=48)
@@ -333,7 +333,7 @@ def test_a_retention_goes_up_and_down_within_bounds(service: Service) -> None:
         assert code_of(call, StreamName=stream, RetentionPeriodHours=hours) == "InvalidArgumentException"
 
 
-def test_a_stream_takes_its_time(service: Service) -> None:
+def test_stream_transitions_take_time(service: Service) -> None:
     service.ours.behaviour = Behaviour(transition_seconds=10)
     client, stream = service.client, "slow"
 
@@ -382,7 +382,7 @@ def tiles(shards: list[dict[str, Any]]) -> bool:
     return joined and ranges[0][0] == 0 and ranges[-1][1] == HASH_KEYS - 1
 
 
-def test_a_split_closes_the_shard_and_opens_two_that_name_it(service: Service) -> None:
+def test_split_closes_the_shard_and_opens_two_children(service: Service) -> None:
     stream = service.stream()
     service.split(stream, at=1000)
 
@@ -396,7 +396,7 @@ def test_a_split_closes_the_shard_and_opens_two_that_name_it(service: Service) -
     assert service.summary(stream)["OpenShardCount"] == 2
 
 
-def test_a_merge_closes_two_shards_and_opens_one_that_names_both(service: Service) -> None:
+def test_merge_closes_two_shards_and_opens_one_child(service: Service) -> None:
     stream = service.stream(2)
     first, second = (shard["ShardId"] for shard in service.shards(stream))
     service.merge(stream, first, second)
@@ -408,7 +408,7 @@ def test_a_merge_closes_two_shards_and_opens_one_that_names_both(service: Servic
     assert service.summary(stream)["OpenShardCount"] == 1
 
 
-def test_numbers_of_a_child_come_after_those_of_its_parents(service: Service) -> None:
+def test_child_sequence_numbers_follow_those_of_its_parents(service: Service) -> None:
     stream = service.stream()
     [number] = service.put(stream, b"before")
     service.pause(1)
@@ -422,7 +422,7 @@ def test_numbers_of_a_child_come_after_those_of_its_parents(service: Service) ->
     assert int(number) < high
 
 
-def test_a_closed_shard_has_an_ending_sequence_number(service: Service) -> None:
+def test_closed_shard_has_an_ending_sequence_number(service: Service) -> None:
     stream = service.stream()
     [number] = service.put(stream, b"1")
     service.split(stream)
@@ -434,7 +434,7 @@ def test_a_closed_shard_has_an_ending_sequence_number(service: Service) -> None:
 
 
 @pytest.mark.parametrize("target", [2, 3, 4, 6, 8])
-def test_a_stream_is_scaled_to_a_number_of_shards(service: Service, target: int) -> None:
+def test_stream_is_scaled_to_a_number_of_shards(service: Service, target: int) -> None:
     stream = service.stream(4)
 
     service.client.update_shard_count(StreamName=stream, TargetShardCount=target, ScalingType="UNIFORM_SCALING")
@@ -445,7 +445,7 @@ def test_a_stream_is_scaled_to_a_number_of_shards(service: Service, target: int)
     assert tiles(open_shards)
 
 
-def test_shards_that_cannot_be_merged_are_refused(service: Service) -> None:
+def test_unmergeable_shards_are_refused(service: Service) -> None:
     stream = service.stream(3)
     first, second, third = (shard["ShardId"] for shard in service.shards(stream))
 
@@ -458,7 +458,7 @@ def test_shards_that_cannot_be_merged_are_refused(service: Service) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 2**126, HASH_KEYS - 1])
-def test_a_shard_is_split_within_its_range_alone(service: Service, at: int) -> None:
+def test_shard_is_split_within_its_range_only(service: Service, at: int) -> None:
     stream = service.stream(2)
     [lower, _] = service.shards(stream)
     service.split(stream, lower["ShardId"], at=2**125)
@@ -471,7 +471,7 @@ def test_a_shard_is_split_within_its_range_alone(service: Service, at: int) -> N
         assert code_of(service.client.split_shard, **wanted) == "InvalidArgumentException"
 
 
-def test_a_closed_shard_is_not_split_again(service: Service) -> None:
+def test_closed_shard_is_not_split_again(service: Service) -> None:
     stream = service.stream()
     service.split(stream)
     wanted = {"StreamName": stream, "ShardToSplit": FIRST_SHARD, "NewStartingHashKey": "1000"}
@@ -482,7 +482,7 @@ def test_a_closed_shard_is_not_split_again(service: Service) -> None:
     assert len(service.ids(stream)) == 3
 
 
-def test_a_listing_is_filtered(service: Service) -> None:
+def test_listing_is_filtered(service: Service) -> None:
     stream = service.stream(2)
     service.split(stream, at=1000)
 
@@ -492,7 +492,7 @@ def test_a_listing_is_filtered(service: Service) -> None:
     assert service.ids(stream, "AFTER_SHARD_ID", ShardId="shardId-000000000001") == [2, 3]
 
 
-def test_a_listing_is_of_a_time(service: Service) -> None:
+def test_listing_is_filtered_by_time(service: Service) -> None:
     stream = service.stream(2)
     service.pause(1)
     at_first = service.now()
@@ -507,7 +507,7 @@ def test_a_listing_is_of_a_time(service: Service) -> None:
     assert service.ids(stream, "FROM_TIMESTAMP", Timestamp=at_last) == [1, 2, 3]
 
 
-def test_a_listing_is_of_the_trim_horizon(service: Service) -> None:
+def test_listing_has_the_shards_at_the_trim_horizon(service: Service) -> None:
     stream = service.stream(2)
     service.pause(1)
     service.split(stream, at=1000)
@@ -515,14 +515,14 @@ def test_a_listing_is_of_the_trim_horizon(service: Service) -> None:
     assert service.ids(stream, "AT_TRIM_HORIZON") == [0, 1]
 
 
-def test_a_listing_comes_in_pages(service: Service) -> None:
+def test_listing_has_pages(service: Service) -> None:
     stream = service.stream(5)
     service.split(stream, at=1000)
 
     assert pages_of(service, {"StreamName": stream}) == [[0, 1, 2, 3], [4, 5, 6]]
 
 
-def test_the_pages_of_a_listing_are_filtered_alike(service: Service) -> None:
+def test_pages_of_a_listing_keep_its_filter(service: Service) -> None:
     stream = service.stream(5)
     service.split(stream, "shardId-000000000004", at=HASH_KEYS - 1000)
     filtered = {"StreamName": stream, "ShardFilter": {"Type": "AT_LATEST"}}
@@ -540,7 +540,7 @@ def pages_of(service: Service, request: dict[str, Any]) -> list[list[int]]:
     return pages
 
 
-def test_a_token_stands_for_the_stream(service: Service) -> None:
+def test_listing_token_replaces_the_stream_name(service: Service) -> None:
     stream = service.stream(2)
     token = service.client.list_shards(StreamName=stream, MaxResults=1)["NextToken"]
 
@@ -549,7 +549,7 @@ def test_a_token_stands_for_the_stream(service: Service) -> None:
     assert refusal == "InvalidArgumentException"
 
 
-def test_a_token_of_a_listing_expires(service: Service) -> None:
+def test_listing_token_expires(service: Service) -> None:
     stream = service.stream(2)
     token = service.client.list_shards(StreamName=stream, MaxResults=1)["NextToken"]
     service.pause(301)
@@ -572,7 +572,7 @@ def test_listings_have_a_quota(service: Service) -> None:
 # Writing
 
 
-def test_a_record_goes_to_the_shard_of_its_hash_key(service: Service) -> None:
+def test_record_goes_to_the_shard_of_its_hash_key(service: Service) -> None:
     stream = service.stream(2)
     put = service.client.put_record
     end = service.shards(stream)[0]["HashKeyRange"]["EndingHashKey"]
@@ -594,7 +594,7 @@ def test_sequence_numbers_have_56_digits_and_grow(service: Service) -> None:
     assert [int(number) for number in numbers] == sorted({int(number) for number in numbers})
 
 
-def test_records_put_together_are_answered_one_by_one(service: Service) -> None:
+def test_batched_records_have_individual_responses(service: Service) -> None:
     stream = service.stream(2)
     entries = [
         {"Data": b"%d" % number, "PartitionKey": "k", "ExplicitHashKey": str(number % 2 * (HASH_KEYS // 2))}
@@ -611,7 +611,7 @@ def test_records_put_together_are_answered_one_by_one(service: Service) -> None:
     ]
 
 
-def test_a_record_of_more_than_a_mebibyte_is_refused(service: Service) -> None:
+def test_record_above_a_mebibyte_is_refused(service: Service) -> None:
     stream = service.stream()
 
     refusal = code_of(service.client.put_record, StreamName=stream, Data=b"x" * (MIB + 1), PartitionKey="k")
@@ -619,7 +619,7 @@ def test_a_record_of_more_than_a_mebibyte_is_refused(service: Service) -> None:
     assert refusal in ("InvalidArgumentException", "ValidationException")
 
 
-def test_five_hundred_records_are_put_at_most(service: Service) -> None:
+def test_request_holds_a_maximum_of_five_hundred_records(service: Service) -> None:
     stream = service.stream()
     entry = {"Data": b"1", "PartitionKey": "k"}
 
@@ -628,7 +628,7 @@ def test_five_hundred_records_are_put_at_most(service: Service) -> None:
     assert refusal == "ValidationException"
 
 
-def test_a_shard_that_takes_no_more_fails_its_records_alone(service: Service) -> None:
+def test_full_shard_fails_its_records_only(service: Service) -> None:
     stream = service.stream(2)
     service.ours.limits = Limits(write_records_per_second=3)
     low, high = ({"PartitionKey": "k", "ExplicitHashKey": str(key)} for key in (0, HASH_KEYS - 1))
@@ -643,7 +643,7 @@ def test_a_shard_that_takes_no_more_fails_its_records_alone(service: Service) ->
     assert service.read(stream, shard="shardId-000000000001") == [b"other"]
 
 
-def test_a_record_that_a_shard_cannot_take_is_refused(service: Service) -> None:
+def test_record_above_the_shard_throughput_is_refused(service: Service) -> None:
     stream = service.stream()
     service.ours.limits = Limits(write_bytes_per_second=MIB)
     put = {"StreamName": stream, "Data": b"x" * (MIB - 1), "PartitionKey": "k"}
@@ -657,7 +657,7 @@ def test_a_record_that_a_shard_cannot_take_is_refused(service: Service) -> None:
 # Where reading begins
 
 
-def test_reading_begins_where_the_iterator_says(service: Service) -> None:
+def test_reading_begins_at_the_iterator_position(service: Service) -> None:
     stream = service.stream()
     first, second, _ = service.put(stream, b"1", b"2", b"3")
     latest = service.iterator(stream, "LATEST")
@@ -685,7 +685,7 @@ def test_reading_begins_at_a_time(service: Service) -> None:
     assert service.read(stream, "AT_TIMESTAMP", Timestamp=arrival) == [b"2"]
 
 
-def test_the_future_is_no_place_to_begin(service: Service) -> None:
+def test_future_timestamp_is_refused(service: Service) -> None:
     stream = service.stream()
     service.put(stream, b"1")
     position = {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": service.now() + timedelta(hours=1)}
@@ -695,7 +695,7 @@ def test_the_future_is_no_place_to_begin(service: Service) -> None:
     assert refusal == "InvalidArgumentException"
 
 
-def test_the_number_at_which_a_shard_begins_is_a_position(service: Service) -> None:
+def test_starting_sequence_number_of_a_shard_is_a_position(service: Service) -> None:
     stream = service.stream()
     service.put(stream, b"1")
     start = service.shards(stream)[0]["SequenceNumberRange"]["StartingSequenceNumber"]
@@ -703,7 +703,7 @@ def test_the_number_at_which_a_shard_begins_is_a_position(service: Service) -> N
     assert service.read(stream, "AT_SEQUENCE_NUMBER", StartingSequenceNumber=start) == [b"1"]
 
 
-def test_any_number_in_the_range_of_the_shard_is_a_position(service: Service) -> None:
+def test_any_number_in_the_shard_range_is_a_position(service: Service) -> None:
     stream = service.stream()
     first, _ = service.put(stream, b"1", b"2")
     start = service.shards(stream)[0]["SequenceNumberRange"]["StartingSequenceNumber"]
@@ -713,7 +713,7 @@ def test_any_number_in_the_range_of_the_shard_is_a_position(service: Service) ->
         assert service.read(stream, kind, StartingSequenceNumber=str(int(start) + 1)) == [b"1", b"2"]
 
 
-def test_a_number_of_another_shard_is_refused(service: Service) -> None:
+def test_number_of_another_shard_is_refused(service: Service) -> None:
     stream = service.stream(2)
     [low], [high] = service.put(stream, b"1"), service.put(stream, b"1", hash_key=HASH_KEYS - 1)
 
@@ -723,7 +723,7 @@ def test_a_number_of_another_shard_is_refused(service: Service) -> None:
         assert refusal == "InvalidArgumentException"
 
 
-def test_a_number_of_an_earlier_stream_of_that_name_is_refused(service: Service) -> None:
+def test_number_of_an_earlier_stream_is_refused(service: Service) -> None:
     stream = service.stream()
     [number] = service.put(stream, b"1")
     service.client.delete_stream(StreamName=stream)
@@ -735,7 +735,7 @@ def test_a_number_of_an_earlier_stream_of_that_name_is_refused(service: Service)
     assert refusal == "InvalidArgumentException"
 
 
-def test_a_shard_that_does_not_exist_is_not_found(service: Service) -> None:
+def test_missing_shard_is_not_found(service: Service) -> None:
     stream = service.stream()
     request = {"ShardId": "shardId-000000000007", "ShardIteratorType": "LATEST"}
 
@@ -757,7 +757,7 @@ def test_iterators_have_a_quota(service: Service) -> None:
 # Reading
 
 
-def test_a_record_is_read_as_it_was_put(service: Service) -> None:
+def test_record_is_read_as_written(service: Service) -> None:
     stream = service.stream()
     put = service.client.put_record(StreamName=stream, Data=b"\x00\xff", PartitionKey="ключ")
 
@@ -770,7 +770,7 @@ def test_a_record_is_read_as_it_was_put(service: Service) -> None:
     assert abs(record["ApproximateArrivalTimestamp"] - service.now()) < timedelta(seconds=60)
 
 
-def test_a_page_holds_no_more_than_asked_for_and_the_next_goes_on(service: Service) -> None:
+def test_page_respects_its_limit_and_the_next_continues(service: Service) -> None:
     stream = service.stream()
     service.put(stream, b"1", b"2", b"3")
     iterator = service.iterator(stream)
@@ -782,7 +782,7 @@ def test_a_page_holds_no_more_than_asked_for_and_the_next_goes_on(service: Servi
     assert data(service.page(iterator, Limit=2)) == [b"1", b"2"]
 
 
-def test_an_open_shard_never_ends(service: Service) -> None:
+def test_open_shard_never_ends(service: Service) -> None:
     stream = service.stream()
     page = service.page(service.iterator(stream))
 
@@ -793,7 +793,7 @@ def test_an_open_shard_never_ends(service: Service) -> None:
     assert data(service.page(page["NextShardIterator"])) == [b"1"]
 
 
-def test_a_page_of_more_than_ten_thousand_is_refused(service: Service) -> None:
+def test_page_above_ten_thousand_is_refused(service: Service) -> None:
     stream = service.stream()
     iterator = service.iterator(stream)
 
@@ -802,7 +802,7 @@ def test_a_page_of_more_than_ten_thousand_is_refused(service: Service) -> None:
     assert refusal in ("InvalidArgumentException", "ValidationException")
 
 
-def test_a_page_holds_ten_mebibytes_at_most(service: Service) -> None:
+def test_page_holds_a_maximum_of_ten_mebibytes(service: Service) -> None:
     stream = service.stream()
     big = MIB - 16
     for number in range(12):
@@ -816,7 +816,7 @@ def test_a_page_holds_ten_mebibytes_at_most(service: Service) -> None:
     assert [record[:2] for record in data(first) + data(second)] == [b"%02d" % number for number in range(12)]
 
 
-def test_the_lag_is_none_at_the_tip_and_more_before_it(service: Service) -> None:
+def test_lag_is_zero_at_the_tip_and_positive_before(service: Service) -> None:
     stream = service.stream()
     service.put(stream, b"1")
     service.pause(0.05)
@@ -829,7 +829,7 @@ def test_the_lag_is_none_at_the_tip_and_more_before_it(service: Service) -> None
     assert second["MillisBehindLatest"] == 0
 
 
-def test_the_lag_follows_the_clock(service: Service) -> None:
+def test_lag_follows_the_clock(service: Service) -> None:
     stream = service.stream()
     service.put(stream, b"1", b"2")
     first = service.iterator(stream)
@@ -843,7 +843,7 @@ def test_the_lag_follows_the_clock(service: Service) -> None:
     assert service.page(page["NextShardIterator"])["MillisBehindLatest"] == 0
 
 
-def test_the_last_page_of_a_split_shard_carries_its_last_records_and_names_the_children(service: Service) -> None:
+def test_last_page_of_a_split_shard_names_the_children(service: Service) -> None:
     stream = service.stream()
     service.put(stream, b"1", b"2")
     service.split(stream)
@@ -860,7 +860,7 @@ def test_the_last_page_of_a_split_shard_carries_its_last_records_and_names_the_c
     ]
 
 
-def test_a_shard_that_is_closed_and_empty_ends_at_once(service: Service) -> None:
+def test_closed_empty_shard_ends_at_once(service: Service) -> None:
     stream = service.stream()
     service.split(stream)
 
@@ -871,7 +871,7 @@ def test_a_shard_that_is_closed_and_empty_ends_at_once(service: Service) -> None
         assert len(page["ChildShards"]) == 2
 
 
-def test_the_ends_of_merged_shards_name_one_child_with_both_parents(service: Service) -> None:
+def test_merged_shards_name_one_child_with_both_parents(service: Service) -> None:
     stream = service.stream(2)
     parents = [shard["ShardId"] for shard in service.shards(stream)]
     service.merge(stream, *parents)
@@ -893,7 +893,7 @@ def test_records_after_a_split_are_in_the_children(service: Service) -> None:
     assert [service.read(stream, shard=shard) for shard in shards] == [[b"before"], [b"low"], [b"high"]]
 
 
-def test_a_closed_shard_may_end_with_an_empty_page(service: Service) -> None:
+def test_closed_shard_may_end_with_an_empty_page(service: Service) -> None:
     service.ours.behaviour = Behaviour(end_with_data=False)
     stream = service.stream()
     service.put(stream, b"1")
@@ -906,7 +906,7 @@ def test_a_closed_shard_may_end_with_an_empty_page(service: Service) -> None:
     assert last.get("NextShardIterator") is None
 
 
-def test_a_read_may_find_nothing_in_the_middle_of_a_shard(service: Service) -> None:
+def test_read_may_be_empty_in_the_middle_of_a_shard(service: Service) -> None:
     service.ours.behaviour = Behaviour(empty_page_every=2)
     stream = service.stream()
     service.put(stream, b"1", b"2", b"3")
@@ -919,11 +919,11 @@ def test_a_read_may_find_nothing_in_the_middle_of_a_shard(service: Service) -> N
     assert [page["MillisBehindLatest"] > 0 for page in pages] == [True] * 4
 
 
-def test_an_iterator_that_is_none_is_refused(service: Service) -> None:
+def test_invalid_iterator_is_refused(service: Service) -> None:
     assert code_of(service.client.get_records, ShardIterator="none") == "InvalidArgumentException"
 
 
-def test_an_iterator_expires_after_five_minutes(service: Service) -> None:
+def test_iterator_expires_after_five_minutes(service: Service) -> None:
     stream = service.stream()
     service.put(stream, b"1")
     iterator = service.iterator(stream)
@@ -937,7 +937,7 @@ def test_an_iterator_expires_after_five_minutes(service: Service) -> None:
 # Limits of reading
 
 
-def test_more_than_five_reads_a_second_are_refused(service: Service) -> None:
+def test_sixth_read_in_a_second_is_refused(service: Service) -> None:
     stream = service.stream(2)
     service.ours.limits = Limits(get_records_per_second=5)
     one, another = service.iterator(stream), service.iterator(stream, "LATEST")
@@ -950,7 +950,7 @@ def test_more_than_five_reads_a_second_are_refused(service: Service) -> None:
     service.page(another)
 
 
-def test_a_full_page_shuts_the_shard_for_five_seconds(service: Service) -> None:
+def test_full_page_blocks_the_shard_for_five_seconds(service: Service) -> None:
     stream = service.stream()
     for _ in range(11):
         service.client.put_record(StreamName=stream, Data=b"x" * (MIB - 1), PartitionKey="k")
@@ -963,7 +963,7 @@ def test_a_full_page_shuts_the_shard_for_five_seconds(service: Service) -> None:
     assert len(service.page(iterator)["Records"]) == 1
 
 
-def test_two_mebibytes_a_second_are_the_budget_of_all_readers(service: Service) -> None:
+def test_readers_share_two_mebibytes_a_second(service: Service) -> None:
     stream = service.stream()
     service.client.put_record(StreamName=stream, Data=b"x" * (MIB - 1), PartitionKey="k")
     service.ours.limits = Limits(read_bytes_per_second=2 * MIB)
@@ -992,7 +992,7 @@ def test_records_older_than_the_retention_are_gone(service: Service) -> None:
     assert service.read(stream, "AT_TIMESTAMP", Timestamp=service.now() - timedelta(days=3)) == [b"new"]
 
 
-def test_a_trimmed_number_starts_at_the_oldest_record(service: Service) -> None:
+def test_trimmed_number_starts_at_the_oldest_record(service: Service) -> None:
     stream = service.stream()
     [trimmed] = service.put(stream, b"old")
     service.pause(3600)
@@ -1003,7 +1003,7 @@ def test_a_trimmed_number_starts_at_the_oldest_record(service: Service) -> None:
         assert service.read(stream, kind, StartingSequenceNumber=trimmed) == [b"new", b"newer"]
 
 
-def test_a_shorter_retention_trims_at_once(service: Service) -> None:
+def test_shorter_retention_trims_at_once(service: Service) -> None:
     stream = service.stream()
     service.client.increase_stream_retention_period(StreamName=stream, RetentionPeriodHours=72)
     service.put(stream, b"old")
@@ -1016,7 +1016,7 @@ def test_a_shorter_retention_trims_at_once(service: Service) -> None:
     assert service.read(stream) == []
 
 
-def test_a_shard_closed_longer_ago_than_the_retention_is_gone(service: Service) -> None:
+def test_shard_closed_before_the_retention_is_gone(service: Service) -> None:
     stream = service.stream()
     service.put(stream, b"1")
     service.split(stream)
@@ -1035,7 +1035,7 @@ def test_a_shard_closed_longer_ago_than_the_retention_is_gone(service: Service) 
 # Consumers and subscriptions
 
 
-def test_a_consumer_is_registered_described_listed_and_deregistered(service: Service) -> None:
+def test_consumer_is_registered_described_listed_and_deregistered(service: Service) -> None:
     stream = service.stream()
     arn = service.consumer(stream)
     stream_arn = service.summary(stream)["StreamARN"]
@@ -1054,7 +1054,7 @@ def test_a_consumer_is_registered_described_listed_and_deregistered(service: Ser
     assert code_of(service.client.describe_stream_consumer, ConsumerARN=arn) == "ResourceNotFoundException"
 
 
-def test_a_stream_with_consumers_is_deleted_only_when_that_is_meant(service: Service) -> None:
+def test_stream_with_consumers_is_deleted_only_by_force(service: Service) -> None:
     stream = service.stream()
     service.consumer(stream)
 
@@ -1076,7 +1076,7 @@ def events_of(subscription: Any, count: int | None = None) -> list[dict[str, Any
     return events
 
 
-def test_a_subscription_gives_records_until_the_shard_ends(service: Service) -> None:
+def test_subscription_delivers_records_until_the_shard_ends(service: Service) -> None:
     stream = service.stream()
     numbers = service.put(stream, b"1", b"2")
     service.split(stream)
@@ -1089,7 +1089,7 @@ def test_a_subscription_gives_records_until_the_shard_ends(service: Service) -> 
     assert [number_of(child["ShardId"]) for child in event["ChildShards"]] == [1, 2]
 
 
-def test_a_subscription_goes_on_after_its_continuation(service: Service) -> None:
+def test_subscription_resumes_after_its_continuation(service: Service) -> None:
     stream = service.stream()
     consumer = service.consumer(stream)
     [first] = events_of(service.subscribe(consumer, "LATEST"), 1)
@@ -1109,7 +1109,7 @@ def test_a_subscription_goes_on_after_its_continuation(service: Service) -> None
     assert third["ContinuationSequenceNumber"] == third["Records"][-1]["SequenceNumber"]
 
 
-def test_a_subscription_lasts_five_minutes(service: Service) -> None:
+def test_subscription_lasts_five_minutes(service: Service) -> None:
     stream = service.stream()
     service.put(stream, b"1")
     events = iter(service.subscribe(service.consumer(stream)))
@@ -1119,7 +1119,7 @@ def test_a_subscription_lasts_five_minutes(service: Service) -> None:
     assert list(events) == []
 
 
-def test_a_second_subscription_is_refused_within_five_seconds_and_takes_over_later(service: Service) -> None:
+def test_second_subscription_is_refused_and_later_takes_over(service: Service) -> None:
     stream = service.stream()
     service.put(stream, b"1")
     consumer = service.consumer(stream)
@@ -1137,7 +1137,7 @@ def test_a_second_subscription_is_refused_within_five_seconds_and_takes_over_lat
     assert data(next(second)["SubscribeToShardEvent"]) == [b"1"]
 
 
-def test_a_subscription_ends_with_its_stream(service: Service) -> None:
+def test_subscription_ends_with_its_stream(service: Service) -> None:
     stream = service.stream()
     events = iter(service.subscribe(service.consumer(stream)))
     next(events)
@@ -1148,7 +1148,7 @@ def test_a_subscription_ends_with_its_stream(service: Service) -> None:
         list(events)
 
 
-def test_a_subscription_needs_a_consumer(service: Service) -> None:
+def test_subscription_needs_a_consumer(service: Service) -> None:
     stream = service.stream()
     arn = service.consumer(stream)
     service.ours.behaviour = Behaviour(transition_seconds=10)
@@ -1186,7 +1186,7 @@ def test_subscriptions_have_a_quota(service: Service) -> None:
         ("kms", {"code": "KMSThrottlingException"}, "KMSThrottlingException", 400),
     ],
 )
-def test_a_refusal_on_demand_reaches_the_caller(
+def test_injected_refusal_reaches_the_caller(
     service: Service, fault: str, arguments: dict[str, Any], code: str, status: int
 ) -> None:
     stream = service.stream()
@@ -1201,7 +1201,7 @@ def test_a_refusal_on_demand_reaches_the_caller(
     assert service.page(iterator)["Records"] == []
 
 
-def test_a_fault_happens_to_its_shard_alone_and_count_times(service: Service) -> None:
+def test_fault_affects_its_shard_only_and_count_times(service: Service) -> None:
     stream = service.stream(2)
     bad, good = service.iterator(stream), service.iterator(stream, shard="shardId-000000000001")
     service.ours.faults.throttle("GetRecords", stream=stream, shard_id=FIRST_SHARD, after=1, times=2)
@@ -1217,7 +1217,7 @@ def test_a_fault_happens_to_its_shard_alone_and_count_times(service: Service) ->
     assert all(outcome(good) for _ in range(5))
 
 
-def test_a_connection_that_is_cut_leaves_nothing_done(service: Service) -> None:
+def test_cut_connection_leaves_nothing_done(service: Service) -> None:
     stream = service.stream()
     service.ours.faults.reset("PutRecord")
 
@@ -1227,7 +1227,7 @@ def test_a_connection_that_is_cut_leaves_nothing_done(service: Service) -> None:
     assert service.read(stream) == []
 
 
-def test_a_lost_answer_leaves_the_work_done(service: Service) -> None:
+def test_lost_response_leaves_the_work_done(service: Service) -> None:
     stream = service.stream()
     service.ours.faults.lose_answer("PutRecord")
 
@@ -1237,7 +1237,7 @@ def test_a_lost_answer_leaves_the_work_done(service: Service) -> None:
     assert service.read(stream) == [b"1"]
 
 
-def test_a_slow_body_arrives_whole(service: Service) -> None:
+def test_slow_body_arrives_whole(service: Service) -> None:
     stream = service.stream()
     service.put(stream, b"1")
     iterator = service.iterator(stream)
@@ -1246,7 +1246,7 @@ def test_a_slow_body_arrives_whole(service: Service) -> None:
     assert data(service.page(iterator)) == [b"1"]
 
 
-def test_a_body_slower_than_the_client_waits_is_a_read_timeout(kinesis_account: Any) -> None:
+def test_body_slower_than_the_client_times_out(kinesis_account: Any) -> None:
     impatient = kinesis_account.client(
         config=Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=0.2)
     )

@@ -124,7 +124,7 @@ def read_to_the_end(client: KinesisClient, stream: str, shard_id: str, start: st
     return list(read_shard(client, stream, shard_id, start, min_interval_seconds=0.05))
 
 
-def test_a_listing_of_several_pages_is_read_whole(client: KinesisClient, create_stream: Callable[[int], str]) -> None:
+def test_listing_of_several_pages_is_read_whole(client: KinesisClient, create_stream: Callable[[int], str]) -> None:
     stream = create_stream(5)
     # A page of two, whatever the reader asks for.
     client.meta.events.register(
@@ -137,7 +137,7 @@ def test_a_listing_of_several_pages_is_read_whole(client: KinesisClient, create_
     assert sum(int(shard.ending_hash_key) - int(shard.starting_hash_key) + 1 for shard in shards) == 2**128
 
 
-def test_the_epoch_of_a_stream_stays_the_same(client: KinesisClient, create_stream: Callable[[int], str]) -> None:
+def test_stream_epoch_stays_the_same(client: KinesisClient, create_stream: Callable[[int], str]) -> None:
     stream = create_stream(1)
 
     first, second = (describe_stream(client, stream) for _ in range(2))
@@ -146,7 +146,7 @@ def test_the_epoch_of_a_stream_stays_the_same(client: KinesisClient, create_stre
     assert abs(first.creation_epoch - time.time()) < 60
 
 
-def test_a_shard_is_read_from_its_earliest_record_and_from_any_record_on(
+def test_shard_is_read_from_its_earliest_or_any_record(
     client: KinesisClient, aws: Any, create_stream: Callable[[int], str]
 ) -> None:
     stream = create_stream(1)
@@ -161,7 +161,7 @@ def test_a_shard_is_read_from_its_earliest_record_and_from_any_record_on(
     assert after_the_first == everything[1:]
 
 
-def test_a_shard_is_read_in_pages(client: KinesisClient, aws: Any, create_stream: Callable[[int], str]) -> None:
+def test_shard_is_read_in_pages(client: KinesisClient, aws: Any, create_stream: Callable[[int], str]) -> None:
     stream = create_stream(1)
     put(aws, stream, *(b"%d" % number for number in range(5)))
     [shard] = list_shards(client, stream)
@@ -174,7 +174,7 @@ def test_a_shard_is_read_in_pages(client: KinesisClient, aws: Any, create_stream
     assert [page.end_of_shard for page in pages].index(True) == len(pages) - 1
 
 
-def test_the_records_of_an_aggregate_come_back_one_by_one(
+def test_aggregated_records_are_returned_individually(
     client: KinesisClient, aws: Any, create_stream: Callable[[int], str]
 ) -> None:
     stream = create_stream(1)
@@ -190,7 +190,7 @@ def test_the_records_of_an_aggregate_come_back_one_by_one(
     assert expand(plain.data, plain.partition_key) == [(0, "key", b"plain")]
 
 
-def test_a_split_shard_ends_and_its_children_are_leased_when_its_end_is_delivered(
+def test_children_of_a_split_are_leased_after_its_delivered_end(
     client: KinesisClient, aws: Any, create_stream: Callable[[int], str]
 ) -> None:
     stream = create_stream(1)
@@ -248,7 +248,7 @@ def test_merged_shards_name_both_parents_in_the_child(
     assert set(listed.parent_shard_ids) == {first, second}
 
 
-def test_an_iterator_that_expires_between_two_pages_loses_and_doubles_nothing(
+def test_iterator_expiring_between_pages_loses_and_doubles_nothing(
     client: KinesisClient, aws: Any, create_stream: Callable[[int], str]
 ) -> None:
     stream = create_stream(1)
@@ -271,9 +271,7 @@ def test_an_iterator_that_expires_between_two_pages_loses_and_doubles_nothing(
     assert len(calls) > 3
 
 
-def test_throttled_reads_are_repeated_until_they_pass(
-    client: KinesisClient, aws: Any, create_stream: Callable[[int], str]
-) -> None:
+def test_throttled_reads_are_retried(client: KinesisClient, aws: Any, create_stream: Callable[[int], str]) -> None:
     stream = create_stream(1)
     put(aws, stream, b"one")
     [shard] = list_shards(client, stream)
@@ -282,7 +280,7 @@ def test_throttled_reads_are_repeated_until_they_pass(
     assert [record.data for record in read_until(client, stream, shard.shard_id, "TRIM_HORIZON", 1)] == [b"one"]
 
 
-def test_reads_that_stay_throttled_are_an_outage(client: KinesisClient, create_stream: Callable[[int], str]) -> None:
+def test_constantly_throttled_reads_are_an_outage(client: KinesisClient, create_stream: Callable[[int], str]) -> None:
     stream = create_stream(1)
     [shard] = list_shards(client, stream)
     throttle(client, times=100)
@@ -302,16 +300,14 @@ def throttle(client: KinesisClient, times: int) -> None:
     client.meta.events.register("before-send.kinesis.GetRecords", refuse)
 
 
-def test_a_stream_that_does_not_exist_is_a_clear_error(client: KinesisClient, kinesis: Any) -> None:
+def test_missing_stream_is_a_clear_error(client: KinesisClient, kinesis: Any) -> None:
     with pytest.raises(
         StreamNotFoundError, match=f"'nowhere' does not exist in region us-east-1 at {kinesis.endpoint_url}"
     ):
         describe_stream(client, "nowhere")
 
 
-def test_a_shard_that_does_not_exist_is_a_clear_error(
-    client: KinesisClient, create_stream: Callable[[int], str]
-) -> None:
+def test_missing_shard_is_a_clear_error(client: KinesisClient, create_stream: Callable[[int], str]) -> None:
     stream = create_stream(1)
 
     with pytest.raises(ShardNotFoundError, match="shardId-000000000099"):
@@ -380,7 +376,7 @@ def payloads(landed: LandedShardRow) -> list[bytes]:
     return pq.read_table(landed.file)["data"].to_pylist() if landed.file else []
 
 
-def test_every_position_reads_on_where_it_says(source: Source) -> None:
+def test_every_position_resumes_exactly(source: Source) -> None:
     packed = aggregate([("a", b"2a"), ("b", b"2b"), ("c", b"2c")])
     first, second, third = source.put(b"1", packed, b"3")
     arrivals = pq.read_table(source.land().file)["approximate_arrival_timestamp"].to_pylist()
@@ -394,13 +390,13 @@ def test_every_position_reads_on_where_it_says(source: Source) -> None:
     assert source.land(third, plan={"delivered_until": arrivals[-1]}).gap is None
 
 
-def test_an_instant_that_has_not_come_yet_is_no_error(source: Source) -> None:
+def test_future_instant_is_no_error(source: Source) -> None:
     source.put(b"1")
     landed = source.land(at_timestamp(datetime.now(UTC) + timedelta(hours=1)))
     assert (landed.error, landed.is_batch) == (None, False)
 
 
-def test_a_stop_is_exact_for_what_is_there(source: Source) -> None:
+def test_stop_is_exact_for_existing_records(source: Source) -> None:
     source.put(b"1", b"2")
     time.sleep(0.05)
     stop = datetime.now(UTC)
@@ -410,7 +406,7 @@ def test_a_stop_is_exact_for_what_is_there(source: Source) -> None:
     assert (payloads(landed), landed.at_stop, landed.read_until) == ([b"1", b"2"], True, stop)
 
 
-def test_a_range_of_sequence_numbers_is_exact_within_a_page_and_ends_the_partition(source: Source) -> None:
+def test_range_of_sequence_numbers_is_exact_and_ends_the_partition(source: Source) -> None:
     packed = aggregate([("a", b"3a"), ("b", b"3b")])
     _, second, third, _ = source.put(b"1", b"2", packed, b"4")
     landed = source.land(f"AT_SEQUENCE_NUMBER:{second}", plan={"end": third})
@@ -419,14 +415,14 @@ def test_a_range_of_sequence_numbers_is_exact_within_a_page_and_ends_the_partiti
     assert payloads(source.land(second, plan={"end": third})) == [b"3a", b"3b"]
 
 
-def test_a_split_shard_is_landed_to_its_end(source: Source) -> None:
+def test_split_shard_is_landed_to_its_end(source: Source) -> None:
     source.put(b"1")
     split(source.producer, source.stream, FIRST_SHARD)
     landed = source.land()
     assert (payloads(landed), landed.is_last, len(landed.children)) == ([b"1"], True, 2)
 
 
-def test_a_split_shard_without_a_record_ends_all_the_same(source: Source) -> None:
+def test_split_shard_without_records_ends(source: Source) -> None:
     split(source.producer, source.stream, FIRST_SHARD)
     landed = source.land()
     assert (landed.is_batch, landed.is_last, landed.file, landed.records) == (True, True, "", 0)
@@ -476,7 +472,7 @@ def subscribed(kinesis_server: Any, tmp_path: Path) -> Subscribed:
     return Subscribed(account, Source(account.client(), account.settings(), tmp_path, "clicks"), arn)
 
 
-def test_a_subscription_is_landed_as_it_is_sent(subscribed: Subscribed) -> None:
+def test_subscription_is_landed_as_sent(subscribed: Subscribed) -> None:
     source = subscribed.source
     source.put(b"1", aggregate([("a", b"2"), ("b", b"3")]))
     sent, polled = subscribed.land(), source.land()
@@ -487,7 +483,7 @@ def test_a_subscription_is_landed_as_it_is_sent(subscribed: Subscribed) -> None:
     assert (end.error, end.is_last, len(end.children)) == (None, True, 2)
 
 
-def test_over_many_subscriptions_every_record_is_landed_once(subscribed: Subscribed) -> None:
+def test_repeated_subscriptions_land_every_record_once(subscribed: Subscribed) -> None:
     sent = [b"%d" % number for number in range(40)]
     landed: list[bytes] = []
     position = "TRIM_HORIZON"
@@ -509,13 +505,13 @@ def test_over_many_subscriptions_every_record_is_landed_once(subscribed: Subscri
 
 
 @pytest.mark.parametrize("fault", ["reset", "lose_answer", "fail", "throttle"])
-def test_a_subscription_that_is_disturbed_loses_nothing(subscribed: Subscribed, fault: str) -> None:
+def test_disturbed_subscription_loses_nothing(subscribed: Subscribed, fault: str) -> None:
     subscribed.source.put(b"1", b"2")
     getattr(subscribed.account.engine.faults, fault)("SubscribeToShard", times=1)
     assert payloads(subscribed.land()) == [b"1", b"2"]
 
 
-def test_a_subscription_ends_with_the_round(subscribed: Subscribed) -> None:
+def test_subscription_ends_with_the_round(subscribed: Subscribed) -> None:
     subscribed.source.put(b"1")
     subscribed.land()
     consumer = subscribed.account.engine.stream("clicks").consumers["analytics"]
@@ -526,14 +522,14 @@ def test_a_subscription_ends_with_the_round(subscribed: Subscribed) -> None:
 
 
 @pytest.mark.parametrize("fault", ["reset", "lose_answer", "fail", "throttle", "expire_iterator", "slow"])
-def test_polling_that_is_disturbed_loses_nothing(account: Any, ours: Callable[..., LandedShardRow], fault: str) -> None:
+def test_disturbed_polling_loses_nothing(account: Any, ours: Callable[..., LandedShardRow], fault: str) -> None:
     put(account.client(), "clicks", b"1", b"2")
     harm = getattr(account.engine.faults, fault)
     harm(times=2) if fault == "expire_iterator" else harm("GetRecords", *([0.2] if fault == "slow" else []), times=2)
     assert payloads(ours(seconds=60.0)) == [b"1", b"2"]
 
 
-def test_the_real_limits_are_kept_and_nothing_is_throttled(account: Any, ours: Callable[..., LandedShardRow]) -> None:
+def test_reading_at_the_real_limits_is_not_throttled(account: Any, ours: Callable[..., LandedShardRow]) -> None:
     for _ in range(12):
         put(account.client(), "clicks", bytes(2**20 - 3))
     account.engine.limits = Limits.real()
@@ -541,7 +537,7 @@ def test_the_real_limits_are_kept_and_nothing_is_throttled(account: Any, ours: C
     assert (landed.records, landed.throttled, landed.error) == (12, 0, None)
 
 
-def test_another_consumer_that_uses_up_the_budget_is_noticed(account: Any, ours: Callable[..., LandedShardRow]) -> None:
+def test_consumer_that_uses_up_the_budget_is_noticed(account: Any, ours: Callable[..., LandedShardRow]) -> None:
     put(account.client(), "clicks", b"1", b"2")
     account.engine.limits = Limits(get_records_per_second=5)
     other = account.client(config=Config(retries={"total_max_attempts": 1}))
@@ -566,9 +562,7 @@ def test_another_consumer_that_uses_up_the_budget_is_noticed(account: Any, ours:
     assert landed.throttled > 0
 
 
-def test_what_was_trimmed_unread_is_reported_and_nothing_else_is(
-    account: Any, ours: Callable[..., LandedShardRow]
-) -> None:
+def test_only_unread_trimmed_records_are_reported(account: Any, ours: Callable[..., LandedShardRow]) -> None:
     [first] = put(account.client(), "clicks", b"1")
     since = account.clock.now()
     account.clock.advance(20 * 3600)

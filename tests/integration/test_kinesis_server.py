@@ -20,7 +20,7 @@ from tests.support.kinesis_server.process import KinesisServerProcess
 FIRST_SHARD = "shardId-000000000000"
 
 
-def test_accounts_share_neither_streams_nor_time_nor_faults(kinesis_server: KinesisServer) -> None:
+def test_accounts_share_no_streams_time_or_faults(kinesis_server: KinesisServer) -> None:
     one, other = kinesis_server.account(), kinesis_server.account()
     one.client().create_stream(StreamName="clicks", ShardCount=1)
     one.clock.advance(3600)
@@ -30,7 +30,7 @@ def test_accounts_share_neither_streams_nor_time_nor_faults(kinesis_server: Kine
     assert (one.clock.now() - other.clock.now()).total_seconds() == 3600
 
 
-def test_an_account_is_reached_by_the_settings_of_the_package(kinesis_account: KinesisAccount) -> None:
+def test_account_is_reached_by_the_package_settings(kinesis_account: KinesisAccount) -> None:
     kinesis_account.client().create_stream(StreamName="clicks", ShardCount=2)
     kinesis_account.engine.faults.throttle("ListShards", times=2)
 
@@ -40,14 +40,14 @@ def test_an_account_is_reached_by_the_settings_of_the_package(kinesis_account: K
     assert kinesis_account.engine.calls["ListShards"] == 3
 
 
-def test_who_shows_no_credentials_is_refused(kinesis_account: KinesisAccount) -> None:
+def test_request_without_credentials_is_refused(kinesis_account: KinesisAccount) -> None:
     nobody = kinesis_account.client(config=Config(signature_version=UNSIGNED))
 
     with pytest.raises(ClientError, match="MissingAuthenticationTokenException"):
         nobody.list_streams()
 
 
-def test_an_operation_that_it_does_not_serve_is_refused_by_name(kinesis_account: KinesisAccount) -> None:
+def test_unsupported_operation_is_refused_by_name(kinesis_account: KinesisAccount) -> None:
     with pytest.raises(ClientError, match=r"UnknownOperationException.*DescribeLimits"):
         kinesis_account.client().describe_limits()
 
@@ -64,7 +64,7 @@ def subscribed(account: KinesisAccount) -> Any:
     ]
 
 
-def test_a_subscriber_that_goes_away_is_noticed(kinesis_account: KinesisAccount) -> None:
+def test_disconnected_subscriber_is_noticed(kinesis_account: KinesisAccount) -> None:
     events = subscribed(kinesis_account)
     next(iter(events))
     consumer = kinesis_account.engine.streams["clicks"].consumers["reader"]
@@ -75,7 +75,7 @@ def test_a_subscriber_that_goes_away_is_noticed(kinesis_account: KinesisAccount)
     wait_until(lambda: FIRST_SHARD not in consumer.subscriptions)
 
 
-def test_a_subscriber_gets_what_is_put_while_it_waits(kinesis_server: KinesisServer) -> None:
+def test_waiting_subscriber_receives_new_records(kinesis_server: KinesisServer) -> None:
     account = kinesis_server.account(RealClock())
     events = iter(subscribed(account))
     assert next(events)["SubscribeToShardEvent"]["Records"] == []
@@ -92,7 +92,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_a_server_that_stops_lets_nobody_wait() -> None:
+def test_stopping_server_releases_waiting_clients() -> None:
     with KinesisServer() as server:
         events = iter(subscribed(server.account()))
         next(events)
@@ -100,7 +100,7 @@ def test_a_server_that_stops_lets_nobody_wait() -> None:
     assert list(events) == []
 
 
-def test_a_process_of_its_own_is_controlled_and_ends() -> None:
+def test_server_process_is_controlled_and_ends() -> None:
     with KinesisServerProcess() as server:
         client = server.client()
         client.create_stream(StreamName="clicks", ShardCount=1)

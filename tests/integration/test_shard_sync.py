@@ -82,7 +82,7 @@ def shards_of(keys: list[str]) -> list[int]:
 
 
 @pytest.mark.parametrize(("position", "expected"), [("TRIM_HORIZON", [0]), ("LATEST", [1, 2])])
-def test_the_service_picks_the_shards_of_a_position(
+def test_initial_position_selects_the_shards(
     aws: Any, kinesis_stream: Callable[[int], str], sync: Sync, position: str, expected: list[int]
 ) -> None:
     stream = kinesis_stream(1)
@@ -100,7 +100,7 @@ def test_latest_is_the_time_of_the_service(aws: Any, kinesis_stream: Callable[[i
     assert datetime.now(UTC) - instant < timedelta(minutes=1)
 
 
-def test_an_instant_picks_what_was_open_then(aws: Any, kinesis_stream: Callable[[int], str], sync: Sync) -> None:
+def test_instant_selects_the_shards_open_then(aws: Any, kinesis_stream: Callable[[int], str], sync: Sync) -> None:
     stream = kinesis_stream(1)
     time.sleep(1.1)
     instant = datetime.now(UTC)
@@ -110,7 +110,7 @@ def test_an_instant_picks_what_was_open_then(aws: Any, kinesis_stream: Callable[
     assert shards_of(sync(stream, initial_position=instant)["created"]) == [0]
 
 
-def test_a_resharded_stream_is_followed_and_cleaned_up(
+def test_resharded_stream_is_followed_and_cleaned_up(
     aws: Any, kinesis_stream: Callable[[int], str], sync: Sync, coordination: SourceCoordinator
 ) -> None:
     stream = kinesis_stream(1)
@@ -127,7 +127,7 @@ def test_a_resharded_stream_is_followed_and_cleaned_up(
     assert parse_partition_key(parent).shard_id == listed["ShardId"]
 
 
-def test_the_child_of_a_merge_comes_with_its_second_parent(
+def test_merged_child_comes_with_its_second_parent(
     aws: Any, kinesis_stream: Callable[[int], str], sync: Sync, coordination: SourceCoordinator
 ) -> None:
     stream = kinesis_stream(2)
@@ -152,7 +152,7 @@ def test_the_child_of_a_merge_comes_with_its_second_parent(
 
 
 @pytest.mark.parametrize("on_data_loss", ["fail", "reset"])
-def test_a_stream_that_was_recreated_is_another_one(
+def test_recreated_stream_is_another_one(
     aws: Any, kinesis_stream: Callable[[int], str], sync: Sync, coordination: SourceCoordinator, on_data_loss: str
 ) -> None:
     stream = kinesis_stream(1)

@@ -84,12 +84,12 @@ def driver_only(tmp_path: Path) -> str:
     return f"/proc/self/fd/{os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)}/landing"
 
 
-def test_each_slot_lands_its_partitions_and_returns_a_row_for_each(spark: SparkSession, tmp_path: Path) -> None:
+def test_each_slot_lands_its_partitions_and_returns_rows(spark: SparkSession, tmp_path: Path) -> None:
     rows = land_in_slots(spark.sparkContext, [[1, 2], [3], []], partial(land, tmp_path), Row)
     assert rows == [Row(1, 2), Row(2, 2), Row(3, 1)]
 
 
-def test_a_shared_place_is_checked_by_the_first_landing_and_nothing_is_left_there(
+def test_shared_location_is_checked_by_the_first_landing(
     spark: SparkSession, places: SharedLocations, tmp_path: Path
 ) -> None:
     assert land_in_slots(spark.sparkContext, [[1]], partial(land, tmp_path), Row, places) == [Row(1, 1)]
@@ -97,9 +97,7 @@ def test_a_shared_place_is_checked_by_the_first_landing_and_nothing_is_left_ther
     assert not list((tmp_path / "landing").rglob("*"))
 
 
-def test_a_place_that_is_checked_is_not_checked_again(
-    spark: SparkSession, places: SharedLocations, tmp_path: Path
-) -> None:
+def test_checked_location_is_not_checked_again(spark: SparkSession, places: SharedLocations, tmp_path: Path) -> None:
     counting = partial(probing, tmp_path)
     [first] = land_in_slots(spark.sparkContext, [[1]], counting, Row, places)
     [second] = land_in_slots(spark.sparkContext, [[1]], counting, Row, places)
@@ -107,7 +105,7 @@ def test_a_place_that_is_checked_is_not_checked_again(
     assert second.of == 0
 
 
-def test_a_place_that_workers_do_not_reach_fails_the_first_landing_before_anything_is_landed(
+def test_unreachable_location_fails_the_first_landing_at_once(
     spark: SparkSession, driver_only: str, tmp_path: Path
 ) -> None:
     places = SharedLocations([driver_only])
@@ -117,7 +115,7 @@ def test_a_place_that_workers_do_not_reach_fails_the_first_landing_before_anythi
     assert not (tmp_path / "1").exists()
 
 
-def test_there_are_as_many_slots_as_executors_run_tasks_whatever_is_configured_for_other_jobs(
+def test_slots_match_the_tasks_of_the_executors(
     spark: SparkSession,
 ) -> None:
     context = spark.sparkContext
@@ -126,19 +124,17 @@ def test_there_are_as_many_slots_as_executors_run_tasks_whatever_is_configured_f
     assert SlotCount(context).of_round(64, leave_slot=False) == cores
 
 
-def test_slots_that_have_nothing_to_land_are_asked_as_well(spark: SparkSession, driver_only: str) -> None:
+def test_slots_without_work_are_checked(spark: SparkSession, driver_only: str) -> None:
     with pytest.raises(ConfigurationError, match="is not shared by all workers"):
         check_locations(spark.sparkContext, SharedLocations([driver_only]))
 
 
-def test_a_place_is_checked_alone_where_spark_itself_makes_the_tasks(
-    spark: SparkSession, places: SharedLocations
-) -> None:
+def test_location_is_checked_alone_if_spark_makes_the_tasks(spark: SparkSession, places: SharedLocations) -> None:
     check_locations(spark.sparkContext, places)
     assert places.known_executors_only is not None
 
 
-def test_what_a_slot_raises_names_what_is_wrong_and_leaves_no_probe(
+def test_slot_error_names_the_cause_and_leaves_no_probe(
     spark: SparkSession, places: SharedLocations, tmp_path: Path
 ) -> None:
     with pytest.raises(Exception, match=r"ValueError: partitions \[1\] are cursed"):
@@ -146,7 +142,7 @@ def test_what_a_slot_raises_names_what_is_wrong_and_leaves_no_probe(
     assert not [path for path in (tmp_path / "landing").rglob("*") if len(path.suffixes) == 0 and path.is_file()]
 
 
-def test_an_executor_that_joins_later_is_asked_before_it_lands_and_then_lands_in_the_same_round(
+def test_late_executor_is_checked_and_lands_in_the_same_round(
     spark: SparkSession, places: SharedLocations, tmp_path: Path
 ) -> None:
     root = tmp_path / "landing"
@@ -161,7 +157,7 @@ def test_an_executor_that_joins_later_is_asked_before_it_lands_and_then_lands_in
     assert sorted(path.name for path in root.iterdir()) == ["1.parquet", "2.parquet", "3.parquet"]
 
 
-def test_an_executor_that_joins_later_without_the_place_lands_nothing_and_is_named(
+def test_late_executor_without_the_location_is_named(
     spark: SparkSession, places: SharedLocations, tmp_path: Path
 ) -> None:
     root = tmp_path / "landing"
@@ -179,7 +175,7 @@ def test_an_executor_that_joins_later_without_the_place_lands_nothing_and_is_nam
 
 
 @pytest.mark.parametrize(("ahead", "which"), [(600, "ahead of"), (-600, "behind")])
-def test_a_clock_that_is_ten_minutes_off_is_named_with_both_times_before_anything_is_landed(
+def test_clock_ten_minutes_off_is_named_before_landing(
     spark: SparkSession, places: SharedLocations, tmp_path: Path, ahead: int, which: str
 ) -> None:
     said = rf"the clock of executor {socket.gethostname()} is [56]\d\d s {which} the driver's: it is \S+Z there and"
@@ -190,17 +186,13 @@ def test_a_clock_that_is_ten_minutes_off_is_named_with_both_times_before_anythin
         land_in_slots(spark.sparkContext, [[1]], partial(land, tmp_path), Row, places)
 
 
-def test_a_clock_that_is_a_minute_off_does_no_harm(
-    spark: SparkSession, places: SharedLocations, tmp_path: Path
-) -> None:
+def test_clock_a_minute_off_does_no_harm(spark: SparkSession, places: SharedLocations, tmp_path: Path) -> None:
     with executors_running(spark.sparkContext, executor_ahead(60, tmp_path)):
         assert land_in_slots(spark.sparkContext, [[1]], partial(land, tmp_path), Row, places) == [Row(1, 1)]
 
 
 @pytest.mark.parametrize("module", ["pyarrow", "boto3", "airflow_provider_coordination"])
-def test_an_executor_that_lacks_a_module_is_named_with_its_host_and_its_python(
-    spark: SparkSession, tmp_path: Path, module: str
-) -> None:
+def test_executor_without_a_module_is_named_with_its_python(spark: SparkSession, tmp_path: Path, module: str) -> None:
     python = python_without(module, tmp_path)
     expected = (
         rf"executor {socket.gethostname()} \(.*, Python {platform.python_version()}\): No module named '{module}'"
@@ -212,7 +204,7 @@ def test_an_executor_that_lacks_a_module_is_named_with_its_host_and_its_python(
         land_in_slots(spark.sparkContext, [[1]], importing, Row)
 
 
-def test_an_executor_without_the_python_is_named_with_its_host(spark: SparkSession, tmp_path: Path) -> None:
+def test_executor_without_python_is_named_with_its_host(spark: SparkSession, tmp_path: Path) -> None:
     python = str(tmp_path / "python3.12")
     with (
         executors_running(spark.sparkContext, python),
@@ -223,7 +215,7 @@ def test_an_executor_without_the_python_is_named_with_its_host(spark: SparkSessi
         land_in_slots(spark.sparkContext, [[1]], importing, Row)
 
 
-def test_executors_of_another_python_are_reported_with_both_versions(spark: SparkSession, tmp_path: Path) -> None:
+def test_executors_of_another_python_are_reported_with_versions(spark: SparkSession, tmp_path: Path) -> None:
     ours = ".".join(platform.python_version_tuple()[:2])
     with (
         executors_running(spark.sparkContext, older_python(tmp_path)),
@@ -234,7 +226,7 @@ def test_executors_of_another_python_are_reported_with_both_versions(spark: Spar
         land_in_slots(spark.sparkContext, [[1]], importing, Row)
 
 
-def test_an_executor_with_another_version_of_this_package_is_named(spark: SparkSession) -> None:
+def test_executor_with_another_package_version_is_named(spark: SparkSession) -> None:
     with (
         patch.object(executor_errors, "__version__", "9.9.9"),
         pytest.raises(

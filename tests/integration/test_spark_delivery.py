@@ -189,7 +189,7 @@ def raising(error: type[BaseException]) -> Transform:
 # Bad records
 
 
-def test_bad_records_of_every_kind_go_to_the_dead_letters_and_the_others_to_the_dataset(place: Place) -> None:
+def test_bad_records_of_every_kind_become_dead_letters(place: Place) -> None:
     place.land(click(1), b"no JSON", click(500), click(2, "poison"), click(3))
     prepared = place.deliver(place.delivery(schema=PAYLOAD, transform=lambda records: marking(fragile(records))))
     assert (prepared.records, prepared.unrouted) == ({"dead_letter": 3, "main": 2}, 0)
@@ -211,7 +211,7 @@ def test_bad_records_of_every_kind_go_to_the_dead_letters_and_the_others_to_the_
     assert place.unfinished == []
 
 
-def test_a_batch_without_bad_records_has_no_dead_letters(place: Place) -> None:
+def test_batch_without_bad_records_has_no_dead_letters(place: Place) -> None:
     place.land(click(1))
     assert place.deliver(place.delivery(schema=PAYLOAD)).records == {"dead_letter": 0, "main": 1}
     assert not (place.folder / "dead_letter" / "batch-1.parquet").exists()
@@ -233,7 +233,7 @@ def test_a_batch_without_bad_records_has_no_dead_letters(place: Place) -> None:
         ),
     ],
 )
-def test_without_a_dead_letter_sink_a_bad_record_fails_its_batch(
+def test_bad_record_without_dead_letter_sink_fails_its_batch(
     place: Place, payload: bytes, transform: Transform | None, message: str
 ) -> None:
     place.land(click(1), payload)
@@ -244,7 +244,7 @@ def test_without_a_dead_letter_sink_a_bad_record_fails_its_batch(
 
 
 @pytest.mark.parametrize("limit", [1, 2])
-def test_one_bad_record_more_than_the_budget_fails_the_batch(place: Place, limit: int) -> None:
+def test_batch_over_the_bad_record_budget_fails(place: Place, limit: int) -> None:
     place.found = BadRecords(limit)
     place.land(click(1), b"no JSON", click(2, "poison"))
     delivery = place.delivery(schema=PAYLOAD, transform=fragile)
@@ -259,14 +259,14 @@ def test_one_bad_record_more_than_the_budget_fails_the_batch(place: Place, limit
 
 
 @pytest.mark.parametrize("error", [ConnectionError, MemoryError, SystemExit])
-def test_what_the_surroundings_do_is_no_records_fault(place: Place, error: type[BaseException]) -> None:
+def test_environment_errors_create_no_dead_letters(place: Place, error: type[BaseException]) -> None:
     place.land(click(1), click(2))
     with pytest.raises(DeliveryError, match="the transform or its write failed"):
         place.deliver(place.delivery(transform=raising(error)))
     assert place.rows("dead_letter") == [] and place.found.total == 0
 
 
-def test_a_transform_that_raises_on_everything_is_wrong_itself(place: Place) -> None:
+def test_transform_that_raises_on_everything_is_at_fault(place: Place) -> None:
     place.land(*(click(n, "poison") for n in range(50)))
     with pytest.raises(
         DeliveryError, match="raises on every record that was tried, out of 50, so the transform itself"
@@ -275,7 +275,7 @@ def test_a_transform_that_raises_on_everything_is_wrong_itself(place: Place) -> 
     assert place.rows("dead_letter") == []
 
 
-def test_an_error_of_sql_is_found_like_any_other(place: Place) -> None:
+def test_sql_errors_are_traced_to_records(place: Place) -> None:
     place.land(click(1), click(0), click(2))
     place.deliver(place.delivery(where="100 / amount > 0", schema=PAYLOAD))
     assert place.amounts("main") == [1.0, 2.0]
@@ -283,14 +283,14 @@ def test_an_error_of_sql_is_found_like_any_other(place: Place) -> None:
     assert letter["error"].startswith("ArithmeticException: [DIVIDE_BY_ZERO] Division by zero")
 
 
-def test_a_transform_that_marks_records_must_keep_their_identity_columns(place: Place) -> None:
+def test_marking_transform_must_keep_identity_columns(place: Place) -> None:
     place.land(click(1))
     delivery = place.delivery(schema=PAYLOAD, transform=lambda records: marking(records).select("amount", "_error"))
     with pytest.raises(DeliveryError, match="drops 'sequence_number' and 'sub_sequence_number'"):
         place.deliver(delivery)
 
 
-def test_a_missing_landed_file_is_reported(place: Place) -> None:
+def test_missing_landed_file_is_reported(place: Place) -> None:
     place.land(click(1))
     Path(place.batch.file).unlink()
     with pytest.raises(DeliveryError, match="is gone: restore it, or reset its partition"):
@@ -327,7 +327,7 @@ def names(place: Place, sink: str = "main") -> list[str]:
     return [json.loads(row["data"]).get("id", "") for row in place.rows(sink)]
 
 
-def test_records_outside_the_bounds_are_thrown_away_and_those_at_a_bound_are_delivered(place: Place) -> None:
+def test_records_outside_bounds_are_dropped(place: Place) -> None:
     land_around(place)
     prepared = place.deliver(place.delivery(schema=AT, transform=counting))
     assert names(place) == ["first", "last", "whenever", "never"]
@@ -349,7 +349,7 @@ def test_rejected_records_need_no_dead_letters(place: Place) -> None:
     assert names(place) == ["first"]
 
 
-def test_rejected_records_go_to_the_dead_letters_if_the_settings_say_so(place: Place) -> None:
+def test_rejected_records_go_to_dead_letters_on_request(place: Place) -> None:
     land_around(place)
     prepared = place.deliver(place.delivery(schema=AT, keeps_rejected=True))
     assert prepared.records == {"dead_letter": 3, "main": 4}
@@ -369,9 +369,7 @@ def test_rejected_records_go_to_the_dead_letters_if_the_settings_say_so(place: P
     ],
     ids=["another type", "another schema", "no schema"],
 )
-def test_a_job_with_another_schema_leaves_the_same_records_of_a_recorded_batch_out(
-    place: Place, delivered: dict[str, Any]
-) -> None:
+def test_recorded_bounds_apply_under_another_schema(place: Place, delivered: dict[str, Any]) -> None:
     land_around(place)
     assert place.deliver(place.delivery(**delivered)).left_out["time"] == 2 + ("transform" in delivered)
     assert set(names(place)) == {"first", "last", "whenever", "never"}
@@ -384,7 +382,7 @@ def test_a_job_with_another_schema_leaves_the_same_records_of_a_recorded_batch_o
         ("timestamp_ntz", lambda instant: instant.replace(tzinfo=None).isoformat()),
     ],
 )
-def test_milliseconds_and_timestamps_without_a_zone_are_times_too(place: Place, kind: str, at: Any) -> None:
+def test_milliseconds_and_zoneless_timestamps_are_event_times(place: Place, kind: str, at: Any) -> None:
     tick = timedelta(milliseconds=1)
     # Bounds between two milliseconds.
     bounds = replace(BOUNDS, type=kind, earliest=NOW - MICROSECOND, latest=NOW + tick + MICROSECOND)
@@ -395,14 +393,14 @@ def test_milliseconds_and_timestamps_without_a_zone_are_times_too(place: Place, 
     assert names(place) == ["first", "last"]
 
 
-def test_a_batch_of_nothing_but_late_records_is_delivered_empty(place: Place) -> None:
+def test_batch_of_only_late_records_is_delivered_empty(place: Place) -> None:
     place.land(*(happened("late", NOW - SECOND) for _ in range(3)))
     place.batch = replace(place.batch, bounds=BOUNDS)
     prepared = place.deliver(place.delivery(schema=AT))
     assert (prepared.records, prepared.left_out) == ({"dead_letter": 0, "main": 0}, {"time": 3})
 
 
-def test_records_on_which_the_transform_raises_are_looked_for_among_those_that_it_gets(place: Place) -> None:
+def test_records_dropped_as_late_are_not_searched_for_errors(place: Place) -> None:
     place.land(happened("poison", NOW - SECOND), happened("poison", NOW), happened("fine", NOW))
     place.batch = replace(place.batch, bounds=BOUNDS)
     prepared = place.deliver(place.delivery(schema=AT, transform=fragile))
@@ -410,7 +408,7 @@ def test_records_on_which_the_transform_raises_are_looked_for_among_those_that_i
     assert (names(place), names(place, "dead_letter")) == (["fine"], ["poison"])
 
 
-def test_the_column_of_the_bounds_may_be_called_anything(place: Place) -> None:
+def test_bounds_column_may_have_any_name(place: Place) -> None:
     name = "when `it` 'was'"
     place.land(*(json.dumps({name: at.isoformat()}).encode() for at in (NOW - SECOND, NOW)))
     place.batch = replace(place.batch, bounds=replace(BOUNDS, column=name))
@@ -425,13 +423,13 @@ def test_the_column_of_the_bounds_may_be_called_anything(place: Place) -> None:
     ],
 )
 @pytest.mark.usefixtures("spark")
-def test_an_event_time_that_the_schema_does_not_have_is_refused(schema: str, message: str) -> None:
+def test_event_time_missing_from_the_schema_is_refused(schema: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         bounds_of(RejectionSettings(event_time="at", earliest=NOW), JsonPayload(schema, SHARD_RECORDS))
 
 
 @pytest.mark.usefixtures("spark")
-def test_the_bounds_are_of_the_type_that_the_schema_says() -> None:
+def test_bounds_take_the_type_of_the_schema() -> None:
     payload = JsonPayload(AT, SHARD_RECORDS)
     assert bounds_of(RejectionSettings(event_time="at", earliest=NOW, latest=NOW + SECOND), payload) == BOUNDS
     assert bounds_of(RejectionSettings(), payload) is None
@@ -457,7 +455,7 @@ def of_items(place: Place, *more: Sink, **options: Any) -> TransformedDelivery:
     return place.delivery(*more, layout=ITEM_RECORDS, **options)
 
 
-def test_records_of_items_are_transformed_routed_and_put_aside(place: Place) -> None:
+def test_item_records_are_transformed_routed_and_dead_lettered(place: Place) -> None:
     def shop(records: DataFrame) -> DataFrame:
         return marking(fragile(records.withColumn("data", functions.col("name").cast("binary"))).drop("data"))
 
@@ -478,7 +476,7 @@ def test_records_of_items_are_transformed_routed_and_put_aside(place: Place) -> 
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.string()])
-def test_payloads_of_items_are_parsed_whether_bytes_or_text(place: Place, kind: pa.DataType) -> None:
+def test_item_payloads_are_parsed_as_bytes_or_text(place: Place, kind: pa.DataType) -> None:
     land_items(place, data=pa.array([click(1).decode(), "no JSON"], pa.string()).cast(kind))
     place.deliver(of_items(place, schema=PAYLOAD))
     assert place.amounts("main") == [1.0]
@@ -497,7 +495,7 @@ def test_payloads_of_items_are_parsed_whether_bytes_or_text(place: Place, kind: 
         ({"data": ["{}"], "ID": [1]}, "'schema' names column 'id', which the records have already"),
     ],
 )
-def test_records_that_no_schema_fits_are_reported(place: Place, columns: dict[str, Any], message: str) -> None:
+def test_records_matching_no_schema_are_reported(place: Place, columns: dict[str, Any], message: str) -> None:
     land_items(place, **columns)
     with pytest.raises(DeliveryError, match=message):
         place.deliver(of_items(place, schema=PAYLOAD))
@@ -514,7 +512,7 @@ def test_batches_of_one_source_may_have_different_columns(place: Place) -> None:
         assert row.keys() == {*columns, "_origin", "_row", "_batch_id", "seen"}
 
 
-def test_a_predicate_over_a_column_that_a_batch_does_not_have_fails_that_batch_alone(place: Place) -> None:
+def test_predicate_over_a_missing_column_fails_that_batch_alone(place: Place) -> None:
     delivery = of_items(place, where="a > 0")
     delivery.transformation.check(None)
     land_items(place, b=[1])
@@ -524,12 +522,12 @@ def test_a_predicate_over_a_column_that_a_batch_does_not_have_fails_that_batch_a
     assert place.deliver(delivery).records["main"] == 1
 
 
-def test_of_items_the_syntax_of_a_predicate_is_checked_before_any_batch(place: Place) -> None:
+def test_item_predicates_are_parsed_before_any_batch(place: Place) -> None:
     with pytest.raises(ConfigurationError, match=r"sink 'main': 'where' 'a >' cannot be used: .*PARSE_SYNTAX_ERR"):
         of_items(place, where="a >").transformation.check(None)
 
 
-def test_who_marks_records_of_items_has_to_keep_origin_and_row(place: Place) -> None:
+def test_marking_item_transform_must_keep_origin_and_row(place: Place) -> None:
     land_items(place, amount=[1.0])
     with pytest.raises(DeliveryError, match="drops '_origin' and '_row', which identify a row's record"):
         place.deliver(of_items(place, transform=lambda records: marking(records).select("amount", "_error")))
@@ -592,7 +590,7 @@ TEXTS: dict[str, list[tuple[str, str]]] = {
 """By schema, the JSON of a field and the text of its value, as Spark writes it."""
 
 
-def test_a_field_has_the_text_that_was_sent(spark: SparkSession) -> None:
+def test_string_field_keeps_the_sent_text(spark: SparkSession) -> None:
     found = {schema: fitting(spark, schema, [sent for sent, _ in fields]) for schema, fields in TEXTS.items()}
     assert found == {schema: [text for _, text in fields] for schema, fields in TEXTS.items()}
 
@@ -626,12 +624,12 @@ CHANGED = {
 """By schema, the JSON of fields that Spark's own parser changes."""
 
 
-def test_a_field_whose_value_would_change_does_not_fit(spark: SparkSession) -> None:
+def test_field_that_would_change_does_not_fit(spark: SparkSession) -> None:
     found = {schema: fitting(spark, schema, fields) for schema, fields in CHANGED.items()}
     assert found == {schema: [None] * len(fields) for schema, fields in CHANGED.items()}
 
 
-def test_a_whole_number_that_a_float_changes_goes_to_the_dead_letters(place: Place) -> None:
+def test_integer_that_a_float_changes_is_a_dead_letter(place: Place) -> None:
     place.land(b'{"x": 9007199254740992, "y": [1]}', b'{"x": 9007199254740993}', b'{"y": [9007199254740993]}')
     place.deliver(place.delivery(schema="x DOUBLE, y ARRAY<DOUBLE>"))
     assert [row["x"] for row in place.rows("main")] == [2.0**53]
@@ -642,7 +640,7 @@ def test_a_whole_number_that_a_float_changes_goes_to_the_dead_letters(place: Pla
     ]
 
 
-def test_only_payloads_that_are_one_object_of_the_schema_fit(place: Place) -> None:
+def test_only_payloads_of_one_matching_object_fit(place: Place) -> None:
     place.land(*FITS, *DOES_NOT_FIT)
     place.deliver(place.delivery(schema=PAYLOAD))
     assert [row["data"] for row in place.rows("main")] == FITS
@@ -684,7 +682,7 @@ NUMBERS_THAT_DO_NOT_FIT = {
 }
 
 
-def test_a_number_may_be_text_that_loses_nothing(place: Place) -> None:
+def test_number_may_be_lossless_text(place: Place) -> None:
     place.land(*NUMBERS_THAT_FIT, *NUMBERS_THAT_DO_NOT_FIT)
     place.deliver(place.delivery(schema=NUMBERS))
     names = ("whole", "small", "floating", "single")
@@ -731,7 +729,7 @@ TIMES: dict[tuple[str, Any], datetime | None] = {
 """Times by format and value; None for a value that does not fit."""
 
 
-def test_a_time_has_the_format_of_its_column(spark: SparkSession) -> None:
+def test_time_has_the_format_of_its_column(spark: SparkSession) -> None:
     formats = sorted({time_format for time_format, _ in TIMES})
     schema = ", ".join(f"{name} TIMESTAMP" for name in formats)
     payload = JsonPayload(schema, SHARD_RECORDS, {name: name for name in formats})
@@ -744,7 +742,7 @@ def test_a_time_has_the_format_of_its_column(spark: SparkSession) -> None:
     }
 
 
-def test_records_are_late_by_the_format_of_their_time(place: Place) -> None:
+def test_records_are_late_by_their_time_format(place: Place) -> None:
     formats = {"at": "auto"}
     place.land(happened("late", "1767225599999"), happened("first", 1767225600000), happened("last", NOW + SECOND))
     payload = JsonPayload(AT, SHARD_RECORDS, formats)
@@ -765,14 +763,12 @@ def test_records_are_late_by_the_format_of_their_time(place: Place) -> None:
         ("id STRING, ID INT", "column 'id' is defined twice"),
     ],
 )
-def test_a_schema_that_cannot_be_used_is_named(spark: SparkSession, schema: str, message: str) -> None:
+def test_unusable_schema_is_named(spark: SparkSession, schema: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         JsonPayload(schema, SHARD_RECORDS)
 
 
-def test_a_wrong_schema_is_named_before_there_is_a_session(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_schema_is_named_before_the_session_starts(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java_gateway, "get_return_value", protocol.get_return_value)  # a session translates errors
     with pytest.raises(
         ConfigurationError, match=r"schema 'id DECIMAL\(50,2\)' cannot be parsed: .*exceeds max precision 38"
@@ -812,14 +808,14 @@ WRONG_TRANSFORMS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", sorted(WRONG_TRANSFORMS))
-def test_a_transform_that_fails_on_any_records_is_named_before_any_batch(place: Place, name: str) -> None:
+def test_transform_failing_on_any_records_is_named_before_batches(place: Place, name: str) -> None:
     transform, message = WRONG_TRANSFORMS[name]
     with pytest.raises(TransformError, match=message):
         place.delivery(transform=transform).transformation.check(SHARD_RECORDS.columns)
 
 
 @pytest.mark.parametrize("transform", [no_such_column, no_such_attribute])
-def test_a_column_missing_from_known_ones_is_named_before_any_batch(place: Place, transform: Transform) -> None:
+def test_missing_known_column_is_named_before_reading(place: Place, transform: Transform) -> None:
     """The columns are known of streams, and of items that a reader describes before it reads them."""
     of_a_table = landed_columns(pa.schema([pa.field("amount", pa.uint8()), pa.field("name", pa.large_string())]))
     message = f"transform '{transform.__name__}' names a column that the records do not have: .*`?colour`?.* columns "
@@ -834,7 +830,7 @@ def test_a_column_missing_from_known_ones_is_named_before_any_batch(place: Place
 
 
 @pytest.mark.parametrize("transform", [no_such_column, no_such_attribute])
-def test_a_column_missing_from_a_batch_is_named_with_its_columns(place: Place, transform: Transform) -> None:
+def test_missing_column_of_a_batch_is_named(place: Place, transform: Transform) -> None:
     land_items(place, a=[1])
     with pytest.raises(MissingColumnError, match=r"colour.*; their columns are a, _origin, _row, _batch_id"):
         place.deliver(of_items(place, transform=transform))
@@ -850,9 +846,7 @@ def test_a_column_missing_from_a_batch_is_named_with_its_columns(place: Place, t
         ({"partition_by": ("xyz",)}, "'partition_by' names column 'xyz', .*; name one of them, or let the transform"),
     ],
 )
-def test_a_column_that_a_sink_names_is_missed_before_any_batch(
-    place: Place, fields: dict[str, Any], message: str
-) -> None:
+def test_missing_column_of_a_sink_is_named_before_reading(place: Place, fields: dict[str, Any], message: str) -> None:
     table = DeltaSink(name="table", path=str(place.folder / "table"), settings=DeltaSettings(**fields))
     with pytest.raises(ConfigurationError, match=f"field 'writes', sink 'table': {message}"):
         place.delivery(table, schema=PAYLOAD).transformation.check(SHARD_RECORDS.columns)
@@ -861,14 +855,14 @@ def test_a_column_that_a_sink_names_is_missed_before_any_batch(
         place.deliver(of_items(place, table))
 
 
-def test_a_transform_that_looks_at_records_is_not_judged_without_them(place: Place) -> None:
+def test_check_accepts_transforms_that_inspect_records(place: Place) -> None:
     def by_first(records: DataFrame) -> DataFrame:
         return records.sparkSession.read.json(records.rdd.map(lambda row: bytes(row.data).decode())).select("id")
 
     place.delivery(transform=by_first).transformation.check(SHARD_RECORDS.columns)
 
 
-def test_items_of_a_wrong_transform_blame_no_batch(place: Place) -> None:
+def test_wrong_transform_of_items_blames_no_batch(place: Place) -> None:
     land_items(place, a=[1])
     with pytest.raises(TransformError, match="must return a Spark DataFrame"):
         place.deliver(of_items(place, transform=nothing_returned))
@@ -877,7 +871,7 @@ def test_items_of_a_wrong_transform_blame_no_batch(place: Place) -> None:
 # Routing
 
 
-def test_each_sink_takes_what_its_predicate_says_and_the_transform_runs_once(place: Place) -> None:
+def test_each_sink_gets_its_records_from_one_transform_run(place: Place) -> None:
     runs = place.spark.sparkContext.accumulator(0)
 
     def counted(records: DataFrame) -> DataFrame:
@@ -897,7 +891,7 @@ def test_each_sink_takes_what_its_predicate_says_and_the_transform_runs_once(pla
     assert place.unfinished == []
 
 
-def test_what_no_sink_takes_is_counted(place: Place) -> None:
+def test_records_for_no_sink_are_counted(place: Place) -> None:
     place.land(click(1), click(2), b'{"id": "null"}')
     prepared = place.deliver(place.delivery(where="amount < 2", schema=PAYLOAD))
     assert (prepared.records["main"], prepared.unrouted) == (1, 2)
@@ -913,12 +907,12 @@ def test_what_no_sink_takes_is_counted(place: Place) -> None:
         ("true) or (true", "cannot be used: .*PARSE_SYNTAX_ERROR"),
     ],
 )
-def test_a_predicate_that_cannot_be_used_is_named_before_any_batch(place: Place, where: str, message: str) -> None:
+def test_unusable_predicate_is_named_before_any_batch(place: Place, where: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         place.delivery(where=where, schema=PAYLOAD, transform=fragile).transformation.check(SHARD_RECORDS.columns)
 
 
-def test_predicates_that_can_be_used_pass_also_where_the_transform_needs_records(place: Place) -> None:
+def test_check_accepts_predicates_whose_transform_needs_records(place: Place) -> None:
     def first(records: DataFrame) -> DataFrame:
         return records.withColumn("first", functions.lit(records.first().data))  # type: ignore[union-attr]
 
@@ -929,7 +923,7 @@ def test_predicates_that_can_be_used_pass_also_where_the_transform_needs_records
         place.delivery(where="first =", transform=first).transformation.check(columns)
 
 
-def test_a_sink_that_has_the_batch_is_left_alone(place: Place) -> None:
+def test_sink_that_has_the_batch_is_skipped(place: Place) -> None:
     place.land(click(1))
     place.deliver(place.delivery(schema=PAYLOAD))
     delivery = place.delivery(place.sink("copy"), schema=PAYLOAD)
@@ -937,7 +931,7 @@ def test_a_sink_that_has_the_batch_is_left_alone(place: Place) -> None:
     assert delivery.prepare([place.attempt(2)], ["main"])["batch-1"].records == {}
 
 
-def test_a_rejected_delivery_is_replaced_also_by_nothing(place: Place) -> None:
+def test_rejected_delivery_may_be_replaced_by_an_empty_one(place: Place) -> None:
     place.land(click(1), b"no JSON")
     place.deliver(place.delivery(place.sink("copy"), schema=PAYLOAD))
     place.batch = replace(place.batch, redeliver=True)
@@ -947,7 +941,7 @@ def test_a_rejected_delivery_is_replaced_also_by_nothing(place: Place) -> None:
 
 
 @pytest.mark.parametrize("broken", ["copy", "dead_letter"])
-def test_a_sink_that_cannot_be_written_is_named_and_no_sink_gets_the_batch(place: Place, broken: str) -> None:
+def test_unwritable_sink_is_named_and_no_sink_gets_the_batch(place: Place, broken: str) -> None:
     place.land(click(1), b"no JSON")
     (place.folder / broken).write_text("in the way")
     delivery = place.delivery(place.sink("copy"), schema=PAYLOAD)
@@ -1045,7 +1039,7 @@ def at(sink: str, error: BaseException, times: int = 10**9) -> Callable[[str], N
 GOOD = [click(n) for n in range(4)]
 
 
-def test_a_job_counts_what_became_of_its_records(rounds: Rounds) -> None:
+def test_job_counts_outcomes_of_its_records(rounds: Rounds) -> None:
     rounds.send(*GOOD, b"no JSON")
     summary = rounds.run()
     assert summary.records_delivered == 5, "a dead letter counts as delivered"
@@ -1057,7 +1051,7 @@ def test_a_job_counts_what_became_of_its_records(rounds: Rounds) -> None:
     assert list(rounds.folder.rglob("_landing/**/*.parquet")) == []
 
 
-def test_a_transform_may_drop_everything(rounds: Rounds) -> None:
+def test_transform_may_drop_everything(rounds: Rounds) -> None:
     rounds.send(*GOOD)
     summary = rounds.run(transform=lambda records: records.filter("false"))
     assert (summary.records_delivered, summary.failed) == (4, {})
@@ -1067,7 +1061,7 @@ def test_a_transform_may_drop_everything(rounds: Rounds) -> None:
 
 
 @pytest.mark.parametrize("sink", ["main", "copy"])
-def test_a_job_that_dies_between_two_sinks_leaves_nothing_twice(rounds: Rounds, sink: str) -> None:
+def test_job_killed_between_two_sinks_duplicates_nothing(rounds: Rounds, sink: str) -> None:
     rounds.send(*GOOD, b"no JSON")
     with pytest.raises(Crash):
         rounds.run(at(sink, Crash()))
@@ -1080,7 +1074,7 @@ def test_a_job_that_dies_between_two_sinks_leaves_nothing_twice(rounds: Rounds, 
     assert rounds.partition.progress["landed"] == []
 
 
-def test_one_of_two_sinks_that_fails_for_ever_parks_the_partition_visibly_and_nothing_is_there_twice(
+def test_permanently_failing_sink_parks_without_duplicates(
     rounds: Rounds,
 ) -> None:
     rounds.send(*GOOD, b"no JSON")
@@ -1098,7 +1092,7 @@ def test_one_of_two_sinks_that_fails_for_ever_parks_the_partition_visibly_and_no
     assert rounds.run().resting == [rounds.partition.partition_key]
 
 
-def test_a_sink_that_fails_for_a_while_is_delivered_to_in_the_same_job_and_counted_once(rounds: Rounds) -> None:
+def test_temporarily_failing_sink_is_retried_and_counted_once(rounds: Rounds) -> None:
     rounds.send(*GOOD, b"no JSON")
     summary = rounds.run(at("copy", OSError("the disk of the copy is full"), times=2))
     assert summary.records_by_sink == {"dead_letter": 1, "main": 4, "copy": 4}

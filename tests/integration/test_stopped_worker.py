@@ -60,7 +60,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.getfixturevalue("postgres_url"))
 
 
-def test_a_stopped_worker_can_write_nothing_once_it_lost_its_lease(url: str) -> None:
+def test_stopped_worker_cannot_write_after_losing_its_lease(url: str) -> None:
     other = SourceCoordinator(
         open_store(StoreSettings.from_url(url)),
         "clicks",

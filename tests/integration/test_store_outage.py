@@ -56,7 +56,7 @@ def open_store(postgres_url: str, cable: Cable) -> Callable[[], SqlStore]:
         pytest.param("clog", 8, id="silent, leases run out"),
     ],
 )
-def test_jobs_outlast_a_database_that_vanishes(
+def test_jobs_survive_a_database_outage(
     outage: str,
     ownership_timeout_seconds: int,
     cable: Cable,

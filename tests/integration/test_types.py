@@ -139,7 +139,7 @@ def delivered(types: Types) -> Types:
 @pytest.mark.parametrize(
     "cases", [[case for case in RECORDS if case.group == OF_ARROW], OBJECTS], ids=["arrow", "parquet"]
 )
-def test_values_are_landed_as_they_are(types: Types, cases: list[Case]) -> None:
+def test_values_are_landed_unchanged(types: Types, cases: list[Case]) -> None:
     cases = [case for case in cases if not isinstance(case.lands, Refused)]
     landed = pq.read_table(types.land(cases).file)
     untyped = [case for case in cases if case.lands is None]
@@ -151,7 +151,7 @@ def test_values_are_landed_as_they_are(types: Types, cases: list[Case]) -> None:
 
 
 @pytest.mark.parametrize("sink", SINKS)
-def test_others_read_each_value_as_it_was_sent(delivered: Types, sink: str) -> None:
+def test_external_readers_get_values_as_sent(delivered: Types, sink: str) -> None:
     changed = []
     for table, found in delivered.read(sink).items():
         for case in delivered.columns[sink][table]:
@@ -166,7 +166,7 @@ def test_others_read_each_value_as_it_was_sent(delivered: Types, sink: str) -> N
     assert changed == []
 
 
-def test_a_value_that_cannot_be_landed_is_refused_with_its_column(types: Types) -> None:
+def test_unlandable_value_is_refused_with_its_column(types: Types) -> None:
     for case in [case for case in CASES if isinstance(case.lands, Refused) and not case.sql]:
         error = types.refusal(case, "parquet")
         assert f"'{case.column}" in error and re.search(case.lands.reason, error), (case.name, error)
@@ -180,7 +180,7 @@ def test_a_value_that_cannot_be_landed_is_refused_with_its_column(types: Types) 
     ),
     ids=lambda each: each.column if isinstance(each, Case) else each,
 )
-def test_a_value_that_a_sink_cannot_hold_is_refused_with_its_column(types: Types, case: Case, sink: str) -> None:
+def test_value_that_a_sink_cannot_hold_names_its_column(types: Types, case: Case, sink: str) -> None:
     cell, error = case.cell(sink), types.refusal(case, sink)
     assert isinstance(cell, Refused)
     assert case.column in error and re.search(cell.reason, error), error

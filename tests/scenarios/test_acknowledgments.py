@@ -90,7 +90,7 @@ def pipeline(fleet: Fleet) -> Pipeline:
 # Sets
 
 
-def test_s37_only_the_last_release_ends_a_complete_set(pipeline: Pipeline) -> None:
+def test_s37_last_release_ends_a_complete_set(pipeline: Pipeline) -> None:
     """Given 1 event, complete(), acquire, release, acquire, acquire, release x3: only the last release returns true.
 
     A further one returns false: here it is late, and counted.
@@ -105,7 +105,7 @@ def test_s37_only_the_last_release_ends_a_complete_set(pipeline: Pipeline) -> No
     assert pipeline.count("late_acknowledgments") == pipeline.count("partitions_completed") == 1
 
 
-def test_s39_a_handle_that_was_never_added_is_refused_and_changes_nothing(pipeline: Pipeline) -> None:
+def test_s39_unknown_handle_is_refused_without_effect(pipeline: Pipeline) -> None:
     """Given a never-added handle: its release returns false, its acquisition counts as invalid.
 
     There release(unknown, false) still makes the set's final result negative: a stray release anywhere has a whole
@@ -123,7 +123,7 @@ def test_s39_a_handle_that_was_never_added_is_refused_and_changes_nothing(pipeli
 
 
 @pytest.mark.parametrize("slow", ["before it is written", "after it is written"])
-def test_s41_what_an_end_does_is_not_interrupted_by_the_expiry(pipeline: Pipeline, slow: str) -> None:
+def test_s41_expiry_does_not_interrupt_a_release(pipeline: Pipeline, slow: str) -> None:
     """Given a timeout of 5 s and a positive callback of 15 s: there it is interrupted at expiry, half-way.
 
     Ours is one transaction: if the set expired before it, the release is late; if it was written, the set has ended and
@@ -147,7 +147,7 @@ def test_s41_what_an_end_does_is_not_interrupted_by_the_expiry(pipeline: Pipelin
     assert stored.attempts == (not written)
 
 
-def test_s42_an_expired_set_is_an_end_like_any_other(pipeline: Pipeline) -> None:
+def test_s42_expired_set_ends_like_any_other(pipeline: Pipeline) -> None:
     """Given a timeout of 5 s and 1 pending: without a flag nothing is ever called there; with it callback(false), once.
 
     Without it nobody learns that a set expired, and the partition waits for its lease to run out. Ours ends as
@@ -164,7 +164,7 @@ def test_s42_an_expired_set_is_an_end_like_any_other(pipeline: Pipeline) -> None
     assert pipeline.fleet.stored().attempts == pipeline.count("acknowledgment_sets_expired") == 1
 
 
-def test_s42_a_sink_that_never_acknowledges_leaves_a_batch_undelivered(pipeline: Pipeline) -> None:
+def test_s42_unacknowledged_batch_stays_undelivered(pipeline: Pipeline) -> None:
     """Given 100 records, 15 s, and a sink that does not acknowledge: there the result stays null.
 
     Ours says so within the watcher's interval, and the batch is delivered again from its file.
@@ -176,7 +176,7 @@ def test_s42_a_sink_that_never_acknowledges_leaves_a_batch_undelivered(pipeline:
     assert [(b.redeliver, b.acknowledgment_set) for b in pipeline.shard.landed] == [(True, None)]
 
 
-def test_s44_an_extension_counts_from_now_and_never_shortens(pipeline: Pipeline) -> None:
+def test_s44_extension_counts_from_now_and_never_shortens(pipeline: Pipeline) -> None:
     """Given an expiry in 5 s and increaseExpiry(10 s) at t: the expiry is t + 10 s.
 
     There it is also if it was later before; ours is kept then: one of several who wait must not cut another short.
@@ -188,7 +188,7 @@ def test_s44_an_extension_counts_from_now_and_never_shortens(pipeline: Pipeline)
     assert pipeline.watcher.extend(made, seconds(1)).expires_at == later
 
 
-def test_s44_a_cancelled_set_has_ended(pipeline: Pipeline) -> None:
+def test_s44_cancelled_set_has_ended(pipeline: Pipeline) -> None:
     """There cancel() stops a check and a callback that has not run; later releases may still call it, or nobody ever.
 
     Ours is an end: what comes later is late, and no failure is counted.
@@ -203,7 +203,7 @@ def test_s44_a_cancelled_set_has_ended(pipeline: Pipeline) -> None:
 # Sinks
 
 
-def test_s46_a_batch_owes_a_reference_to_each_sink_and_one_that_fails_rejects_it(pipeline: Pipeline) -> None:
+def test_s46_one_failed_sink_rejects_the_batch(pipeline: Pipeline) -> None:
     """Given one record to 3 plain sinks: base 1 + 2 acquires; one sink's result false: the source gets false.
 
     There every record of 100 has a handle; here the batch has one for each sink.
@@ -216,7 +216,7 @@ def test_s46_a_batch_owes_a_reference_to_each_sink_and_one_that_fails_rejects_it
     assert pipeline.release(made, "three")[1] is ReleaseEffect.LATE
 
 
-def test_s46_what_no_sink_wants_is_delivered(pipeline: Pipeline) -> None:
+def test_s46_batch_without_sinks_is_delivered(pipeline: Pipeline) -> None:
     """Given 2 records without a route: true, with 0 outputs. A batch without a sink owes nothing."""
     made = pipeline.deliver()
     assert pipeline.sets.view.get(made).state is ACKNOWLEDGED
@@ -226,7 +226,7 @@ def test_s46_what_no_sink_wants_is_delivered(pipeline: Pipeline) -> None:
 # Sources
 
 
-def test_s47_the_partition_waits_from_the_last_read_and_is_completed_by_the_acknowledgment(pipeline: Pipeline) -> None:
+def test_s47_acknowledgment_completes_the_waiting_partition(pipeline: Pipeline) -> None:
     """Given acks: the wait, then complete(), checks that renew, and completePartition when the callback is positive.
 
     There the renewal of a check shortens the wait to ten minutes; here progress lengthens it. There the worker that
@@ -246,7 +246,7 @@ def test_s47_the_partition_waits_from_the_last_read_and_is_completed_by_the_ackn
     assert pipeline.count("acknowledgment_sets_acknowledged") == 1
 
 
-def test_s47_a_lease_that_is_lost_while_data_is_on_its_way_counts_and_disturbs_nothing(pipeline: Pipeline) -> None:
+def test_s47_lost_lease_is_counted_and_acknowledgments_still_apply(pipeline: Pipeline) -> None:
     """Given a renewal that finds the partition gone or another's: the error is counted, processing goes on.
 
     What arrives is acknowledged all the same: the set says what was delivered, whoever holds the lease.
@@ -261,7 +261,7 @@ def test_s47_a_lease_that_is_lost_while_data_is_on_its_way_counts_and_disturbs_n
     assert pipeline.shard.checkpoint == "5" and pipeline.fleet.stored(SHARD).owner == "other"
 
 
-def test_s54_a_partition_of_several_sets_is_given_back_after_the_last_one(pipeline: Pipeline) -> None:
+def test_s54_partition_is_given_back_after_its_last_set(pipeline: Pipeline) -> None:
     """Given 2 objects of a folder: 2 sets, and the give-up only after both callbacks."""
     first, second = pipeline.read("5", "9")
     pipeline.me.leases.await_acknowledgment(SHARD, HOUR)
@@ -274,7 +274,7 @@ def test_s54_a_partition_of_several_sets_is_given_back_after_the_last_one(pipeli
 # Streams
 
 
-def test_s56_the_checkpoint_passes_what_is_ready_without_a_gap(pipeline: Pipeline) -> None:
+def test_s56_checkpoint_advances_without_gaps(pipeline: Pipeline) -> None:
     """Given 10 batches, only #9 ready: nothing; then #0: one; then all: the last, and nothing is left."""
     made = pipeline.read(*map(str, range(10)))
     pipeline.release(made[9])
@@ -286,14 +286,14 @@ def test_s56_the_checkpoint_passes_what_is_ready_without_a_gap(pipeline: Pipelin
     assert (pipeline.shard.checkpoint, len(pipeline.shard.landed)) == ("9", 0)
 
 
-def test_s56_a_batch_that_is_not_known_is_refused(pipeline: Pipeline) -> None:
+def test_s56_unknown_batch_is_refused(pipeline: Pipeline) -> None:
     """Given an unknown sequence number: IllegalArgument there, here an error that says what is known."""
     pipeline.read("5")
     with pytest.raises(ProgressChangedError, match="'batch-to-7' is not pending delivery; pending are: 'batch-to-5'"):
         pipeline.sets.begin(SHARD, "batch-to-7", ["sink"], timeout=HOUR)
 
 
-def test_s57_a_rejected_batch_stops_the_checkpoint_until_it_is_delivered_again(pipeline: Pipeline) -> None:
+def test_s57_rejected_batch_holds_the_checkpoint(pipeline: Pipeline) -> None:
     """Given batch 0 negative, batch 1 positive: no checkpoint ever there, and a graceful shutdown passes both.
 
     There the shard stalls, or loses the batch. Ours gives it back, delivers batch 0 again, and then passes both; a
@@ -313,7 +313,7 @@ def test_s57_a_rejected_batch_stops_the_checkpoint_until_it_is_delivered_again(p
     assert pipeline.fleet.stored(SHARD).attempts == 0
 
 
-def test_s59_what_was_acknowledged_before_a_rejection_is_checkpointed(pipeline: Pipeline) -> None:
+def test_s59_acknowledgments_before_a_rejection_are_checkpointed(pipeline: Pipeline) -> None:
     """Given 123 positive and 124 negative: the checkpoint is 123, the shard is given up and no longer followed.
 
     There it is given up in the next loop; here in the same transaction as the rejection.
@@ -326,7 +326,7 @@ def test_s59_what_was_acknowledged_before_a_rejection_is_checkpointed(pipeline: 
         pipeline.me.leases.save_progress(SHARD, {})
 
 
-def test_s59_a_shard_that_nobody_acknowledges_in_time_is_given_up_without_a_checkpoint(pipeline: Pipeline) -> None:
+def test_s59_unacknowledged_shard_is_given_up_without_checkpoint(pipeline: Pipeline) -> None:
     """Given a timeout of 1 ms and no acknowledgment: the shard is given up, the checkpoint stays."""
     pipeline.read("123", timeout=timedelta(milliseconds=1))
     pipeline.fleet.clock.advance(0.001)
@@ -335,7 +335,7 @@ def test_s59_a_shard_that_nobody_acknowledges_in_time_is_given_up_without_a_chec
     assert pipeline.fleet.stored(SHARD).status is PartitionStatus.UNASSIGNED
 
 
-def test_s59_a_shard_that_is_lost_stops_no_other(pipeline: Pipeline) -> None:
+def test_s59_lost_shard_stops_no_other(pipeline: Pipeline) -> None:
     """Given a conflict when one shard is saved: only that shard stops."""
     [made] = pipeline.read("5")
     x = pipeline.deliver("event")
@@ -348,7 +348,7 @@ def test_s59_a_shard_that_is_lost_stops_no_other(pipeline: Pipeline) -> None:
     assert pipeline.fleet.stored().status is PartitionStatus.COMPLETED
 
 
-def test_s59_a_rejected_head_gives_the_shard_up_and_what_is_acknowledged_behind_it_is_not_forgotten(
+def test_s59_rejected_head_keeps_later_acknowledgments(
     pipeline: Pipeline,
 ) -> None:
     """Given a negative head with a positive tail (DocumentDB): given up, nothing checkpointed.
@@ -362,7 +362,7 @@ def test_s59_a_rejected_head_gives_the_shard_up_and_what_is_acknowledged_behind_
     assert [(b.acknowledged, b.redeliver) for b in pipeline.shard.landed] == [(False, True), (True, False)]
 
 
-def test_s59_the_end_of_a_shard_is_a_set_like_any_other_and_completes_it(pipeline: Pipeline) -> None:
+def test_s59_shard_end_is_a_set_that_completes_it(pipeline: Pipeline) -> None:
     """Given a shard that ends without records: an empty final set completes it, after what came before."""
     [last] = pipeline.read("5")
     final: AcknowledgmentSet = end_shard(pipeline.me, SHARD, a_child("child", "shard"))

@@ -87,7 +87,7 @@ def begun(world: World, **supervise: Any) -> World:
 # Starting
 
 
-def test_1_a_fresh_start_reads_every_shard_from_its_beginning_with_one_job() -> None:
+def test_1_fresh_start_reads_every_shard_with_one_job() -> None:
     clicks = Clicks(2)
     clicks.submit(task_count=1)
     assert clicks.started(clicks.turn()) == ["job-1"]
@@ -99,13 +99,13 @@ def test_1_a_fresh_start_reads_every_shard_from_its_beginning_with_one_job() -> 
     assert order.max_duration == timedelta(hours=1, minutes=30)
 
 
-def test_2_two_jobs_read_a_shard_each() -> None:
+def test_2_two_jobs_read_one_shard_each() -> None:
     clicks = Clicks(2)
     begun(clicks, task_count=2)
     assert clicks.read_shards() == {"0": "job-1", "1": "job-2"}
 
 
-def test_4_records_an_hour_older_than_the_start_of_their_job_are_late() -> None:
+def test_4_records_an_hour_before_job_start_are_late() -> None:
     """A job's replacement is planned again, with its own bounds: a recorded batch keeps the former bounds."""
     world = World("S0", "S1")
     begun(world, late_message_rejection_period="PT1H", event_time="at")
@@ -116,13 +116,13 @@ def test_4_records_an_hour_older_than_the_start_of_their_job_are_late() -> None:
     assert now - timedelta(minutes=61) < earliest < now - timedelta(minutes=59)
 
 
-def test_6_a_period_and_an_instant_for_late_records_exclude_each_other() -> None:
+def test_6_late_message_period_and_instant_are_exclusive() -> None:
     both = {"late_message_rejection_period": "PT1H", "late_message_rejection_start": "2026-01-01T00:00:00Z"}
     with pytest.raises(ConfigurationError, match="late_message_rejection_start"):
         IngestionSpec.read(spec(**both, event_time="at"))
 
 
-def test_7_positions_that_are_stored_win() -> None:
+def test_7_stored_positions_take_precedence() -> None:
     clicks = Clicks(2, initial_position=LATEST)
     clicks.stream.discover_partitions()
     clicks.synced.start(0, 1)  # something of each was delivered long ago
@@ -137,7 +137,7 @@ def test_7_positions_that_are_stored_win() -> None:
 # Jobs that end, are adopted, or hand over
 
 
-def test_9_a_job_that_succeeds_is_replaced_and_the_other_is_left_alone() -> None:
+def test_9_succeeded_job_is_replaced_alone() -> None:
     """No replica has to be stopped: there is none."""
     world = begun(World("S0", "S1"), task_count=2)
     world.clock.advance(30)
@@ -149,7 +149,7 @@ def test_9_a_job_that_succeeds_is_replaced_and_the_other_is_left_alone() -> None
     assert world.owners == ["job-2", "job-3"]
 
 
-def test_11_a_job_that_delivers_is_adopted_and_a_new_one_reads() -> None:
+def test_11_delivering_job_is_adopted_and_another_reads() -> None:
     world = begun(World("S0", "S1"), task_duration=HOUR)
     world.clock.advance(30)
     reader = world.running[0]
@@ -169,7 +169,7 @@ def test_11_a_job_that_delivers_is_adopted_and_a_new_one_reads() -> None:
     assert world.cluster.killed == []
 
 
-def test_12_a_job_that_delivers_is_kept_until_it_is_done_whatever_became_of_its_shards() -> None:
+def test_12_delivering_job_is_kept_until_done() -> None:
     clicks = Clicks(1)
     begun(clicks, task_duration=60)
     clicks.go_on(60, begin=False)
@@ -186,7 +186,7 @@ def test_12_a_job_that_delivers_is_kept_until_it_is_done_whatever_became_of_its_
     assert clicks.cluster.killed == [] and old in clicks.running
 
 
-def test_14_the_name_of_a_batch_says_nothing_of_the_job_that_reads_it() -> None:
+def test_14_batch_ids_are_independent_of_the_job() -> None:
     world = World()
     assert len({world.cluster.new_owner() for _ in range(2)}) == 2
     one, other = (new_batch_id("clicks:1:shardId-0") for _ in range(2))
@@ -196,7 +196,7 @@ def test_14_the_name_of_a_batch_says_nothing_of_the_job_that_reads_it() -> None:
 # Resharding
 
 
-def test_16_after_a_split_is_read_each_child_has_a_job_and_goes_on_where_it_is() -> None:
+def test_16_children_of_a_split_each_get_a_job() -> None:
     clicks = Clicks(1)
     begun(clicks, task_count=2)
     assert clicks.owners == ["job-1"]
@@ -212,7 +212,7 @@ def test_16_after_a_split_is_read_each_child_has_a_job_and_goes_on_where_it_is()
     assert clicks.synced.leases()[shard_id(0)].status is PartitionStatus.COMPLETED  # and stays, as EXPIRED does
 
 
-def test_17_after_a_merge_is_read_one_job_reads_the_one_shard_and_the_other_ends() -> None:
+def test_17_merge_leaves_one_job_and_ends_the_other() -> None:
     clicks = Clicks(2)
     begun(clicks, task_count=2)
     clicks.synced.merge(0, 1)
@@ -227,7 +227,7 @@ def test_17_after_a_merge_is_read_one_job_reads_the_one_shard_and_the_other_ends
     assert fresh.poll().decision.wanted == 1
 
 
-def test_19_a_shard_that_appears_later_is_read_from_its_beginning_although_the_first_ones_were_not() -> None:
+def test_19_later_shard_is_read_from_its_beginning() -> None:
     clicks = Clicks(1, initial_position=LATEST)
     begun(clicks)
     assert clicks.checkpoint(0) != TRIM_HORIZON
@@ -238,7 +238,7 @@ def test_19_a_shard_that_appears_later_is_read_from_its_beginning_although_the_f
     assert [clicks.checkpoint(1), clicks.checkpoint(2)] == [TRIM_HORIZON, TRIM_HORIZON]
 
 
-def test_21_two_minutes_after_the_shards_changed_jobs_follow_whatever_the_stop_limit() -> None:
+def test_21_job_count_follows_shards_after_two_minutes() -> None:
     """Druid stops every group, as its groups are fixed. Here leases move by themselves, and the number follows."""
     world = World("S0", "S1", "S2", "S3")
     begun(world, task_count=4, stop_task_count=1)
@@ -259,7 +259,7 @@ def test_21_two_minutes_after_the_shards_changed_jobs_follow_whatever_the_stop_l
     assert sum(isinstance(action, RequestStop) for action in turn.actions) == 3
 
 
-def test_22_of_jobs_over_their_duration_only_the_oldest_hands_over_at_a_limit_of_one() -> None:
+def test_22_stop_limit_of_one_hands_over_the_oldest_job() -> None:
     world = World("S0", "S1", "S2")
     world.submit(task_count=3, task_duration=HOUR, stop_task_count=1)
     world.turn()
@@ -279,7 +279,7 @@ def test_22_of_jobs_over_their_duration_only_the_oldest_hands_over_at_a_limit_of
 # Resets
 
 
-def test_24_positions_are_taken_as_given_where_nothing_was_read_yet() -> None:
+def test_24_positions_of_unread_shards_are_taken_as_given() -> None:
     clicks = Clicks(2)
     clicks.submit()
     clicks.stream.discover_partitions()
@@ -291,7 +291,7 @@ def test_24_positions_are_taken_as_given_where_nothing_was_read_yet() -> None:
     assert [clicks.checkpoint(0), clicks.checkpoint(1)] == ["10", "8"]
 
 
-def test_26_a_reset_of_another_stream_changes_nothing() -> None:
+def test_26_reset_of_another_stream_changes_nothing() -> None:
     clicks = Clicks(1)
     clicks.submit()
     clicks.stream.discover_partitions()
@@ -305,7 +305,7 @@ def test_26_a_reset_of_another_stream_changes_nothing() -> None:
 # Scaling
 
 
-def test_27_one_second_is_enough_to_scale_out_and_the_most_is_the_most() -> None:
+def test_27_scale_out_within_a_second_respects_the_maximum() -> None:
     world = World("S0", "S1", "S2")
     scaling = {
         "task_count_min": 1, "task_count_max": 2, "scale_out_step": 2, "scale_out_threshold": 0,
@@ -323,7 +323,7 @@ def test_27_one_second_is_enough_to_scale_out_and_the_most_is_the_most() -> None
     assert "have a lag of at least 0 s" in change.reason
 
 
-def test_29_scaling_needs_its_bounds_and_a_spec_without_it_has_none() -> None:
+def test_29_scaling_is_optional_and_requires_its_bounds() -> None:
     """Druid passes an empty configuration over. Here it is said what is missing, as it was meant to do something."""
     assert IngestionSpec.read(spec()).supervise.auto_scale is None
     with pytest.raises(ConfigurationError, match="task_count_m"):
@@ -344,7 +344,7 @@ def run(health: Health, *, failing: bool = False, is_stream_error: bool = True, 
     return health.run_ended(succeeded=not failing, steady=DetailedState.RUNNING)
 
 
-def test_31_contact_is_lost_at_the_third_failure_and_the_class_of_the_cause_is_noted() -> None:
+def test_31_third_failure_loses_contact_and_records_the_cause() -> None:
     world = begun(World("S0"))
     error = SourceError("the stream does not answer")
     error.__cause__ = ConnectionResetError("reset by peer")
@@ -359,14 +359,14 @@ def test_31_contact_is_lost_at_the_third_failure_and_the_class_of_the_cause_is_n
     assert [event.error_class for event in world.health.errors] == ["ConnectionResetError"] * 3
 
 
-def test_32_a_stream_that_never_answered_is_one_that_nobody_can_connect_to() -> None:
+def test_32_stream_that_never_responded_is_unable_to_connect() -> None:
     health = Health()
     for _ in range(3):
         health = run(health, failing=True)
     assert health.state is DetailedState.UNABLE_TO_CONNECT_TO_STREAM
 
 
-def test_34_three_failed_jobs_are_unhealthy_although_runs_are_clean() -> None:
+def test_34_three_failed_jobs_are_unhealthy_despite_clean_runs() -> None:
     """Druid keeps no event of a failed task. Here why a job failed is the first thing that a person wants to know."""
     world = begun(World("S0"), period=1)
     for _ in range(3):
@@ -381,7 +381,7 @@ def test_34_three_failed_jobs_are_unhealthy_although_runs_are_clean() -> None:
     assert [event.error_class for event in world.health.errors] == ["MemoryError"] * 3
 
 
-def test_36_three_clean_runs_heal_what_three_failed_ones_did_and_the_errors_stay() -> None:
+def test_36_three_clean_runs_restore_health_and_keep_errors() -> None:
     health = Health()
     for _ in range(3):
         health = run(health, failing=True, is_stream_error=False)
@@ -394,7 +394,7 @@ def test_36_three_clean_runs_heal_what_three_failed_ones_did_and_the_errors_stay
     assert len(health.errors) == 3
 
 
-def test_37_the_supervisors_own_trouble_takes_precedence() -> None:
+def test_37_supervisor_failures_take_precedence() -> None:
     health = Health()
     for _ in range(3):
         health = run(health, failing=True, is_stream_error=False, failed_job=True)
@@ -405,7 +405,7 @@ def test_37_the_supervisors_own_trouble_takes_precedence() -> None:
 # Lag
 
 
-def test_44_the_lag_is_what_jobs_report_and_what_they_read_is_not_asked_for() -> None:
+def test_44_lag_comes_from_jobs_without_extra_requests() -> None:
     world = World("S0", "S1")
     asked: list[str] = []
     answer: Callable[[Partition], int | None] = world.stream.lag

@@ -39,7 +39,7 @@ def processed(worker: MortalWorker) -> int:
     return worker.job.report().totals.processed
 
 
-def test_39_shards_are_listed_page_by_page_and_later_pages_are_asked_for_by_their_token_alone() -> None:
+def test_39_shards_are_listed_by_page_token_alone() -> None:
     shards = [
         {
             "ShardId": f"shardId-{n}",
@@ -56,7 +56,7 @@ def test_39_shards_are_listed_page_by_page_and_later_pages_are_asked_for_by_thei
         answers.assert_no_pending_responses()
 
 
-def test_46_a_batch_that_is_full_is_handed_off_and_no_record_counts_twice(tmp_path: Path) -> None:
+def test_46_full_batch_is_handed_off_and_counted_once(tmp_path: Path) -> None:
     """Druid reads the record again at which it paused. Here a batch begins after the end of the one before."""
     history = in_small_batches(tmp_path)
     worker, ends = history.start(), []
@@ -70,7 +70,7 @@ def test_46_a_batch_that_is_full_is_handed_off_and_no_record_counts_twice(tmp_pa
     assert processed(worker) == 10
 
 
-def test_47_a_long_job_hands_off_again_and_again_and_each_time_goes_on_after_the_last_record(tmp_path: Path) -> None:
+def test_47_long_job_hands_off_repeatedly_and_continues(tmp_path: Path) -> None:
     history = in_small_batches(tmp_path, by=("check",))
     worker = history.start()
     for _ in range(2):
@@ -88,7 +88,7 @@ def test_47_a_long_job_hands_off_again_and_again_and_each_time_goes_on_after_the
     assert checkpoints == [numbers[2], numbers[5]]
 
 
-def test_49_of_two_jobs_that_read_the_same_records_one_commits(tmp_path: Path) -> None:
+def test_49_one_of_two_jobs_reading_the_same_records_commits(tmp_path: Path) -> None:
     """Druid's later task fails at its commit. Here it reads nothing: a shard is leased to one job at a time."""
     history = in_small_batches(tmp_path)
     history.send(3)
@@ -100,7 +100,7 @@ def test_49_of_two_jobs_that_read_the_same_records_one_commits(tmp_path: Path) -
     assert history.progress(SHARD).checkpoint == sequence_numbers(history)[-1]
 
 
-def test_51_a_job_that_replaces_another_reads_on_where_that_one_was_and_not_where_it_began(tmp_path: Path) -> None:
+def test_51_replacement_job_resumes_at_the_previous_position(tmp_path: Path) -> None:
     history = in_small_batches(tmp_path)
     history.send(2)
     one = history.start()
@@ -115,7 +115,7 @@ def test_51_a_job_that_replaces_another_reads_on_where_that_one_was_and_not_wher
     assert history.delivered == Counter(history.sent)
 
 
-def test_52_a_confirmation_that_never_comes_does_not_undo_what_is_delivered(tmp_path: Path) -> None:
+def test_52_missing_confirmation_does_not_undo_a_delivery(tmp_path: Path) -> None:
     """Druid calls the task a success. Here the batch is delivered again, in place of what is there."""
     history = in_small_batches(tmp_path, by=("check",), timeout=120.0)
     history.send(2)

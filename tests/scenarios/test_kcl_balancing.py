@@ -53,7 +53,7 @@ def of(*owners: str) -> list[Member]:
 # Shard end
 
 
-def test_29_a_lease_that_is_lost_while_it_is_to_be_handed_over_is_dropped_whatever_becomes_of_the_handover(
+def test_29_lost_lease_cancels_its_handover(
     fleet: Fleet,
 ) -> None:
     """There, the old owner assigns the lease even then. Here its write is refused: whoever has the lease keeps it."""
@@ -75,7 +75,7 @@ def test_29_a_lease_that_is_lost_while_it_is_to_be_handed_over_is_dropped_whatev
 # Taker and renewer
 
 
-def test_39_a_lease_of_another_is_left_alone_until_it_has_run_out(fleet: Fleet) -> None:
+def test_39_lease_of_another_worker_is_kept_until_expiry(fleet: Fleet) -> None:
     """The same outcome by another way: by the stored instant and the margin, not by watching a counter."""
     fleet.working("bar", "x")
     me = Job(fleet, "me")
@@ -86,7 +86,7 @@ def test_39_a_lease_of_another_is_left_alone_until_it_has_run_out(fleet: Fleet) 
     assert me.round() == ["x"]
 
 
-def test_41_a_worker_takes_its_own_lease_that_has_run_out(fleet: Fleet) -> None:
+def test_41_worker_takes_its_own_expired_lease(fleet: Fleet) -> None:
     """Nobody took it, so it is this worker's again, by renewal as by acquisition; the fencing token does not fall."""
     me = fleet.working("me", "x", "y")
     token = me.leases.fencing_token("x")
@@ -97,7 +97,7 @@ def test_41_a_worker_takes_its_own_lease_that_has_run_out(fleet: Fleet) -> None:
     assert me.leases.owns("y") and me.leases.fencing_token("x") > token
 
 
-def test_42_leases_that_were_never_owned_are_not_the_prey_of_whoever_looks_first(fleet: Fleet) -> None:
+def test_42_never_owned_leases_are_shared_fairly(fleet: Fleet) -> None:
     """There, a lease that nobody owned counts as very old at once, so the first worker that looks takes all three.
 
     Here it is as old as this worker has seen it free: the share of two is kept, the other worker takes the third, and
@@ -118,7 +118,7 @@ def test_42_leases_that_were_never_owned_are_not_the_prey_of_whoever_looks_first
     assert me.round() == ["z"]
 
 
-def test_44_nothing_is_taken_for_a_difference_of_one(fleet: Fleet) -> None:
+def test_44_difference_of_one_moves_no_lease(fleet: Fleet) -> None:
     fleet.owner("sync").create_partitions({f"x{n}": {} for n in range(5)})
     others = [Job(fleet, name, max_leases=2) for name in ("bar", "baz")]
     assert [len(other.round()) for other in others] == [2, 2]
@@ -129,7 +129,7 @@ def test_44_nothing_is_taken_for_a_difference_of_one(fleet: Fleet) -> None:
         assert me.round() == [] and not me.balancer.is_waiting
 
 
-def test_46_where_one_is_free_only_that_one_is_taken(fleet: Fleet) -> None:
+def test_46_only_the_free_lease_is_taken(fleet: Fleet) -> None:
     bar = Job(fleet, "bar")
     bar.coordinator.create_partitions({key: {} for key in "abc"})
     bar.round()
@@ -139,13 +139,13 @@ def test_46_where_one_is_free_only_that_one_is_taken(fleet: Fleet) -> None:
     assert not me.balancer.is_waiting, "nothing is asked for in the same round"
 
 
-def test_47_a_lease_is_old_once_it_is_older_than_the_patience_and_not_before() -> None:
+def test_47_free_lease_is_old_only_beyond_the_limit() -> None:
     free = [Lease(key=f"k{n}", free_seconds=seconds) for n, seconds in enumerate([0.0, 180.0, 180.1])]
     mine = [Lease(key=f"m{n}", owner="me") for n in range(3)]
     assert plan("me", [*mine, *free], of("bar", "me"), [], COUNT).acquire == 1
 
 
-def test_49_while_a_lease_is_asked_for_its_owner_renews_it_and_once_it_is_handed_over_it_cannot(fleet: Fleet) -> None:
+def test_49_requested_lease_is_renewed_until_handed_over(fleet: Fleet) -> None:
     """There, the next owner is written into the lease, so that the owner's renewal is refused once and repeated.
 
     Here the request is the asking worker's own item: the owner's writes go on undisturbed until it hands over itself.
@@ -168,7 +168,7 @@ def test_49_while_a_lease_is_asked_for_its_owner_renews_it_and_once_it_is_handed
     assert following.coordinator.leases.leased("x").progress == {"n": 1}
 
 
-def test_51_a_checkpoint_that_the_store_did_not_take_is_not_believed(fleet: Fleet) -> None:
+def test_51_unwritten_checkpoint_is_not_kept_in_memory(fleet: Fleet) -> None:
     me = fleet.working("me", "x")
     me.leases.checkpoint("x", {"checkpoint": "TRIM_HORIZON"})
     before = me.leases.held["x"]
@@ -182,13 +182,13 @@ def test_51_a_checkpoint_that_the_store_did_not_take_is_not_believed(fleet: Flee
 # throughput itself: a worker's processor says little about a Spark job, whose work is done by its executors.
 
 
-def test_52_what_is_free_goes_to_the_worker_with_the_least_load() -> None:
+def test_52_free_leases_go_to_the_least_loaded_worker() -> None:
     there, both = loads(hot=[90], cool=[50], free=[10]), of("hot", "cool")
     assert plan("cool", there, both, [], LOAD).acquire == 1
     assert plan("hot", there, both, [], LOAD).acquire == 0
 
 
-def test_54_of_a_workers_leases_the_one_moves_that_evens_out_most_and_never_to_one_with_more_load() -> None:
+def test_54_balancing_moves_the_lease_that_evens_load_best() -> None:
     """There, the load is the processor's, so that a worker with 3,000 may be given more; here it has more already.
 
     Where the leases of a worker are all larger than what it should lose, there the smallest moves, if it may overshoot.
@@ -203,14 +203,14 @@ def test_54_of_a_workers_leases_the_one_moves_that_evens_out_most_and_never_to_o
     assert plan("taker", there, of("donor", "taker"), [], LOAD).requests == ()
 
 
-def test_56_a_single_lease_moves_where_that_evens_out_and_stays_where_only_the_names_would_change() -> None:
+def test_56_single_lease_moves_only_if_load_evens_out() -> None:
     """There, one lease moves because the other worker then has exactly the average. Here it moves for what it gains."""
     [move] = plan("taker", loads(donor=[50, 20], taker=[30]), of("donor", "taker"), [], LOAD).requests
     assert move.key == "donor-1", "both have the average then, and that is allowed"
     assert plan("taker", loads(donor=[50], taker=[]), of("donor", "taker"), [], LOAD).requests == ()
 
 
-def test_57_a_lease_that_runs_out_while_it_is_asked_for_is_taken_at_once(fleet: Fleet) -> None:
+def test_57_lease_expiring_while_requested_is_taken_at_once(fleet: Fleet) -> None:
     dying = Job(fleet, "dying")
     dying.coordinator.create_partitions({"x": {}, "y": {}})
     dying.round()
@@ -222,7 +222,7 @@ def test_57_a_lease_that_runs_out_while_it_is_asked_for_is_taken_at_once(fleet: 
     assert "x" in fresh.round()
 
 
-def test_59_a_worker_that_fails_to_share_holds_nobody_up(fleet: Fleet) -> None:
+def test_59_failing_worker_does_not_block_others(fleet: Fleet) -> None:
     """There, a leader that fails three times gives its place up. Here each worker's failure is its own."""
     failing, other = Job(fleet, "failing"), Job(fleet, "other")
     other.coordinator.create_partitions({"x": {}, "y": {}})

@@ -58,7 +58,7 @@ def worker() -> Worker:
     return Worker()
 
 
-def test_27_a_shard_whose_end_is_read_and_not_delivered_is_not_finished_and_the_next_worker_delivers_it(
+def test_27_next_worker_delivers_an_undelivered_shard_end(
     worker: Worker,
 ) -> None:
     """Upstream reports to the application that it did not checkpoint at the end, and retries forever.
@@ -79,7 +79,7 @@ def test_27_a_shard_whose_end_is_read_and_not_delivered_is_not_finished_and_the_
     assert ShardProgress.from_mapping(worker.fleet.stored(CHILD).progress).checkpoint == TRIM_HORIZON
 
 
-def test_66_delivering_the_last_number_of_a_shard_finishes_it_and_keeps_the_number(worker: Worker) -> None:
+def test_66_delivering_the_last_number_finishes_the_shard(worker: Worker) -> None:
     """Upstream stores SHARD_END instead of the number; here COMPLETED says it, and the number stays known."""
     set_id = worker.land("5019", "6789", "sink", ends=True)
     assert (worker.stands(), worker.progress.checkpoint) == (PartitionStatus.ASSIGNED, "5019")
@@ -90,7 +90,7 @@ def test_66_delivering_the_last_number_of_a_shard_finishes_it_and_keeps_the_numb
     assert worker.progress.is_finished
 
 
-def test_66_a_shard_whose_last_number_was_delivered_before_its_end_was_seen_is_finished_all_the_same(
+def test_66_last_number_delivered_before_the_end_finishes_the_shard(
     worker: Worker,
 ) -> None:
     """Upstream never finishes it: it takes the end for a checkpoint that was made already (issue 211)."""
@@ -102,7 +102,7 @@ def test_66_a_shard_whose_last_number_was_delivered_before_its_end_was_seen_is_f
     assert worker.fleet.stored(CHILD).status is PartitionStatus.UNASSIGNED
 
 
-def test_66_a_shard_that_is_closed_and_empty_is_finished() -> None:
+def test_66_closed_empty_shard_is_finished() -> None:
     fleet = Fleet()
     owner = fleet.owner("worker")
     owner.create_partitions({SHARD: a_shard("shard").to_mapping()})
@@ -113,7 +113,7 @@ def test_66_a_shard_that_is_closed_and_empty_is_finished() -> None:
     assert fleet.stored(SHARD).status is PartitionStatus.COMPLETED
 
 
-def test_66_an_end_whose_answer_was_lost_is_repeated_and_happens_once(worker: Worker) -> None:
+def test_66_end_with_a_lost_response_is_applied_once(worker: Worker) -> None:
     set_id = worker.land("5019", "6789", "sink", ends=True)
     worker.fleet.store.fault = NOT_ANSWERED
     with pytest.raises(StoreUnavailableError):
@@ -124,14 +124,14 @@ def test_66_an_end_whose_answer_was_lost_is_repeated_and_happens_once(worker: Wo
     assert finished.status is PartitionStatus.COMPLETED and worker.fleet.stored(SHARD) == finished
 
 
-def test_66_nothing_comes_after_the_end_not_even_the_end(worker: Worker) -> None:
+def test_66_finished_shard_accepts_no_further_progress(worker: Worker) -> None:
     worker.land("5019", "6789", "sink", ends=True)
 
     with pytest.raises(ProgressChangedError, match="starts after the end of the shard"):
         worker.land("6789", "6789", "sink", ends=True)
 
 
-def test_67_a_batch_in_delivery_moves_nothing_and_ends_in_any_order(worker: Worker) -> None:
+def test_67_batch_in_delivery_holds_the_checkpoint_in_any_order(worker: Worker) -> None:
     """Upstream prepares a checkpoint and makes it later, and refuses the older of two that are made out of order.
 
     An acknowledgment set is that prepared checkpoint here. The newer one alone moves nothing, since what comes before
@@ -148,7 +148,7 @@ def test_67_a_batch_in_delivery_moves_nothing_and_ends_in_any_order(worker: Work
     assert (worker.progress.checkpoint, worker.progress.landed) == ("7020", ())
 
 
-def test_67_of_two_deliveries_of_a_batch_the_later_one_counts_and_the_older_one_changes_nothing(
+def test_67_later_delivery_of_a_batch_supersedes_the_older_one(
     worker: Worker,
 ) -> None:
     """Upstream: a later prepare replaces the one before, and making the older one after the newer is refused."""

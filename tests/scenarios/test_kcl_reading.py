@@ -72,7 +72,7 @@ def rows(landed: LandedShardRow) -> list[dict[str, Any]]:
     return pq.read_table(landed.file).to_pylist() if landed.file else []
 
 
-def test_66_a_shard_whose_last_record_is_checkpointed_already_ends_all_the_same(stream: Stream) -> None:
+def test_66_shard_ends_after_its_last_checkpointed_record(stream: Stream) -> None:
     # Upstream promotes a checkpoint at the remembered end to SHARD_END, and never completes the shard if that number
     # was checkpointed before (issue 211). Here the end is a fact of its own, landed with the position it was read from.
     [last] = stream.put(b"1")
@@ -82,7 +82,7 @@ def test_66_a_shard_whose_last_record_is_checkpointed_already_ends_all_the_same(
     assert [child.shard_id for child in landed.children] == ["shardId-000000000001", "shardId-000000000002"]
 
 
-def test_69_of_an_aggregate_the_user_records_in_range_are_delivered(stream: Stream) -> None:
+def test_69_only_user_records_in_range_are_delivered(stream: Stream) -> None:
     # Upstream delivers none: the first user record out of range discards the whole Kinesis record, and what is in range
     # is lost. Only those out of range are left out here, and counted.
     middle = range(2**126, 2**126 + 5)
@@ -95,14 +95,14 @@ def test_69_of_an_aggregate_the_user_records_in_range_are_delivered(stream: Stre
     assert (landed.records, landed.filtered) == (5, 10)
 
 
-def test_69_what_is_out_of_range_can_be_kept(stream: Stream) -> None:
+def test_69_user_records_out_of_range_can_be_kept(stream: Stream) -> None:
     stream.put(aggregate([("k", b"in"), ("k", b"out")], ["0", "9"]))
     stream.options = replace(stream.options, filter_by_hash_range=False)
     landed = stream.land(ending_hash_key="5")
     assert [row["data"] for row in rows(landed)] == [b"in", b"out"]
 
 
-def test_41_a_refusal_that_does_not_pass_stops_that_shard_and_says_so(stream: Stream) -> None:
+def test_41_permanent_refusal_stops_and_reports_the_shard(stream: Stream) -> None:
     # Druid's fetcher stops for good, in silence for its task.
     number, _ = stream.put(b"1", b"2")
     stream.engine.faults.refuse("GetShardIterator", "InvalidArgumentException", times=None)
@@ -110,13 +110,13 @@ def test_41_a_refusal_that_does_not_pass_stops_that_shard_and_says_so(stream: St
     assert landed.error is not None and SHARD in landed.error and not landed.is_temporary
 
 
-def test_42_an_empty_open_shard_has_nothing_and_is_asked_once(stream: Stream) -> None:
+def test_42_empty_open_shard_is_read_once(stream: Stream) -> None:
     landed = stream.land()
     assert (landed.is_batch, landed.error, landed.millis_behind_latest) == (False, None, 0)
     assert stream.engine.calls["GetRecords"] == 1
 
 
-def test_54_records_come_in_order_and_their_positions_read_on(stream: Stream) -> None:
+def test_54_records_are_ordered_and_positions_resume_reading(stream: Stream) -> None:
     numbers = stream.put(*(b"%d" % number for number in range(5)))
     landed = stream.land()
     assert [row["data"] for row in rows(landed)] == [b"0", b"1", b"2", b"3", b"4"]
@@ -125,7 +125,7 @@ def test_54_records_come_in_order_and_their_positions_read_on(stream: Stream) ->
     assert not stream.land(landed.end).is_batch
 
 
-def test_59_a_shard_that_ends_with_data_ends_with_its_last_record(stream: Stream) -> None:
+def test_59_shard_ends_with_its_last_record(stream: Stream) -> None:
     # Samza reports the end only once everything before it is checkpointed; the end is part of the last batch here, so
     # it cannot come earlier.
     numbers = stream.put(*(b"%d" % number for number in range(5)))

@@ -86,9 +86,7 @@ def on_graph(graph: list[Shard], *leased: str) -> Synced:
         pytest.param("0 2 4 5", "1 3", "1 3"),
     ],
 )
-def test_07_09_11_12_which_leases_are_created_beside_others_in_graph_a(
-    leased: str, at_latest: str, at_trim_horizon: str
-) -> None:
+def test_07_09_11_12_graph_a_gets_missing_leases(leased: str, at_latest: str, at_trim_horizon: str) -> None:
     assert decided(GRAPH_A, leased, LATEST) == at_latest
     assert decided(GRAPH_A, leased, TRIM_HORIZON) == at_trim_horizon
     assert decided(GRAPH_A, leased, AT) == at_trim_horizon
@@ -106,21 +104,19 @@ def test_07_09_11_12_which_leases_are_created_beside_others_in_graph_a(
         pytest.param("9", "10", "10", id="ours: 10 instead of 0 and 1"),
     ],
 )
-def test_16_which_leases_are_created_beside_others_in_graph_b(
-    leased: str, at_latest: str, at_trim_horizon: str
-) -> None:
+def test_16_graph_b_gets_missing_leases(leased: str, at_latest: str, at_trim_horizon: str) -> None:
     assert decided(GRAPH_B, leased, LATEST) == at_latest
     assert decided(GRAPH_B, leased, TRIM_HORIZON) == at_trim_horizon
     assert decided(GRAPH_B, leased, AT) == at_trim_horizon
 
 
-def test_14_which_leases_are_created_beside_others_in_graph_c() -> None:
+def test_14_graph_c_gets_missing_leases() -> None:
     assert decided(GRAPH_C, "9 10", LATEST) == "1 6 7 8"
     # The library leases 0 instead of 4, and reads it once more although 5, its other child, has been worked off.
     assert decided(GRAPH_C, "9 10", TRIM_HORIZON) == "1 2 3 4"
 
 
-def test_01_at_latest_a_new_source_leases_what_is_open_and_remembers_the_instant() -> None:
+def test_01_new_source_at_latest_leases_open_shards() -> None:
     synced = on_graph(GRAPH_A)
     result = synced.sync(initial_position=LATEST)
 
@@ -131,7 +127,7 @@ def test_01_at_latest_a_new_source_leases_what_is_open_and_remembers_the_instant
     assert {progress["checkpoint"] for progress in (p.progress for p in synced.leases().values())} == {now}
 
 
-def test_02_at_trim_horizon_a_new_source_leases_the_oldest_shards() -> None:
+def test_02_new_source_at_trim_horizon_leases_oldest_shards() -> None:
     synced = on_graph(GRAPH_A)
     synced.sync()
 
@@ -141,7 +137,7 @@ def test_02_at_trim_horizon_a_new_source_leases_the_oldest_shards() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(200, "4 5 6 7"), (1000, "4 8 9 10"), (50, "0 1 2 3 4 5")])
-def test_04_at_an_instant_a_new_source_leases_what_was_open_then_closed_or_not(seconds: int, expected: str) -> None:
+def test_04_new_source_at_timestamp_leases_shards_open_then(seconds: int, expected: str) -> None:
     synced = on_graph(GRAPH_A)
     instant = at_timestamp(GraphClient.EPOCH + timedelta(seconds=seconds))
     synced.sync(initial_position=instant)
@@ -150,7 +146,7 @@ def test_04_at_an_instant_a_new_source_leases_what_was_open_then_closed_or_not(s
     assert {p.progress["checkpoint"] for p in synced.leases().values()} == {instant}
 
 
-def test_06_the_first_listing_is_repeated_until_it_is_complete() -> None:
+def test_06_incomplete_first_listing_is_repeated() -> None:
     synced = on_graph([shard(0, 1, None, keys=(0, 69)), shard(1, 1, None, keys=(71, MAX))])
 
     def completed() -> None:
@@ -165,7 +161,7 @@ def test_06_the_first_listing_is_repeated_until_it_is_complete() -> None:
     assert synced.clock.monotonic() - began == 2
 
 
-def test_06_a_first_listing_that_stays_incomplete_creates_nothing() -> None:
+def test_06_persistently_incomplete_first_listing_creates_nothing() -> None:
     synced = on_graph([shard(0, 1, None, keys=(0, 69)), shard(1, 1, None, keys=(71, MAX))])
 
     with pytest.raises(IncompleteListingError, match="no shard covers the hash keys 70 to 70, between 0 and 1"):
@@ -173,7 +169,7 @@ def test_06_a_first_listing_that_stays_incomplete_creates_nothing() -> None:
     assert synced.leases() == {}
 
 
-def test_17_an_open_parent_with_children_delays_its_children_alone() -> None:
+def test_17_open_parent_with_children_delays_only_its_children() -> None:
     # The library fails the whole sync, unless it is configured to ignore them.
     graph = [replace(each, ending_sequence_number=None) if each.shard_id == "3" else each for each in GRAPH_A]
     synced = on_graph(graph, "0", "1", "2", "3", "4")
@@ -183,7 +179,7 @@ def test_17_an_open_parent_with_children_delays_its_children_alone() -> None:
     assert result.waiting == ["7"]
 
 
-def test_19_at_latest_a_closed_shard_that_nothing_follows_from_is_left() -> None:
+def test_19_closed_shard_without_children_is_skipped_at_latest() -> None:
     graph = [shard(2, 11, 102), shard(0, 11, 102), shard(1, 11, None)]
 
     assert decided(graph, "2", LATEST) == "1"
@@ -191,7 +187,7 @@ def test_19_at_latest_a_closed_shard_that_nothing_follows_from_is_left() -> None
     assert decided(graph, "2", TRIM_HORIZON) == "0 1"
 
 
-def test_21_a_creation_that_fails_is_made_up_for_by_the_next_sync_and_nothing_is_deleted() -> None:
+def test_21_next_sync_makes_up_for_a_failed_creation() -> None:
     store = FailingStore()
     synced = Synced(client=GraphClient(GRAPH_A), store=store)
     synced.pass_time(hours=1)
@@ -208,14 +204,14 @@ def test_21_a_creation_that_fails_is_made_up_for_by_the_next_sync_and_nothing_is
     assert synced.count("partitions_deleted") == 0
 
 
-def test_22_leases_are_created_in_the_order_of_starting_numbers_and_then_of_names_as_text() -> None:
+def test_22_leases_are_created_by_starting_number_then_name() -> None:
     assert [lease.shard.shard_id for lease in leases_to_create(GRAPH_A, {}, LATEST)] == ["4", "10", "8", "9"]
 
 
 # 10.2 Shard end and parent gate
 
 
-def test_24_a_merge_child_waits_for_the_shard_sync_if_one_of_its_parents_has_no_lease() -> None:
+def test_24_merge_child_of_an_unleased_parent_waits() -> None:
     # The library keeps the lease and tries again, or drops it now and then for another worker. Here the parent ends,
     # nothing is lost, and the child follows with the next sync, which knows whether the other parent was read.
     synced = Synced(2)
@@ -230,7 +226,7 @@ def test_24_a_merge_child_waits_for_the_shard_sync_if_one_of_its_parents_has_no_
     assert synced.names() == "0 1 2"
 
 
-def test_26_the_child_of_a_merge_is_leased_with_the_end_of_its_second_parent() -> None:
+def test_26_merge_child_is_leased_once_its_second_parent_ends() -> None:
     synced = Synced(2)
     synced.sync()
     synced.merge(0, 1)
@@ -247,24 +243,24 @@ def test_26_the_child_of_a_merge_is_leased_with_the_end_of_its_second_parent() -
 
 
 @pytest.mark.parametrize("last", [HashRange(25, MAX), HashRange(30, MAX)])
-def test_31_a_range_that_nobody_reads_is_a_hole(last: HashRange) -> None:
+def test_31_unread_range_is_a_hole(last: HashRange) -> None:
     ranges = [HashRange(0, 1), HashRange(2, 3), HashRange(4, 23), HashRange(6, 23), last]
 
     assert first_hole(ranges) == HashRange(24, last.start - 1)
 
 
-def test_32_overlapping_ranges_in_any_order_are_no_hole() -> None:
+def test_32_overlapping_ranges_are_no_hole() -> None:
     ranges = [HashRange(24, MAX), HashRange(6, 23), HashRange(0, 1), HashRange(24, 45), HashRange(4, 23)]
 
     assert first_hole([*ranges, HashRange(2, 3)]) is None
 
 
-def test_32_a_range_that_starts_last_and_ends_early_is_no_hole() -> None:
+def test_32_range_starting_last_and_ending_early_is_no_hole() -> None:
     # The library compares the end of the range that is sorted last, and reports a hole here.
     assert first_hole([HashRange(0, MAX), HashRange(24, 45)]) is None
 
 
-def test_33_a_hole_is_repaired_when_it_was_seen_three_times_in_a_row() -> None:
+def test_33_hole_is_repaired_at_its_third_sighting() -> None:
     synced = Synced(4)
     synced.sync()
     synced.delete(2)
@@ -283,7 +279,7 @@ def test_33_a_hole_is_repaired_when_it_was_seen_three_times_in_a_row() -> None:
     assert summary is not None and summary.skipped
 
 
-def test_34_another_hole_is_counted_from_one_again() -> None:
+def test_34_different_hole_restarts_the_count() -> None:
     tracker = HoleTracker().after_check(HashRange(23, 25)).after_check(HashRange(23, 25))
     for _ in range(CONFIDENCE - 1):
         tracker = tracker.after_check(HashRange(3, 5))
@@ -292,13 +288,13 @@ def test_34_another_hole_is_counted_from_one_again() -> None:
     assert tracker.after_check(HashRange(3, 5)).is_certain
 
 
-def test_35_a_hole_that_is_not_seen_once_is_counted_from_one_again() -> None:
+def test_35_missed_sighting_restarts_the_count() -> None:
     tracker = HoleTracker().after_check(HashRange(23, 25)).after_check(HashRange(23, 25)).after_check(None)
 
     assert not tracker.after_check(HashRange(23, 25)).is_certain
 
 
-def test_36_a_stream_of_which_everything_is_finished_is_listed_at_the_third_look() -> None:
+def test_36_fully_finished_stream_is_listed_at_the_third_check() -> None:
     synced = Synced(1)
     synced.sync()
     synced.split(0)
@@ -313,7 +309,7 @@ def test_36_a_stream_of_which_everything_is_finished_is_listed_at_the_third_look
     assert sorted(created) == [synced.leases()[shard_id(n)].partition_key for n in (1, 2)]
 
 
-def test_37_hash_ranges_that_are_missing_are_filled_in_from_a_listing_and_stored() -> None:
+def test_37_missing_hash_ranges_are_filled_in_and_stored() -> None:
     synced = Synced(5)
     synced.sync()
     for number in (0, 1):
@@ -331,7 +327,7 @@ def test_37_hash_ranges_that_are_missing_are_filled_in_from_a_listing_and_stored
     assert state is not None and state.hole is None
 
 
-def test_the_merge_that_waits_for_its_second_parent_is_no_hole() -> None:
+def test_merge_waiting_for_its_second_parent_is_no_hole() -> None:
     # The library sees a hole here after the first parent's end, and lists shards without a result.
     synced = Synced(2)
     synced.sync()
@@ -348,7 +344,7 @@ def test_the_merge_that_waits_for_its_second_parent_is_no_hole() -> None:
 # 10.6 Cleanup
 
 
-def test_61_a_finished_shard_is_removed_once_both_its_children_are_under_way() -> None:
+def test_61_finished_shard_is_removed_once_both_children_began() -> None:
     # The library takes LATEST for under way. It is never stored here; a record must be delivered.
     synced = Synced(1)
     synced.sync()
@@ -363,7 +359,7 @@ def test_61_a_finished_shard_is_removed_once_both_its_children_are_under_way() -
 
 
 @pytest.mark.parametrize("started", [(), (1,), (2,)])
-def test_62_a_finished_shard_stays_as_long_as_a_child_is_not_under_way(started: tuple[int, ...]) -> None:
+def test_62_finished_shard_stays_until_its_children_began(started: tuple[int, ...]) -> None:
     synced = Synced(1)
     synced.sync()
     synced.split(0)
@@ -374,7 +370,7 @@ def test_62_a_finished_shard_stays_as_long_as_a_child_is_not_under_way(started: 
     assert synced.names() == "0 1 2"
 
 
-def test_64_the_lease_of_a_finished_shard_that_expired_is_removed_whatever_its_children_do() -> None:
+def test_64_finished_lease_of_an_expired_shard_is_removed() -> None:
     synced = Synced(1)
     synced.sync()
     synced.split(0)
@@ -387,7 +383,7 @@ def test_64_the_lease_of_a_finished_shard_that_expired_is_removed_whatever_its_c
     assert synced.sync().created == []
 
 
-def test_64_the_lease_of_a_shard_that_expired_unread_is_not_removed_in_silence() -> None:
+def test_64_unread_expired_shard_is_not_removed_silently() -> None:
     # The library deletes it unconditionally. What it held is lost, and that is said.
     synced = Synced(1)
     synced.sync()

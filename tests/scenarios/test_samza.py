@@ -28,7 +28,7 @@ from tests.support.job_settings import reads_of, streams_of
 PARENT = "shardId-000000000000"
 
 
-def test_54_two_shards_are_read_in_order_checkpointed_at_their_last_record_and_given_back(tmp_path: Path) -> None:
+def test_54_shards_are_read_checkpointed_and_given_back(tmp_path: Path) -> None:
     history = History(tmp_path, 2)
     history.sync()
     history.send(10)
@@ -41,7 +41,7 @@ def test_54_two_shards_are_read_in_order_checkpointed_at_their_last_record_and_g
     assert {p.status for p in history.partitions.values()} == {PartitionStatus.UNASSIGNED}
 
 
-def test_56_more_shards_than_slots_are_dealt_to_the_slots_there_are() -> None:
+def test_56_shards_are_distributed_over_available_slots() -> None:
     plans = [
         ShardReadPlan(
             source_identifier="s|PARTITION",
@@ -58,7 +58,7 @@ def test_56_more_shards_than_slots_are_dealt_to_the_slots_there_are() -> None:
     assert sorted(plan.shard_id for slot in slots for plan in slot) == ["shardId-0", "shardId-1", "shardId-2"]
 
 
-def test_57_a_lease_is_given_back_once_and_only_by_who_holds_it(tmp_path: Path) -> None:
+def test_57_only_the_holder_gives_a_lease_back_once(tmp_path: Path) -> None:
     history = History(tmp_path, 1)
     history.sync()
     one, other = history.coordinator("one", history.store), history.coordinator("other", history.store)
@@ -70,7 +70,7 @@ def test_57_a_lease_is_given_back_once_and_only_by_who_holds_it(tmp_path: Path) 
         one.leases.give_up(held.partition_key)
 
 
-def test_59_a_shard_with_data_is_finished_only_when_its_last_batch_is_acknowledged(tmp_path: Path) -> None:
+def test_59_last_acknowledgment_finishes_a_shard_with_data(tmp_path: Path) -> None:
     history = History(tmp_path, 1, by=("check",), max_batch_bytes=1)
     history.sync()
     worker = history.start()
@@ -90,7 +90,7 @@ def test_59_a_shard_with_data_is_finished_only_when_its_last_batch_is_acknowledg
     assert len(history.partitions) == 3
 
 
-def test_59_the_wait_for_the_last_acknowledgment_ends_by_itself(tmp_path: Path) -> None:
+def test_59_wait_for_the_last_acknowledgment_ends(tmp_path: Path) -> None:
     """Samza waits forever; here the set expires, and the batch is delivered again."""
     history = History(tmp_path, 1, by=("check",), timeout=120.0)
     history.sync()
@@ -121,7 +121,7 @@ def settings(**changes: object) -> IngestSettings:
     return read_settings(IngestSettings, "ingest settings", values)
 
 
-def test_61_each_source_has_settings_of_its_own() -> None:
+def test_61_each_source_has_its_own_settings() -> None:
     """Samza layers settings of a system and of its streams; here a job has one set of them."""
     one, other = (
         settings(
@@ -134,7 +134,7 @@ def test_61_each_source_has_settings_of_its_own() -> None:
     assert (streams_of(other).on_data_loss, other.rounds) == ("fail", RoundSettings())
 
 
-def test_62_an_unknown_setting_is_refused_by_name() -> None:
+def test_62_unknown_setting_is_refused_by_name() -> None:
     """Samza accepts it in silence."""
     with pytest.raises(ConfigurationError, match="random"):
         settings(random=1)

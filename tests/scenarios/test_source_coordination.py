@@ -64,7 +64,7 @@ def assign_global_state(fleet: Fleet, owner: str, *, ends_in: float) -> None:
     fleet.store.store.transact(update=[item])
 
 
-def test_s01_initialize_prepares_the_store_once_and_nothing_works_without_it(fleet: Fleet) -> None:
+def test_s01_initialize_is_required_and_prepares_the_store_once(fleet: Fleet) -> None:
     """Given prefix p and source s: initialize() initializes the store and creates the global item under its fixed key.
 
     Without it, asking for a partition raises and touches nothing. We create the global item when the first supplier
@@ -84,7 +84,7 @@ def test_s01_initialize_prepares_the_store_once_and_nothing_works_without_it(fle
     assert (item.status, item.closed_count, item.progress) == (PartitionStatus.UNASSIGNED, 0, {})
 
 
-def test_s02_an_available_partition_is_returned_with_its_state_and_the_supplier_is_not_asked(
+def test_s02_available_partition_is_returned_without_the_supplier(
     fleet: Fleet, me: SourceCoordinator, totals: MetricTotals
 ) -> None:
     """Given that the first acquisition yields X with a state: X is returned with it; the global item is never read.
@@ -104,7 +104,7 @@ def test_s02_an_available_partition_is_returned_with_its_state_and_the_supplier_
     assert found is not None and found.unreadable_progress == '"abc"'
 
 
-def test_s04_a_global_item_of_another_owner_is_left_until_its_timeout(
+def test_s04_global_item_is_left_to_its_owner_until_timeout(
     fleet: Fleet, me: SourceCoordinator, totals: MetricTotals
 ) -> None:
     """Given the global item ASSIGNED to another until 120 s from now: no supplier, no write, noPartitionsAcquired.
@@ -124,9 +124,7 @@ def test_s04_a_global_item_of_another_owner_is_left_until_its_timeout(
     assert found is not None and found.partition_key == "X"
 
 
-def test_s04_a_global_item_is_taken_over_only_a_safety_margin_after_its_timeout(
-    fleet: Fleet, me: SourceCoordinator
-) -> None:
+def test_s04_global_item_is_taken_over_after_a_safety_margin(fleet: Fleet, me: SourceCoordinator) -> None:
     """There the takeover comes the moment the timeout passes; here a margin later, since clocks differ."""
     assign_global_state(fleet, "other", ends_in=0)
     fleet.clock.advance(MARGIN - 1)
@@ -135,9 +133,7 @@ def test_s04_a_global_item_is_taken_over_only_a_safety_margin_after_its_timeout(
     assert me.supply(finding("X")) == ["X"]
 
 
-def test_s06_who_loses_the_race_for_the_global_item_runs_no_supplier_and_sees_no_error(
-    fleet: Fleet, me: SourceCoordinator, totals: MetricTotals
-) -> None:
+def test_s06_losing_the_global_item_runs_no_supplier(fleet: Fleet, me: SourceCoordinator, totals: MetricTotals) -> None:
     """Given that the write which takes the global item conflicts: no supplier, no error, noPartitionsAcquired."""
     me.supply(finding())
     # The acquisition of a partition finds none; the write after it is the one that takes the global item.
@@ -148,7 +144,7 @@ def test_s06_who_loses_the_race_for_the_global_item_runs_no_supplier_and_sees_no
     assert count(totals, "no_partitions_acquired") == 1
 
 
-def test_s07_a_forced_supplier_runs_although_partitions_are_available_once_it_is_due(
+def test_s07_forced_supplier_runs_despite_available_partitions(
     fleet: Fleet, me: SourceCoordinator, totals: MetricTotals
 ) -> None:
     """Given force and an available X: last run 6 min ago, the supplier runs and X is returned; less than 5, only X.
@@ -175,7 +171,7 @@ def test_s07_a_forced_supplier_runs_although_partitions_are_available_once_it_is
     assert count(totals, "partition_creation_supplier_invocations") == 1
 
 
-def test_s09_completing_distinguishes_gone_lost_and_failed(
+def test_s09_completion_distinguishes_gone_lost_and_failed(
     fleet: Fleet, me: SourceCoordinator, totals: MetricTotals
 ) -> None:
     """Given complete(K): absent, NotFound; another's or nobody's, NotOwned; conflict, counted and raised; else done."""
@@ -206,9 +202,7 @@ def test_s09_completing_distinguishes_gone_lost_and_failed(
     assert count(totals, "partitions_completed") == 1
 
 
-def test_s11_a_closing_that_would_complete_and_fails_counts_as_a_failed_completion(
-    fleet: Fleet, totals: MetricTotals
-) -> None:
+def test_s11_failed_final_close_counts_as_failed_completion(fleet: Fleet, totals: MetricTotals) -> None:
     """Given a close that would COMPLETE but conflicts: the complete-error counter increments, and it is raised."""
     me = fleet.working("me", "X", metrics=totals)
     fleet.store.fault = NOT_MADE
@@ -218,7 +212,7 @@ def test_s11_a_closing_that_would_complete_and_fails_counts_as_a_failed_completi
     assert count(totals, "close_partition_update_errors") == 0
 
 
-def test_s12_a_closed_partition_comes_back_with_its_state(fleet: Fleet) -> None:
+def test_s12_closed_partition_returns_with_its_state(fleet: Fleet) -> None:
     """Given a saved state and a close: there the lease-based coordinator clears it, the enhanced one keeps it.
 
     We keep it, always: its own documentation says to save before closing, and losing it reads everything again.
@@ -231,7 +225,7 @@ def test_s12_a_closed_partition_comes_back_with_its_state(fleet: Fleet) -> None:
     assert (again.progress, again.closed_count, again.reopen_at) == ({"S": 1}, 1, None)
 
 
-def test_s14_a_wait_for_an_acknowledgment_is_not_shortened_by_renewing_or_saving(fleet: Fleet) -> None:
+def test_s14_acknowledgment_wait_is_not_shortened_by_renewals(fleet: Fleet) -> None:
     """Given a wait of 2 h: there any renewal or save sets the timeout to 10 min from now.
 
     Ours leaves the partition without an owner that could, and no write shortens a timeout: the partition would be taken
@@ -250,7 +244,7 @@ def test_s14_a_wait_for_an_acknowledgment_is_not_shortened_by_renewing_or_saving
     assert mine.renewed(fleet.clock.now()).ownership_timeout == mine.ownership_timeout
 
 
-def test_s16_giving_up_disowns_and_queues_by_the_given_instant(fleet: Fleet) -> None:
+def test_s16_giving_up_disowns_and_queues_by_instant(fleet: Fleet) -> None:
     """Given giveUp(K, T): UNASSIGNED without owner and timeout, priority T; without T, the priority is null.
 
     There null leaves the old priority, the end of the lease, so that the partition queues behind what was never tried,
@@ -271,7 +265,7 @@ def test_s16_giving_up_disowns_and_queues_by_the_given_instant(fleet: Fleet) -> 
     assert keys(me.leases.acquire(1)) == ["K"]
 
 
-def test_s17_giving_up_does_not_depend_on_reads_that_may_be_behind(fleet: Fleet) -> None:
+def test_s17_giving_up_reads_nothing_from_the_store(fleet: Fleet) -> None:
     """Given reads that show another owner twice and then oneself: there giving up succeeds at the third try.
 
     Ours writes what it holds in hand, conditional on its version, and reads nothing: no retry is needed.
@@ -286,7 +280,7 @@ def test_s17_giving_up_does_not_depend_on_reads_that_may_be_behind(fleet: Fleet)
     assert fleet.stored("K").status is PartitionStatus.UNASSIGNED
 
 
-def test_s17_giving_up_what_another_owns_is_refused(fleet: Fleet, totals: MetricTotals) -> None:
+def test_s17_giving_up_the_lease_of_another_is_refused(fleet: Fleet, totals: MetricTotals) -> None:
     """Given reads that show another owner five times: NotOwned is raised, there after 5 tries, here after one."""
     me = fleet.working("me", "K", metrics=totals)
     fleet.lease_passes()
@@ -297,7 +291,7 @@ def test_s17_giving_up_what_another_owns_is_refused(fleet: Fleet, totals: Metric
     assert other.leases.owns("K") and count(totals, "partitions_given_up") == 0
 
 
-def test_s19_an_owner_whose_lease_ran_out_an_hour_ago_may_finish_once_it_has_renewed(fleet: Fleet) -> None:
+def test_s19_owner_with_an_expired_lease_finishes_after_renewal(fleet: Fleet) -> None:
     """Given a timeout an hour in the past and nobody else: there completePartition by the recorded owner succeeds.
 
     Ours is refused until the lease is renewed: the owner cannot know by itself that nobody took it, and what it did
@@ -312,9 +306,7 @@ def test_s19_an_owner_whose_lease_ran_out_an_hour_ago_may_finish_once_it_has_ren
     assert fleet.stored("K").status is PartitionStatus.COMPLETED
 
 
-def test_s21_the_first_closing_of_at_most_one_completes_and_counts_as_completed(
-    fleet: Fleet, totals: MetricTotals
-) -> None:
+def test_s21_first_close_of_at_most_one_completes(fleet: Fleet, totals: MetricTotals) -> None:
     """Given close(p, 10 min, 1) with closedCount 0: COMPLETED on the first close.
 
     There the enhanced coordinator does not count it as completed, though the lease-based one does; we do.
@@ -325,7 +317,7 @@ def test_s21_the_first_closing_of_at_most_one_completes_and_counts_as_completed(
 
 
 @pytest.mark.parametrize("status", PartitionStatus)
-def test_s29_a_write_of_an_old_version_is_refused_whatever_the_status(fleet: Fleet, status: PartitionStatus) -> None:
+def test_s29_write_of_an_old_version_is_refused(fleet: Fleet, status: PartitionStatus) -> None:
     """Given stored version n+1 and an item of version n: delete and update are refused; with equal ones, applied.
 
     For every kind of store the contract suite says so too.
@@ -346,7 +338,7 @@ def test_s29_a_write_of_an_old_version_is_refused_whatever_the_status(fleet: Fle
     assert store.get("s|PARTITION", "K") is None
 
 
-def test_s34_in_memory_too_an_expired_lease_is_recovered_and_sources_are_apart(fleet: Fleet) -> None:
+def test_s34_memory_store_recovers_expired_leases(fleet: Fleet) -> None:
     """Given a lease of 2 min and silence: there nobody ever gets the partition again, and another pipeline may.
 
     Our store in memory passes the same contract as the others.
@@ -361,7 +353,7 @@ def test_s34_in_memory_too_an_expired_lease_is_recovered_and_sources_are_apart(f
     assert not silent.leases.owns("K")
 
 
-def test_s34_in_memory_too_giving_up_waiting_and_deleting_work(fleet: Fleet) -> None:
+def test_s34_memory_store_supports_giving_up_and_deleting(fleet: Fleet) -> None:
     """There every give-up raises on the default store and orphans the partition; deletion is not supported."""
     me = fleet.working("me", "K", "L")
     me.leases.give_up("K", after=seconds(5))

@@ -32,7 +32,7 @@ def numbers(draw: st.DrawFn) -> str:
 
 @settings(max_examples=examples(100))
 @given(numbers(), st.sampled_from([0, 2, 18, 37, 38]))
-def test_a_decimal_is_exact_or_refused(text: str, scale: int) -> None:
+def test_decimal_is_exact_or_refused(text: str, scale: int) -> None:
     value, unit = Decimal(text), Decimal(1).scaleb(-scale)
     fits = EXACT.remainder(value, unit) == 0 and EXACT.abs(value) < Decimal(10) ** (38 - scale)
     try:
@@ -44,7 +44,7 @@ def test_a_decimal_is_exact_or_refused(text: str, scale: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["1e3", "1.5E+2", "+1", ".5", "5.", "0e400", "-0", "100e-2", "1" + "0" * 19])
-def test_a_number_in_another_form_is_read(text: str) -> None:
+def test_number_in_another_form_is_read(text: str) -> None:
     assert decimals(18, text) == [Decimal(text)]
 
 

@@ -34,7 +34,7 @@ def cast(values: pa.Array, kind: pa.DataType) -> list[Any]:
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_a_value_that_the_type_holds_is_converted(values: pa.Array, kind: pa.DataType, expected: list[Any]) -> None:
+def test_value_that_the_type_holds_is_converted(values: pa.Array, kind: pa.DataType, expected: list[Any]) -> None:
     assert [str(value) for value in cast(values, kind)] == [str(value) for value in expected]
 
 
@@ -64,7 +64,7 @@ def test_a_value_that_the_type_holds_is_converted(values: pa.Array, kind: pa.Dat
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_a_value_that_the_type_would_change_is_refused(values: pa.Array, kind: pa.DataType, named: str) -> None:
+def test_value_that_the_type_would_change_is_refused(values: pa.Array, kind: pa.DataType, named: str) -> None:
     with pytest.raises(ItemUnreadableError) as raised:
         cast(values, kind)
     assert str(raised.value).startswith(named)

@@ -44,7 +44,7 @@ def remaining(source: SourceCoordinator) -> tuple[int, int, bool, Any, Any]:
     return partitions, len(claims), source.view.is_empty(), source.claims.forgotten_before(), claimed(source.view)
 
 
-def test_a_source_that_forgets_is_as_if_never_read(fleet: Fleet) -> None:
+def test_forgetting_leaves_nothing_of_a_source(fleet: Fleet) -> None:
     person = fleet.owner("person")
     assert [(each.partition_key, error) for each, error in forget(person, by="ann")] == [("x", None), ("y", None)]
     assert remaining(person) == (0, 0, True, None, None)
@@ -62,7 +62,7 @@ def test_names_that_another_source_claims_stay(fleet: Fleet) -> None:
     assert person.claims.partition_of("d") == "theirs" and person.claims.partition_of("a") is None
 
 
-def test_a_source_that_may_work_forgets_nothing(fleet: Fleet) -> None:
+def test_running_source_is_not_forgotten(fleet: Fleet) -> None:
     person = fleet.owner("person")
     person.view.suspensions.resume("ann", "")
     with pytest.raises(SupervisionError, match=r"suspend it, and wait until .* suspend clicks --reason REASON"):
@@ -72,7 +72,7 @@ def test_a_source_that_may_work_forgets_nothing(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("what", ["x", "the supplier"])
-def test_a_lease_is_not_forgotten(fleet: Fleet, what: str) -> None:
+def test_held_lease_is_not_forgotten(fleet: Fleet, what: str) -> None:
     person = fleet.owner("person")
     item = fleet.stored("x") if what == "x" else fleet.global_state()
     fleet.store.transact(update=[item.acquired("job", fleet.clock.now())])
@@ -82,7 +82,7 @@ def test_a_lease_is_not_forgotten(fleet: Fleet, what: str) -> None:
 
 
 @pytest.mark.parametrize("progress", [{"acknowledgment_set": "s"}, {"kind": "kinesis", "landed": "damaged"}])
-def test_a_batch_that_may_be_undelivered_is_not_forgotten(fleet: Fleet, progress: dict[str, Any]) -> None:
+def test_undelivered_batch_is_not_forgotten(fleet: Fleet, progress: dict[str, Any]) -> None:
     person = fleet.owner("person")
     fleet.store.transact(update=[fleet.stored("y").with_progress(progress)])
     with pytest.raises(SupervisionError, match="1 partitions with batches that are not acknowledged: 'y'; resume it"):
@@ -90,7 +90,7 @@ def test_a_batch_that_may_be_undelivered_is_not_forgotten(fleet: Fleet, progress
     assert remaining(person)[:2] == (2, 3)
 
 
-def test_a_partition_that_was_taken_keeps_claims_and_state(fleet: Fleet) -> None:
+def test_acquired_partition_keeps_claims_and_state(fleet: Fleet) -> None:
     person = fleet.owner("person")
     taken = fleet.stored("y").acquired("job", fleet.clock.now())
     fleet.store.fault = Fault(before=lambda: fleet.store.store.transact(update=[taken]))
@@ -99,7 +99,7 @@ def test_a_partition_that_was_taken_keeps_claims_and_state(fleet: Fleet) -> None
     assert remaining(person)[:3] == (1, 3, False)
 
 
-def test_a_supplier_that_runs_in_between_keeps_its_claims(fleet: Fleet) -> None:
+def test_concurrent_supplier_keeps_its_claims(fleet: Fleet) -> None:
     person, state = fleet.owner("person"), fleet.global_state()
     fleet.store.fault = Fault(before=lambda: fleet.store.store.transact(update=[state.with_progress({"scans": 2})]))
     with pytest.raises(PartitionUpdateError, match="the supplier of source 'clicks' ran in between; forget again"):
@@ -108,7 +108,7 @@ def test_a_supplier_that_runs_in_between_keeps_its_claims(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("writes", range(8))
-def test_a_store_that_goes_away_leaves_what_another_attempt_completes(fleet: Fleet, writes: int) -> None:
+def test_second_attempt_completes_after_a_store_outage(fleet: Fleet, writes: int) -> None:
     person = fleet.owner("person")
 
     def one_less(left: int) -> None:
@@ -146,7 +146,7 @@ def test_a_store_that_goes_away_leaves_what_another_attempt_completes(fleet: Fle
         ("weather", {"url": "u"}, {"url": "v"}, ["url 'u'"]),
     ],
 )
-def test_a_change_leaves_other_data_by_its_kind(
+def test_kind_decides_which_change_leaves_data(
     kind: str, before: dict[str, Any], now: dict[str, Any], left: list[str]
 ) -> None:
     assert left_of(kind, before, kind, now) == left

@@ -23,25 +23,25 @@ def all_items(*found: Any) -> dict[str, list[dict[str, Any]]]:
     return {key: of_key for page in pages_of(found, "weather") for key, of_key in items(page).items()}
 
 
-def test_a_key_is_a_partition_of_one_item_that_knows_it() -> None:
+def test_key_is_a_partition_of_one_item() -> None:
     assert all_items("oslo") == {"oslo": [{"key": "oslo"}]}
 
 
-def test_an_item_is_a_partition_named_by_its_key() -> None:
+def test_item_partition_is_named_by_its_key() -> None:
     assert all_items({"key": "oslo", "year": 2026}) == {"oslo": [{"key": "oslo", "year": 2026}]}
 
 
-def test_an_item_without_a_key_is_named_by_what_it_says_whatever_the_order() -> None:
+def test_item_without_key_is_named_by_its_content() -> None:
     [[first], [second], [other]] = (list(all_items(item)) for item in ({"a": 1, "b": 2}, {"b": 2, "a": 1}, {"a": 2}))
     assert first == second != other
 
 
-def test_a_list_is_a_page_and_what_came_before_it_is_one_too() -> None:
+def test_list_is_a_page_and_flushes_earlier_items() -> None:
     pages = [list(page.partitions) for page in pages_of(["a", "b", ["c", {"key": "d"}], "e"], "weather")]
     assert pages == [["a", "b"], ["c", "d"], ["e"]]
 
 
-def test_what_is_yielded_one_by_one_is_created_a_page_at_a_time_while_more_is_found() -> None:
+def test_single_items_are_created_in_pages_during_discovery() -> None:
     asked = 0
 
     def found() -> Iterator[str]:
@@ -54,30 +54,30 @@ def test_what_is_yielded_one_by_one_is_created_a_page_at_a_time_while_more_is_fo
     assert asked == PAGE_SIZE
 
 
-def test_a_page_gives_keys_several_items_and_a_state() -> None:
+def test_page_gives_keys_items_and_a_state() -> None:
     [page] = pages_of([Page({"oslo": [{"day": 1}, {"day": 2}], "rome": {"day": 3}}, state={"day": 3})], "weather")
     assert items(page) == {"oslo": [{"day": 1}, {"day": 2}], "rome": [{"day": 3}]}
     assert page.state == {"day": 3}
 
 
-def test_a_page_without_partitions_leaves_its_state() -> None:
+def test_page_without_partitions_leaves_its_state() -> None:
     [page] = pages_of([Page({}, state={"seen": 1})], "weather")
     assert (page.partitions, page.state) == ({}, {"seen": 1})
 
 
-def test_without_a_kind_an_item_is_what_progress_begins_with() -> None:
+def test_item_without_kind_becomes_the_initial_progress() -> None:
     [page] = pages_of(["a", {"key": "b", "rows_done": 0}], None)
     assert page.partitions == {"a": {}, "b": {"key": "b", "rows_done": 0}}
 
 
 @pytest.mark.parametrize("found", [7, b"bytes", [7], Page({"a": []}), Page({"a": "text"})])
-def test_what_no_partition_can_be_made_of_is_refused(found: Any) -> None:
+def test_invalid_partition_is_refused(found: Any) -> None:
     with pytest.raises(
         ConfigurationError, match=r"a supplier must yield keys, items \(mappings\), lists of these, or pages"
     ):
         list(pages_of([found], "weather"))
 
 
-def test_an_item_that_is_not_json_is_refused() -> None:
+def test_item_that_is_not_json_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="cannot be written as JSON: Object of type set"):
         list(pages_of([{"days": {1, 2}}], "weather"))

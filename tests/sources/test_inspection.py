@@ -36,7 +36,7 @@ def inspection_of(progress: ShardProgress | PartitionProgress) -> Inspection:
     return inspect_partition(a_partition("p", **progress.to_mapping()), NOW)
 
 
-def test_an_inspection_of_a_shard_has_its_position_and_lag() -> None:
+def test_shard_inspection_has_its_position_and_lag() -> None:
     waiting = SHARD.landing(a_batch("100", "120")).landing(a_batch("120", "140"))
     assert inspection_of(waiting) == Inspection(
         kind="kinesis", position="100", lag=60.0, landed_batches=2, landed_records=20, throughput=12.5
@@ -53,11 +53,11 @@ def test_an_inspection_of_a_shard_has_its_position_and_lag() -> None:
         (replace(SHARD, delivered_until=NOW + MINUTE), 0.0),
     ],
 )
-def test_the_lag_of_a_shard_is_what_its_progress_knows(progress: ShardProgress, lag: float | None) -> None:
+def test_shard_lag_comes_from_its_progress(progress: ShardProgress, lag: float | None) -> None:
     assert inspection_of(progress).lag == lag
 
 
-def test_open_loss_belongs_to_a_parked_shard_that_stopped_there() -> None:
+def test_open_loss_belongs_to_the_parked_shard() -> None:
     gap = Gap(after="100", before="200", since=None, until=None, found_at=NOW, reason="trimmed")
     stopped = a_partition("p", **SHARD.with_gap(gap).to_mapping())
     assert open_loss(stopped) is None
@@ -68,12 +68,12 @@ def test_open_loss_belongs_to_a_parked_shard_that_stopped_there() -> None:
     assert open_loss(a_partition("p", **ITEMS.to_mapping()).resting(PARKED_UNTIL)) is None
 
 
-def test_what_is_delivered_to_its_end_is_not_behind() -> None:
+def test_completed_partition_has_no_lag() -> None:
     partition = a_partition("p", **SHARD.to_mapping()).completed(NOW)
     assert (inspect_partition(partition, NOW).lag, inspect_partition(partition, NOW).throughput) == (None, None)
 
 
-def test_an_inspection_of_items_has_the_number_that_are_done() -> None:
+def test_items_inspection_counts_finished_items() -> None:
     assert inspection_of(ITEMS) == Inspection(kind="s3", items_done=0, items=4)
     begun = replace(ITEMS, checkpoint="2:line 7").landing(a_batch("2:line 7", "3"))
     assert inspection_of(begun) == Inspection(
@@ -81,7 +81,7 @@ def test_an_inspection_of_items_has_the_number_that_are_done() -> None:
     )
 
 
-def test_a_batch_has_the_set_that_it_waits_for() -> None:
+def test_batch_inspection_names_its_acknowledgment_set() -> None:
     batches = [
         a_batch("100", "110", acknowledged=True),
         a_batch("110", "120", acknowledgment_set="a set"),
@@ -101,11 +101,11 @@ def test_losses_and_unreadable_items_are_listed() -> None:
     assert unreadable_items(a_partition("p", **failed.to_mapping())) == [(2, "not JSON")]
 
 
-def test_a_progress_of_nobodys_source_is_readable_and_says_nothing() -> None:
+def test_progress_of_unknown_kind_has_an_empty_inspection() -> None:
     assert inspect_partition(a_partition("p", cursor=7), NOW) == Inspection()
 
 
-def test_a_progress_that_cannot_be_read_is_reported_as_such() -> None:
+def test_unreadable_progress_is_reported() -> None:
     unreadable = replace(a_partition("p"), unreadable_progress="{")
     assert inspect_partition(unreadable, NOW) == Inspection(is_readable=False)
     assert not inspect_partition(a_partition("p", kind=7), NOW).is_readable
@@ -124,7 +124,7 @@ VALUES = st.recursive(
 @settings(max_examples=examples(50))
 @given(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=6))
 @example({"kind": "kinesis", "checkpoint": "AT_TIMESTAMP:1e9", "throughput": 10**400})
-def test_whatever_is_stored_a_look_at_it_never_fails(progress: dict[str, Any]) -> None:
+def test_inspection_never_fails_on_stored_progress(progress: dict[str, Any]) -> None:
     partition = a_partition("p", **progress)
     inspect_partition(partition, NOW)
     landed_facts(partition), lost(partition), unreadable_items(partition), sets_waited_for(partition)

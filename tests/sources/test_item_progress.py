@@ -60,17 +60,17 @@ POSITIONS = st.builds(ItemPosition, st.integers(0, 10**6), st.text())
 
 @settings(max_examples=examples(50))
 @given(POSITIONS)
-def test_a_position_survives_its_text(position: ItemPosition) -> None:
+def test_position_survives_its_text(position: ItemPosition) -> None:
     assert ItemPosition.parse(str(position)) == position
 
 
 @pytest.mark.parametrize("text", ["x", "-1", "1.5", "²", "x:1", "0x1:"])
-def test_what_is_no_position_is_refused(text: str) -> None:
+def test_invalid_position_is_refused(text: str) -> None:
     with pytest.raises(ProgressFormatError, match="is not '<item>' or '<item>:<position within it>'"):
         ItemPosition.parse(text)
 
 
-def test_no_two_landings_give_a_batch_the_same_name() -> None:
+def test_batch_names_differ_between_landings() -> None:
     one, other = (new_batch_id("s3") for _ in range(2))
     assert one != other and one.startswith("s3-")
 
@@ -97,19 +97,19 @@ PROGRESSES = st.builds(
 
 @settings(max_examples=examples(20))
 @given(PROGRESSES)
-def test_a_progress_survives_being_stored(progress: PartitionProgress) -> None:
+def test_progress_survives_storage(progress: PartitionProgress) -> None:
     assert PartitionProgress.from_mapping(json.loads(json.dumps(progress.to_mapping()))) == progress
 
 
 @pytest.mark.parametrize(
     "wrong", [{}, {"kind": "s3"}, {"kind": "s3", "items": [1]}, {"kind": "s3", "items": [], "x": 1}]
 )
-def test_what_is_not_the_progress_of_items_is_refused(wrong: dict[str, Any]) -> None:
+def test_progress_of_another_kind_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ProgressFormatError, match="restore it, or upgrade"):
         PartitionProgress.from_mapping(wrong)
 
 
-def test_only_the_next_batch_can_be_landed_and_none_after_the_last() -> None:
+def test_only_the_next_batch_can_be_landed() -> None:
     with pytest.raises(ProgressChangedError, match="starts at '2', but the landed batches end at '1'"):
         landed("1").landing(batch("2", "3"))
     with pytest.raises(ProgressChangedError, match="starts after the end"):
@@ -117,7 +117,7 @@ def test_only_the_next_batch_can_be_landed_and_none_after_the_last() -> None:
 
 
 @given(st.permutations(["to-1", "to-2", "to-3"]))
-def test_the_checkpoint_moves_over_what_is_acknowledged_without_a_gap_in_whatever_order(order: list[str]) -> None:
+def test_checkpoint_advances_contiguously_in_any_acknowledgment_order(order: list[str]) -> None:
     progress, done = landed("1", "2", "3"), set()
     for batch_id in order:
         progress = progress.acknowledged(batch_id)
@@ -128,46 +128,46 @@ def test_the_checkpoint_moves_over_what_is_acknowledged_without_a_gap_in_whateve
     assert progress.landed_position == "3"
 
 
-def test_a_batch_that_is_delivered_cannot_be_delivered_or_rejected_once_more() -> None:
+def test_delivered_batch_cannot_be_delivered_or_rejected_again() -> None:
     progress = landed("1", "2").acknowledged("to-2")
     for change in (progress.acknowledged, progress.rejected):
         with pytest.raises(ProgressChangedError, match="batch 'to-2' is not pending delivery; pending are: 'to-1'"):
             change("to-2")
 
 
-def test_the_batches_of_a_partition_are_numbered_as_they_are_landed() -> None:
+def test_batches_are_numbered_as_landed() -> None:
     progress = landed("1", "2").acknowledged("to-1").landing(batch("2", "3"))
     assert [each.ordinal for each in progress.landed] == [2, 3]
     assert progress.acknowledged("to-2").acknowledged("to-3").ordinal == 3
 
 
-def test_no_batch_gets_an_ordinal_that_another_one_had_also_not_after_a_reset_or_a_removal() -> None:
+def test_ordinals_are_never_reused_after_reset_or_removal() -> None:
     used = landed("1", "2", "3")
     again = used.restarted().landing(batch("", "1"))
     removed_and_back = replace(THREE, epoch=used.epoch + 2).landing(batch("", "1"))
     assert used.ordinal < again.ordinal < removed_and_back.ordinal
 
 
-def test_a_partition_that_starts_again_makes_other_batches() -> None:
+def test_restarted_partition_makes_other_batches() -> None:
     used = replace(landed("1", "3", failed=(FailedItem(item=1, reason="no"),)), waited=4)
     for_next_read = used.for_next_read()
     assert for_next_read == replace(THREE, epoch=1, ordinal=2)
     assert used.restarted(1_800_000_000).epoch == 1_800_000_000 and replace(used, epoch=9).restarted(3).epoch == 10
 
 
-def test_reads_are_counted_down_only_by_reading() -> None:
+def test_only_reading_decrements_the_reads_left() -> None:
     again = replace(THREE, reread_seconds=60.0, reads_left=2)
     assert [again.for_next_read().reads_left, again.restarted().reads_left] == [1, 2]
     assert replace(again, reads_left=None).for_next_read().will_be_reread
     assert not again.for_next_read().for_next_read().will_be_reread
 
 
-def test_what_could_not_be_read_is_left_out_of_what_was() -> None:
+def test_unreadable_items_are_excluded_from_the_read_ones() -> None:
     progress = landed("3", failed=(FailedItem(item=1, reason="no"),))
     assert progress.items_read == named("a", "c")
 
 
-def test_a_progress_says_its_kind_of_source() -> None:
+def test_progress_names_its_source_kind() -> None:
     assert landed_progress(THREE.to_mapping()) == progress_of(partition(THREE)) == THREE
     assert landed_progress({}) is None
     with pytest.raises(SourceError, match="names no kind of source"):
@@ -177,7 +177,7 @@ def test_a_progress_says_its_kind_of_source() -> None:
 # The ends of acknowledgment sets
 
 
-def test_the_last_batch_finishes_a_partition() -> None:
+def test_last_batch_finishes_a_partition() -> None:
     before = landed("1", "3")
     first = settle(before, "to-1")
     assert (first.moved, first.finished, first.create) == (True, False, {})
@@ -187,12 +187,12 @@ def test_the_last_batch_finishes_a_partition() -> None:
     assert PartitionProgress.from_mapping(last.progress).checkpoint == "3"
 
 
-def test_a_batch_that_is_delivered_before_another_one_moves_nothing() -> None:
+def test_early_delivered_batch_does_not_move_the_checkpoint() -> None:
     settled = settle(landed("1", "3"), "to-3")
     assert (settled.moved, settled.finished) == (False, False)
 
 
-def test_items_that_could_not_be_read_follow_a_finished_partition_each_on_its_own() -> None:
+def test_unreadable_items_become_partitions_of_their_own() -> None:
     failed = (FailedItem(item=0, reason="no", within="77"), FailedItem(item=2, reason="no"))
     settled = settle(landed("3", failed=failed), "to-3")
     assert settled.finished and [key.rpartition(".")[0] for key in settled.create] == ["p#0", "p#2"]
@@ -202,7 +202,7 @@ def test_items_that_could_not_be_read_follow_a_finished_partition_each_on_its_ow
     assert first.landing(batch("0:77", "1")).restarted().checkpoint == "0:77", "the rest was delivered elsewhere"
 
 
-def test_a_partition_that_is_read_again_rests_and_begins_in_a_new_epoch() -> None:
+def test_reread_partition_rests_and_begins_a_new_epoch() -> None:
     again = replace(THREE, reread_seconds=60.0, reads_left=1)
     settled = settle(landed("3", of=again), "to-3")
     assert (settled.finished, settled.reopen_after) == (True, timedelta(seconds=60))
@@ -211,7 +211,7 @@ def test_a_partition_that_is_read_again_rests_and_begins_in_a_new_epoch() -> Non
     assert settle(landed("3", of=after), "to-3").reopen_after is None
 
 
-def test_what_cannot_be_read_each_time_becomes_another_partition_each_time() -> None:
+def test_repeatedly_unreadable_item_becomes_a_new_partition_each_time() -> None:
     again = replace(THREE, reread_seconds=60.0)
     failed = (FailedItem(item=1, reason="no"),)
     first = settle(landed("3", failed=failed, of=again), "to-3")
@@ -220,14 +220,14 @@ def test_what_cannot_be_read_each_time_becomes_another_partition_each_time() -> 
 
 
 @pytest.mark.parametrize("key", ["k" * MAX_KEY_BYTES, "é" * (MAX_KEY_BYTES // 2), "k" * (MAX_KEY_BYTES - 2)])
-def test_the_longest_key_can_be_split(key: str) -> None:
+def test_longest_key_can_be_split(key: str) -> None:
     keys = [split_key(key, item) for item in (0, 0, 10**6)]
     assert len(set(keys)) == 3, "nobody else has such a name, nor has the same item of another time"
     for each in keys:
         check_partition_key(each)
 
 
-def test_a_rejected_batch_is_delivered_again_from_its_file() -> None:
+def test_rejected_batch_is_redelivered_from_its_file() -> None:
     progress = landed("1", "3").in_delivery("to-1", "set-1").in_delivery("to-3", "set-3")
     settled = ItemBatches().undelivered(partition(progress), "to-1")
     after = PartitionProgress.from_mapping(settled.progress)
@@ -235,7 +235,7 @@ def test_a_rejected_batch_is_delivered_again_from_its_file() -> None:
     assert [(b.redeliver, b.acknowledgment_set) for b in after.landed] == [(True, None), (False, "set-3")]
 
 
-def test_the_ledger_of_any_source_finds_the_batches_of_items() -> None:
+def test_source_ledger_finds_item_batches() -> None:
     ledger, progress = SourceBatches(), landed("1", "3").to_mapping()
     progress = dict(ledger.in_delivery(progress, "to-1", "set-1"))
     assert ledger.set_of(progress, "to-1") == "set-1"

@@ -17,11 +17,11 @@ class Reader(FakeSource):
         self.reads_at_once = most
 
 
-def test_a_reader_may_say_how_many_reads_at_once_its_source_bears() -> None:
+def test_reader_may_limit_its_concurrent_reads() -> None:
     assert [reads_at_once(reader) for reader in (FakeSource(), Reader(1), Reader(None))] == [READS_AT_ONCE, 1, None]
 
 
 @pytest.mark.parametrize("most", [0, -1, "8", 2.0, True])
-def test_what_is_no_number_of_reads_is_refused(most: Any) -> None:
+def test_invalid_number_of_reads_is_refused(most: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"reader 'Reader': attribute 'reads_at_once' must be a positive"):
         reads_at_once(Reader(most))

@@ -39,23 +39,23 @@ def register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, 
     return registered
 
 
-def test_the_package_brings_kinds_that_no_list_names() -> None:
+def test_package_kinds_need_no_central_list() -> None:
     assert KINDS.names() == ["dynamodb", "dynamodb_export", "jdbc", "kinesis", "opensearch", "s3"]
     assert [get_kind(name).name for name in KINDS.names()] == KINDS.names()
 
 
-def test_a_partition_is_of_the_kind_that_its_progress_says() -> None:
+def test_partition_kind_follows_its_progress() -> None:
     assert kind_of({}) is None
     kind = kind_of(PartitionProgress(kind="s3", items=()).to_mapping())
     assert kind is get_kind("s3")
 
 
-def test_a_kind_that_brings_only_a_reader_of_items_needs_no_registration() -> None:
+def test_kind_with_only_an_item_reader_needs_no_registration() -> None:
     kind = kind_of(PartitionProgress(kind="weather", items=({"key": "today"},)).to_mapping())
     assert isinstance(kind, ItemKind) and kind.name == "weather"
 
 
-def test_another_distribution_registers_a_kind_with_a_progress_of_its_own(
+def test_another_distribution_registers_a_kind_with_custom_progress(
     register: Callable[[str, str, str], None],
 ) -> None:
     register("tides", "tides_of_test", TIDES)
@@ -63,7 +63,7 @@ def test_another_distribution_registers_a_kind_with_a_progress_of_its_own(
     assert (inspect_partition(partition, NOW).position, SourceBatches().pending(partition.progress)) == ("7", [])
 
 
-def test_a_kind_that_nobody_registered_is_named_with_what_to_install() -> None:
+def test_unregistered_kind_names_what_to_install() -> None:
     with pytest.raises(
         ConfigurationError, match=r"kind of source 'sea' is not known; the known names are 'dynamodb', .*Install"
     ):
@@ -73,7 +73,7 @@ def test_a_kind_that_nobody_registered_is_named_with_what_to_install() -> None:
     assert not inspect_partition(a_partition("p", kind="sea", checkpoint="7"), NOW).is_readable
 
 
-def test_a_kind_that_cannot_be_imported_says_whose_it_is_and_why(register: Callable[[str, str, str], None]) -> None:
+def test_unimportable_kind_names_its_distribution_and_cause(register: Callable[[str, str, str], None]) -> None:
     register("swell", "swell_of_test", "import a_library_that_is_missing")
     with pytest.raises(
         ConfigurationError, match=r"'swell = swell_of_test:KIND' of swell_of_test 1.0 cannot be imported: Mod"
@@ -84,7 +84,7 @@ def test_a_kind_that_cannot_be_imported_says_whose_it_is_and_why(register: Calla
     assert not inspect_partition(a_partition("p", kind="swell", checkpoint=""), NOW).is_readable
 
 
-def test_a_kind_passed_to_a_job_matches_the_partitions_of_its_name(tmp_path: Path) -> None:
+def test_kind_passed_to_a_job_matches_partitions_by_name(tmp_path: Path) -> None:
     (tmp_path / "ebb_of_test.py").write_text(TIDES.replace("tides", "ebb"))
     sys.path.insert(0, str(tmp_path))
     try:
@@ -94,7 +94,7 @@ def test_a_kind_passed_to_a_job_matches_the_partitions_of_its_name(tmp_path: Pat
     assert kind_of({"kind": "ebb", "checkpoint": "7"}) is kind
 
 
-def test_looking_at_partitions_needs_neither_arrow_nor_spark_nor_a_client() -> None:
+def test_inspecting_partitions_needs_no_heavy_imports() -> None:
     program = (
         "import sys;"
         "from airflow_provider_coordination.sources.inspection import inspect_partition;"

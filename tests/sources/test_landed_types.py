@@ -63,7 +63,7 @@ def numbers_of(column: pa.ChunkedArray) -> list[Any]:
 
 
 @pytest.mark.parametrize(("kind", "values", "landed", "expected"), WIDENED, ids=lambda value: str(value)[:30])
-def test_a_value_is_landed_in_a_type_that_holds_it(
+def test_value_is_landed_in_a_type_that_holds_it(
     kind: pa.DataType, values: list[Any], landed: pa.DataType, expected: list[Any]
 ) -> None:
     column = with_landed_types(pa.table({"x": pa.array([*values, None], kind)}))["x"]
@@ -76,7 +76,7 @@ def test_a_value_is_landed_in_a_type_that_holds_it(
 
 
 @pytest.mark.parametrize(("kind", "value", "text"), REFUSED, ids=lambda value: str(value)[:30])
-def test_a_value_that_would_change_is_refused_by_name(kind: pa.DataType, value: Any, text: str) -> None:
+def test_value_that_would_change_is_refused_by_name(kind: pa.DataType, value: Any, text: str) -> None:
     fitting = [None] * 5
     with pytest.raises(ItemUnreadableError) as raised:
         with_landed_types(pa.table({"a": [1] * 7, "at": pa.array([*fitting, value, None], kind)}))
@@ -94,7 +94,7 @@ def test_a_value_that_would_change_is_refused_by_name(kind: pa.DataType, value: 
     [pa.decimal256(50, 39), pa.list_(pa.null()), pa.struct([("a", pa.null())]), pa.month_day_nano_interval()],
     ids=str,
 )
-def test_a_column_without_a_landed_type_is_refused_if_it_has_values(kind: pa.DataType) -> None:
+def test_nonempty_column_without_a_landed_type_is_refused(kind: pa.DataType) -> None:
     values = {pa.list_(pa.null()): [], pa.month_day_nano_interval(): (1, 2, 3)}.get(kind, {"a": None})
     value = Decimal(1) if pa.types.is_decimal(kind) else values
     with pytest.raises(ItemUnreadableError, match=r"column 'x': type .* is not supported; read the column as STRING"):
@@ -103,7 +103,7 @@ def test_a_column_without_a_landed_type_is_refused_if_it_has_values(kind: pa.Dat
     assert landed.to_pylist() == [{"n": 1}, {"n": 2}]
 
 
-def test_a_field_of_nulls_is_left_out_of_its_struct() -> None:
+def test_field_of_nulls_is_left_out_of_its_struct() -> None:
     landed = with_landed_types(pa.table({"x": [{"a": 1, "b": None}, None]}))
     assert landed["x"].to_pylist() == [{"a": 1}, None]
 
@@ -123,7 +123,7 @@ def test_field_ids_of_a_file_are_not_landed() -> None:
     assert all(field.nullable and field.metadata is None for field in landed.schema)
 
 
-def test_landed_types_stay_as_they_are() -> None:
+def test_landed_types_stay_unchanged() -> None:
     kinds = {landed_type(kind) for kind, *_ in WIDENED} | {pa.binary(3), pa.bool_(), pa.timestamp("us", "UTC")}
     table = pa.table({str(kind): pa.nulls(1, kind) for kind in kinds})
     assert with_landed_types(table).schema == table.schema

@@ -51,7 +51,7 @@ def names_in(tree: ast.AST) -> Iterator[str]:
                 yield name
 
 
-def test_no_module_names_a_kind_of_source_but_those_that_are_the_kinds_own() -> None:
+def test_only_modules_of_a_kind_name_it() -> None:
     found = {
         str(path): sorted({name for name in names_in(ast.parse((PACKAGE / path).read_text())) if NAME.search(name)})
         for path in (each.relative_to(PACKAGE) for each in PACKAGE.rglob("*.py"))

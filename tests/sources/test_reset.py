@@ -54,17 +54,17 @@ from tests.support.kinesis_server.in_process import InProcessClient
         ("150:3", "150:3"),
     ],
 )
-def test_a_position_is_said_in_words_as_an_instant_or_as_a_number(to: Any, position: str) -> None:
+def test_position_may_be_words_instant_or_number(to: Any, position: str) -> None:
     assert str(position_of(parse_target(to, NOON))) == position
 
 
 @pytest.mark.parametrize("to", ["", "now", "2026-01-01", "2026-01-01T00:00:00", "-5", "1.5", "SHARD_END", "150:"])
-def test_what_is_no_position_is_refused_with_examples(to: str) -> None:
+def test_invalid_position_is_refused_with_examples(to: str) -> None:
     with pytest.raises(ConfigurationError, match="is neither 'earliest', 'latest', an instant with a time zone"):
         position_of(parse_target(to, NOON))
 
 
-def test_an_instant_before_1970_or_in_the_future_is_refused_with_what_to_say_instead() -> None:
+def test_instant_before_1970_or_in_the_future_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="'1969-12-31T23:59:59Z' lies before 1970; give 'earliest'"):
         parse_target("1969-12-31T23:59:59Z", NOON)
     with pytest.raises(ConfigurationError, match="lies before 1970"):
@@ -79,9 +79,7 @@ def test_an_instant_before_1970_or_in_the_future_is_refused_with_what_to_say_ins
     ("to", "until"),
     [("latest", NOON), (NOON - timedelta(hours=23), NOON - timedelta(hours=23)), (NOON - timedelta(hours=24), None)],
 )
-def test_a_loss_after_the_position_is_noticed_where_the_position_itself_cannot_be_lost_yet(
-    to: Any, until: datetime | None
-) -> None:
+def test_loss_after_an_unexpired_position_is_noticed(to: Any, until: datetime | None) -> None:
     target = parse_target(to, NOON)
     assert delivered_until(position_of(target), target) == until
 
@@ -148,7 +146,7 @@ def source() -> Source:
     return Source()
 
 
-def test_a_shard_is_read_on_after_a_sequence_number_in_a_new_epoch(source: Source) -> None:
+def test_shard_resumes_after_a_sequence_number_in_a_new_epoch(source: Source) -> None:
     [shard] = source.shards
     number = str(int(shard.starting_sequence_number) + 7)
     key = source.lease(shard, checkpoint=number + "0", is_ended=True, finished=True)
@@ -162,14 +160,14 @@ def test_a_shard_is_read_on_after_a_sequence_number_in_a_new_epoch(source: Sourc
 
 
 @pytest.mark.parametrize("to", ["earliest", "latest", "7"])
-def test_whatever_arrives_after_a_reset_is_missed_if_it_is_gone_before_it_is_read(source: Source, to: str) -> None:
+def test_records_expired_after_a_reset_count_as_lost(source: Source, to: str) -> None:
     key = source.lease(source.shards[0])
     source.do(source.resets.plan_partitions([source[key]], source.target(to)))
 
     assert source.progress(key).owed_from == source.clock.now()
 
 
-def test_each_reset_is_another_epoch_also_within_a_second(source: Source) -> None:
+def test_each_reset_within_a_second_has_its_own_epoch(source: Source) -> None:
     key = source.lease(source.shards[0])
     epochs = []
     for _ in range(3):
@@ -179,7 +177,7 @@ def test_each_reset_is_another_epoch_also_within_a_second(source: Source) -> Non
     assert epochs[0] < epochs[1] < epochs[2]
 
 
-def test_a_reset_that_rests_on_what_another_one_has_changed_since_is_above_it(source: Source) -> None:
+def test_outdated_reset_plan_gets_a_later_epoch(source: Source) -> None:
     key = source.lease(source.shards[0])
     early = source.plan(key, to=source.clock.now() - timedelta(hours=1))
     source.do(source.plan(key))
@@ -190,7 +188,7 @@ def test_a_reset_that_rests_on_what_another_one_has_changed_since_is_above_it(so
     assert source.progress(key).epoch > first
 
 
-def test_a_sequence_number_belongs_to_one_shard(source: Source) -> None:
+def test_sequence_number_belongs_to_one_shard(source: Source) -> None:
     source.split()
     keys = [source.lease(shard) for shard in source.shards]
 
@@ -201,9 +199,7 @@ def test_a_sequence_number_belongs_to_one_shard(source: Source) -> None:
 
 
 @pytest.mark.parametrize("number", [lambda s: int(s.starting_sequence_number) - 1, lambda s: 10**60])
-def test_a_sequence_number_of_another_shard_is_refused_with_those_of_this_one(
-    source: Source, number: Callable[[Shard], int]
-) -> None:
+def test_sequence_number_of_another_shard_is_refused(source: Source, number: Callable[[Shard], int]) -> None:
     source.split()
     closed = source.shards[0]
     key = source.lease(closed)
@@ -212,7 +208,7 @@ def test_a_sequence_number_of_another_shard_is_refused_with_those_of_this_one(
         source.plan(key, to=str(number(closed)))
 
 
-def test_a_stream_is_read_again_parents_first(source: Source) -> None:
+def test_stream_is_reread_parents_first(source: Source) -> None:
     source.split()
     parent, *children = source.shards
     parent_key = source.lease(parent, checkpoint="5", is_ended=True, finished=True, epoch=3)
@@ -228,7 +224,7 @@ def test_a_stream_is_read_again_parents_first(source: Source) -> None:
     assert [source.worker.view.get(key) for key in child_keys] == [None, None]
 
 
-def test_a_shard_whose_lease_was_cleaned_up_is_leased_again(source: Source) -> None:
+def test_cleaned_up_shard_is_leased_again(source: Source) -> None:
     """Scenario 24 of Druid: where nothing is stored, what a reset says is stored as it is given."""
     source.split()
     parent, *children = source.shards
@@ -242,7 +238,7 @@ def test_a_shard_whose_lease_was_cleaned_up_is_leased_again(source: Source) -> N
     assert source.progress(source.key(parent)).epoch > 0
 
 
-def test_an_instant_that_nothing_is_left_of_is_the_earliest_record_and_says_so(source: Source) -> None:
+def test_fully_expired_instant_becomes_trim_horizon_and_is_reported(source: Source) -> None:
     key = source.lease(source.shards[0], checkpoint="5")
     plan = source.plan_stream(source.clock.now() - timedelta(hours=25))
 
@@ -253,7 +249,7 @@ def test_an_instant_that_nothing_is_left_of_is_the_earliest_record_and_says_so(s
 
 
 @pytest.mark.parametrize("which", ["shard", "stream"])
-def test_a_clock_ahead_of_the_services_passes_nothing_over(source: Source, which: str) -> None:
+def test_fast_local_clock_skips_no_records(source: Source, which: str) -> None:
     key = source.lease(source.shards[0], checkpoint="5")
     source.clock.advance(30)
 
@@ -262,7 +258,7 @@ def test_a_clock_ahead_of_the_services_passes_nothing_over(source: Source, which
     assert source.progress(key).checkpoint == "AT_TIMESTAMP:2026-01-01T00:00:00.000000Z"
 
 
-def test_leases_of_an_earlier_stream_of_the_name_stay(source: Source) -> None:
+def test_leases_of_an_earlier_stream_stay(source: Source) -> None:
     key = source.lease(source.shards[0])
     earlier = partition_key("s", 5, "shardId-000000000000")
     source.worker.create_partitions({earlier: source[key].progress})
@@ -273,7 +269,7 @@ def test_leases_of_an_earlier_stream_of_the_name_stay(source: Source) -> None:
     assert [step.partition.partition_key for step in plan.steps] == [key]
 
 
-def test_a_stream_of_another_source_is_named_with_what_there_is(source: Source) -> None:
+def test_stream_of_another_source_is_refused_with_alternatives(source: Source) -> None:
     """Scenario 26 of Druid: a reset that names another stream changes nothing."""
     with pytest.raises(ConfigurationError, match="source 'clicks' has no part 's'; it has no parts"):
         source.plan_stream()
@@ -282,7 +278,7 @@ def test_a_stream_of_another_source_is_named_with_what_there_is(source: Source) 
         source.plan_stream(name="views")
 
 
-def test_a_whole_source_is_read_again_whatever_its_partitions_are(source: Source) -> None:
+def test_whole_source_is_reread_for_any_kind_of_partition(source: Source) -> None:
     key = source.lease(source.shards[0], checkpoint="5")
     source.worker.create_partitions({"table:1:2": {"rows_done": 4}})
 
@@ -291,19 +287,19 @@ def test_a_whole_source_is_read_again_whatever_its_partitions_are(source: Source
     assert (source["table:1:2"].progress, source.progress(key).checkpoint) == ({}, "TRIM_HORIZON")
 
 
-def test_what_is_no_shard_has_no_position_but_its_beginning(source: Source) -> None:
+def test_other_partitions_can_only_restart_from_the_beginning(source: Source) -> None:
     source.worker.create_partitions({"p": {"rows_done": 4}})
 
     with pytest.raises(ProgressError, match="'p' is read as a whole and has no position 'latest'; reset it"):
         source.resets.plan_source(source.target("latest"), lambda kind: source.kinesis)
 
 
-def test_a_source_without_partitions_is_not_reset_in_silence(source: Source) -> None:
+def test_source_without_partitions_is_not_reset_silently(source: Source) -> None:
     with pytest.raises(ConfigurationError, match="source 'clicks' has no partitions"):
         source.resets.plan_source(source.target("earliest"), lambda kind: source.kinesis)
 
 
-def test_where_a_shard_could_not_be_reset_those_after_it_stay(source: Source) -> None:
+def test_descendants_of_an_unreset_shard_stay(source: Source) -> None:
     source.split()
     parent, *children = source.shards
     parent_key = source.lease(parent)
@@ -318,7 +314,7 @@ def test_where_a_shard_could_not_be_reset_those_after_it_stay(source: Source) ->
     assert all(source.worker.view.get(key) is not None for key in child_keys)
 
 
-def test_unattended_it_is_done_to_partitions_as_they_are(source: Source) -> None:
+def test_unattended_reset_applies_to_changed_partitions(source: Source) -> None:
     key = source.lease(source.shards[0])
     plan = source.plan(key)
     source.worker.leases.acquire(1)
@@ -329,7 +325,7 @@ def test_unattended_it_is_done_to_partitions_as_they_are(source: Source) -> None
 
 
 @pytest.mark.parametrize("only_if_unchanged", [True, False])
-def test_a_shard_that_another_process_removed_counts_as_removed(source: Source, only_if_unchanged: bool) -> None:
+def test_shard_removed_by_another_process_counts_as_removed(source: Source, only_if_unchanged: bool) -> None:
     source.split()
     parent, *children = source.shards
     source.lease(parent, finished=True)
@@ -351,7 +347,7 @@ def items(*names: str, **changes: Any) -> dict[str, Any]:
     return PartitionProgress(kind="s3", items=named(*names), **changes).to_mapping()
 
 
-def test_a_partition_of_items_keeps_them_and_is_read_from_its_beginning_in_a_new_epoch(source: Source) -> None:
+def test_item_partition_keeps_items_and_restarts_in_a_new_epoch(source: Source) -> None:
     begun = items("a", "b", checkpoint="1", failed=(FailedItem(item=0, reason="no"),), reads_left=3, waited=2)
     source.worker.create_partitions({"p": begun})
 
@@ -362,13 +358,13 @@ def test_a_partition_of_items_keeps_them_and_is_read_from_its_beginning_in_a_new
 
 
 @pytest.mark.parametrize("to", ["latest", NOON - timedelta(days=1), "42"])
-def test_a_partition_of_items_has_no_position_but_its_beginning(source: Source, to: Any) -> None:
+def test_item_partition_can_only_restart_from_the_beginning(source: Source, to: Any) -> None:
     source.worker.create_partitions({"p": items("a")})
     with pytest.raises(ProgressError, match=r"partition 'p' consists of items and has no position .*; reset it to '"):
         source.resets.plan_partitions([source["p"]], source.target(to))
 
 
-def test_an_item_that_was_split_off_is_removed_with_the_partition_in_which_it_is_read_again(source: Source) -> None:
+def test_split_off_item_is_removed_with_its_reread_partition(source: Source) -> None:
     source.worker.create_partitions(
         {"p": items("a", "b", checkpoint="2", is_ended=True), "p#1": items("b", split_of="p", begin="0:7")}
     )
@@ -380,13 +376,13 @@ def test_an_item_that_was_split_off_is_removed_with_the_partition_in_which_it_is
     assert source.worker.view.get("p#1") is None and source["p"].progress["checkpoint"] == ""
 
 
-def test_a_split_off_item_starts_again_at_its_own_start(source: Source) -> None:
+def test_split_off_item_restarts_at_its_own_start(source: Source) -> None:
     source.worker.create_partitions({"p#1": items("b", split_of="p", begin="0:7", checkpoint="0:9")})
     source.do(source.resets.plan_partitions([source["p#1"]], source.target("earliest")))
     assert source["p#1"].progress["checkpoint"] == "0:7"
 
 
-def test_a_batch_of_items_that_waits_for_its_acknowledgment_is_cancelled_by_a_reset(source: Source) -> None:
+def test_reset_cancels_a_waiting_item_batch(source: Source) -> None:
     source.worker.create_partitions({"p": items("a")})
     source.worker.leases.acquire(1)
     sets = AcknowledgmentSets(source.worker, SourceBatches())
@@ -399,13 +395,13 @@ def test_a_batch_of_items_that_waits_for_its_acknowledgment_is_cancelled_by_a_re
     assert source["p"].progress["landed"] == []
 
 
-def test_a_progress_of_items_that_cannot_be_read_is_named_before_anything_is_reset(source: Source) -> None:
+def test_unreadable_item_progress_is_named_before_any_reset(source: Source) -> None:
     source.worker.create_partitions({"p": {"kind": "s3", "more": 1}})
     with pytest.raises(ProgressError, match="'p': its items cannot be read from its stored progress; give the prog"):
         source.resets.plan_partitions([source["p"]], source.target("earliest"))
 
 
-def test_a_partition_of_items_takes_no_progress_but_one_of_its_kind(source: Source) -> None:
+def test_item_partition_accepts_only_progress_of_its_kind(source: Source) -> None:
     source.worker.create_partitions({"p": items("a")})
     check_progress(source["p"], items("b"))
     with pytest.raises(ProgressError, match="is not a progress of kind 's3': stored progress: field 'kind' is mi"):
@@ -426,7 +422,7 @@ def in_delivery(source: Source) -> tuple[str, AcknowledgmentSets, str]:
     return key, AcknowledgmentSets(source.worker, SourceBatches()), begun.set_id
 
 
-def test_what_waits_for_its_acknowledgment_is_cancelled_by_a_reset(source: Source) -> None:
+def test_reset_cancels_pending_acknowledgments(source: Source) -> None:
     key, sets, set_id = in_delivery(source)
 
     source.do(source.plan(key))
@@ -435,7 +431,7 @@ def test_what_waits_for_its_acknowledgment_is_cancelled_by_a_reset(source: Sourc
     assert sets.view.get(set_id).reason == "its partition was reset by hand"
 
 
-def test_what_waits_for_its_acknowledgment_is_cancelled_where_a_shard_is_removed(source: Source) -> None:
+def test_removing_a_shard_cancels_pending_acknowledgments(source: Source) -> None:
     source.split()
     parent, child, _ = source.shards
     key = source.lease(child)
@@ -451,7 +447,7 @@ def test_what_waits_for_its_acknowledgment_is_cancelled_where_a_shard_is_removed
 
 
 @pytest.mark.parametrize("end", ["released", "rejected", "expired", "cancelled"])
-def test_a_set_that_outlives_a_reset_does_not_touch_the_partition(source: Source, end: str) -> None:
+def test_set_surviving_a_reset_does_not_touch_the_partition(source: Source, end: str) -> None:
     key, sets, set_id = in_delivery(source)
     waiting = source[key]
     source.worker.store.transact(  # a reset that crashed before it cancelled the set
@@ -472,7 +468,7 @@ def test_a_set_that_outlives_a_reset_does_not_touch_the_partition(source: Source
     assert source[key] == after
 
 
-def test_what_waited_and_is_gone_since_does_not_stop_a_reset(source: Source) -> None:
+def test_missing_acknowledgment_set_does_not_stop_a_reset(source: Source) -> None:
     key, sets, set_id = in_delivery(source)
     item = source.worker.store.get(sets.view.source_identifier, set_id)
     assert item is not None
@@ -486,7 +482,7 @@ def test_what_waited_and_is_gone_since_does_not_stop_a_reset(source: Source) -> 
 # What the person saw, and who it is
 
 
-def test_what_was_written_to_since_the_person_looked_is_left_alone_and_the_others_are_reset(source: Source) -> None:
+def test_partition_written_since_inspection_is_not_reset(source: Source) -> None:
     source.split()
     _, *children = source.shards
     keys = [source.lease(shard) for shard in children]
@@ -504,7 +500,7 @@ def test_what_was_written_to_since_the_person_looked_is_left_alone_and_the_other
     assert isinstance(written, Partition) and source[keys[1]] == written
 
 
-def test_a_partition_that_is_removed_is_so_as_the_person_saw_it(source: Source) -> None:
+def test_removal_requires_an_unchanged_partition(source: Source) -> None:
     source.split()
     parent, child, _ = source.shards
     parent_key, key = source.lease(parent, finished=True), source.lease(child)
@@ -517,7 +513,7 @@ def test_a_partition_that_is_removed_is_so_as_the_person_saw_it(source: Source) 
     assert isinstance(results[key], PartitionUpdateError)
 
 
-def test_who_reset_it_and_why_is_logged_also_of_the_sets_that_were_cancelled(
+def test_reset_author_and_reason_are_logged_with_cancelled_sets(
     source: Source, caplog: pytest.LogCaptureFixture
 ) -> None:
     key, sets, _ = in_delivery(source)
@@ -530,7 +526,7 @@ def test_who_reset_it_and_why_is_logged_also_of_the_sets_that_were_cancelled(
     ]
 
 
-def test_an_owner_that_was_reset_from_under_cannot_write_its_progress(source: Source) -> None:
+def test_owner_of_a_reset_partition_cannot_write_progress(source: Source) -> None:
     key, sets, _ = in_delivery(source)
     source.do(source.plan(key))
     before = source[key]

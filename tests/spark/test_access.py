@@ -44,19 +44,17 @@ ACCESS = Access(
         ("gs://lake/clicks", None),
     ],
 )
-def test_a_place_is_reached_as_the_sink_it_lies_below_or_as_the_first_in_its_bucket_or_as_the_first_of_all(
-    uri: str, reached_by: AwsSettings | None
-) -> None:
+def test_access_prefers_parent_sink_then_bucket_then_first(uri: str, reached_by: AwsSettings | None) -> None:
     assert ACCESS.of(uri) == reached_by
 
 
-def test_of_accesses_that_name_one_place_the_first_decides() -> None:
+def test_first_access_to_a_location_wins() -> None:
     table = Access((("s3://lake/clicks", ELSE), ("s3://tables/clicks", RAW)))
     both = combined_access(ACCESS, table)
     assert [both.of(uri) for uri in ("s3://lake/clicks", "s3://tables/clicks/a", "s3://else")] == [LAKE, RAW, ELSE]
 
 
-def test_what_lies_in_a_bucket_without_a_sink_is_reached_by_the_sinks_connection() -> None:
+def test_bucket_without_a_sink_uses_the_sink_connection() -> None:
     table = SinkSettings(name="main", kind="iceberg", location="iceberg://catalog/default/lake.clicks", aws=LAKE)
     own = SinkSettings(name="own", kind="parquet", location="s3://own/clicks")
     access = access_of([own, table])
@@ -64,7 +62,7 @@ def test_what_lies_in_a_bucket_without_a_sink_is_reached_by_the_sinks_connection
     assert access_of([own]).of("s3://landing/clicks") is None
 
 
-def test_dead_letters_are_reached_as_the_dataset_in_their_bucket() -> None:
+def test_dead_letters_use_the_access_of_their_bucket() -> None:
     sink = SinkSettings(name="main", kind="parquet", location="s3://lake/clicks", aws=LAKE)
     settings = ingest(
         source="clicks", owner="a", writes=(sink,), landing_path="s3://lake/raw", dead_letter_path="s3://lake/dead",
@@ -74,7 +72,7 @@ def test_dead_letters_are_reached_as_the_dataset_in_their_bucket() -> None:
     assert settings.access.of(settings.landing_path) == LAKE
 
 
-def test_access_travels_to_workers_and_shows_no_secret() -> None:
+def test_access_reaches_workers_and_hides_secrets() -> None:
     aws = AwsSettings(region="eu-west-1", access_key_id="AK", secret_access_key="hush-hush", session_token="hush-too")
     access = Access((("s3://lake/clicks", aws),))
     assert pickle.loads(pickle.dumps(access)) == access
@@ -82,11 +80,11 @@ def test_access_travels_to_workers_and_shows_no_secret() -> None:
 
 
 @pytest.mark.parametrize("uri", ["/data/clicks", "gs://lake/x", "s3://", "hdfs://a/s3://b"])
-def test_what_is_not_on_s3(uri: str) -> None:
+def test_other_uris_are_not_on_s3(uri: str) -> None:
     assert not is_s3(uri)
 
 
-def test_the_threads_of_a_process_fetch_credentials_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_fetch_credentials_once_per_process(monkeypatch: pytest.MonkeyPatch) -> None:
     threads = 16
     begin = threading.Barrier(threads)
     with fake_aws() as server:

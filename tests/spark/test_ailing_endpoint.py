@@ -58,7 +58,7 @@ def land(server: AilingKinesis, root: Path, shards: int = SHARDS, **options: Any
 
 
 @pytest.mark.parametrize("ill", ILL.values(), ids=ILL)
-def test_a_shard_without_a_usable_answer_holds_nobody_back(server: AilingKinesis, tmp_path: Path, ill: Any) -> None:
+def test_shard_without_a_usable_response_blocks_no_other(server: AilingKinesis, tmp_path: Path, ill: Any) -> None:
     server.ill = ill
 
     failed, *others = land(server, tmp_path)
@@ -70,7 +70,7 @@ def test_a_shard_without_a_usable_answer_holds_nobody_back(server: AilingKinesis
 
 
 @pytest.mark.parametrize("ill", ILL.values(), ids=ILL)
-def test_what_was_read_before_an_ill_answer_is_landed(server: AilingKinesis, tmp_path: Path, ill: Any) -> None:
+def test_records_read_before_a_bad_response_are_landed(server: AilingKinesis, tmp_path: Path, ill: Any) -> None:
     server.ill, server.ill_after = ill, 1
 
     rows = land(server, tmp_path)
@@ -91,7 +91,7 @@ def test_records_out_of_order_are_reported_and_not_written(
     assert not list(tmp_path.rglob("*.parquet"))
 
 
-def test_what_was_read_before_is_not_taken_again(server: AilingKinesis, tmp_path: Path) -> None:
+def test_repeated_records_are_not_landed_again(server: AilingKinesis, tmp_path: Path) -> None:
     def answers_again(handler: Any, body: bytes) -> None:
         handler.answer(body.replace(b'"Records": []', b'"Records": [' + json.dumps(record(1)).encode() + b"]"))
 
@@ -102,7 +102,7 @@ def test_what_was_read_before_is_not_taken_again(server: AilingKinesis, tmp_path
     assert pq.read_table(row.file).num_rows == 2
 
 
-def test_a_record_of_ten_mebibytes_is_landed_with_the_least_memory(server: AilingKinesis, tmp_path: Path) -> None:
+def test_ten_mebibyte_record_is_landed_with_minimum_memory(server: AilingKinesis, tmp_path: Path) -> None:
     server.page = [record(1, bytes(10 * 2**20))]
 
     rows = land(server, tmp_path, slot_memory_bytes=2**25, seconds=30)
@@ -115,7 +115,7 @@ def test_a_record_of_ten_mebibytes_is_landed_with_the_least_memory(server: Ailin
 @pytest.mark.integration
 @pytest.mark.deep
 @pytest.mark.parametrize("status", [400, 429], ids=["by Kinesis", "by what stands before it"])
-def test_a_shard_that_is_refused_for_long_holds_nobody_back_and_catches_up(tmp_path: Path, status: int) -> None:
+def test_long_refused_shard_blocks_no_other_and_catches_up(tmp_path: Path, status: int) -> None:
     found: list[list[Run]] = [[] for _ in range(SHARDS)]
     with EndlessKinesis(SHARDS) as server:
 

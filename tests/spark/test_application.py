@@ -50,14 +50,14 @@ def arguments(tmp_path: Path, **changes: object) -> list[str]:
     return [str(path), str(values["owner"])]
 
 
-def test_arguments_that_are_not_settings_and_their_owner_are_a_configuration_error(
+def test_invalid_arguments_are_a_configuration_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main([]) == EXIT_CONFIGURATION
     assert "configuration error: expected two arguments" in capsys.readouterr().out
 
 
-def test_a_spark_that_is_not_supported_is_a_configuration_error(
+def test_unsupported_spark_is_a_configuration_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     make_spark_home(tmp_path / "spark", "3.5.9")
@@ -66,7 +66,7 @@ def test_a_spark_that_is_not_supported_is_a_configuration_error(
     assert "configuration error: Spark 3.5.9 in" in capsys.readouterr().out
 
 
-def test_a_python_that_is_too_old_is_a_configuration_error(
+def test_outdated_python_is_a_configuration_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 9, 2))
@@ -78,14 +78,12 @@ def test_a_python_that_is_too_old_is_a_configuration_error(
     assert (output.last_error or "").startswith("configuration error: Python 3.9 is not supported; use Python 3.11")
 
 
-def test_an_expired_settings_file_is_a_configuration_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_expired_settings_file_is_a_configuration_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments(tmp_path, expires_at=datetime(2020, 1, 1, tzinfo=UTC))) == EXIT_CONFIGURATION
     assert "expired at 2020-01-01T00:00:00Z" in capsys.readouterr().out
 
 
-def test_a_store_that_cannot_be_opened_is_a_configuration_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unopenable_store_is_a_configuration_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         main(arguments(tmp_path, store=StoreSettings.from_url(f"sqlite:///{tmp_path}/no-folder/c.db")))
         == EXIT_CONFIGURATION
@@ -105,7 +103,7 @@ def test_a_store_that_cannot_be_opened_is_a_configuration_error(
         ),
     ],
 )
-def test_a_folder_that_cannot_be_written_is_a_configuration_error_that_names_the_field_of_the_task(
+def test_unwritable_folder_is_a_configuration_error_naming_its_field(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, object], message: str
 ) -> None:
     assert main(arguments(tmp_path, **changes)) == EXIT_CONFIGURATION
@@ -122,16 +120,14 @@ def test_a_folder_that_cannot_be_written_is_a_configuration_error_that_names_the
         ),
     ],
 )
-def test_a_kind_of_sink_that_cannot_be_had_is_a_configuration_error_before_anything_is_read(
+def test_unavailable_sink_kind_is_a_configuration_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], sink: SinkSettings, message: str
 ) -> None:
     assert main(arguments(tmp_path, writes=(sink,))) == EXIT_CONFIGURATION
     assert f"configuration error: {message}" in capsys.readouterr().out
 
 
-def test_a_file_where_a_folder_is_to_be_is_a_configuration_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_file_in_place_of_a_folder_is_a_configuration_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a-file").write_text("in the way")
     assert main(arguments(tmp_path, output=str(tmp_path / "a-file" / "dataset"))) == EXIT_CONFIGURATION
     out = capsys.readouterr().out
@@ -154,7 +150,7 @@ def test_a_file_where_a_folder_is_to_be_is_a_configuration_error(
     ],
     ids=["a transform that cannot be imported", "a predicate that cannot be used"],
 )
-def test_what_only_spark_can_check_is_a_configuration_error_before_anything_is_read(
+def test_spark_checks_raise_configuration_errors_before_reading(
     tmp_path: Path,
     spark: SparkSession,
     kinesis: LocalKinesis,
@@ -171,7 +167,7 @@ def test_what_only_spark_can_check_is_a_configuration_error_before_anything_is_r
 
 
 @pytest.mark.integration
-def test_a_missing_file_of_the_job_is_a_configuration_error(spark: SparkSession, tmp_path: Path) -> None:
+def test_missing_file_of_a_job_is_a_configuration_error(spark: SparkSession, tmp_path: Path) -> None:
     with (
         pytest.raises(
             ConfigurationError, match=rf"File file:{tmp_path}/a\.py does not exist; correct 'py_files', 'files'"
@@ -182,7 +178,7 @@ def test_a_missing_file_of_the_job_is_a_configuration_error(spark: SparkSession,
 
 
 @pytest.mark.integration
-def test_the_innermost_cause_of_a_java_error_is_found(spark: SparkSession) -> None:
+def test_java_error_names_its_innermost_cause(spark: SparkSession) -> None:
     java = spark.sparkContext._jvm.java  # type: ignore[union-attr]
     with pytest.raises(Exception, match="An error occurred while calling") as raised:
         java.util.concurrent.CompletableFuture.failedFuture(java.io.IOException("no route")).get()
@@ -192,7 +188,7 @@ def test_the_innermost_cause_of_a_java_error_is_found(spark: SparkSession) -> No
     assert root_cause(raised.value) == root_cause(ValueError("x")) == ""
 
 
-def test_a_store_that_does_not_work_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_broken_store_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "c.db").write_bytes(b"damaged" * 1000)
     assert main(arguments(tmp_path, store=StoreSettings.from_url(f"sqlite:///{tmp_path}/c.db"))) == EXIT_FAILED
     assert "the job failed: store sqlite" in capsys.readouterr().out
@@ -205,7 +201,7 @@ def test_missing_credentials_are_a_configuration_error(tmp_path: Path, capsys: p
 
 
 @pytest.mark.integration
-def test_a_stream_that_does_not_exist_is_a_configuration_error(
+def test_missing_stream_is_a_configuration_error(
     tmp_path: Path, kinesis: LocalKinesis, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = AwsSettings(
@@ -215,7 +211,7 @@ def test_a_stream_that_does_not_exist_is_a_configuration_error(
     assert "stream 'no-such-stream' does not exist in region us-east-1" in capsys.readouterr().out
 
 
-def test_a_job_of_a_suspended_source_ends_well_before_anything_is_asked_or_started(
+def test_job_of_a_suspended_source_succeeds_without_starting_anything(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     coordinator = SourceCoordinator(

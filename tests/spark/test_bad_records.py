@@ -43,24 +43,24 @@ class Rows:
 
 
 @given(st.integers(1, 3000).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1), min_size=1))))
-def test_the_search_finds_exactly_the_rows_that_fail(rows: tuple[int, set[int]]) -> None:
+def test_search_finds_exactly_the_failing_rows(rows: tuple[int, set[int]]) -> None:
     size, bad = rows
     assert list(find_failing(size, Rows(*bad))) == [(row, f"row {row}") for row in sorted(bad)]
 
 
 @pytest.mark.parametrize("row", [0, 1, 333_333, 700_001, 999_999])
-def test_one_row_in_a_million_is_found_in_few_probes(row: int) -> None:
+def test_single_row_in_a_million_takes_few_probes(row: int) -> None:
     rows = Rows(row)
     assert list(find_failing(1_000_000, rows)) == [(row, f"row {row}")]
     assert rows.failed <= 8 and rows.passed <= 50
 
 
-def test_a_failure_that_is_not_to_be_had_again_is_no_rows_fault() -> None:
+def test_unreproducible_failure_blames_no_row() -> None:
     assert list(find_failing(1000, lambda low, high: None)) == []
     assert list(find_failing(1000, lambda low, high: "together" if high - low > 1 else None)) == []
 
 
-def test_a_transform_that_fails_on_everything_is_recognized_by_a_few_rows() -> None:
+def test_always_failing_transform_is_recognized_by_few_rows() -> None:
     rows = Rows(*range(1000))
     assert fails_everywhere(1000, rows) and rows.failed == 5
     assert fails_everywhere(1000, Rows(*range(1, 1000))) is None
@@ -108,7 +108,7 @@ def raised(error: str) -> str:
         (ValueError("of the driver"), False),
     ],
 )
-def test_only_errors_of_data_and_of_the_users_functions_are_a_records_fault(error: Exception, is_of_one: bool) -> None:
+def test_only_data_and_user_function_errors_blame_records(error: Exception, is_of_one: bool) -> None:
     assert is_caused_by_record(error) is is_of_one
 
 
@@ -120,7 +120,7 @@ def test_only_errors_of_data_and_of_the_users_functions_are_a_records_fault(erro
         (TypeError("the transform must return a DataFrame"), "TypeError: the transform must return a DataFrame"),
     ],
 )
-def test_an_error_is_shown_in_one_line_without_its_tracebacks(error: Exception, text: str) -> None:
+def test_error_is_one_line_without_tracebacks(error: Exception, text: str) -> None:
     assert error_text(error) == text
 
 
@@ -161,7 +161,7 @@ def letters_of(bad: pa.Table, landed: pa.Table) -> pa.Table:
     return letters
 
 
-def test_dead_letters_hold_the_record_with_what_is_wrong_in_the_order_of_the_batch() -> None:
+def test_dead_letters_hold_record_and_error_in_batch_order() -> None:
     table = landed(b"0", b"1", b"2", b"3")
     first, last = letters_of(bad(table, 3, 0), table).to_pylist()
     assert first == {
@@ -172,13 +172,13 @@ def test_dead_letters_hold_the_record_with_what_is_wrong_in_the_order_of_the_bat
     assert (last["error"], last["data"]) == ("error 3", b"3")
 
 
-def test_a_row_that_is_no_record_of_the_batch_is_a_dead_letter_all_the_same() -> None:
+def test_unknown_row_still_becomes_a_dead_letter() -> None:
     table, other = landed(b"0"), landed(b"0", b"1", b"2")
     [letter] = letters_of(bad(other, 2), table).to_pylist()
     assert (letter["error"], letter["sequence_number"], letter["data"]) == ("error 2", str(10**50 + 1), None)
 
 
-def test_samples_are_the_last_ones_cut_short() -> None:
+def test_samples_are_the_truncated_last_records() -> None:
     table = landed(b"0", b"1" * 1000, b"\xff")
     found = samples(SHARD_RECORDS, letters_of(bad(table, 0, 1, 2), table), 2)
     assert [(s["sub_sequence_number"], s["data"]) for s in found] == [(1, "1" * 200), (0, "\\xff")]
@@ -194,7 +194,7 @@ def items(**columns: Any) -> pa.Table:
     return pa.table({**columns, **origins})
 
 
-def test_dead_letters_of_items_hold_the_record_as_json_whatever_its_columns_are() -> None:
+def test_item_dead_letters_hold_the_record_as_json() -> None:
     table = items(id=[1, 2], tags=[["a"], None], at=[NOW, None], raw=[b"\xff", b"r"], price=[Decimal("1.5"), None])
     [letter] = letters_of(bad(table, 0), table).to_pylist()
     assert letter == {
@@ -206,7 +206,7 @@ def test_dead_letters_of_items_hold_the_record_as_json_whatever_its_columns_are(
 
 
 @pytest.mark.parametrize("payload", [b"no JSON", "no JSON"])
-def test_dead_letters_of_items_with_a_payload_hold_its_bytes(payload: bytes | str) -> None:
+def test_item_dead_letters_hold_payload_bytes(payload: bytes | str) -> None:
     table = items(data=[payload])
     [letter] = letters_of(bad(table, 0), table).to_pylist()
     assert (letter["data"], letter["record"]) == (b"no JSON", None)
@@ -215,19 +215,19 @@ def test_dead_letters_of_items_with_a_payload_hold_its_bytes(payload: bytes | st
     assert (letter["data"], letter["record"]) == (b"no JSON", '{"id": 7}')
 
 
-def test_a_column_named_data_that_is_neither_text_nor_bytes_is_no_payload() -> None:
+def test_data_column_of_another_type_is_no_payload() -> None:
     table = items(data=[7])
     [letter] = letters_of(bad(table, 0), table).to_pylist()
     assert (letter["data"], letter["record"]) == (None, '{"data": 7}')
 
 
-def test_a_row_that_is_no_record_of_a_batch_of_items_is_a_dead_letter_all_the_same() -> None:
+def test_unknown_item_row_still_becomes_a_dead_letter() -> None:
     table, other = items(id=[1]), items(id=[1, 2])
     [letter] = letters_of(bad(other, 1), table).to_pylist()
     assert (letter["_row"], letter["data"], letter["error"]) == (1, None, "error 1")
 
 
-def test_samples_of_items_have_origin_row_and_record() -> None:
+def test_item_samples_have_origin_row_and_record() -> None:
     table = items(id=["x" * 1000])
     [sample] = samples(ITEM_RECORDS, letters_of(bad(table, 0), table), 5)
     assert (sample["origin"], sample["row"]) == ("s3://b/k", 0)
@@ -238,7 +238,7 @@ def some(count: int, name: str = "") -> list[dict[str, Any]]:
     return [{"n": f"{name}{n}"} for n in range(count)]
 
 
-def test_a_batch_that_is_tried_again_counts_once() -> None:
+def test_retried_batch_counts_once() -> None:
     found = BadRecords(limit=3, saved=9)
     for _ in range(5):
         found.note("a", 2, some(2))
@@ -247,7 +247,7 @@ def test_a_batch_that_is_tried_again_counts_once() -> None:
     assert (found.total, found.samples) == (0, [])
 
 
-def test_a_batch_with_more_bad_records_than_are_left_is_refused_and_others_are_not() -> None:
+def test_batch_over_the_remaining_limit_is_refused_alone() -> None:
     found = BadRecords(limit=3)
     found.note("a", 2)
     assert found.left("b") == 1 and found.left("a") == 3
@@ -257,13 +257,13 @@ def test_a_batch_with_more_bad_records_than_are_left_is_refused_and_others_are_n
     assert found.total == 4
 
 
-def test_without_a_limit_any_number_is_put_up_with() -> None:
+def test_unlimited_bad_records_are_accepted() -> None:
     found = BadRecords()
     found.note("a", 10**9)
     assert found.left("b") is None
 
 
-def test_the_latest_samples_are_kept() -> None:
+def test_latest_samples_are_kept() -> None:
     found = BadRecords(saved=3)
     for name in "abc":
         found.note(name, 2, some(2, name))
@@ -273,12 +273,12 @@ def test_the_latest_samples_are_kept() -> None:
 
 
 @pytest.mark.parametrize(("setting", "kept"), [(None, (5, False)), (0, (0, True)), (7, (7, True))])
-def test_samples_have_payloads_only_if_asked_for(setting: int | None, kept: tuple[int, bool]) -> None:
+def test_samples_have_payloads_only_on_request(setting: int | None, kept: tuple[int, bool]) -> None:
     found = BadRecords.of(BadRecordSettings(max_saved_parse_exceptions=setting))
     assert (found.saved, found.has_payloads) == kept
 
 
-def test_no_samples_are_kept_of_none() -> None:
+def test_bad_records_without_samples_keep_none() -> None:
     found = BadRecords()
     found.note("a", 1, some(0))
     assert found.samples == []

@@ -64,7 +64,7 @@ def eventually(condition: Callable[[], object]) -> None:
     raise AssertionError("it did not happen within 20 s")
 
 
-def test_a_job_that_starts_later_is_handed_half_of_the_shards_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
+def test_later_job_is_handed_half_of_the_shards(tmp_path: Path) -> None:
     fleet = a_fleet(tmp_path, shards=4)
     fleet.stream.send(40)
     with running(fleet) as start:
@@ -84,7 +84,7 @@ def test_a_job_that_starts_later_is_handed_half_of_the_shards_and_nothing_is_los
 
 
 @pytest.mark.integration
-def test_a_shard_whose_delivery_takes_too_long_is_handed_over_as_it_stands_and_delivered_once(tmp_path: Path) -> None:
+def test_slow_delivery_is_handed_over_and_delivered_once(tmp_path: Path) -> None:
     fleet = a_fleet(tmp_path, shards=2)
     stuck, go_on = threading.Event(), threading.Event()
 
@@ -106,7 +106,7 @@ def test_a_shard_whose_delivery_takes_too_long_is_handed_over_as_it_stands_and_d
     assert len(one.handed_over) == 1 and one.lost == [] and one.failed == {}
 
 
-def test_what_fails_once_its_partition_was_handed_over_is_no_failure_of_the_job(tmp_path: Path) -> None:
+def test_failure_after_a_handover_is_no_job_failure(tmp_path: Path) -> None:
     fleet = a_fleet(tmp_path, shards=2)
     stuck, go_on = threading.Event(), threading.Event()
 
@@ -130,9 +130,7 @@ def test_what_fails_once_its_partition_was_handed_over_is_no_failure_of_the_job(
     assert len(one.handed_over) == 1 and one.lost == [] and one.failed == {}
 
 
-def test_a_job_that_is_stopped_hands_nothing_over_and_gives_everything_back(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_stopped_job_gives_everything_back_without_handovers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     fleet, stop = a_fleet(tmp_path, shards=2), threading.Event()
     other = fleet.coordinator("other", fleet.store)
@@ -152,7 +150,7 @@ def test_a_job_that_is_stopped_hands_nothing_over_and_gives_everything_back(
     assert {partition.status for partition in fleet.look.view.partitions()} == {PartitionStatus.UNASSIGNED}
 
 
-def test_a_partition_that_is_asked_for_is_read_no_further(tmp_path: Path) -> None:
+def test_requested_partition_is_read_no_further(tmp_path: Path) -> None:
     fleet = a_fleet(tmp_path, shards=1)
     other = fleet.coordinator("other", fleet.store)
     [key] = [partition.partition_key for partition in fleet.look.view.partitions()]
@@ -170,7 +168,7 @@ def test_a_partition_that_is_asked_for_is_read_no_further(tmp_path: Path) -> Non
     assert adopted is not None and fleet.progress("shard-0").landed == ()
 
 
-def test_what_a_shard_gives_is_measured_over_the_time_and_falls_while_it_gives_nothing(tmp_path: Path) -> None:
+def test_shard_throughput_falls_while_idle(tmp_path: Path) -> None:
     fleet = a_fleet(tmp_path, shards=1)
     fleet.stream.send(30)
     fleet.run()

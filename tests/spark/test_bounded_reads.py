@@ -46,7 +46,7 @@ def statuses(history: History) -> dict[str, PartitionStatus]:
     return {name: partition.status for name, partition in history.partitions.items()}
 
 
-def test_both_records_that_are_named_belong_to_the_read_and_their_neighbours_in_the_page_do_not(tmp_path: Path) -> None:
+def test_read_includes_both_named_records_without_their_neighbors(tmp_path: Path) -> None:
     history = History(tmp_path, 1)
     history.send(10)
     known = numbers(history)
@@ -58,7 +58,7 @@ def test_both_records_that_are_named_belong_to_the_read_and_their_neighbours_in_
     assert (history.progress(FIRST).checkpoint, summary.stopped_because) == (known[6], "no partition is available")
 
 
-def test_a_read_of_one_record_reads_it(tmp_path: Path) -> None:
+def test_read_of_one_record_reads_it(tmp_path: Path) -> None:
     history = History(tmp_path, 1)
     history.send(3)
     known = numbers(history)
@@ -68,7 +68,7 @@ def test_a_read_of_one_record_reads_it(tmp_path: Path) -> None:
     assert history.sink.events == events(history, FIRST, 1, 1)
 
 
-def test_an_aggregated_record_at_an_end_belongs_to_the_read_with_all_of_its_user_records(tmp_path: Path) -> None:
+def test_aggregate_at_an_end_is_read_whole(tmp_path: Path) -> None:
     history = History(tmp_path, 1)
     known = []
     for number in range(4):
@@ -82,7 +82,7 @@ def test_an_aggregated_record_at_an_end_belongs_to_the_read_with_all_of_its_user
     assert history.sink.events == ["k/1a", "k/1b", "k/2a", "k/2b"]
 
 
-def test_only_the_shards_that_are_named_are_read(tmp_path: Path) -> None:
+def test_only_named_shards_are_read(tmp_path: Path) -> None:
     history = History(tmp_path, 2)
     history.send(20)
     known = numbers(history)
@@ -93,7 +93,7 @@ def test_only_the_shards_that_are_named_are_read(tmp_path: Path) -> None:
     assert statuses(history) == {FIRST: PartitionStatus.COMPLETED}
 
 
-def test_a_shard_that_split_within_the_bounds_is_read_before_its_children_and_only_those_that_are_named(
+def test_split_shard_precedes_its_named_children(
     tmp_path: Path,
 ) -> None:
     history = History(tmp_path, 1)
@@ -110,7 +110,7 @@ def test_a_shard_that_split_within_the_bounds_is_read_before_its_children_and_on
     assert other not in history.partitions
 
 
-def test_the_sequence_numbers_that_a_listing_shows_are_the_whole_shard(tmp_path: Path) -> None:
+def test_listed_sequence_numbers_cover_the_whole_shard(tmp_path: Path) -> None:
     history = History(tmp_path, 1)
     history.send(6)
     history.split(0)
@@ -124,7 +124,7 @@ def test_the_sequence_numbers_that_a_listing_shows_are_the_whole_shard(tmp_path:
     assert (statuses(history), summary.data_loss) == ({FIRST: PartitionStatus.COMPLETED}, {})
 
 
-def test_an_end_that_is_still_to_come_is_waited_for(tmp_path: Path) -> None:
+def test_future_end_is_waited_for(tmp_path: Path) -> None:
     history = History(tmp_path, 1)
     history.send(4)
     end = str(int(numbers(history)[-1]) + 1)
@@ -139,7 +139,7 @@ def test_an_end_that_is_still_to_come_is_waited_for(tmp_path: Path) -> None:
     assert history.sink.events == events(history, FIRST, 0, 3)
 
 
-def test_a_second_run_reads_nothing_and_creates_no_shards_again(tmp_path: Path) -> None:
+def test_second_run_reads_nothing_and_creates_no_shards(tmp_path: Path) -> None:
     history = History(tmp_path, 1)
     history.send(4)
     known = numbers(history)
@@ -166,7 +166,7 @@ def trimmed(history: History) -> list[str]:
     return known
 
 
-def test_a_start_that_was_trimmed_parks_the_shard_with_the_range(tmp_path: Path) -> None:
+def test_trimmed_start_parks_the_shard_with_its_range(tmp_path: Path) -> None:
     history = History(tmp_path, 1, on_data_loss="fail")
     known = trimmed(history)
     bound_shards(history, {FIRST: (known[2], known[7])})
@@ -177,7 +177,7 @@ def test_a_start_that_was_trimmed_parks_the_shard_with_the_range(tmp_path: Path)
     assert history.sink.events == []
 
 
-def test_a_start_that_was_trimmed_is_passed_on_request_and_the_end_stays_exact(tmp_path: Path) -> None:
+def test_trimmed_start_is_skipped_on_request(tmp_path: Path) -> None:
     history = History(tmp_path, 1, on_data_loss="reset")
     known = trimmed(history)
     bound_shards(history, {FIRST: (known[2], known[7])})
@@ -188,7 +188,7 @@ def test_a_start_that_was_trimmed_is_passed_on_request_and_the_end_stays_exact(t
     assert statuses(history) == {FIRST: PartitionStatus.COMPLETED}
 
 
-def test_a_range_that_was_trimmed_altogether_is_done_with_on_request(tmp_path: Path) -> None:
+def test_fully_trimmed_range_finishes_on_request(tmp_path: Path) -> None:
     history = History(tmp_path, 1, on_data_loss="reset")
     known = trimmed(history)
     bound_shards(history, {FIRST: (known[1], known[3])})
@@ -198,7 +198,7 @@ def test_a_range_that_was_trimmed_altogether_is_done_with_on_request(tmp_path: P
     assert statuses(history) == {FIRST: PartitionStatus.COMPLETED}
 
 
-def test_a_first_record_that_is_still_there_is_no_loss_however_old_the_stream_is(tmp_path: Path) -> None:
+def test_existing_first_record_is_no_loss(tmp_path: Path) -> None:
     history = History(tmp_path, 1, on_data_loss="fail")
     known = trimmed(history)
     bound_shards(history, {FIRST: (known[5], known[7])})
@@ -207,7 +207,7 @@ def test_a_first_record_that_is_still_there_is_no_loss_however_old_the_stream_is
     assert (summary.data_loss, history.sink.events) == ({}, events(history, FIRST, 0, 2))
 
 
-def test_a_shard_that_the_stream_has_no_more_is_refused_or_left_out(tmp_path: Path) -> None:
+def test_missing_shard_is_refused_or_skipped(tmp_path: Path) -> None:
     history = History(tmp_path, 1, on_data_loss="fail")
     history.send(2)
     known = numbers(history)
@@ -220,7 +220,7 @@ def test_a_shard_that_the_stream_has_no_more_is_refused_or_left_out(tmp_path: Pa
     assert statuses(history) == {FIRST: PartitionStatus.COMPLETED}
 
 
-def test_a_number_of_another_shard_is_refused(tmp_path: Path) -> None:
+def test_number_of_another_shard_is_refused(tmp_path: Path) -> None:
     history = History(tmp_path, 1)
     history.send(2)
     bound_shards(history, {FIRST: ("5", numbers(history)[1])})
@@ -231,7 +231,7 @@ def test_a_number_of_another_shard_is_refused(tmp_path: Path) -> None:
 # One source, one bound
 
 
-def test_other_bounds_and_none_are_refused_under_the_same_leases(tmp_path: Path) -> None:
+def test_changed_or_missing_bounds_are_refused_under_existing_leases(tmp_path: Path) -> None:
     history = History(tmp_path, 1)
     history.send(4)
     known = numbers(history)
@@ -245,7 +245,7 @@ def test_other_bounds_and_none_are_refused_under_the_same_leases(tmp_path: Path)
         history.sync()
 
 
-def test_bounds_are_refused_under_the_leases_of_live_ingestion(tmp_path: Path) -> None:
+def test_bounds_are_refused_under_live_leases(tmp_path: Path) -> None:
     history = History(tmp_path, 1)
     history.send(4)
     history.sync()
@@ -255,7 +255,7 @@ def test_bounds_are_refused_under_the_leases_of_live_ingestion(tmp_path: Path) -
         history.sync()
 
 
-def test_a_job_without_bounds_creates_no_lease_beside_those_of_bounds(tmp_path: Path) -> None:
+def test_unbounded_job_creates_no_leases_beside_bounded_ones(tmp_path: Path) -> None:
     history = History(tmp_path, 2)
     history.send(8)
     known = numbers(history)
@@ -271,7 +271,7 @@ def test_a_job_without_bounds_creates_no_lease_beside_those_of_bounds(tmp_path: 
 # What is gone, and what is read again
 
 
-def test_a_shard_that_expires_between_two_instants_is_left_to_a_sync_which_goes_on_with_what_follows(
+def test_expired_shard_between_instants_is_left_to_sync(
     tmp_path: Path,
 ) -> None:
     history = History(tmp_path, 1, on_data_loss="reset")
@@ -298,7 +298,7 @@ def test_a_shard_that_expires_between_two_instants_is_left_to_a_sync_which_goes_
 
 
 @pytest.mark.parametrize("whole_stream", [False, True])
-def test_what_is_reset_to_the_earliest_is_read_from_the_start_of_its_bounds(tmp_path: Path, whole_stream: bool) -> None:
+def test_reset_to_earliest_starts_at_the_bounds(tmp_path: Path, whole_stream: bool) -> None:
     history = History(tmp_path, 1)
     history.send(10)
     history.split(0)
@@ -347,7 +347,7 @@ def die(history: History, deaths: list[tuple[str, int]]) -> None:
     deaths=st.lists(st.tuples(st.sampled_from(PHASES), st.integers(1, 2)), max_size=4),
     more=st.lists(st.sampled_from(["send", "split"]), max_size=4),
 )
-def test_workers_that_die_in_the_middle_deliver_exactly_the_range(
+def test_dying_workers_deliver_exactly_the_range(
     records: int, start: float, end: float, deaths: list[tuple[str, int]], more: list[str]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -374,9 +374,7 @@ def test_workers_that_die_in_the_middle_deliver_exactly_the_range(
     st.lists(st.sampled_from(["send", "split", "merge"]), min_size=1, max_size=8),
     st.lists(st.tuples(st.sampled_from(PHASES), st.integers(1, 2)), max_size=4),
 )
-def test_instants_are_exact_too_whoever_dies_and_whatever_splits(
-    steps: list[str], deaths: list[tuple[str, int]]
-) -> None:
+def test_dying_workers_and_splits_keep_instants_exact(steps: list[str], deaths: list[tuple[str, int]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         history = History(Path(folder), 2)
         history.send(6)

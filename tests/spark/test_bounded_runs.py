@@ -42,9 +42,7 @@ def let_it_pass(history: History) -> datetime:
 @pytest.mark.integration
 @settings(max_examples=examples(30))
 @given(STEPS, STEPS, STEPS)
-def test_runs_that_follow_each_other_share_the_records_out_exactly(
-    before: list[str], between: list[str], after: list[str]
-) -> None:
+def test_consecutive_runs_share_records_exactly(before: list[str], between: list[str], after: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         history = History(Path(folder))
         history.sync()
@@ -64,7 +62,7 @@ def test_runs_that_follow_each_other_share_the_records_out_exactly(
         assert history.out_of_order() == []
 
 
-def test_a_record_that_arrived_at_the_very_instant_belongs_to_the_next_run(tmp_path: Path) -> None:
+def test_record_at_the_stop_instant_belongs_to_the_next_run(tmp_path: Path) -> None:
     history = History(tmp_path, 1)
     history.sync()
     history.send(1)
@@ -79,7 +77,7 @@ def test_a_record_that_arrived_at_the_very_instant_belongs_to_the_next_run(tmp_p
     assert history.sink.events == ["k0/0", "k1/1"]
 
 
-def test_a_run_waits_for_an_instant_that_is_still_to_come(tmp_path: Path) -> None:
+def test_run_waits_for_a_future_instant(tmp_path: Path) -> None:
     history = History(tmp_path, 2)
     history.sync()
     history.send(4)
@@ -89,7 +87,7 @@ def test_a_run_waits_for_an_instant_that_is_still_to_come(tmp_path: Path) -> Non
     assert history.delivered == Counter(history.sent)
 
 
-def test_a_shard_that_ended_before_is_finished_and_its_children_stop_where_they_should(tmp_path: Path) -> None:
+def test_children_of_an_ended_shard_stop_correctly(tmp_path: Path) -> None:
     history = History(tmp_path, 1)
     history.sync()
     history.send(4)
@@ -105,9 +103,7 @@ def test_a_shard_that_ended_before_is_finished_and_its_children_stop_where_they_
 @pytest.mark.integration
 @settings(max_examples=examples(30))
 @given(STEPS, STEPS, STEPS)
-def test_an_interval_is_delivered_exactly_and_then_finished(
-    before: list[str], within: list[str], after: list[str]
-) -> None:
+def test_interval_is_delivered_exactly_and_finished(before: list[str], within: list[str], after: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         history = History(Path(folder))
         act(history, before)
@@ -119,7 +115,7 @@ def test_an_interval_is_delivered_exactly_and_then_finished(
         assert ingest_interval(history, start, end) == sent, "once more changes nothing"
 
 
-def test_an_interval_that_is_delivered_leaves_nothing_to_acquire(tmp_path: Path) -> None:
+def test_delivered_interval_leaves_nothing_to_acquire(tmp_path: Path) -> None:
     history = History(tmp_path, 2)
     start = let_it_pass(history)
     history.send(6)

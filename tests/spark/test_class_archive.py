@@ -74,7 +74,7 @@ def fitting(machine: Machine) -> Machine:
 
 
 @pytest.mark.parametrize("path", ["/opt/my spark.jsa", "spark.jsa", '/opt/"a".jsa', "/opt/a,b.jsa", "/opt/a\\b", ""])
-def test_a_path_that_cannot_be_part_of_an_option_is_refused(path: str) -> None:
+def test_path_unfit_for_an_option_is_refused(path: str) -> None:
     with pytest.raises(ConfigurationError, match="give an absolute path without spaces"):
         archive_option(path)
 
@@ -82,7 +82,7 @@ def test_a_path_that_cannot_be_part_of_an_option_is_refused(path: str) -> None:
 # Making it
 
 
-def test_it_is_made_of_what_a_job_loaded_and_a_jvm_is_asked_whether_it_takes_it(machine: Machine) -> None:
+def test_archive_is_built_from_loaded_classes_and_checked(machine: Machine) -> None:
     assert machine.make() == ArchiveResult(bytes=11, classes=1)
     assert machine.archive.read_text() == "an archive\n"
     assert not machine.left()
@@ -96,7 +96,7 @@ def test_it_is_made_of_what_a_job_loaded_and_a_jvm_is_asked_whether_it_takes_it(
         (ARCHIVING.replace("(top)", ""), "the JVM loaded no class from the archive"),
     ],
 )
-def test_one_that_could_not_be_made_leaves_the_former_one_as_it_was(machine: Machine, submit: str, error: str) -> None:
+def test_failed_build_keeps_the_previous_archive(machine: Machine, submit: str, error: str) -> None:
     machine.archive.write_text("former")
     with pytest.raises(ArchiveError, match=error):
         machine.make(submit)
@@ -136,7 +136,7 @@ def files_in_configuration(machine: Machine) -> None:
         (files_in_configuration, r"there are files in Spark's configuration folder .*: give the settings with"),
     ],
 )
-def test_what_cannot_work_is_named_before_anything_is_run(
+def test_invalid_setup_is_named_before_anything_runs(
     machine: Machine, spoil: Callable[[Machine], None], error: str
 ) -> None:
     spoil(machine)
@@ -145,12 +145,12 @@ def test_what_cannot_work_is_named_before_anything_is_run(
     assert not (machine.folder / "run").exists()
 
 
-def test_a_folder_that_is_not_there_is_named(machine: Machine) -> None:
+def test_missing_folder_is_named(machine: Machine) -> None:
     with pytest.raises(ConfigurationError, match=r"there is no folder /nowhere; create it, or give another path"):
         make_archive(Path("/nowhere/spark.jsa"), "app.py", machine.environment)
 
 
-def test_a_program_that_is_not_there_is_named(machine: Machine) -> None:
+def test_missing_program_is_named(machine: Machine) -> None:
     with pytest.raises(ConfigurationError, match="/nowhere/submit cannot be run: No such file"):
         make_archive(machine.archive, "app.py", machine.environment, spark_submit="/nowhere/submit")
 
@@ -158,7 +158,7 @@ def test_a_program_that_is_not_there_is_named(machine: Machine) -> None:
 # Whether it fits
 
 
-def test_nothing_speaks_against_an_archive_of_this_java_and_this_spark(fitting: Machine) -> None:
+def test_archive_of_this_java_and_spark_is_accepted(fitting: Machine) -> None:
     assert archive_problem(fitting.archive, fitting.environment) is None
 
 
@@ -188,7 +188,7 @@ def no_archive(machine: Machine) -> None:
         (files_in_configuration, "there are files in Spark's configuration folder"),
     ],
 )
-def test_what_lets_a_jvm_pass_over_the_archive_is_named(
+def test_reasons_to_ignore_the_archive_are_named(
     fitting: Machine, spoil: Callable[[Machine], None], reason: str
 ) -> None:
     spoil(fitting)

@@ -17,7 +17,7 @@ def inverse(number: int) -> float:
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 50])
-def test_results_come_in_order_with_what_each_raised(at_once: int) -> None:
+def test_results_are_ordered_with_their_errors(at_once: int) -> None:
     results = list(side_by_side([1, 0, 2, 0, 4], inverse, at_once))
     assert [number for number, _ in results] == [1, 0, 2, 0, 4]
     assert [each if isinstance(each, float) else type(each) for _, each in results] == [
@@ -25,12 +25,12 @@ def test_results_come_in_order_with_what_each_raised(at_once: int) -> None:
     ]  # fmt: skip
 
 
-def test_as_many_calls_as_allowed_are_under_way() -> None:
+def test_maximum_number_of_calls_run_at_once() -> None:
     together = threading.Barrier(3)
     assert [result for _, result in side_by_side(range(6), lambda _: together.wait(60) >= 0, 3)] == [True] * 6
 
 
-def test_no_more_results_wait_than_calls_are_allowed_at_once() -> None:
+def test_waiting_results_never_exceed_allowed_calls() -> None:
     begun: list[int] = []
     results = side_by_side(range(10), begun.append, 2)
     next(results)
@@ -38,12 +38,12 @@ def test_no_more_results_wait_than_calls_are_allowed_at_once() -> None:
     results.close()
 
 
-def test_a_call_has_the_context_of_who_made_it() -> None:
+def test_call_has_the_context_of_its_caller() -> None:
     who.set("me")
     assert [result for _, result in side_by_side(range(4), lambda _: who.get(), 2)] == ["me"] * 4
 
 
-def test_the_first_error_is_raised_once_all_are_done() -> None:
+def test_first_error_is_raised_after_all_calls_end() -> None:
     done: list[int] = []
 
     def act(number: int) -> None:

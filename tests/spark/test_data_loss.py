@@ -44,7 +44,7 @@ def put(history: History, shard: str, event: str) -> None:
     )
 
 
-def test_fail_parks_the_shard_alone_and_keeps_its_position(tmp_path: Path) -> None:
+def test_fail_parks_only_the_shard_at_its_position(tmp_path: Path) -> None:
     history = with_a_gap(tmp_path, "fail")
     before = history.progress(FIRST).checkpoint
     summary = history.run()
@@ -55,7 +55,7 @@ def test_fail_parks_the_shard_alone_and_keeps_its_position(tmp_path: Path) -> No
     assert history.delivered == Counter(["0/read", "1/read", "1/kept"])
 
 
-def test_reset_reads_on_behind_the_gap_and_records_it(tmp_path: Path) -> None:
+def test_reset_resumes_behind_the_gap_and_records_it(tmp_path: Path) -> None:
     history = with_a_gap(tmp_path, "reset")
     before = history.progress(FIRST).checkpoint
     summary = history.run()
@@ -68,7 +68,7 @@ def test_reset_reads_on_behind_the_gap_and_records_it(tmp_path: Path) -> None:
     assert history.run().data_loss == {}, "it is reported once"
 
 
-def test_a_person_who_resets_the_parked_shard_lets_it_go_on(tmp_path: Path) -> None:
+def test_resetting_a_parked_shard_resumes_it(tmp_path: Path) -> None:
     history = with_a_gap(tmp_path, "fail")
     history.run()
     partition = history.partitions[FIRST]
@@ -80,9 +80,7 @@ def test_a_person_who_resets_the_parked_shard_lets_it_go_on(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("on_data_loss", ["fail", "reset"])
-def test_a_stream_that_was_read_to_its_end_loses_nothing_however_long_it_rests(
-    tmp_path: Path, on_data_loss: str
-) -> None:
+def test_fully_read_stream_loses_nothing_while_idle(tmp_path: Path, on_data_loss: str) -> None:
     history = History(tmp_path, on_data_loss=on_data_loss)
     history.sync()
     put(history, FIRST, "read")
@@ -92,7 +90,7 @@ def test_a_stream_that_was_read_to_its_end_loses_nothing_however_long_it_rests(
     assert (history.losses, history.delivered) == (0, Counter(["0/read"]))
 
 
-def test_a_shard_that_expired_unread_is_finished_with_a_gap_and_its_children_are_read(tmp_path: Path) -> None:
+def test_unread_expired_shard_finishes_and_its_children_are_read(tmp_path: Path) -> None:
     history = History(tmp_path, 1, on_data_loss="reset")
     history.sync()
     history.send(3)
@@ -107,7 +105,7 @@ def test_a_shard_that_expired_unread_is_finished_with_a_gap_and_its_children_are
     assert history.unfinished() == []
 
 
-def test_a_shard_that_expired_unread_is_parked_where_that_is_wanted(tmp_path: Path) -> None:
+def test_unread_expired_shard_is_parked_on_request(tmp_path: Path) -> None:
     history = History(tmp_path, 1, on_data_loss="fail")
     history.sync()
     history.send(3)
@@ -120,7 +118,7 @@ def test_a_shard_that_expired_unread_is_parked_where_that_is_wanted(tmp_path: Pa
 
 
 @pytest.mark.parametrize("on_data_loss", ["fail", "reset"])
-def test_what_was_landed_before_its_stream_was_deleted_is_delivered(tmp_path: Path, on_data_loss: str) -> None:
+def test_data_landed_before_stream_deletion_is_delivered(tmp_path: Path, on_data_loss: str) -> None:
     history = History(tmp_path, 1, on_data_loss=on_data_loss)
     history.sync()
     history.send(3)
@@ -134,7 +132,7 @@ def test_what_was_landed_before_its_stream_was_deleted_is_delivered(tmp_path: Pa
     assert history.delivered == Counter(history.sent)
 
 
-def test_a_shard_whose_reading_is_denied_fails_alone(tmp_path: Path) -> None:
+def test_shard_with_denied_reads_fails_alone(tmp_path: Path) -> None:
     history = History(tmp_path)
     history.sync()
     put(history, FIRST, "read")
@@ -146,7 +144,7 @@ def test_a_shard_whose_reading_is_denied_fails_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", ["throttle", "fail", "reset", "lose_answer", "expired"])
-def test_what_fails_in_passing_costs_nothing(tmp_path: Path, fault: str) -> None:
+def test_temporary_errors_lose_nothing(tmp_path: Path, fault: str) -> None:
     history = History(tmp_path)
     history.sync()
     history.send(20)

@@ -20,19 +20,19 @@ def options(**given: str) -> ReadOptions:
     return read_options({"streamName": "clicks", **given})
 
 
-def test_a_stream_alone_is_read_whole_to_what_is_there_when_the_read_begins() -> None:
+def test_stream_alone_is_read_whole_until_now() -> None:
     assert options().streams == ("clicks",)
     assert (options().start, options().end) == ("TRIM_HORIZON", None)
     assert options().fail_on_data_loss
 
 
-def test_several_streams_are_named_with_commas() -> None:
+def test_streams_are_separated_by_commas() -> None:
     assert options(streamName="clicks, taps").streams == ("clicks", "taps")
 
 
 @pytest.mark.parametrize(("name", "spelling"), [(name, text) for name, more in OPTIONS.items() for text in more])
 @pytest.mark.parametrize("prefix", ["", "kinesis."])
-def test_another_spelling_is_the_same_option_in_any_case(name: str, spelling: str, prefix: str) -> None:
+def test_option_spellings_are_equivalent_in_any_case(name: str, spelling: str, prefix: str) -> None:
     values = {
         "initialPosition": "2026-01-01T08:00:00Z",
         "endingPosition": "2026-01-01T09:00:00Z",
@@ -70,25 +70,25 @@ def test_another_spelling_is_the_same_option_in_any_case(name: str, spelling: st
         ('{"at_timestamp": "2026-01-01T08:00:00Z"}', MORNING),
     ],
 )
-def test_a_position_may_be_written_in_several_ways(text: str, start: Any) -> None:
+def test_position_has_several_spellings(text: str, start: Any) -> None:
     assert options(initialPosition=text).start == start
 
 
-def test_what_arrives_from_now_on_is_read_to_an_end_that_lies_ahead() -> None:
+def test_read_from_latest_ends_in_the_future() -> None:
     assert options(initialPosition="latest", endingPosition="2100-01-01T00:00:00Z").start == "LATEST"
 
 
-def test_an_arn_names_stream_and_region() -> None:
+def test_arn_names_stream_and_region() -> None:
     given = read_options({"streamARN": ARN})
 
     assert (given.streams, given.kinesis.region, given.stream_arn) == (("clicks",), "eu-west-1", ARN)
 
 
-def test_the_endpoint_of_a_region_names_it() -> None:
+def test_endpoint_names_its_region() -> None:
     assert options(endpointUrl="https://kinesis.eu-west-1.amazonaws.com").kinesis.region == "eu-west-1"
 
 
-def test_keys_and_roles_become_settings_that_do_not_show_secrets() -> None:
+def test_keys_and_roles_become_settings_without_visible_secrets() -> None:
     given = options(
         region="eu-west-1",
         awsAccessKey="AKIA",
@@ -105,7 +105,7 @@ def test_keys_and_roles_become_settings_that_do_not_show_secrets() -> None:
     assert "hush" not in repr(given)
 
 
-def test_ranges_are_inclusive_numbers_of_shards_and_either_end_may_be_left_out() -> None:
+def test_ranges_are_inclusive_and_may_omit_an_end() -> None:
     text = '{"shardId-0": {"start": "0495", "end": 496}, "shardId-1": {"end": "9"}}'
 
     first, second = options(shardRanges=text).ranges
@@ -160,7 +160,7 @@ def test_ranges_are_inclusive_numbers_of_shards_and_either_end_may_be_left_out()
         ({"failOnDataLoss": "maybe"}, "option 'failOnDataLoss' ('maybe') must be one of true, false"),
     ],
 )
-def test_a_wrong_option_is_named_with_the_way_out(given: dict[str, str], message: str) -> None:
+def test_invalid_option_is_named_with_a_remedy(given: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigurationError) as error:
         options(**given)
 
@@ -169,7 +169,7 @@ def test_a_wrong_option_is_named_with_the_way_out(given: dict[str, str], message
 
 
 @pytest.mark.parametrize("name", ["awsSecretKey", "awsSessionToken"])
-def test_spark_hides_the_secret_options_by_their_names(name: str) -> None:
+def test_spark_hides_secret_options_by_name(name: str) -> None:
     by_default = re.compile(r"(?i)secret|password|token|access[.]?key")  # spark.redaction.regex
 
     assert all(by_default.search(spelling) for spelling in (name, *OPTIONS[name]))

@@ -87,7 +87,7 @@ def text(instant: datetime) -> str:
     return instant.isoformat()
 
 
-def test_all_that_is_in_a_stream_is_read_in_the_order_of_each_shard(streams: Streams) -> None:
+def test_whole_stream_is_read_in_shard_order(streams: Streams) -> None:
     streams.create(shards=2)
     streams.put(b"1", b"2", b"3")
     streams.put(b"4", b"5", hash_key=MIDDLE)
@@ -95,13 +95,13 @@ def test_all_that_is_in_a_stream_is_read_in_the_order_of_each_shard(streams: Str
     assert streams.read(maxRecordsPerFetch="1") == {FIRST: [b"1", b"2", b"3"], SECOND: [b"4", b"5"]}
 
 
-def test_shards_without_a_record_end(streams: Streams) -> None:
+def test_shards_without_records_end(streams: Streams) -> None:
     streams.create(shards=3)
 
     assert streams.read() == {}
 
 
-def test_every_column_is_there(streams: Streams) -> None:
+def test_every_column_is_present(streams: Streams) -> None:
     streams.create()
     [number] = streams.put(b"1")
     arrived = streams.clock.now()
@@ -122,7 +122,7 @@ def test_every_column_is_there(streams: Streams) -> None:
     ]
 
 
-def test_aggregated_records_are_taken_apart_and_those_of_other_shards_left_out(streams: Streams) -> None:
+def test_aggregates_expand_without_records_of_other_shards(streams: Streams) -> None:
     streams.create(shards=2)
     # By the MD5 of their keys, "a" belongs to the first of two shards, and "b" to the second.
     streams.put(aggregate([("a", b"1"), ("b", b"2"), ("a", b"3")]))
@@ -135,7 +135,7 @@ def test_aggregated_records_are_taken_apart_and_those_of_other_shards_left_out(s
     assert [(row["data"], row["subSequenceNumber"]) for row in rows] == [(b"1", 0), (b"3", 2)]
 
 
-def test_a_window_has_what_arrived_at_its_start_and_not_what_arrived_at_its_end(streams: Streams) -> None:
+def test_window_includes_its_start_and_excludes_its_end(streams: Streams) -> None:
     streams.create()
     instants = []
     for data in (b"before", b"first", b"last", b"end"):
@@ -149,7 +149,7 @@ def test_a_window_has_what_arrived_at_its_start_and_not_what_arrived_at_its_end(
     assert found == {FIRST: [b"first", b"last"]}
 
 
-def test_what_arrives_after_the_read_began_is_not_read(streams: Streams) -> None:
+def test_records_arriving_after_the_start_are_not_read(streams: Streams) -> None:
     streams.create()
     streams.put(b"1")
     plan = streams.plan()
@@ -159,7 +159,7 @@ def test_what_arrives_after_the_read_began_is_not_read(streams: Streams) -> None
     assert streams.read(plan) == {FIRST: [b"1"]}
 
 
-def test_a_plan_is_read_again_with_the_same_records(streams: Streams) -> None:
+def test_rereading_a_plan_gives_the_same_records(streams: Streams) -> None:
     streams.create()
     streams.put(b"1", b"2")
     plan = streams.plan()
@@ -170,7 +170,7 @@ def test_a_plan_is_read_again_with_the_same_records(streams: Streams) -> None:
     assert streams.read(plan) == first == {FIRST: [b"1", b"2"]}
 
 
-def test_every_plan_of_a_read_ends_where_it_began(streams: Streams) -> None:
+def test_every_plan_ends_at_the_start_of_the_read(streams: Streams) -> None:
     streams.create()
     streams.put(b"1")
     started_at = streams.clock.now()
@@ -181,7 +181,7 @@ def test_every_plan_of_a_read_ends_where_it_began(streams: Streams) -> None:
 
 
 @pytest.mark.parametrize("wrong_by", [timedelta(hours=-3), timedelta(milliseconds=-700), timedelta(hours=3)])
-def test_a_wrong_clock_of_the_driver_changes_nothing(streams: Streams, wrong_by: timedelta) -> None:
+def test_wrong_driver_clock_changes_nothing(streams: Streams, wrong_by: timedelta) -> None:
     streams.create()
     streams.clock.advance(0.8)
     streams.put(b"1")
@@ -194,7 +194,7 @@ def test_a_wrong_clock_of_the_driver_changes_nothing(streams: Streams, wrong_by:
     assert streams.read(plan) == {FIRST: [b"1"]}
 
 
-def test_the_parents_of_a_resharded_stream_are_read_too(streams: Streams) -> None:
+def test_parents_of_a_resharded_stream_are_read(streams: Streams) -> None:
     streams.create()
     streams.put(b"1", b"2")
     streams.split()
@@ -204,7 +204,7 @@ def test_the_parents_of_a_resharded_stream_are_read_too(streams: Streams) -> Non
     assert streams.read() == {FIRST: [b"1", b"2"], SECOND: [b"3"], THIRD: [b"4"]}
 
 
-def test_shards_that_were_closed_before_a_window_are_not_asked_for(streams: Streams) -> None:
+def test_shards_closed_before_a_window_are_skipped(streams: Streams) -> None:
     streams.create()
     streams.put(b"1")
     streams.split()
@@ -222,7 +222,7 @@ def during_the_read(streams: Streams, *acts: Callable[[], object]) -> None:
         streams.engine.faults.add(Act(act), "GetRecords", after=number, times=1)
 
 
-def test_shards_that_begin_before_the_end_are_read_with_their_parent(streams: Streams) -> None:
+def test_shards_beginning_before_the_end_are_read(streams: Streams) -> None:
     streams.create()
     streams.put(b"1")
     end = streams.clock.now() + timedelta(minutes=1)
@@ -237,7 +237,7 @@ def test_shards_that_begin_before_the_end_are_read_with_their_parent(streams: St
     assert streams.read(streams.plan(endingPosition=text(end))) == {FIRST: [b"1"], SECOND: [b"2"], THIRD: [b"3"]}
 
 
-def test_a_shard_that_two_merge_into_before_the_end_is_read_once(streams: Streams) -> None:
+def test_merged_shard_is_read_once(streams: Streams) -> None:
     streams.create(shards=2)
     end = streams.clock.now() + timedelta(minutes=1)
 
@@ -250,7 +250,7 @@ def test_a_shard_that_two_merge_into_before_the_end_is_read_once(streams: Stream
     assert streams.read(streams.plan(endingPosition=text(end))) == {THIRD: [b"1"]}
 
 
-def test_what_arrives_from_now_on_is_read_to_an_end_ahead(streams: Streams) -> None:
+def test_read_from_latest_ends_in_the_future(streams: Streams) -> None:
     streams.create()
     streams.put(b"before")
     streams.clock.advance(5)
@@ -275,7 +275,7 @@ def test_several_streams_are_read_together(streams: Streams) -> None:
     assert {(row["stream"], row["data"]) for row in rows} == {("clicks", b"1"), ("taps", b"2")}
 
 
-def test_only_the_shards_that_are_named_are_read(streams: Streams) -> None:
+def test_only_named_shards_are_read(streams: Streams) -> None:
     streams.create(shards=2)
     streams.put(b"1")
     streams.put(b"2", hash_key=MIDDLE)
@@ -283,7 +283,7 @@ def test_only_the_shards_that_are_named_are_read(streams: Streams) -> None:
     assert streams.read(shardIds=SECOND) == {SECOND: [b"2"]}
 
 
-def test_each_task_has_as_many_shards_as_it_may(streams: Streams) -> None:
+def test_task_has_its_maximum_of_shards(streams: Streams) -> None:
     streams.create(shards=5)
 
     assert sorted(len(task) for task in streams.plan(shardsPerTask="2").tasks) == [1, 2, 2]
@@ -306,7 +306,7 @@ def ranges(**numbers: Any) -> str:
     return json.dumps({FIRST: numbers})
 
 
-def test_a_range_has_its_first_and_its_last_record(streams: Streams) -> None:
+def test_range_includes_its_first_and_last_record(streams: Streams) -> None:
     streams.create()
     numbers = streams.put(b"1", b"2", b"3", b"4")
 
@@ -314,16 +314,14 @@ def test_a_range_has_its_first_and_its_last_record(streams: Streams) -> None:
 
 
 @pytest.mark.parametrize(("given", "data"), [("start", [b"2", b"3"]), ("end", [b"1", b"2"])])
-def test_a_range_without_one_of_its_ends_goes_as_far_as_the_read(
-    streams: Streams, given: str, data: list[bytes]
-) -> None:
+def test_half_open_range_extends_to_the_read_limits(streams: Streams, given: str, data: list[bytes]) -> None:
     streams.create()
     numbers = streams.put(b"1", b"2", b"3")
 
     assert streams.read(shardRanges=ranges(**{given: numbers[1]})) == {FIRST: data}
 
 
-def test_a_range_may_begin_and_end_with_its_shard(streams: Streams) -> None:
+def test_range_may_span_its_whole_shard(streams: Streams) -> None:
     streams.create()
     streams.put(b"1", b"2")
     streams.split()
@@ -333,7 +331,7 @@ def test_a_range_may_begin_and_end_with_its_shard(streams: Streams) -> None:
     assert streams.read(shardRanges=bounds) == {FIRST: [b"1", b"2"]}
 
 
-def test_a_range_that_ends_behind_the_last_record_fails(streams: Streams) -> None:
+def test_range_ending_behind_the_last_record_fails(streams: Streams) -> None:
     streams.create()
     [number] = streams.put(b"1")
 
@@ -344,7 +342,7 @@ def test_a_range_that_ends_behind_the_last_record_fails(streams: Streams) -> Non
 
 
 @pytest.mark.parametrize("field", ["start", "end"])
-def test_a_number_of_no_record_of_the_shard_is_refused(streams: Streams, field: str) -> None:
+def test_number_without_a_record_is_refused(streams: Streams, field: str) -> None:
     streams.create()
     streams.put(b"1")
 
@@ -353,7 +351,7 @@ def test_a_number_of_no_record_of_the_shard_is_refused(streams: Streams, field: 
 
 
 @pytest.mark.parametrize("options", [{"shardIds": FOURTH}, {"shardRanges": json.dumps({FOURTH: {"end": "1"}})}])
-def test_a_shard_that_is_not_there_is_refused(streams: Streams, options: dict[str, str]) -> None:
+def test_missing_shard_is_refused(streams: Streams, options: dict[str, str]) -> None:
     streams.create()
 
     with pytest.raises(ConfigurationError, match="correct its name, or leave it out"):
@@ -363,7 +361,7 @@ def test_a_shard_that_is_not_there_is_refused(streams: Streams, options: dict[st
 # Records that are gone
 
 
-def test_a_window_that_is_not_kept_any_more_is_refused(streams: Streams) -> None:
+def test_expired_window_is_refused(streams: Streams) -> None:
     streams.create()
     start = streams.clock.now() + timedelta(hours=1)
     streams.clock.advance(30 * 3600)
@@ -374,7 +372,7 @@ def test_a_window_that_is_not_kept_any_more_is_refused(streams: Streams) -> None
         streams.plan(initialPosition=text(start))
 
 
-def test_a_window_may_begin_before_the_stream(streams: Streams) -> None:
+def test_window_may_begin_before_the_stream(streams: Streams) -> None:
     start = streams.clock.now() - timedelta(days=100)
     streams.create()
     streams.put(b"1")
@@ -382,7 +380,7 @@ def test_a_window_may_begin_before_the_stream(streams: Streams) -> None:
     assert streams.read(initialPosition=text(start)) == {FIRST: [b"1"]}
 
 
-def test_records_that_are_trimmed_between_plan_and_read_fail_it(streams: Streams) -> None:
+def test_records_trimmed_after_planning_fail_the_read(streams: Streams) -> None:
     streams.create()
     streams.put(b"1")
     streams.clock.advance(23 * 3600)
@@ -393,7 +391,7 @@ def test_records_that_are_trimmed_between_plan_and_read_fail_it(streams: Streams
         streams.read(plan)
 
 
-def test_what_is_left_is_read_where_loss_does_not_fail(streams: Streams) -> None:
+def test_remaining_records_are_read_if_loss_is_allowed(streams: Streams) -> None:
     streams.create()
     start = streams.clock.now() + timedelta(hours=1)
     streams.clock.advance(30 * 3600)
@@ -402,7 +400,7 @@ def test_what_is_left_is_read_where_loss_does_not_fail(streams: Streams) -> None
     assert streams.read(initialPosition=text(start), failOnDataLoss="false") == {FIRST: [b"2"]}
 
 
-def test_a_range_whose_first_record_is_trimmed_fails(streams: Streams) -> None:
+def test_range_with_a_trimmed_start_fails(streams: Streams) -> None:
     streams.create()
     [start] = streams.put(b"1")
     streams.clock.advance(30 * 3600)
@@ -413,7 +411,7 @@ def test_a_range_whose_first_record_is_trimmed_fails(streams: Streams) -> None:
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_a_shard_that_goes_between_plan_and_read_is_a_loss(streams: Streams, fails: bool) -> None:
+def test_shard_missing_after_planning_is_a_loss(streams: Streams, fails: bool) -> None:
     streams.create()
     streams.put(b"1")
     streams.split()
@@ -432,21 +430,21 @@ def test_a_shard_that_goes_between_plan_and_read_is_a_loss(streams: Streams, fai
 # What does not fit
 
 
-def test_a_window_that_begins_where_it_ends_is_refused(streams: Streams) -> None:
+def test_empty_window_is_refused(streams: Streams) -> None:
     streams.create()
 
     with pytest.raises(ConfigurationError, match=r"'initialPosition' is 2026-.*begin earlier, or give"):
         streams.plan(initialPosition=text(streams.clock.now() + timedelta(minutes=1)))
 
 
-def test_an_end_far_ahead_is_refused(streams: Streams) -> None:
+def test_distant_end_is_refused(streams: Streams) -> None:
     streams.create()
 
     with pytest.raises(ConfigurationError, match="it waits for its end, so give an end at most 24 hours ahead"):
         streams.plan(endingPosition=text(streams.clock.now() + timedelta(days=2)))
 
 
-def test_the_stream_of_another_account_is_not_taken_for_the_one_that_is_asked_for(streams: Streams) -> None:
+def test_stream_of_another_account_is_rejected(streams: Streams) -> None:
     streams.create()
     arn = "arn:aws:kinesis:us-east-1:999999999999:stream/clicks"
 
@@ -457,7 +455,7 @@ def test_the_stream_of_another_account_is_not_taken_for_the_one_that_is_asked_fo
 # Many shards in one task
 
 
-def test_shards_take_turns_where_there_is_memory_for_one_page(streams: Streams) -> None:
+def test_shards_alternate_with_memory_for_one_page(streams: Streams) -> None:
     streams.create(shards=16)
     for shard in range(16):
         streams.put(b"1", b"2", hash_key=str(shard * 2**124))
@@ -467,7 +465,7 @@ def test_shards_take_turns_where_there_is_memory_for_one_page(streams: Streams) 
     assert list(found.values()) == [[b"1", b"2"]] * 16
 
 
-def test_no_page_is_asked_for_while_what_was_read_is_not_taken(streams: Streams) -> None:
+def test_unconsumed_records_pause_further_requests(streams: Streams) -> None:
     streams.create()
     streams.put(*[bytes(1_000_000)] * 60)
     plan = streams.plan()
@@ -480,7 +478,7 @@ def test_no_page_is_asked_for_while_what_was_read_is_not_taken(streams: Streams)
     assert (asked, rows) == (2, 60)
 
 
-def test_threads_end_when_nobody_takes_more(streams: Streams) -> None:
+def test_threads_end_with_their_consumer(streams: Streams) -> None:
     streams.create(shards=4)
     plan = streams.plan(endingPosition=text(streams.clock.now() + timedelta(hours=20)))
     streams.put(b"1")
@@ -497,7 +495,7 @@ def test_threads_end_when_nobody_takes_more(streams: Streams) -> None:
     assert not left
 
 
-def test_a_shard_that_cannot_be_read_fails_its_task(streams: Streams) -> None:
+def test_unreadable_shard_fails_its_task(streams: Streams) -> None:
     streams.create(shards=2)
     plan = streams.plan()
     streams.client.delete_stream(StreamName="clicks")
@@ -506,7 +504,7 @@ def test_a_shard_that_cannot_be_read_fails_its_task(streams: Streams) -> None:
         streams.read(plan)
 
 
-def test_a_registered_consumer_is_sent_the_same(streams: Streams) -> None:
+def test_registered_consumer_gets_the_same_records(streams: Streams) -> None:
     streams.create(shards=2)
     streams.put(b"1", b"2")
     streams.put(b"3", hash_key=MIDDLE)
@@ -520,7 +518,7 @@ def test_a_registered_consumer_is_sent_the_same(streams: Streams) -> None:
 # Trouble on the way
 
 
-def test_a_throttled_shard_is_waited_for(streams: Streams) -> None:
+def test_throttled_shard_is_waited_for(streams: Streams) -> None:
     streams.create(shards=2)
     streams.put(b"1")
     streams.put(b"2", hash_key=MIDDLE)
@@ -529,7 +527,7 @@ def test_a_throttled_shard_is_waited_for(streams: Streams) -> None:
     assert streams.read() == {FIRST: [b"1"], SECOND: [b"2"]}
 
 
-def test_errors_that_pass_are_outlasted(streams: Streams) -> None:
+def test_temporary_errors_are_retried(streams: Streams) -> None:
     streams.create()
     streams.put(b"1", b"2", b"3")
     faults = streams.engine.faults
@@ -539,7 +537,7 @@ def test_errors_that_pass_are_outlasted(streams: Streams) -> None:
     assert streams.read(maxRecordsPerFetch="1") == {FIRST: [b"1", b"2", b"3"]}
 
 
-def test_a_shard_that_is_throttled_without_end_fails_its_task(streams: Streams) -> None:
+def test_constantly_throttled_shard_fails_its_task(streams: Streams) -> None:
     streams.create()
     streams.engine.faults.throttle(times=None)
 
@@ -581,7 +579,7 @@ STEPS = st.lists(
 
 @settings(max_examples=examples(60))
 @given(before=STEPS, begin=st.integers(0, 60), length=st.integers(1, 60), during=STEPS, page=st.integers(1, 3))
-def test_whatever_happens_to_a_stream_a_read_has_its_window_and_nothing_else(
+def test_read_returns_exactly_its_window_despite_changes(
     before: list[Step], begin: int, length: int, during: list[Step], page: int
 ) -> None:
     streams = Streams()

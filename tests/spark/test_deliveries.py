@@ -71,7 +71,7 @@ class Noting(ParquetLandedDelivery):
             raise DeliveryError(f"{shard} is broken")
 
 
-def test_all_batches_of_a_round_are_prepared_and_committed_at_once(fleet: Fleet) -> None:
+def test_batches_of_a_round_are_prepared_and_committed_together(fleet: Fleet) -> None:
     sink = Noting(fleet)
     fleet.run(delivery=sink)
     assert (sink.prepared, sink.committed) == ([SHARDS], [SHARDS])
@@ -79,9 +79,7 @@ def test_all_batches_of_a_round_are_prepared_and_committed_at_once(fleet: Fleet)
 
 
 @pytest.mark.parametrize("step", ["prepares", "commits"])
-def test_a_batch_that_fails_a_delivery_is_found_and_the_others_are_delivered_in_the_same_round(
-    fleet: Fleet, step: str
-) -> None:
+def test_failing_batch_is_isolated_within_the_round(fleet: Fleet, step: str) -> None:
     delivered: list[Counter[str]] = []
 
     def observer(phase: str) -> None:
@@ -111,7 +109,7 @@ class Lacking(Noting):
         return {**prepared, **{batch_id: MissingColumnError("no column 'colour'") for batch_id in lacking}}
 
 
-def test_a_column_missing_from_every_first_batch_ends_the_job_once(fleet: Fleet) -> None:
+def test_column_missing_from_every_batch_ends_the_job(fleet: Fleet) -> None:
     with pytest.raises(ConfigurationError, match="no column 'colour'"):
         fleet.run(delivery=Lacking(fleet))
     held = [fleet.look.view.get(partition_key("s", EPOCH, shard)) for shard in fleet.stream.shards]
@@ -120,13 +118,13 @@ def test_a_column_missing_from_every_first_batch_ends_the_job_once(fleet: Fleet)
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-def test_a_column_missing_from_some_batches_fails_these_alone(fleet: Fleet) -> None:
+def test_column_missing_from_some_batches_fails_only_these(fleet: Fleet) -> None:
     summary = fleet.run(delivery=Lacking(fleet, prepares="shard-3"))
     assert summary.failed == {partition_key("s", EPOCH, "shard-3"): "no column 'colour'"}
     assert fleet.delivered() == events_of(fleet, *others(fleet, "shard-3"))
 
 
-def test_the_batches_of_a_round_share_a_file_whose_name_their_partitions_know_before_it_is_there(fleet: Fleet) -> None:
+def test_shared_file_name_is_recorded_before_the_file_exists(fleet: Fleet) -> None:
     named: list[set[str | None]] = []
 
     class Looking(Noting):
@@ -141,7 +139,7 @@ def test_the_batches_of_a_round_share_a_file_whose_name_their_partitions_know_be
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-def test_a_file_that_is_taken_away_before_the_commit_is_made_again_in_the_same_round(fleet: Fleet) -> None:
+def test_file_removed_before_commit_is_rewritten_within_the_round(fleet: Fleet) -> None:
     class Swept(Noting):
         def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
             if not self.committed:
@@ -156,7 +154,7 @@ def test_a_file_that_is_taken_away_before_the_commit_is_made_again_in_the_same_r
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-def test_a_lease_that_is_lost_before_the_commit_takes_its_batch_out_alone(fleet: Fleet) -> None:
+def test_lost_lease_excludes_only_its_batch(fleet: Fleet) -> None:
     key = partition_key("s", EPOCH, "shard-1")
 
     def steal(phase: str) -> None:
@@ -173,7 +171,7 @@ def test_a_lease_that_is_lost_before_the_commit_takes_its_batch_out_alone(fleet:
     assert fleet.delivered() == events_of(fleet, *others(fleet, "shard-1"))
 
 
-def test_a_set_that_ends_before_the_commit_takes_its_batch_out_alone(fleet: Fleet) -> None:
+def test_ended_set_excludes_only_its_batch(fleet: Fleet) -> None:
     from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
     from airflow_provider_coordination.sources.batches import SourceBatches
 
@@ -221,7 +219,7 @@ def test_batch_is_replaced_if_the_sinks_changed_since_its_delivery(fleet: Fleet)
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-def test_what_is_released_before_the_store_goes_away_is_counted_and_the_rest_delivered_once_it_is_back(
+def test_store_outage_delays_only_unreleased_batches(
     fleet: Fleet,
 ) -> None:
     class Away(InMemoryStore):
@@ -247,7 +245,7 @@ def test_what_is_released_before_the_store_goes_away_is_counted_and_the_rest_del
 
 
 @pytest.mark.parametrize("bad", [set(), {0}, {6}, {1, 5}, set(range(7))])
-def test_what_fails_is_found_by_halves_and_everything_else_is_done_once(bad: set[int]) -> None:
+def test_failing_batches_are_found_by_bisection(bad: set[int]) -> None:
     done: list[int] = []
 
     def act(numbers: Sequence[int]) -> int:
@@ -262,7 +260,7 @@ def test_what_fails_is_found_by_halves_and_everything_else_is_done_once(bad: set
     assert all(result == sum(batches) for batches, result in found if not isinstance(result, Exception))
 
 
-def test_a_sink_that_does_not_answer_is_waited_for_once_for_all_batches() -> None:
+def test_unresponsive_sink_is_waited_for_once() -> None:
     acts = []
 
     def act(batches: Sequence[int]) -> None:
@@ -333,9 +331,7 @@ def up_again(sinks: TwoDatasets) -> Callable[[str], None]:
 
 
 @pytest.mark.parametrize("down", sorted(TwoDatasets.sinks))
-def test_a_sink_that_is_down_is_asked_once_and_the_other_takes_and_keeps_everything(
-    fleet: Fleet, tmp_path: Path, down: str
-) -> None:
+def test_down_sink_is_tried_once_while_another_delivers(fleet: Fleet, tmp_path: Path, down: str) -> None:
     sinks = TwoDatasets(fleet, tmp_path / "copy")
     sinks.down = {down}
     [other] = set(sinks.sinks) - sinks.down
@@ -350,7 +346,7 @@ def test_a_sink_that_is_down_is_asked_once_and_the_other_takes_and_keeps_everyth
 @pytest.mark.parametrize(
     ("outage", "attempts"), [(SinkLockedError("by session 7"), 0), (ConnectionRefusedError("nobody listens"), 1)]
 )
-def test_only_a_lock_counts_as_no_failure_of_a_partition(
+def test_only_locks_count_as_no_partition_failure(
     fleet: Fleet, tmp_path: Path, outage: Exception, attempts: int
 ) -> None:
     sinks = TwoDatasets(fleet, tmp_path / "copy")
@@ -364,9 +360,7 @@ def test_only_a_lock_counts_as_no_failure_of_a_partition(
     assert fleet.delivered() == Counter(fleet.stream.sent) and sinks.copied() == SHARDS
 
 
-def test_a_job_reports_by_name_which_sink_takes_nothing_why_and_how_many_batches_wait_for_it(
-    fleet: Fleet, tmp_path: Path
-) -> None:
+def test_job_reports_failing_sinks_with_cause_and_waiting_batches(fleet: Fleet, tmp_path: Path) -> None:
     sinks = TwoDatasets(fleet, tmp_path / "copy")
     sinks.down = {"main"}
     fleet.run(delivery=sinks)
@@ -375,7 +369,7 @@ def test_a_job_reports_by_name_which_sink_takes_nothing_why_and_how_many_batches
     assert main.unavailable_since is not None and main.error == "ConnectionRefusedError: nobody listens"
 
 
-def test_a_sink_that_is_back_is_reported_to_take_batches(fleet: Fleet, tmp_path: Path) -> None:
+def test_recovered_sink_is_reported(fleet: Fleet, tmp_path: Path) -> None:
     sinks = TwoDatasets(fleet, tmp_path / "copy")
     sinks.down = {"main"}
     fleet.run(up_again(sinks), delivery=sinks)
@@ -384,7 +378,7 @@ def test_a_sink_that_is_back_is_reported_to_take_batches(fleet: Fleet, tmp_path:
 
 
 @pytest.mark.parametrize("down", sorted(TwoDatasets.sinks))
-def test_a_sink_that_cannot_prepare_holds_only_itself(fleet: Fleet, tmp_path: Path, down: str) -> None:
+def test_unprepared_sink_holds_only_itself(fleet: Fleet, tmp_path: Path, down: str) -> None:
     sinks = TwoDatasets(fleet, tmp_path / "copy")
     sinks.down_to_prepare = {down}
     [other] = set(sinks.sinks) - sinks.down_to_prepare
@@ -394,9 +388,7 @@ def test_a_sink_that_cannot_prepare_holds_only_itself(fleet: Fleet, tmp_path: Pa
     assert set(summary.held_by_sink) == {down}
 
 
-def test_while_all_sinks_are_down_nothing_is_released_and_the_reason_names_the_first(
-    fleet: Fleet, tmp_path: Path
-) -> None:
+def test_outage_of_all_sinks_names_the_first(fleet: Fleet, tmp_path: Path) -> None:
     sinks = TwoDatasets(fleet, tmp_path / "copy")
     sinks.down = set(sinks.sinks)
     summary = fleet.run(delivery=sinks)

@@ -19,7 +19,7 @@ from tests.support.sinks import an_attempt
         ("json:__name__", "is not a function"),
     ],
 )
-def test_a_transform_that_cannot_be_used_is_named(name: str, message: str) -> None:
+def test_unusable_transform_is_named(name: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         load_transform(name)
 

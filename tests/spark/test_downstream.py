@@ -46,7 +46,7 @@ def acknowledge(fleet: Fleet, pending: AcknowledgmentSet, *, positive: bool = Tr
     return outside(fleet).acknowledge(pending.set_id, positive=positive, reason=None if positive else "bad data")[0]
 
 
-def test_a_delivered_batch_waits_for_others_and_nobody_else_takes_its_partition(fleet: Fleet) -> None:
+def test_delivered_batch_keeps_its_partition_until_acknowledged(fleet: Fleet) -> None:
     fleet.stream.send(4)
     summary = run(fleet)
     [pending] = outside(fleet).view.pending()
@@ -61,7 +61,7 @@ def test_a_delivered_batch_waits_for_others_and_nobody_else_takes_its_partition(
     assert fleet.delivered() == Counter(fleet.stream.sent[:4])
 
 
-def test_an_acknowledgment_moves_the_checkpoint_and_gives_the_partition_back(fleet: Fleet) -> None:
+def test_acknowledgment_moves_the_checkpoint_and_gives_back_the_partition(fleet: Fleet) -> None:
     fleet.stream.send(4)
     run(fleet)
     [pending] = outside(fleet).view.pending()
@@ -73,7 +73,7 @@ def test_an_acknowledgment_moves_the_checkpoint_and_gives_the_partition_back(fle
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-def test_the_landed_file_stays_until_then_and_goes_with_the_next_job(fleet: Fleet) -> None:
+def test_landed_file_stays_until_acknowledgment(fleet: Fleet) -> None:
     fleet.stream.send(4)
     run(fleet)
     [batch] = fleet.progress("shard-0").landed
@@ -83,7 +83,7 @@ def test_the_landed_file_stays_until_then_and_goes_with_the_next_job(fleet: Flee
     assert not Path(batch.file).exists()
 
 
-def test_a_rejected_batch_is_delivered_again_and_replaces_what_was_there(fleet: Fleet) -> None:
+def test_rejected_batch_is_redelivered_as_a_replacement(fleet: Fleet) -> None:
     fleet.stream.send(4)
     run(fleet)
     [staged] = fleet.folder.glob("*.parquet")
@@ -102,7 +102,7 @@ def test_a_rejected_batch_is_delivered_again_and_replaces_what_was_there(fleet: 
     assert the_partition(fleet).attempts == 0
 
 
-def test_a_batch_that_is_rejected_for_ever_parks_its_partition_and_completes_nothing(fleet: Fleet) -> None:
+def test_constantly_rejected_batch_parks_its_partition(fleet: Fleet) -> None:
     fleet.stream.send(1)
     fleet.stream.split()
     while not the_partition(fleet).is_parked:
@@ -116,7 +116,7 @@ def test_a_batch_that_is_rejected_for_ever_parks_its_partition_and_completes_not
     assert fleet.delivered() == Counter(fleet.stream.sent), "nothing is there twice"
 
 
-def test_several_batches_wait_at_once_and_end_in_any_order(fleet: Fleet) -> None:
+def test_waiting_batches_end_in_any_order(fleet: Fleet) -> None:
     fleet.stream.send(9)
     summary = run(fleet, max_batch_bytes=1)  # three records a page, one page a batch
     assert summary.pending_acknowledgments == 3
@@ -135,7 +135,7 @@ def test_several_batches_wait_at_once_and_end_in_any_order(fleet: Fleet) -> None
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-def test_no_more_is_landed_than_may_be_pending(fleet: Fleet) -> None:
+def test_pending_batches_limit_landing(fleet: Fleet) -> None:
     fleet.stream.send(30)
     summary = run(fleet, max_batch_bytes=1, max_pending_batches=2)
     assert (summary.records_landed, summary.pending_acknowledgments) == (6, 2)
@@ -146,7 +146,7 @@ def test_no_more_is_landed_than_may_be_pending(fleet: Fleet) -> None:
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-def test_the_last_acknowledgment_of_an_ended_shard_completes_it_and_creates_its_children(fleet: Fleet) -> None:
+def test_last_acknowledgment_completes_a_shard_and_creates_children(fleet: Fleet) -> None:
     fleet.stream.send(4)
     fleet.stream.split()
     assert run(fleet).completed == []
@@ -155,7 +155,7 @@ def test_the_last_acknowledgment_of_an_ended_shard_completes_it_and_creates_its_
     assert {the_partition(fleet, s).status for s in ("shard-1", "shard-2")} == {PartitionStatus.UNASSIGNED}
 
 
-def test_what_is_landed_of_a_shard_that_others_finish_goes_with_the_next_job(fleet: Fleet) -> None:
+def test_next_job_removes_files_of_a_shard_finished_elsewhere(fleet: Fleet) -> None:
     fleet.stream.send(4)
     fleet.stream.split()
     run(fleet)
@@ -167,7 +167,7 @@ def test_what_is_landed_of_a_shard_that_others_finish_goes_with_the_next_job(fle
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-def test_what_nobody_confirms_in_time_is_delivered_again(fleet: Fleet) -> None:
+def test_unacknowledged_batch_is_redelivered(fleet: Fleet) -> None:
     fleet.stream.send(4)
     run(fleet, timeout=60.0)
     fleet.clock.ahead += timedelta(seconds=61)
@@ -178,7 +178,7 @@ def test_what_nobody_confirms_in_time_is_delivered_again(fleet: Fleet) -> None:
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-def test_a_job_ends_overdue_sets_itself_where_nothing_else_watches(fleet: Fleet) -> None:
+def test_job_expires_overdue_sets_without_a_watcher(fleet: Fleet) -> None:
     fleet.stream.send(4)
     run(fleet, timeout=60.0)
     fleet.clock.ahead += timedelta(minutes=10)
@@ -189,7 +189,7 @@ def test_a_job_ends_overdue_sets_itself_where_nothing_else_watches(fleet: Fleet)
     ]
 
 
-def test_the_next_job_goes_on_waiting_where_a_killed_one_left_a_pending_set(fleet: Fleet) -> None:
+def test_next_job_waits_for_the_set_of_a_killed_job(fleet: Fleet) -> None:
     fleet.stream.send(4)
 
     def die(phase: str) -> None:
@@ -205,7 +205,7 @@ def test_the_next_job_goes_on_waiting_where_a_killed_one_left_a_pending_set(flee
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-def test_an_acknowledgment_while_the_job_still_runs_is_noticed(fleet: Fleet) -> None:
+def test_running_job_notices_an_acknowledgment(fleet: Fleet) -> None:
     fleet.stream.send(4)
     rounds = Counter[str]()
 
@@ -222,7 +222,7 @@ def test_an_acknowledgment_while_the_job_still_runs_is_noticed(fleet: Fleet) -> 
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-def test_a_shard_that_others_complete_while_the_job_runs_is_not_lost(fleet: Fleet) -> None:
+def test_shard_completed_elsewhere_is_not_lost(fleet: Fleet) -> None:
     fleet.stream.send(4)
     fleet.stream.split()
 
@@ -235,7 +235,7 @@ def test_a_shard_that_others_complete_while_the_job_runs_is_not_lost(fleet: Flee
     assert summary.lost == [] and partition_key("s", EPOCH, "shard-0") in summary.completed
 
 
-def test_sinks_that_changed_since_get_the_batch_from_a_new_set(fleet: Fleet) -> None:
+def test_changed_sinks_get_the_batch_from_a_new_set(fleet: Fleet) -> None:
     fleet.stream.send(4)
     with suppress(Crash):
         run(fleet, crash_at("recorded", 1))
@@ -285,7 +285,7 @@ def act(fleet: Fleet, action: str, value: Any) -> None:
 @pytest.mark.integration
 @settings(max_examples=examples(40))
 @given(st.lists(actions, max_size=20))
-def test_every_event_is_delivered_once_whoever_acknowledges_rejects_or_dies(story: list[tuple[str, Any]]) -> None:
+def test_each_record_is_delivered_once_despite_external_events(story: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         stream = FakeStream(2)
         fleet = Fleet(stream, Path(folder))

@@ -79,7 +79,7 @@ def ended(summary: Summary) -> bool:
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_what_is_recorded_is_delivered_and_nothing_else_is_read(fleet: Fleet, phase: str) -> None:
+def test_ending_job_delivers_recorded_batches_and_reads_nothing(fleet: Fleet, phase: str) -> None:
     stop = threading.Event()
 
     def observer(passed: str) -> None:
@@ -96,7 +96,7 @@ def test_what_is_recorded_is_delivered_and_nothing_else_is_read(fleet: Fleet, ph
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-def test_a_partition_with_nothing_landed_goes_back_before_others_are_delivered(fleet: Fleet) -> None:
+def test_partition_without_batches_is_released_before_delivery(fleet: Fleet) -> None:
     stop, seen = threading.Event(), []
 
     def observer(phase: str) -> None:
@@ -108,7 +108,7 @@ def test_a_partition_with_nothing_landed_goes_back_before_others_are_delivered(f
     assert seen == [(None, [])] * 2, "others may take it, and share without this job"
 
 
-def test_a_partition_with_nothing_landed_goes_back_while_others_are_delivered(fleet: Fleet) -> None:
+def test_partition_without_batches_is_released_during_delivery(fleet: Fleet) -> None:
     stop, went_back = threading.Event(), []
 
     def slow(batch_id: str) -> None:
@@ -120,7 +120,7 @@ def test_a_partition_with_nothing_landed_goes_back_while_others_are_delivered(fl
     assert went_back == [True]
 
 
-def test_another_job_goes_on_with_what_goes_back_while_the_first_still_delivers(fleet: Fleet) -> None:
+def test_another_job_continues_a_released_partition_during_delivery(fleet: Fleet) -> None:
     stop = threading.Event()
     read: list[bool] = []
 
@@ -138,7 +138,7 @@ def test_another_job_goes_on_with_what_goes_back_while_the_first_still_delivers(
     assert fleet.delivered() == Counter([*fleet.stream.sent, fleet.stream.sent[0]])
 
 
-def test_a_job_that_was_asked_to_end_before_its_first_round_takes_no_lease(fleet: Fleet) -> None:
+def test_job_stopped_before_its_first_round_takes_no_lease(fleet: Fleet) -> None:
     stop = threading.Event()
     stop.set()
     before = list(fleet.look.view.partitions())
@@ -146,7 +146,7 @@ def test_a_job_that_was_asked_to_end_before_its_first_round_takes_no_lease(fleet
     assert list(fleet.look.view.partitions()) == before
 
 
-def test_one_call_that_the_store_does_not_answer_leaves_nothing_undelivered(fleet: Fleet) -> None:
+def test_unanswered_store_call_leaves_nothing_undelivered(fleet: Fleet) -> None:
     stop = threading.Event()
 
     def observer(phase: str) -> None:
@@ -159,7 +159,7 @@ def test_one_call_that_the_store_does_not_answer_leaves_nothing_undelivered(flee
     assert owners(fleet) == [None, None, None]
 
 
-def test_how_far_a_quiet_shard_is_read_is_written_as_it_goes_back(fleet: Fleet) -> None:
+def test_quiet_shard_is_released_with_its_read_position(fleet: Fleet) -> None:
     stop = threading.Event()
 
     def observer(phase: str) -> None:

@@ -20,17 +20,17 @@ def fail(text: str) -> None:
         raise RuntimeError(text)
 
 
-def test_a_full_disk_is_named_with_its_host() -> None:
+def test_full_disk_is_named_with_its_host() -> None:
     with pytest.raises(ExecutorDiskError, match=r"^executor 10.0.0.7: java.io.IOException: No space left on device;"):
         fail(FULL)
 
 
-def test_what_a_record_says_of_disks_is_the_records() -> None:
+def test_record_text_about_disks_is_ignored() -> None:
     with pytest.raises(RuntimeError):
         fail(FAILED.format(f"org.apache.spark.api.python.PythonException: ValueError: {FULL}"))
 
 
-def test_no_batch_is_blamed_for_a_full_disk() -> None:
+def test_full_disk_is_no_batch_error() -> None:
     tried: list[int] = []
 
     def act(batches: object) -> None:

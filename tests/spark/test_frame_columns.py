@@ -30,7 +30,7 @@ def arrived(arrives_as: str, *values: Any) -> pa.ChunkedArray:
         ("array<string>", '["[1]",null]', '[["a"]]'),
     ],
 )
-def test_a_refused_value_is_named_with_column_and_remedy(arrives_as: str, good: str, bad: str) -> None:
+def test_refused_value_names_its_column_and_remedy(arrives_as: str, good: str, bad: str) -> None:
     assert arrived(arrives_as, good, None).null_count == 1
     with pytest.raises(ItemUnreadableError) as raised:
         arrived(arrives_as, good, None, bad, good)
@@ -38,12 +38,12 @@ def test_a_refused_value_is_named_with_column_and_remedy(arrives_as: str, good: 
     assert str(raised.value).endswith("; leave it out")
 
 
-def test_a_column_without_values_and_a_table_without_rows_are_converted() -> None:
+def test_empty_columns_and_tables_are_converted() -> None:
     for arrives_as in ("decimal(38,18)", "date", "timestamp", "array<string>"):
         assert arrived(arrives_as, *pa.nulls(2, pa.string())).null_count == 2
         empty = pa.table({"c": pa.array([], pa.string())})
         assert converted(empty, {"c": ArrivingColumn(arrives_as, "")}).num_rows == 0
 
 
-def test_a_double_of_single_precision_becomes_a_float() -> None:
+def test_single_precision_double_becomes_a_float() -> None:
     assert arrived("float", 12345678.0, None).type == pa.float32()

@@ -73,7 +73,7 @@ def check_everything(history: History) -> None:
 @pytest.mark.integration
 @settings(max_examples=examples(60))
 @given(st.lists(ACTIONS, max_size=30))
-def test_what_was_sent_is_delivered_once_and_in_order_per_key(story: list[tuple[str, Any]]) -> None:
+def test_records_are_delivered_once_in_order_per_key(story: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         history = History(Path(folder))
         history.sync()
@@ -86,7 +86,7 @@ def test_what_was_sent_is_delivered_once_and_in_order_per_key(story: list[tuple[
 @pytest.mark.integration
 @settings(max_examples=examples(60))
 @given(st.lists(ACTIONS | LOSSES, max_size=30))
-def test_what_is_gone_before_it_was_read_is_reported_and_nothing_else_is_missing(story: list[tuple[str, Any]]) -> None:
+def test_records_lost_before_reading_are_reported_alone(story: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         history = History(Path(folder))
         history.sync()
@@ -102,7 +102,7 @@ def test_what_is_gone_before_it_was_read_is_reported_and_nothing_else_is_missing
             assert history.losses > 0, "data loss is never silent"
 
 
-def test_a_chain_of_reshardings_faster_than_rounds_is_read_to_its_end(tmp_path: Path) -> None:
+def test_reshardings_faster_than_rounds_are_read_to_the_end(tmp_path: Path) -> None:
     history = History(tmp_path)
     history.sync()
     worker = history.start()
@@ -115,7 +115,7 @@ def test_a_chain_of_reshardings_faster_than_rounds_is_read_to_its_end(tmp_path: 
     assert worker.name in history.workers, "it is the same job"
 
 
-def test_a_stream_that_is_created_again_between_two_checks_is_not_read_under_the_old_name(tmp_path: Path) -> None:
+def test_recreated_stream_is_not_read_under_its_old_name(tmp_path: Path) -> None:
     history = History(tmp_path)
     history.sync()
     worker = history.start()

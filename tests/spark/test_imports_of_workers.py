@@ -40,9 +40,9 @@ def imported_by(module: str) -> set[str]:
         "airflow_provider_coordination.spark.slots",
     ],
 )
-def test_landing_imports_nothing_that_it_does_not_need(module: str) -> None:
+def test_landing_imports_only_what_it_needs(module: str) -> None:
     assert not imported_by(module) & set(NEEDLESS)
 
 
-def test_a_driver_imports_nothing_of_sinks_stores_and_sources_that_the_job_does_not_have() -> None:
+def test_driver_imports_only_kinds_of_its_job() -> None:
     assert not imported_by("airflow_provider_coordination.spark.application") & set(NEEDLESS)

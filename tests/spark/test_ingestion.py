@@ -49,7 +49,7 @@ actions = st.one_of(
 @pytest.mark.integration
 @settings(max_examples=examples(40))
 @given(st.lists(actions, max_size=14))
-def test_every_event_is_delivered_once_whenever_jobs_die_and_shards_change(story: list[tuple[str, Any]]) -> None:
+def test_events_are_delivered_once_despite_dying_jobs_and_resharding(story: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         stream = FakeStream(2)
         fleet = Fleet(stream, Path(folder))
@@ -73,7 +73,7 @@ def test_every_event_is_delivered_once_whenever_jobs_die_and_shards_change(story
         assert list((Path(folder) / "_landing").rglob("*.parquet")) == []
 
 
-def test_what_a_dead_job_recorded_is_delivered_as_it_was_recorded(fleet: Fleet) -> None:
+def test_batches_of_a_dead_job_are_delivered_as_recorded(fleet: Fleet) -> None:
     fleet.stream.send(4)
     with pytest.raises(Crash):
         fleet.run(crash_at("recorded", 1))
@@ -86,7 +86,7 @@ def test_what_a_dead_job_recorded_is_delivered_as_it_was_recorded(fleet: Fleet) 
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-def test_a_shard_that_cannot_be_read_never_stops_the_others(fleet: Fleet) -> None:
+def test_unreadable_shard_never_stops_the_others(fleet: Fleet) -> None:
     fleet.stream.send(4)
     fleet.stream.shards["shard-0"].error = AccessDeniedError("shard-0 is denied")
     summary = fleet.run()
@@ -96,7 +96,7 @@ def test_a_shard_that_cannot_be_read_never_stops_the_others(fleet: Fleet) -> Non
     assert (counts[PartitionStatus.UNASSIGNED], counts[PartitionStatus.CLOSED]) == (1, 1)
 
 
-def test_what_fails_is_tried_again_and_then_rests_with_its_last_error(fleet: Fleet) -> None:
+def test_failure_is_retried_then_rests_with_its_last_error(fleet: Fleet) -> None:
     fleet.stream.shards["shard-0"].error = AccessDeniedError("shard-0 is denied")
     fleet.run()
     partition = fleet.look.view.get(partition_key("s", EPOCH, "shard-0"))
@@ -108,7 +108,7 @@ def test_what_fails_is_tried_again_and_then_rests_with_its_last_error(fleet: Fle
     )
 
 
-def test_a_failure_that_passes_within_the_job_is_forgotten(fleet: Fleet) -> None:
+def test_failure_that_passes_within_the_job_is_forgotten(fleet: Fleet) -> None:
     fleet.stream.send(4)
     sink = FailsForAWhile(str(fleet.folder))
 
@@ -121,7 +121,7 @@ def test_a_failure_that_passes_within_the_job_is_forgotten(fleet: Fleet) -> None
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-def test_a_shard_that_cannot_be_read_for_a_while_is_tried_again(fleet: Fleet) -> None:
+def test_temporarily_unreadable_shard_is_retried(fleet: Fleet) -> None:
     fleet.stream.send(4)
     fleet.stream.shards["shard-0"].error = KinesisUnavailableError("throttled")
     rounds: list[str] = []
@@ -135,7 +135,7 @@ def test_a_shard_that_cannot_be_read_for_a_while_is_tried_again(fleet: Fleet) ->
     assert summary.failed == {} and fleet.delivered() == Counter(fleet.stream.sent)
 
 
-def test_a_shard_that_stays_unreadable_fails_after_some_rounds(fleet: Fleet) -> None:
+def test_permanently_unreadable_shard_fails_after_some_rounds(fleet: Fleet) -> None:
     fleet.stream.shards["shard-0"].error = KinesisUnavailableError("throttled")
     assert list(fleet.run().failed.values()) == ["throttled"]
 
@@ -151,7 +151,7 @@ class FailsForAWhile(ParquetLandedDelivery):
         return super().prepare(attempts, sinks)
 
 
-def test_a_batch_that_cannot_be_delivered_stays_landed_and_is_delivered_by_the_next_job(fleet: Fleet) -> None:
+def test_undeliverable_batch_stays_landed_for_the_next_job(fleet: Fleet) -> None:
     fleet.stream.send(4)
     sink = FailsForAWhile(str(fleet.folder))
     summary = fleet.run(delivery=sink)
@@ -170,9 +170,7 @@ def landed_file(fleet: Fleet, shard: str) -> Path:
 
 
 @pytest.mark.parametrize("damage", [lambda content: content[: len(content) // 2], lambda content: b"x" * len(content)])
-def test_a_damaged_landed_file_fails_its_partition_alone_which_rests_and_parks(
-    fleet: Fleet, damage: Callable[[bytes], bytes]
-) -> None:
+def test_damaged_landed_file_parks_its_partition_alone(fleet: Fleet, damage: Callable[[bytes], bytes]) -> None:
     fleet.stream.send(4)
     with pytest.raises(Crash):
         fleet.run(crash_at("recorded", 1))
@@ -190,7 +188,7 @@ def test_a_damaged_landed_file_fails_its_partition_alone_which_rests_and_parks(
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-def test_a_dataset_folder_that_is_replaced_by_a_link_is_written_to_where_it_points(tmp_path: Path) -> None:
+def test_dataset_link_is_followed(tmp_path: Path) -> None:
     fleet = Fleet(FakeStream(1), tmp_path / "lake")
     fleet.stream.send(2)
     fleet.run()
@@ -201,7 +199,7 @@ def test_a_dataset_folder_that_is_replaced_by_a_link_is_written_to_where_it_poin
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-def test_a_dataset_folder_that_is_replaced_by_a_link_to_nowhere_fails_the_partitions_and_loses_nothing(
+def test_dangling_dataset_link_fails_partitions_without_loss(
     tmp_path: Path,
 ) -> None:
     fleet = Fleet(FakeStream(1), tmp_path / "lake")
@@ -218,7 +216,7 @@ def test_a_dataset_folder_that_is_replaced_by_a_link_to_nowhere_fails_the_partit
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-def test_shards_of_an_earlier_stream_of_the_same_name_are_not_read(fleet: Fleet) -> None:
+def test_shards_of_an_earlier_stream_are_not_read(fleet: Fleet) -> None:
     old = partition_key("s", EPOCH - 1, "shard-0")
     fleet.look.create_partitions({old: fleet.progress("shard-0").to_mapping()})
     fleet.stream.send(4)
@@ -227,7 +225,7 @@ def test_shards_of_an_earlier_stream_of_the_same_name_are_not_read(fleet: Fleet)
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-def test_partitions_of_another_stream_are_not_read_from_this_one(fleet: Fleet) -> None:
+def test_partitions_of_another_stream_are_not_read(fleet: Fleet) -> None:
     foreign = partition_key("other", EPOCH, "shard-0")
     fleet.look.create_partitions({foreign: {**fleet.progress("shard-0").to_mapping(), "stream": "other"}})
     fleet.stream.send(4)
@@ -236,7 +234,7 @@ def test_partitions_of_another_stream_are_not_read_from_this_one(fleet: Fleet) -
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-def test_a_progress_that_cannot_be_read_fails_its_own_partition_alone(fleet: Fleet) -> None:
+def test_unreadable_progress_fails_its_partition_alone(fleet: Fleet) -> None:
     strange = partition_key("s", EPOCH, "shard-9")
     fleet.look.create_partitions({strange: {"written": "by hand"}})
     fleet.stream.send(4)
@@ -245,7 +243,7 @@ def test_a_progress_that_cannot_be_read_fails_its_own_partition_alone(fleet: Fle
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-def test_a_progress_that_is_not_json_is_kept_as_it_is(fleet: Fleet) -> None:
+def test_progress_that_is_not_json_is_kept_unchanged(fleet: Fleet) -> None:
     strange = Partition(
         source_identifier=fleet.look.view.source_identifier,
         partition_key=partition_key("s", EPOCH, "shard-9"),
@@ -291,7 +289,7 @@ class AwayForAWhile(MortalStore):
 @pytest.mark.parametrize("get_through", [True, False])
 @pytest.mark.parametrize("phase", [None, *PHASES])
 @pytest.mark.parametrize("calls", [1, 2, 3, 5])
-def test_a_store_that_goes_away_for_a_while_loses_and_doubles_nothing(
+def test_temporary_store_outage_loses_and_doubles_nothing(
     fleet: Fleet, phase: str | None, calls: int, get_through: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ingestion, "STORE_POLL_SECONDS", 0.001)
@@ -309,7 +307,7 @@ def test_a_store_that_goes_away_for_a_while_loses_and_doubles_nothing(
     assert fleet.look.view.count_by_status()[PartitionStatus.ASSIGNED] == 0
 
 
-def test_a_store_that_stays_away_ends_the_job(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lasting_store_outage_ends_the_job(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ingestion, "STORE_POLL_SECONDS", 0.001)
     monkeypatch.setattr(ingestion, "STORE_WAIT_SECONDS", 0.05)
     store = AwayForAWhile(fleet.store, calls=10**9, get_through=False)
@@ -318,18 +316,18 @@ def test_a_store_that_stays_away_ends_the_job(fleet: Fleet, monkeypatch: pytest.
         fleet.run(store=store)
 
 
-def test_a_job_leaves_the_share_of_the_workers_that_are_expected(fleet: Fleet) -> None:
+def test_job_leaves_the_share_of_expected_workers(fleet: Fleet) -> None:
     fleet.stream.send(4)
     assert fleet.run(workers=2).records_delivered == 2
 
 
-def test_an_idle_shard_records_how_far_it_is_when_it_is_given_back(fleet: Fleet) -> None:
+def test_idle_shard_is_released_with_its_position(fleet: Fleet) -> None:
     before = datetime.now(UTC)
     fleet.run()
     until = fleet.progress("shard-0").delivered_until
     assert until is not None and until >= before
 
 
-def test_the_summary_is_json(fleet: Fleet) -> None:
+def test_summary_is_json(fleet: Fleet) -> None:
     fleet.stream.send(2)
     assert json.loads(json.dumps(fleet.run().to_mapping()))["records_delivered"] == 2

@@ -44,7 +44,7 @@ def numbers(uri: str) -> list[int]:
     return found
 
 
-def test_what_is_kept_becomes_row_groups_as_it_comes(file: ItemFile, room: ItemRoom) -> None:
+def test_kept_records_become_row_groups_immediately(file: ItemFile, room: ItemRoom) -> None:
     with file:
         for page in range(4):
             file.add(a_page(10 * page))
@@ -59,7 +59,7 @@ def test_what_is_kept_becomes_row_groups_as_it_comes(file: ItemFile, room: ItemR
     assert room.memory._held == 0
 
 
-def test_what_is_not_kept_is_neither_written_nor_in_the_file(file: ItemFile) -> None:
+def test_dropped_records_are_never_written(file: ItemFile) -> None:
     with file:
         file.add(a_page(0))
         file.keep(write=True)
@@ -73,7 +73,7 @@ def test_what_is_not_kept_is_neither_written_nor_in_the_file(file: ItemFile) -> 
     assert numbers(uri) == [*range(10), *range(50, 60)]
 
 
-def test_what_may_not_be_written_yet_is_kept_in_memory(file: ItemFile, tmp_path: Path) -> None:
+def test_records_not_yet_writable_stay_in_memory(file: ItemFile, tmp_path: Path) -> None:
     with file:
         for page in range(4):
             file.add(a_page(10 * page))
@@ -83,14 +83,14 @@ def test_what_may_not_be_written_yet_is_kept_in_memory(file: ItemFile, tmp_path:
     assert numbers(uri) == list(range(40))
 
 
-def test_without_records_there_is_no_file(file: ItemFile, tmp_path: Path) -> None:
+def test_no_records_make_no_file(file: ItemFile, tmp_path: Path) -> None:
     with file:
         file.keep(write=True)
         assert file.is_empty and file.close() == ("", 0)
     assert list(tmp_path.rglob("*")) == []
 
 
-def test_left_by_an_error_there_is_no_file_and_nothing_is_held(file: ItemFile, room: ItemRoom, tmp_path: Path) -> None:
+def test_error_leaves_no_file_and_no_held_memory(file: ItemFile, room: ItemRoom, tmp_path: Path) -> None:
     def land() -> None:
         with file:
             for page in range(4):
@@ -106,7 +106,7 @@ def test_left_by_an_error_there_is_no_file_and_nothing_is_held(file: ItemFile, r
     assert room.memory._held == 0 and not room.beyond.locked()
 
 
-def test_a_file_that_is_begun_takes_narrower_columns_and_fewer(file: ItemFile) -> None:
+def test_begun_file_takes_narrower_and_fewer_columns(file: ItemFile) -> None:
     with file:
         file.add(a_page(0, 100))
         file.keep(write=True)
@@ -118,7 +118,7 @@ def test_a_file_that_is_begun_takes_narrower_columns_and_fewer(file: ItemFile) -
 
 
 @pytest.mark.parametrize("other", [pa.table({"n": [1.5]}), pa.table({"n": [1], "more": [2]})])
-def test_a_file_that_is_begun_takes_no_wider_columns_and_no_others(file: ItemFile, other: pa.Table) -> None:
+def test_begun_file_refuses_wider_and_additional_columns(file: ItemFile, other: pa.Table) -> None:
     with file:
         file.add(a_page(0, 100))
         file.keep(write=True)
@@ -128,7 +128,7 @@ def test_a_file_that_is_begun_takes_no_wider_columns_and_no_others(file: ItemFil
     assert numbers(uri) == list(range(100))
 
 
-def test_who_has_more_than_its_share_waits_for_another_that_has(options: ItemLandingOptions, room: ItemRoom) -> None:
+def test_file_above_its_share_waits_for_another_above_it(options: ItemLandingOptions, room: ItemRoom) -> None:
     one, other = (ItemFile(PLAN, options, room, ROW_GROUP) for _ in range(2))
     with ThreadPoolExecutor(1) as pool, one, other:
         one.add(a_page(0, 100))
@@ -148,7 +148,7 @@ def test_who_has_more_than_its_share_waits_for_another_that_has(options: ItemLan
         assert room.memory._held == 0 and not room.beyond.locked()
 
 
-def test_records_that_cannot_be_stored_are_distinguished_from_unreadable_ones(file: ItemFile, tmp_path: Path) -> None:
+def test_unstorable_records_differ_from_unreadable_ones(file: ItemFile, tmp_path: Path) -> None:
     with file:
         file.add(pa.table({"n": pa.array([(1, 2, 3)], pa.month_day_nano_interval())}))
         file.keep(write=True)
@@ -169,7 +169,7 @@ def test_many_small_tables_become_one() -> None:
     assert (records.bytes, records.take()) == (0, None)
 
 
-def test_columns_that_are_dropped_leave_those_of_what_is_kept_as_they_were() -> None:
+def test_dropped_columns_leave_kept_columns_unchanged() -> None:
     records = Records()
     records.add(a_page(0))
     records.keep()

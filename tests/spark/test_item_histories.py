@@ -133,15 +133,11 @@ def live(story: list[tuple[str, Any]], *, confirmed: bool) -> None:
 @pytest.mark.integration
 @settings(max_examples=examples(40))
 @given(stories(25), st.booleans())
-def test_whatever_happens_each_record_is_delivered_once_each_time_it_is_read(
-    story: list[tuple[str, Any]], confirmed: bool
-) -> None:
+def test_records_are_delivered_once_per_reading(story: list[tuple[str, Any]], confirmed: bool) -> None:
     live(story, confirmed=confirmed)
 
 
 @settings(max_examples=examples(4))
 @given(stories(6), st.booleans())
-def test_in_short_lives_each_record_is_delivered_once_each_time_it_is_read(
-    story: list[tuple[str, Any]], confirmed: bool
-) -> None:
+def test_records_are_delivered_once_per_reading_in_short_lives(story: list[tuple[str, Any]], confirmed: bool) -> None:
     live(story, confirmed=confirmed)

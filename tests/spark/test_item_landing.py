@@ -122,7 +122,7 @@ def rows_of(*values: Any, name: str = "n", kind: pa.DataType | None = None) -> p
 # What is in a batch
 
 
-def test_small_items_share_a_file_and_each_record_names_its_origin(place: Place) -> None:
+def test_small_items_share_a_file_and_records_name_their_origin(place: Place) -> None:
     place.add("a", ["a0", "a1"], ["a2"])
     place.add("b", ["b0"])
     row = place.land()
@@ -133,32 +133,32 @@ def test_small_items_share_a_file_and_each_record_names_its_origin(place: Place)
     assert (row.start, row.end, row.records, row.is_last, row.items) == ("", "2", 4, True, 2)
 
 
-def test_records_of_an_origin_that_comes_twice_in_a_batch_are_distinguished(place: Place) -> None:
+def test_records_of_a_repeated_origin_are_distinguished(place: Place) -> None:
     place.add("a", ["first"], ["second"])
     place.names.append("a")
     assert table(place.land()).column("_row").to_pylist() == [0, 1, 2, 3]
 
 
-def test_an_item_without_records_is_done_and_a_batch_without_any_has_no_file(place: Place) -> None:
+def test_item_without_records_is_done_without_a_file(place: Place) -> None:
     place.add("a")
     place.add("b", [])
     row = place.land()
     assert (row.end, row.file, row.records, row.is_last, row.is_batch) == ("2", "", 0, True, True)
 
 
-def test_a_partition_without_items_ends_at_once(place: Place) -> None:
+def test_partition_without_items_ends_at_once(place: Place) -> None:
     row = place.land()
     assert (row.end, row.is_last, row.is_batch, row.error) == ("", True, True, None)
 
 
-def test_each_landing_is_a_batch_of_its_own_in_a_file_of_its_own(place: Place) -> None:
+def test_each_landing_is_its_own_batch_and_file(place: Place) -> None:
     place.add("a", ["1"], ["2"], positions=True)
     one, other = place.land(), place.land()
     assert one.batch_id != other.batch_id and one.file != other.file
     assert one.batch_id.startswith("memory-")
 
 
-def test_what_is_read_goes_on_at_a_position(place: Place) -> None:
+def test_reading_resumes_at_a_position(place: Place) -> None:
     place.add("a", ["done"])
     place.add("b", ["done"], ["b1"], positions=True)
     place.add("c", ["c0"])
@@ -170,14 +170,14 @@ def test_what_is_read_goes_on_at_a_position(place: Place) -> None:
 # Where a batch ends
 
 
-def test_a_batch_ends_where_it_is_full_at_a_position_within_an_item(place: Place) -> None:
+def test_full_batch_ends_at_a_position_within_an_item(place: Place) -> None:
     place.add("a", ["0" * 100], ["1" * 100], ["2" * 100], positions=True)
     rows = place.land_all(max_bytes=150)
     assert [(row.start, row.end, row.is_last) for row in rows] == [("", "0:2", False), ("0:2", "1", True)]
     assert [len(data(row)) for row in rows] == [2, 1]
 
 
-def test_a_batch_ends_between_items_where_these_cannot_be_cut(place: Place) -> None:
+def test_batch_ends_between_items_that_cannot_be_cut(place: Place) -> None:
     place.add("a", ["0" * 100])
     place.add("b", ["1" * 100], ["2" * 100])
     place.add("c", ["3"])
@@ -186,20 +186,20 @@ def test_a_batch_ends_between_items_where_these_cannot_be_cut(place: Place) -> N
     assert [text for row in rows for text in data(row)] == ["0" * 100, "1" * 100, "2" * 100, "3"]
 
 
-def test_an_item_that_cannot_be_cut_is_read_whole_however_large_it_is(place: Place) -> None:
+def test_uncuttable_item_is_read_whole_at_any_size(place: Place) -> None:
     place.add("a", *([str(n)] for n in range(50)))
     row = place.land(max_bytes=1)
     assert (row.records, row.is_last) == (50, True)
 
 
-def test_what_is_read_after_the_last_position_is_left_to_the_next_batch(place: Place) -> None:
+def test_records_after_the_last_position_await_the_next_batch(place: Place) -> None:
     place.add("a", ["0" * 100], positions=True)
     place.add("b", ["1" * 100], ["2" * 100])
     first = place.land(max_bytes=250)
     assert (first.end, data(first)) == ("1", ["0" * 100])
 
 
-def test_reading_ends_when_its_time_is_over_where_it_may_be_cut(place: Place) -> None:
+def test_reading_ends_on_time_at_a_position(place: Place) -> None:
     class Slow(FakeSource):
         def read(self, item: Item, position: str) -> Any:
             for page in super().read(item, position):
@@ -214,13 +214,13 @@ def test_reading_ends_when_its_time_is_over_where_it_may_be_cut(place: Place) ->
     assert [(row.end, data(row)) for row in rows] == [("0:2", ["0", "1"]), ("0:3", ["2"]), ("2", ["3", "4"])]
 
 
-def test_a_partition_whose_time_is_over_before_it_begins_is_left_alone(place: Place) -> None:
+def test_partition_without_time_left_is_skipped(place: Place) -> None:
     place.add("a", ["0"])
     row = place.land(until=place.clock.monotonic())
     assert (row.is_batch, row.error, place.source.reads) == (False, None, [])
 
 
-def test_a_reader_that_gives_the_position_where_it_began_is_not_cut_there_for_ever(place: Place) -> None:
+def test_repeated_start_position_does_not_cut_forever(place: Place) -> None:
     place.add("a", ["0"], ["1"], positions=True)
 
     class Stubborn(FakeSource):
@@ -235,7 +235,7 @@ def test_a_reader_that_gives_the_position_where_it_began_is_not_cut_there_for_ev
 # Columns
 
 
-def test_columns_that_go_together_share_a_file(place: Place) -> None:
+def test_compatible_columns_share_a_file(place: Place) -> None:
     place.add("a", rows_of(1, 2))
     place.add("b", rows_of(None, kind=pa.null()), rows_of("x", name="more"))
     place.add("c", rows_of(3, kind=pa.int32()), rows_of(1.5))
@@ -259,9 +259,7 @@ def test_columns_that_go_together_share_a_file(place: Place) -> None:
         (rows_of(1), rows_of(2, name="N")),
     ],
 )
-def test_a_batch_is_cut_where_columns_would_not_go_together_without_a_loss(
-    place: Place, first: pa.Table, second: pa.Table
-) -> None:
+def test_batch_is_cut_before_columns_would_lose_values(place: Place, first: pa.Table, second: pa.Table) -> None:
     place.add("a", first)
     place.add("b", second)
     rows = place.land_all()
@@ -275,7 +273,7 @@ def test_columns_may_change_within_an_item_at_a_position(place: Place) -> None:
     assert [(row.end, table(row).column("n").to_pylist()) for row in rows] == [("0:1", [1]), ("1", ["x"])]
 
 
-def test_columns_that_change_within_an_item_without_a_position_make_it_unreadable(place: Place) -> None:
+def test_columns_changing_without_a_position_make_an_item_unreadable(place: Place) -> None:
     place.add("a", rows_of(0))
     place.add("b", rows_of(1), rows_of("x"))
     place.add("c", rows_of(2))
@@ -285,7 +283,7 @@ def test_columns_that_change_within_an_item_without_a_position_make_it_unreadabl
     assert [(f.item, "the columns of its records change" in f.reason) for f in second.failed] == [(1, True)]
 
 
-def test_the_columns_of_an_item_that_is_set_aside_do_not_stand_in_the_way_of_others(place: Place) -> None:
+def test_columns_of_a_set_aside_item_do_not_affect_others(place: Place) -> None:
     place.add("a", rows_of("x"), error=DAMAGED, fails_at=1)
     place.add("b", rows_of(1))
     row = place.land()
@@ -293,21 +291,21 @@ def test_the_columns_of_an_item_that_is_set_aside_do_not_stand_in_the_way_of_oth
     assert table(row).column("n").to_pylist() == [1]
 
 
-def test_columns_of_an_item_that_differ_by_case_alone_make_it_unreadable(place: Place) -> None:
+def test_columns_differing_by_case_make_an_item_unreadable(place: Place) -> None:
     place.add("a", pa.table({"n": [1], "N": [2]}))
     place.add("b", rows_of(1))
     assert "columns 'n' and 'N' differ only by case" in place.land().failed[0].reason
 
 
 @pytest.mark.parametrize("name", ["_origin", "_row", "_batch_id", "_ROW"])
-def test_an_item_with_a_column_of_ours_is_unreadable_and_says_so(place: Place, name: str) -> None:
+def test_item_with_a_reserved_column_is_unreadable(place: Place, name: str) -> None:
     place.add("a", rows_of(1, name=name))
     place.add("b", rows_of(1))
     row = place.land()
     assert f"it has a column '{name}', whose name is reserved; rename it" in row.failed[0].reason
 
 
-def test_nested_columns_go_together_too(place: Place) -> None:
+def test_nested_columns_are_merged(place: Place) -> None:
     place.add("a", rows_of([{"x": 1}]))
     place.add("b", rows_of([{"y": "z"}], None))
     assert table(place.land()).column("n").to_pylist() == [[{"x": 1, "y": None}], [{"x": None, "y": "z"}], None]
@@ -317,7 +315,7 @@ def test_nested_columns_go_together_too(place: Place) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 1, 2])
-def test_an_item_that_fails_is_set_aside_and_the_others_are_landed(place: Place, at: int) -> None:
+def test_failing_item_is_set_aside_and_others_land(place: Place, at: int) -> None:
     for n, name in enumerate("abc"):
         place.add(name, [f"{name}0"], error=DAMAGED if n == at else None)
     row = place.land()
@@ -327,14 +325,14 @@ def test_an_item_that_fails_is_set_aside_and_the_others_are_landed(place: Place,
 
 
 @pytest.mark.parametrize("error", [ValueError("of the reader"), OSError("Couldn't deserialize thrift"), EOFError()])
-def test_whatever_a_reader_raises_of_an_item_does_not_stop_the_others(place: Place, error: Exception) -> None:
+def test_any_reader_error_leaves_other_items_landed(place: Place, error: Exception) -> None:
     place.add("a", ["a0"], error=error)
     place.add("b", ["b0"])
     row = place.land()
     assert (data(row), [f.item for f in row.failed]) == (["b0"], [0])
 
 
-def test_of_an_item_that_fails_after_some_pages_what_is_before_its_last_position_is_landed(place: Place) -> None:
+def test_failing_item_is_landed_up_to_its_last_position(place: Place) -> None:
     place.add("a", ["a0"], ["a1"], ["a2"], positions=True, error=DAMAGED, fails_at=2)
     place.add("b", ["b0"], ["b1"], error=DAMAGED, fails_at=1)
     place.add("c", ["c0"])
@@ -344,7 +342,7 @@ def test_of_an_item_that_fails_after_some_pages_what_is_before_its_last_position
 
 
 @pytest.mark.parametrize("error", [DAMAGED, AWAY])
-def test_what_is_after_the_last_position_of_an_item_that_fails_is_not_landed(place: Place, error: Exception) -> None:
+def test_records_after_a_failing_items_last_position_are_not_landed(place: Place, error: Exception) -> None:
     place.add("a", ["a0"], ["a1"], positions={0}, error=error, fails_at=2)
     place.add("b", ["b0"])
     row = place.land()
@@ -352,7 +350,7 @@ def test_what_is_after_the_last_position_of_an_item_that_fails_is_not_landed(pla
     assert row.end == ("2" if error is DAMAGED else "0:1")
 
 
-def test_a_partition_none_of_whose_items_can_be_read_fails_as_a_whole(place: Place) -> None:
+def test_partition_without_readable_items_fails(place: Place) -> None:
     place.add("a", error=DAMAGED)
     place.add("b", error=ValueError("no"))
     row = place.land()
@@ -363,26 +361,26 @@ def test_a_partition_none_of_whose_items_can_be_read_fails_as_a_whole(place: Pla
     assert list(place.folder.rglob("*.parquet")) == []
 
 
-def test_an_error_that_names_its_item_is_reported_once_and_unshortened(place: Place) -> None:
+def test_error_naming_its_item_is_reported_once_in_full(place: Place) -> None:
     reason = f"memory:a: access denied, {'as it says at length, ' * 20}; check the credentials"
     place.add("a", error=ItemUnreadableError(reason))
     place.add("b", error=DAMAGED)
     assert place.land().error == f"none of its 2 items can be read; the first: {reason}"
 
 
-def test_a_partition_of_one_item_that_cannot_be_read_fails(place: Place) -> None:
+def test_partition_of_one_unreadable_item_fails(place: Place) -> None:
     place.add("a", ["0"], error=DAMAGED, fails_at=1)
     assert (place.land().error, place.land().is_temporary) == ("memory:a: it is damaged", False)
 
 
-def test_a_single_item_that_fails_after_a_position_is_landed_up_to_there_and_fails_next_time(place: Place) -> None:
+def test_single_failing_item_lands_first_and_fails_next_time(place: Place) -> None:
     place.add("a", ["0"], ["1"], positions=True, error=DAMAGED, fails_at=1)
     first, second = place.land_all()
     assert (first.end, data(first), first.failed) == ("0:1", ["0"], ())
     assert second.error == "memory:a: it is damaged"
 
 
-def test_as_many_items_as_allowed_are_set_aside_and_one_more_fails_the_partition(place: Place) -> None:
+def test_set_aside_items_above_the_maximum_fail_the_partition(place: Place) -> None:
     place.add("good", ["0"])
     for n in range(MAX_FAILED_ITEMS):
         place.add(f"bad{n}", error=DAMAGED)
@@ -391,7 +389,7 @@ def test_as_many_items_as_allowed_are_set_aside_and_one_more_fails_the_partition
     assert place.land().error == "more than 50 of its items cannot be read; the first: memory:bad0: it is damaged"
 
 
-def test_items_that_are_gone_are_done_and_the_first_are_named(place: Place) -> None:
+def test_missing_items_are_done_and_the_first_are_named(place: Place) -> None:
     for n in range(GONE_NAMED + 5):
         place.add(f"{n}", error=GONE)
     place.add("last", ["0"])
@@ -400,20 +398,20 @@ def test_items_that_are_gone_are_done_and_the_first_are_named(place: Place) -> N
     assert (row.gone_count, len(row.gone), row.gone[0]) == (GONE_NAMED + 5, GONE_NAMED, "memory:0")
 
 
-def test_a_partition_whose_items_are_all_gone_ends_without_records(place: Place) -> None:
+def test_partition_of_missing_items_ends_without_records(place: Place) -> None:
     place.add("a", error=GONE)
     assert (place.land().is_last, place.land().file, place.land().error) == (True, "", None)
 
 
 @pytest.mark.parametrize("error", [AWAY, ConnectionResetError("reset"), TimeoutError("slow"), OSError(110, "slow")])
-def test_a_source_that_is_away_before_anything_was_read_may_answer_next_time(place: Place, error: Exception) -> None:
+def test_unavailable_source_before_the_first_record_is_temporary(place: Place, error: Exception) -> None:
     place.add("a", ["0"], error=error, fails_at=1)
     place.add("b", ["1"])
     row = place.land()
     assert row.is_temporary and row.error is not None and str(error.args[-1]) in row.error
 
 
-def test_a_source_that_goes_away_after_something_was_read_loses_nothing_of_it(place: Place) -> None:
+def test_unavailable_source_after_some_records_loses_none(place: Place) -> None:
     place.add("a", ["a0"])
     place.add("b", ["b0"], ["b1"], ["b2"], positions=True, error=AWAY, fails_at=2)
     row = place.land()
@@ -422,14 +420,14 @@ def test_a_source_that_goes_away_after_something_was_read_loses_nothing_of_it(pl
     assert data(place.land(row.end)) == ["b2"]
 
 
-def test_what_was_read_after_the_last_position_is_read_again_when_the_source_went_away(place: Place) -> None:
+def test_outage_makes_records_after_the_last_position_read_again(place: Place) -> None:
     place.add("a", ["a0"])
     place.add("b", ["b0"], error=AWAY, fails_at=1)
     row = place.land()
     assert (row.end, data(row)) == ("1", ["a0"])
 
 
-def test_an_item_that_is_set_aside_before_the_source_goes_away_is_not_forgotten(place: Place) -> None:
+def test_item_set_aside_before_an_outage_is_remembered(place: Place) -> None:
     place.add("a", error=DAMAGED)
     place.add("b", error=AWAY)
     row = place.land()
@@ -448,11 +446,11 @@ def test_an_item_that_is_set_aside_before_the_source_goes_away_is_not_forgotten(
         (ValueError("no"), False),
     ],
 )
-def test_damage_is_distinguished_from_an_unavailable_source(error: Exception, passes: bool) -> None:
+def test_damage_differs_from_an_unavailable_source(error: Exception, passes: bool) -> None:
     assert is_temporary(error) is passes
 
 
-def test_a_landing_place_that_cannot_be_written_is_nobodys_fault_for_ever(place: Place) -> None:
+def test_unwritable_landing_folder_is_a_temporary_error(place: Place) -> None:
     place.add("a", ["0"])
     (place.folder / "in the way").write_text("")
     place.folder = place.folder / "in the way"
@@ -460,7 +458,7 @@ def test_a_landing_place_that_cannot_be_written_is_nobodys_fault_for_ever(place:
     assert row.is_temporary and f"landing in {place.folder} failed" in str(row.error)
 
 
-def test_a_value_that_cannot_be_landed_sets_its_item_aside(place: Place) -> None:
+def test_unlandable_value_sets_its_item_aside(place: Place) -> None:
     place.add("a", pa.table({"at": pa.array([1], pa.timestamp("ns"))}))
     place.add("b", pa.table({"at": pa.array([1000], pa.timestamp("ns"))}))
     row = place.land()
@@ -469,7 +467,7 @@ def test_a_value_that_cannot_be_landed_sets_its_item_aside(place: Place) -> None
     assert table(row)["at"].to_pylist() == [datetime(1970, 1, 1, 0, 0, 0, 1)]
 
 
-def test_a_reader_that_cannot_even_name_an_item_fails_its_partition_alone(place: Place) -> None:
+def test_reader_unable_to_name_an_item_fails_its_partition_alone(place: Place) -> None:
     class Nameless(FakeSource):
         def origin(self, item: Item) -> str:
             raise KeyError("bucket")
@@ -482,7 +480,7 @@ def test_a_reader_that_cannot_even_name_an_item_fails_its_partition_alone(place:
 # Bounds
 
 
-def test_a_position_that_is_too_long_to_be_kept_makes_its_item_unreadable(place: Place) -> None:
+def test_overlong_position_makes_its_item_unreadable(place: Place) -> None:
     class Verbose(FakeSource):
         def read(self, item: Item, position: str) -> Any:
             return (replace(page, position="x" * MAX_WITHIN_BYTES) for page in super().read(item, position))
@@ -492,7 +490,7 @@ def test_a_position_that_is_too_long_to_be_kept_makes_its_item_unreadable(place:
     assert "its reader returned a position of 8194 bytes, above the limit of 8192" in str(place.land().error)
 
 
-def test_the_longest_position_does_not_end_up_in_a_files_name(place: Place) -> None:
+def test_longest_position_is_kept_out_of_file_names(place: Place) -> None:
     class Verbose(FakeSource):
         def read(self, item: Item, position: str) -> Any:
             return (replace(p, position=p.position.zfill(4000)) for p in super().read(item, position))
@@ -504,14 +502,14 @@ def test_the_longest_position_does_not_end_up_in_a_files_name(place: Place) -> N
 
 
 @pytest.mark.parametrize("text", ["x" * 10_000, "é" * 10_000, "\ud800\0" * 100])
-def test_the_reason_why_an_item_cannot_be_read_is_kept_short(place: Place, text: str) -> None:
+def test_reason_of_an_unreadable_item_is_shortened(place: Place, text: str) -> None:
     place.add("a", error=ItemUnreadableError(text))
     place.add("b", ["0"])
     [failed] = place.land().failed
     assert failed.reason.startswith("memory:a") and len(str(failed.reason.encode("unicode_escape"))) < 250
 
 
-def test_partitions_are_dealt_so_that_slots_get_about_as_much(place: Place) -> None:
+def test_partitions_are_dealt_evenly_to_slots(place: Place) -> None:
     def plan(key: str, *sizes: Any) -> ItemPlan:
         return replace(place.plan(), partition_key=key, items=tuple({"size": size} for size in sizes))
 
@@ -539,7 +537,7 @@ class Lazy(FakeSource):
             yield ReadPage(pa.table({"data": text}), str(page + 1) if self.positions else "")
 
 
-def test_memory_does_not_grow_with_a_batch_of_an_item_that_may_be_cut(place: Place) -> None:
+def test_memory_stays_flat_for_a_batch_of_a_cuttable_item(place: Place) -> None:
     place.source, room = Lazy(100, positions=True), ItemRoom(READING_BYTES)
     place.names.append("large")
     before = pa.total_allocated_bytes()
@@ -550,7 +548,7 @@ def test_memory_does_not_grow_with_a_batch_of_an_item_that_may_be_cut(place: Pla
     assert room.memory.largest <= READING_BYTES + 2 * 2**20, "a row group and the page that made it one"
 
 
-def test_an_item_that_may_not_be_cut_is_held_whole_and_counted(place: Place) -> None:
+def test_uncuttable_item_is_held_whole_and_counted(place: Place) -> None:
     place.source, room = Lazy(40, positions=False), ItemRoom(READING_BYTES)
     place.names.append("large")
     row = place.land(room=room)
@@ -559,7 +557,7 @@ def test_an_item_that_may_not_be_cut_is_held_whole_and_counted(place: Place) -> 
     assert room.memory._held == 0
 
 
-def test_a_page_that_is_larger_than_the_memory_of_the_slot_is_landed(place: Place) -> None:
+def test_page_larger_than_slot_memory_is_landed(place: Place) -> None:
     place.add("a", pa.table({"data": ["x" * 2**20] * 40}), ["next"], positions=True)
     row = place.land(room=ItemRoom(READING_BYTES))
     assert (row.records, row.is_last, row.error) == (41, True, None)
@@ -572,7 +570,7 @@ def slot(place: Place, source: Any, partitions: int, memory: int, at_once: int =
 
 
 @pytest.mark.parametrize(("memory", "at_once", "expected"), [(16, 32, 16), (3, 32, 3), (16, 2, 2), (1, 32, 1)])
-def test_a_slot_reads_as_many_partitions_at_once_as_have_room_and_the_source_bears(
+def test_slot_reads_partitions_in_parallel_within_memory_and_source_limits(
     place: Place, memory: int, at_once: int, expected: int
 ) -> None:
     together = threading.Barrier(expected, timeout=30)
@@ -596,14 +594,14 @@ def test_a_slot_reads_as_many_partitions_at_once_as_have_room_and_the_source_bea
     assert {row.memory_bytes for row in rows} == {expected * READING_BYTES}
 
 
-def test_large_items_that_may_not_be_cut_grow_one_after_the_other(place: Place) -> None:
+def test_large_uncuttable_items_grow_one_after_another(place: Place) -> None:
     rows = slot(place, Lazy(40, positions=False), 4, 4 * READING_BYTES)
     assert [row.records for row in rows] == [40 * 2**10] * 4
     shares, one = 4 * READING_BYTES, 41 * 2**20 - ROW_GROUP_BYTES
     assert rows[0].memory_bytes < shares + one + 4 * 2 * 2**20, "beyond its share only one has more than two pages"
 
 
-def test_a_partition_that_finds_no_room_before_the_time_is_over_is_left_alone(place: Place) -> None:
+def test_partition_without_room_in_time_is_skipped(place: Place) -> None:
     place.add("a", ["0"])
     room = ItemRoom(READING_BYTES)
     room.enter(None)
@@ -649,7 +647,5 @@ def landed(
 
 @settings(max_examples=examples(60), deadline=None)
 @given(ITEMS, st.sampled_from([1, 100, 2**30]), st.sampled_from([1, 60, 200]))
-def test_the_dataset_is_the_same_however_much_is_in_memory(
-    items: list[Any], max_bytes: int, row_group_bytes: int
-) -> None:
+def test_dataset_does_not_depend_on_memory(items: list[Any], max_bytes: int, row_group_bytes: int) -> None:
     assert landed(items, max_bytes, row_group_bytes) == landed(items, max_bytes, ROW_GROUP_BYTES)

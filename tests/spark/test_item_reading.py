@@ -46,7 +46,7 @@ def history(tmp_path: Path) -> ItemHistory:
     return ItemHistory(tmp_path)
 
 
-def test_partitions_are_read_delivered_and_completed_and_their_landed_files_removed(history: ItemHistory) -> None:
+def test_partitions_are_delivered_completed_and_their_landed_files_removed(history: ItemHistory) -> None:
     history.create({"a": FakeItem([["1"], ["2"]]), "b": FakeItem([["3"]])})
     history.create({"c": FakeItem([["4"]])})
     worker = rounds(history, 2)
@@ -56,12 +56,12 @@ def test_partitions_are_read_delivered_and_completed_and_their_landed_files_remo
     assert sorted(history.source.delivered_items) == ["p0.a", "p0.b", "p1.c"]
 
 
-def test_a_partition_without_items_is_completed(history: ItemHistory) -> None:
+def test_partition_without_items_is_completed(history: ItemHistory) -> None:
     history.create({})
     assert summary_of(rounds(history)).completed == ["p0"]
 
 
-def test_what_cannot_be_read_becomes_a_partition_of_its_own_and_is_delivered_once_healed(history: ItemHistory) -> None:
+def test_unreadable_item_becomes_a_partition_delivered_after_repair(history: ItemHistory) -> None:
     history.create({"a": FakeItem([["1"]]), "b": FakeItem([["2"], ["3"]], positions=True, error=DAMAGED, fails_at=1)})
     worker = rounds(history)
     assert summary_of(worker).completed == ["p0"] and summary_of(worker).set_aside == 1
@@ -75,7 +75,7 @@ def test_what_cannot_be_read_becomes_a_partition_of_its_own_and_is_delivered_onc
     assert history.source.delivered_items == ["p0.a", "p0.b"]
 
 
-def test_a_set_aside_item_is_delivered_though_a_supplier_made_a_partition_that_is_named_like_it(
+def test_set_aside_item_survives_a_partition_of_its_name(
     history: ItemHistory,
 ) -> None:
     history.create({"a": FakeItem([["1"]]), "b": FakeItem([["2"]], error=DAMAGED)})
@@ -87,7 +87,7 @@ def test_a_set_aside_item_is_delivered_though_a_supplier_made_a_partition_that_i
     assert {"1", "2", "3"} == set(visible(history))
 
 
-def test_more_items_than_can_be_put_aside_fail_their_partition_also_over_several_batches(
+def test_too_many_set_aside_items_fail_the_partition_across_batches(
     history: ItemHistory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("airflow_provider_coordination.spark.item_reading.MAX_FAILED_ITEMS", 1)
@@ -99,7 +99,7 @@ def test_more_items_than_can_be_put_aside_fail_their_partition_also_over_several
     assert history.partition("p0").status is not PartitionStatus.COMPLETED
 
 
-def test_a_source_that_is_away_is_asked_a_few_rounds_before_that_is_a_failure(history: ItemHistory) -> None:
+def test_unavailable_source_is_retried_some_rounds_before_failing(history: ItemHistory) -> None:
     history.create({"a": FakeItem([["1"]])})
     history.source.down = SourceUnavailableError("it does not answer")
     worker = rounds(history, UNREADABLE_ROUNDS - 1)
@@ -108,7 +108,7 @@ def test_a_source_that_is_away_is_asked_a_few_rounds_before_that_is_a_failure(hi
     assert (history.partition("p0").attempts, history.partition("p0").last_error) == (1, "it does not answer")
 
 
-def test_a_source_that_answers_in_between_is_asked_as_often_again(history: ItemHistory) -> None:
+def test_responding_source_resets_its_retries(history: ItemHistory) -> None:
     history.create({"a": FakeItem([["1" * 200], ["2"]], positions=True)})
     for _ in range(2):
         history.source.down = SourceUnavailableError("it does not answer")
@@ -119,7 +119,7 @@ def test_a_source_that_answers_in_between_is_asked_as_often_again(history: ItemH
     assert visible(history) == ["1" * 200, "2"]
 
 
-def test_no_secret_in_an_error_of_a_reader_is_kept(tmp_path: Path) -> None:
+def test_reader_errors_hide_secrets(tmp_path: Path) -> None:
     secret = "a-very-secret-word"
     history = ItemHistory(tmp_path, reads=ReadsSettings(kind=KIND, settings={"password": secret}))
     unreadable = ItemUnreadableError(f"the login with {secret} failed")
@@ -131,15 +131,13 @@ def test_no_secret_in_an_error_of_a_reader_is_kept(tmp_path: Path) -> None:
     assert secret not in repr(summary_of(worker))
 
 
-def test_items_that_are_gone_are_counted_and_the_partition_ends(history: ItemHistory) -> None:
+def test_missing_items_are_counted_and_end_the_partition(history: ItemHistory) -> None:
     history.create({"a": FakeItem([], error=ItemGoneError("it is gone")), "b": FakeItem([["1"]])})
     worker = rounds(history)
     assert (summary_of(worker).gone, summary_of(worker).completed) == (1, ["p0"])
 
 
-def test_a_progress_that_would_be_too_large_fails_its_partition_and_not_the_job(
-    history: ItemHistory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_too_large_progress_fails_its_partition_alone(history: ItemHistory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(item_landing, "MAX_WITHIN_BYTES", 10**6)
     history.create({"a": FakeItem([["1"], ["2"]], positions=True)})
     history.create({"b": FakeItem([["3"]])})
@@ -159,7 +157,7 @@ def test_a_progress_that_would_be_too_large_fails_its_partition_and_not_the_job(
     assert "its progress has" in summary_of(worker).failed["p0"]
 
 
-def test_long_positions_pause_reading_until_others_acknowledge_so_that_progress_stays_small(tmp_path: Path) -> None:
+def test_long_positions_pause_reading_until_acknowledgment(tmp_path: Path) -> None:
     class Verbose(SlowSource):
         def read(self, item: Item, position: str) -> Any:
             for page in super().read(item, position.strip(".")):
@@ -188,7 +186,7 @@ def test_partitions_of_another_kind_are_refused_by_name(history: ItemHistory) ->
 # Conditions
 
 
-def test_a_partition_waits_for_its_condition_a_limited_number_of_times_and_is_then_read(history: ItemHistory) -> None:
+def test_partition_is_read_after_a_limited_wait_for_its_condition(history: ItemHistory) -> None:
     history.create({"a": FakeItem([["1"]])})
     history.source.held_back.add("p0.a")
     worker = history.start()
@@ -201,7 +199,7 @@ def test_a_partition_waits_for_its_condition_a_limited_number_of_times_and_is_th
     assert visible(history) == ["1"] and summary_of(worker).closed == ["p0"] * 3
 
 
-def test_a_partition_of_which_something_is_read_waits_no_more(history: ItemHistory) -> None:
+def test_partly_read_partition_waits_no_more(history: ItemHistory) -> None:
     history.create({"a": FakeItem([["1" * 200], ["2"]], positions=True)})
     history.stop(rounds(history))
     history.source.held_back.add("p0.a")
@@ -209,7 +207,7 @@ def test_a_partition_of_which_something_is_read_waits_no_more(history: ItemHisto
     assert visible(history) == ["1" * 200, "2"]
 
 
-def test_readings_of_a_partition_that_is_read_again_do_not_count_as_waiting(history: ItemHistory) -> None:
+def test_rereadings_do_not_count_as_waiting(history: ItemHistory) -> None:
     history.create({"a": FakeItem([["1"]])}, reread_seconds=10.0)
     worker = rounds(history)
     for _ in range(5):
@@ -222,7 +220,7 @@ def test_readings_of_a_partition_that_is_read_again_do_not_count_as_waiting(hist
     assert history.progresses["p0"].waited == 1
 
 
-def test_a_reader_that_cannot_check_its_condition_fails_the_partition_and_not_the_job(history: ItemHistory) -> None:
+def test_failing_condition_check_fails_its_partition_alone(history: ItemHistory) -> None:
     class Broken(SlowSource):
         def waits_for(self, items: Any) -> None:
             raise KeyError("bucket")
@@ -232,7 +230,7 @@ def test_a_reader_that_cannot_check_its_condition_fails_the_partition_and_not_th
     assert "the reader's condition could not be checked: KeyError('bucket')" in summary_of(rounds(history)).failed["p0"]
 
 
-def test_what_a_reader_does_with_delivered_items_cannot_end_the_job(history: ItemHistory) -> None:
+def test_failing_delivered_callback_does_not_end_the_job(history: ItemHistory) -> None:
     class Broken(SlowSource):
         def delivered(self, items: Any) -> None:
             raise KeyError("bucket")
@@ -246,7 +244,7 @@ def test_what_a_reader_does_with_delivered_items_cannot_end_the_job(history: Ite
 
 
 @pytest.mark.parametrize("confirmed", [False, True])
-def test_a_partition_is_read_again_as_often_as_is_said_whoever_acknowledged_it(tmp_path: Path, confirmed: bool) -> None:
+def test_partition_is_reread_as_configured_regardless_of_acknowledgments(tmp_path: Path, confirmed: bool) -> None:
     history = ItemHistory(tmp_path, confirmed=confirmed)
     history.create({"a": FakeItem([["1"], ["2"]])}, reread_seconds=60.0, reads_left=2)
     for epoch in range(3):
@@ -269,7 +267,7 @@ def test_a_partition_is_read_again_as_often_as_is_said_whoever_acknowledged_it(t
     assert all(set(events.values()) == {1} for events in history.sink.read.values())
 
 
-def test_files_that_others_landed_again_are_not_swept_by_the_job_that_finished_the_partition(
+def test_files_relanded_by_others_are_not_swept(
     history: ItemHistory,
 ) -> None:
     history.create({"a": FakeItem([["1"]])}, reread_seconds=10.0, reads_left=1)
@@ -301,7 +299,7 @@ def test_files_that_others_landed_again_are_not_swept_by_the_job_that_finished_t
 # What the log says
 
 
-def test_a_round_reports_items_only_if_there_are_some_and_lag_only_if_it_is_known() -> None:
+def test_round_reports_items_and_lag_only_when_known() -> None:
     assert RoundRead(partitions=2, items=7, gone=1, set_aside=2).text == "partitions=2 items=7 gone=1 set_aside=2"
     assert RoundRead(partitions=1, behind_ms={"shard-1": 5, "shard-2": None}).text == "partitions=1 lag_ms=[shard-1=5]"
     assert RoundRead(behind_ms={"shard-1": None}).text == "partitions=0"

@@ -53,7 +53,7 @@ def job() -> Reported:
     return Reported()
 
 
-def test_each_record_of_a_delivered_batch_is_counted_as_one_thing(job: Reported) -> None:
+def test_each_delivered_record_is_counted_once(job: Reported) -> None:
     job.delivers(100, schema=1, transform=2, time=3)
     job.delivers(50)
     assert job.now.totals == RecordCounts(
@@ -61,12 +61,12 @@ def test_each_record_of_a_delivered_batch_is_counted_as_one_thing(job: Reported)
     )
 
 
-def test_a_transform_that_marks_many_rows_of_a_record_makes_no_count_negative(job: Reported) -> None:
+def test_many_marked_rows_make_no_count_negative(job: Reported) -> None:
     job.delivers(2, transform=5)
     assert (job.now.totals.processed, job.now.totals.processed_with_error) == (0, 5)
 
 
-def test_averages_fall_while_nothing_is_delivered(job: Reported) -> None:
+def test_averages_fall_without_deliveries(job: Reported) -> None:
     job.clock.advance(10)
     job.delivers(600)
     assert job.now.rates["1m"]["processed"] == 60.0
@@ -77,12 +77,12 @@ def test_averages_fall_while_nothing_is_delivered(job: Reported) -> None:
     assert job.now.rates["5m"]["processed"] == 5.0
 
 
-def test_a_partition_whose_source_says_that_nothing_is_left_has_no_lag(job: Reported) -> None:
+def test_partition_with_nothing_left_has_no_lag(job: Reported) -> None:
     job.reporting.note_read({"a": 0, "b": None}, ["a", "b"])
     assert job.now.lag_ms == {"a": 0}
 
 
-def test_a_record_that_is_not_read_grows_older_until_the_partition_is_read_again(job: Reported) -> None:
+def test_unread_record_ages_until_its_partition_is_read(job: Reported) -> None:
     job.reporting.note_read({"a": 500}, ["a"])
     job.clock.advance(3600)
     assert job.now.lag_ms == {"a": 3_600_500}
@@ -90,7 +90,7 @@ def test_a_record_that_is_not_read_grows_older_until_the_partition_is_read_again
     assert job.now.lag_ms == {"a": 200}
 
 
-def test_a_quiet_partition_that_nobody_asked_for_long_is_unknown_and_not_quiet(job: Reported) -> None:
+def test_quiet_partition_becomes_unknown_without_reads(job: Reported) -> None:
     job.reporting.note_read({"a": 0}, ["a"])
     job.clock.advance(QUIET_SECONDS)
     assert job.now.lag_ms == {"a": 0}
@@ -98,13 +98,13 @@ def test_a_quiet_partition_that_nobody_asked_for_long_is_unknown_and_not_quiet(j
     assert job.now.lag_ms == {}
 
 
-def test_a_partition_that_is_given_back_is_reported_no_more(job: Reported) -> None:
+def test_released_partition_is_no_longer_reported(job: Reported) -> None:
     job.reporting.note_read({"a": 1, "b": 2}, ["a", "b"])
     job.reporting.note_read({}, ["b"])
     assert job.now.lag_ms == {"b": 2}
 
 
-def test_the_latest_bad_records_are_reported_without_secrets(job: Reported) -> None:
+def test_latest_bad_records_are_reported_without_secrets(job: Reported) -> None:
     errors: list[dict[str, Any]] = [{"error": f"{n}: a secret"} for n in range(MAX_PARSE_ERRORS + 1)]
     job.found.note("a", len(errors), errors)
     reported = job.now.parse_errors
@@ -123,7 +123,7 @@ def history(tmp_path: Path) -> History:
     return history
 
 
-def test_the_lag_of_each_shard_is_in_the_answers_that_reading_gets_anyway(history: History) -> None:
+def test_shard_lag_comes_from_read_responses(history: History) -> None:
     """A page has 10 MiB: of twelve records of a megabyte, some are left."""
     worker = history.start(max_batch_bytes=1)
     for _ in range(12):
@@ -137,7 +137,7 @@ def test_the_lag_of_each_shard_is_in_the_answers_that_reading_gets_anyway(histor
     assert set(worker.job.report().lag_ms.values()) == {0}
 
 
-def test_a_job_reports_what_it_delivered(history: History) -> None:
+def test_job_reports_its_deliveries(history: History) -> None:
     worker = history.start()
     history.send(10)
     history.work(worker)
@@ -150,7 +150,7 @@ def test_a_job_reports_what_it_delivered(history: History) -> None:
     [(AccessDeniedError("the key is disabled"), True, 3), (OSError("the disk is full"), False, 1)],
     ids=["access denied", "disk full"],
 )
-def test_a_partition_that_fails_is_reported_with_time_class_and_shard(
+def test_failed_partition_is_reported_with_time_class_and_shard(
     fleet: Fleet, error: Exception, is_of_source: bool, count: int
 ) -> None:
     fleet.stream.shards["shard-0"].error = error

@@ -26,9 +26,9 @@ ZIPPED = Path("/job/coordination.zip/airflow_provider_coordination")
         ("", "", []),
     ],
 )
-def test_archives_that_workers_find_from_the_start(master: str, py_files: str, expected: list[str]) -> None:
+def test_worker_archives_are_found_from_the_start(master: str, py_files: str, expected: list[str]) -> None:
     assert worker_archives(master, py_files, ZIPPED) == expected
 
 
-def test_an_installed_package_is_in_no_archive() -> None:
+def test_installed_package_is_in_no_archive() -> None:
     assert worker_archives("local[2]", "/job/x.zip", Path("/site-packages/airflow_provider_coordination")) == []

@@ -28,7 +28,7 @@ def workers() -> list[psutil.Process]:
     return [process for process in daemons if process.ppid() in parents]
 
 
-def test_the_shards_of_a_worker_that_is_killed_are_landed_by_another(spark: Any, tmp_path: Path) -> None:
+def test_shards_of_a_killed_worker_are_landed_by_another(spark: Any, tmp_path: Path) -> None:
     asked = threading.Event()
     with ailing_kinesis() as server:
 

@@ -68,7 +68,7 @@ def landed_names(tmp_path: Path) -> list[str]:
     return sorted(files_below(str(tmp_path)))
 
 
-def test_what_nobody_recorded_is_deleted_and_what_was_recorded_goes_under_the_present_lease(
+def test_unrecorded_files_are_deleted_and_recorded_ones_change_lease(
     former: Owner, store: InMemoryStore, tmp_path: Path
 ) -> None:
     recorded, _ = former.land(), former.land()
@@ -78,9 +78,7 @@ def test_what_nobody_recorded_is_deleted_and_what_was_recorded_goes_under_the_pr
     assert token_of(owner.files.location(KEY, recorded)) == owner.coordinator.leases.fencing_token(KEY)
 
 
-def test_a_recorded_file_is_found_however_its_root_is_spelled(
-    former: Owner, store: InMemoryStore, tmp_path: Path
-) -> None:
+def test_recorded_file_is_found_under_any_root_spelling(former: Owner, store: InMemoryStore, tmp_path: Path) -> None:
     recorded = former.land()
     owner = follow(former, store, tmp_path)
     owner.files = LandedFiles(f"file://{tmp_path}//", owner.coordinator)
@@ -88,9 +86,7 @@ def test_a_recorded_file_is_found_however_its_root_is_spelled(
     assert landed_names(tmp_path) == [owner.files.location(KEY, recorded)]
 
 
-def test_of_two_copies_of_a_recorded_file_the_whole_one_is_kept(
-    former: Owner, store: InMemoryStore, tmp_path: Path
-) -> None:
+def test_whole_copy_of_a_recorded_file_is_kept(former: Owner, store: InMemoryStore, tmp_path: Path) -> None:
     recorded = former.land()
     other = Path(recorded.file.replace(f".{former.coordinator.leases.fencing_token(KEY)}.", ".7."))
     other.write_bytes(Path(recorded.file).read_bytes()[:20])
@@ -100,7 +96,7 @@ def test_of_two_copies_of_a_recorded_file_the_whole_one_is_kept(
     assert Path(kept).stat().st_size == recorded.file_bytes
 
 
-def test_a_damaged_file_is_kept_for_a_person_to_restore(former: Owner, store: InMemoryStore, tmp_path: Path) -> None:
+def test_damaged_file_is_kept_for_repair(former: Owner, store: InMemoryStore, tmp_path: Path) -> None:
     recorded = former.land()
     Path(recorded.file).write_bytes(b"half")
     owner = follow(former, store, tmp_path)
@@ -108,7 +104,7 @@ def test_a_damaged_file_is_kept_for_a_person_to_restore(former: Owner, store: In
     assert landed_names(tmp_path) == [owner.files.location(KEY, recorded)]
 
 
-def test_a_former_owner_cannot_bring_a_file_back_under_its_lease(
+def test_previous_owner_cannot_restore_a_file_under_its_lease(
     former: Owner, store: InMemoryStore, tmp_path: Path
 ) -> None:
     recorded = former.land()
@@ -120,7 +116,7 @@ def test_a_former_owner_cannot_bring_a_file_back_under_its_lease(
     assert landed_names(tmp_path) == [owner.files.location(KEY, recorded)]
 
 
-def test_a_late_deletion_leaves_what_was_landed_since(former: Owner, store: InMemoryStore, tmp_path: Path) -> None:
+def test_late_deletion_leaves_files_landed_since(former: Owner, store: InMemoryStore, tmp_path: Path) -> None:
     """A partition is finished and reset, and another job lands it again, before the first one deletes its files."""
     finished = former.land()
     former.files.add(KEY, finished.file)
@@ -131,7 +127,7 @@ def test_a_late_deletion_leaves_what_was_landed_since(former: Owner, store: InMe
     assert landed_names(tmp_path) == [again.file]
 
 
-def test_a_sweep_of_finished_partitions_leaves_what_was_landed_since_it_looked(
+def test_sweep_of_finished_partitions_leaves_files_landed_since(
     former: Owner, store: InMemoryStore, tmp_path: Path
 ) -> None:
     finished = former.land()

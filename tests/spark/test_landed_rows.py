@@ -35,22 +35,20 @@ def data_files(landing: Landing) -> list[Path]:
     return [path for path in (landing.place.folder).rglob("*.parquet") if "_delta_log" not in path.parts]
 
 
-def test_landed_files_are_the_tables_files_and_stay_where_they_are(landing: Landing, each_is_large: None) -> None:
+def test_landed_files_become_table_files_in_place(landing: Landing, each_is_large: None) -> None:
     attempts = landing.land(VALUES)
     deliver(landing.delivery(), attempts)
     assert landing.place.visible == VALUES
     assert {path.stat().st_ino for path in data_files(landing)} == {Path(each.file).stat().st_ino for each in attempts}
 
 
-def test_small_files_become_one(landing: Landing) -> None:
+def test_small_files_are_merged(landing: Landing) -> None:
     deliver(landing.delivery(), landing.land(VALUES))
     assert landing.place.visible == VALUES
     assert len(data_files(landing)) == 1
 
 
-def test_merged_files_have_a_limit_of_their_size_and_of_what_is_in_memory(
-    landing: Landing, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_merged_files_are_limited_in_size_and_memory(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
     attempts = landing.land(VALUES)
     monkeypatch.setattr(landed_rows, "MERGED_FILE_BYTES", attempts[0].batch.file_bytes + 1)
     monkeypatch.setattr(landed_rows, "ROW_GROUP_BYTES", 1)
@@ -59,13 +57,13 @@ def test_merged_files_have_a_limit_of_their_size_and_of_what_is_in_memory(
     assert len(data_files(landing)) == 2
 
 
-def test_files_of_other_columns_go_in_by_the_same_commit(landing: Landing) -> None:
+def test_files_with_other_columns_join_the_same_commit(landing: Landing) -> None:
     attempts = [*landing.land({"a-1": [1]}), *landing.land({"b-1": [2]}, more=["x"])]
     deliver(landing.delivery(), attempts)
     assert landing.place.visible == {"a-1": [1], "b-1": [2]}
 
 
-def test_a_batch_that_is_in_is_passed_over(landing: Landing) -> None:
+def test_committed_batch_is_skipped(landing: Landing) -> None:
     attempts = landing.land(VALUES)
     deliver(landing.delivery(), attempts[:1])
     for delivery in (landing.delivery(), landing.delivery()):
@@ -74,7 +72,7 @@ def test_a_batch_that_is_in_is_passed_over(landing: Landing) -> None:
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_rejected_batches_are_there_once_after_they_were_delivered_again(
+def test_rejected_batches_are_visible_once_after_redelivery(
     landing: Landing, large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(landed_rows, "SMALL_FILE_BYTES", 0 if large else 1 << 20)
@@ -85,7 +83,7 @@ def test_rejected_batches_are_there_once_after_they_were_delivered_again(
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut"])
-def test_a_landed_file_that_is_not_whole_holds_its_own_batch_alone(landing: Landing, damage: str) -> None:
+def test_damaged_landed_file_holds_back_its_batch_alone(landing: Landing, damage: str) -> None:
     attempts, delivery = landing.land(VALUES), landing.delivery()
     file = Path(attempts[1].file)
     if damage == "gone":
@@ -98,14 +96,14 @@ def test_a_landed_file_that_is_not_whole_holds_its_own_batch_alone(landing: Land
     assert landing.place.visible == {"a-1": [1, 2], "c-1": [4, 5, 6]}
 
 
-def test_a_batch_of_which_records_are_to_be_left_out_is_not_taken_as_it_was_landed(landing: Landing) -> None:
+def test_batch_with_excluded_records_is_not_taken_as_landed(landing: Landing) -> None:
     bounds = EventTimeBounds(column="at", type="timestamp", earliest=NOW, latest=None)
     [attempt] = landing.land({"a-1": [1]})
     with pytest.raises(DeliveryError, match=r"leaves records out by their field 'at'"):
         prepare(landing.delivery(), [replace(attempt, batch=replace(attempt.batch, bounds=bounds))])
 
 
-def test_a_former_owner_commits_nothing_once_its_landed_file_is_another_leases(landing: Landing) -> None:
+def test_previous_owner_commits_nothing_from_a_moved_file(landing: Landing) -> None:
     attempts, former = landing.land(VALUES), landing.delivery()
     prepare(former, attempts)
     again = taken_over(attempts[1])
@@ -116,7 +114,7 @@ def test_a_former_owner_commits_nothing_once_its_landed_file_is_another_leases(l
     assert landing.place.visible == VALUES
 
 
-def test_what_was_not_prepared_or_is_discarded_cannot_be_committed(landing: Landing) -> None:
+def test_unprepared_or_discarded_batch_cannot_be_committed(landing: Landing) -> None:
     attempts, delivery = landing.land(VALUES), landing.delivery()
     prepare(delivery, attempts[:2])
     delivery.discard(attempts[:1])
@@ -127,7 +125,7 @@ def test_what_was_not_prepared_or_is_discarded_cannot_be_committed(landing: Land
     assert landing.place.visible == {"b-1": [3]}
 
 
-def test_what_is_discarded_leaves_no_data_file_and_the_landed_ones(landing: Landing, each_is_large: None) -> None:
+def test_discard_removes_data_files_and_keeps_landed_ones(landing: Landing, each_is_large: None) -> None:
     attempts, delivery = landing.land(VALUES), landing.delivery()
     prepare(delivery, attempts)
     for attempt in attempts:
@@ -136,9 +134,7 @@ def test_what_is_discarded_leaves_no_data_file_and_the_landed_ones(landing: Land
     assert all(Path(attempt.file).exists() for attempt in attempts)
 
 
-def test_a_file_of_one_partition_of_the_table_stays_as_it_is_and_one_of_several_is_split(
-    landing: Landing, each_is_large: None
-) -> None:
+def test_file_of_several_table_partitions_is_split(landing: Landing, each_is_large: None) -> None:
     settings = landing.place.kind.settings(landing.place.folder)
     [sink] = make_sinks([replace(settings, settings={**settings.settings, "partition_by": ["kind"]})])
     [one] = landing.land({"a-1": [1, 2]}, kind=["x", "x"])

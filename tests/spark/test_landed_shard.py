@@ -53,7 +53,7 @@ def a_page(first: int, records: int = 10, size: int = 500) -> pa.RecordBatch:
     )
 
 
-def test_pages_become_row_groups_as_they_come(options: LandingOptions, memory: SlotMemory, tmp_path: Path) -> None:
+def test_pages_become_row_groups_immediately(options: LandingOptions, memory: SlotMemory, tmp_path: Path) -> None:
     with LandedShard(PLAN, options, memory, ROW_GROUP) as landed:
         for page in range(4):
             landed.add(a_page(10 * page))
@@ -67,16 +67,14 @@ def test_pages_become_row_groups_as_they_come(options: LandingOptions, memory: S
     assert memory.hold_now(2 * PAGE_BYTES), "something is still held"
 
 
-def test_without_records_there_is_no_file(options: LandingOptions, memory: SlotMemory, tmp_path: Path) -> None:
+def test_no_records_make_no_file(options: LandingOptions, memory: SlotMemory, tmp_path: Path) -> None:
     with LandedShard(PLAN, options, memory, ROW_GROUP) as landed:
         landed.add(a_page(0, records=0))
         assert landed.close() == ("", 0)
     assert list(tmp_path.rglob("*")) == []
 
 
-def test_left_by_an_error_there_is_no_file_and_nothing_is_held(
-    options: LandingOptions, memory: SlotMemory, tmp_path: Path
-) -> None:
+def test_error_leaves_no_file_and_no_held_memory(options: LandingOptions, memory: SlotMemory, tmp_path: Path) -> None:
     def land() -> None:
         with LandedShard(PLAN, options, memory, ROW_GROUP) as landed:
             for page in range(3):
@@ -89,7 +87,7 @@ def test_left_by_an_error_there_is_no_file_and_nothing_is_held(
     assert memory.hold_now(2 * PAGE_BYTES)
 
 
-def test_who_waits_for_a_page_writes_what_it_holds_before(options: LandingOptions, memory: SlotMemory) -> None:
+def test_shard_waiting_for_a_page_first_writes_held_records(options: LandingOptions, memory: SlotMemory) -> None:
     clock = VirtualClock()
     retry = RetryBudget(until=clock.monotonic(), clock=clock)
     memory.hold(2 * PAGE_BYTES - 1)
@@ -102,7 +100,7 @@ def test_who_waits_for_a_page_writes_what_it_holds_before(options: LandingOption
     assert pq.read_metadata(file).num_rows == 10
 
 
-def test_a_page_is_let_go_of_once(options: LandingOptions, memory: SlotMemory) -> None:
+def test_page_room_is_released_once(options: LandingOptions, memory: SlotMemory) -> None:
     with LandedShard(PLAN, options, memory, ROW_GROUP) as landed:
         room = PageRoom(landed, RetryBudget())
         room.hold()
@@ -112,7 +110,7 @@ def test_a_page_is_let_go_of_once(options: LandingOptions, memory: SlotMemory) -
         assert memory._held == 0
 
 
-def test_a_page_takes_what_was_held_for_it(options: LandingOptions, memory: SlotMemory) -> None:
+def test_page_takes_over_its_held_room(options: LandingOptions, memory: SlotMemory) -> None:
     with LandedShard(PLAN, options, memory, 2**30) as landed:
         room, page = PageRoom(landed, RetryBudget()), a_page(0)
         room.hold()

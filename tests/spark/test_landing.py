@@ -98,7 +98,7 @@ def rows(landed: LandedShardRow) -> list[dict[str, Any]]:
     return table
 
 
-def test_records_land_in_one_file_with_the_documented_columns(tmp_path: Path, pages: list[Any]) -> None:
+def test_records_land_in_one_file_with_documented_columns(tmp_path: Path, pages: list[Any]) -> None:
     pages += [a_page(a_record(10, b"one"), a_record(11, b"two"), behind=5), a_page()]
     landed = land_shard(CLIENT, options(tmp_path), PLAN)
     assert (landed.start, landed.end, landed.records, landed.bytes) == ("TRIM_HORIZON", "11", 2, 6)
@@ -115,7 +115,7 @@ def test_records_land_in_one_file_with_the_documented_columns(tmp_path: Path, pa
     assert landed.is_batch and not landed.is_last and landed.error is None
 
 
-def test_aggregated_records_are_distinguished_by_their_sub_sequence_number(tmp_path: Path, pages: list[Any]) -> None:
+def test_aggregated_records_are_distinguished_by_sub_sequence_number(tmp_path: Path, pages: list[Any]) -> None:
     pages += [a_page(a_record(10, aggregate([("a", b"1"), ("b", b"2")])), a_record(11, b"plain")), a_page()]
     found = rows(land_shard(CLIENT, options(tmp_path), PLAN))
     assert [(r["sequence_number"], r["sub_sequence_number"], r["partition_key"], r["data"]) for r in found] == [
@@ -125,25 +125,25 @@ def test_aggregated_records_are_distinguished_by_their_sub_sequence_number(tmp_p
     ]
 
 
-def test_the_file_name_carries_range_start_and_fencing_token(tmp_path: Path, pages: list[Any]) -> None:
+def test_file_name_has_range_start_and_fencing_token(tmp_path: Path, pages: list[Any]) -> None:
     pages += [a_page(a_record(10)), a_page()]
     landed = land_shard(CLIENT, options(tmp_path), PLAN)
     assert Path(landed.file).name.startswith("TRIM_HORIZON.7.")
     assert token_of(landed.file) == 7
 
 
-def test_a_second_attempt_writes_a_file_of_its_own_for_a_batch_of_its_own(tmp_path: Path, pages: list[Any]) -> None:
+def test_second_attempt_writes_its_own_file_and_batch(tmp_path: Path, pages: list[Any]) -> None:
     pages += [a_page(a_record(10)), a_page()]
     one, other = (land_shard(CLIENT, options(tmp_path), PLAN) for _ in range(2))
     assert one.file != other.file and one.batch_id != other.batch_id
 
 
-def test_an_empty_page_far_behind_is_read_over(tmp_path: Path, pages: list[Any]) -> None:
+def test_empty_page_far_behind_is_skipped(tmp_path: Path, pages: list[Any]) -> None:
     pages += [a_page(behind=60_000), a_page(a_record(10), behind=0), a_page()]
     assert land_shard(CLIENT, options(tmp_path), PLAN).records == 1
 
 
-def test_a_shard_without_anything_new_gives_no_batch(tmp_path: Path, pages: list[Any]) -> None:
+def test_shard_without_new_records_gives_no_batch(tmp_path: Path, pages: list[Any]) -> None:
     pages += [a_page(read_at=NOON)]
     landed = land_shard(CLIENT, options(tmp_path), PLAN)
     assert not landed.is_batch and landed.file == ""
@@ -151,7 +151,7 @@ def test_a_shard_without_anything_new_gives_no_batch(tmp_path: Path, pages: list
     assert list(tmp_path.iterdir()) == []
 
 
-def test_reading_stops_once_the_bytes_are_enough_but_never_within_a_page(tmp_path: Path, pages: list[Any]) -> None:
+def test_reading_stops_at_enough_bytes_after_a_whole_page(tmp_path: Path, pages: list[Any]) -> None:
     pages += [a_page(a_record(10, b"x" * 600), a_record(11, b"x" * 600), behind=9)]
     landed = land_shard(CLIENT, options(tmp_path, max_bytes=1000), PLAN)
     assert (landed.records, landed.end) == (2, "11")
@@ -172,14 +172,14 @@ def test_reading_stops_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest
     assert (landed.records, landed.seconds) == (2, 12)
 
 
-def test_a_last_page_may_carry_records_and_the_end(tmp_path: Path, pages: list[Any]) -> None:
+def test_last_page_may_have_records_and_the_end(tmp_path: Path, pages: list[Any]) -> None:
     pages += [a_page(a_record(10), end=True)]
     landed = land_shard(CLIENT, options(tmp_path), PLAN)
     assert landed.is_last and landed.records == 1
     assert [child.shard_id for child in landed.children] == ["c"]
 
 
-def test_a_shard_that_ends_without_a_record_is_still_a_batch(tmp_path: Path, pages: list[Any]) -> None:
+def test_shard_ending_without_records_is_a_batch(tmp_path: Path, pages: list[Any]) -> None:
     pages += [a_page(end=True)]
     landed = land_shard(CLIENT, options(tmp_path), PLAN)
     assert landed.is_batch and landed.start == landed.end and landed.file == ""
@@ -188,7 +188,7 @@ def test_a_shard_that_ends_without_a_record_is_still_a_batch(tmp_path: Path, pag
 @pytest.mark.parametrize(
     ("error", "is_temporary"), [(KinesisUnavailableError("throttled"), True), (AccessDeniedError("denied"), False)]
 )
-def test_an_error_is_reported_in_the_manifest_and_nothing_else_holds(
+def test_manifest_reports_an_error_and_nothing_else(
     tmp_path: Path, pages: list[Any], error: Exception, is_temporary: bool
 ) -> None:
     pages += [a_page(behind=9), error]
@@ -202,31 +202,31 @@ def test_an_error_is_reported_in_the_manifest_and_nothing_else_holds(
 @pytest.mark.parametrize(
     "error", [KinesisUnavailableError("away"), ShardNotFoundError("gone"), AccessDeniedError("no")]
 )
-def test_what_was_read_before_an_error_is_landed(tmp_path: Path, pages: list[Any], error: Exception) -> None:
+def test_records_before_an_error_are_landed(tmp_path: Path, pages: list[Any], error: Exception) -> None:
     pages += [a_page(a_record(10), behind=9), error]
     landed = land_shard(CLIENT, options(tmp_path), PLAN)
     assert (landed.error, landed.records, landed.end, landed.is_last) == (None, 1, "10", False)
 
 
-def test_a_folder_that_cannot_be_written_is_reported_in_the_manifest(tmp_path: Path, pages: list[Any]) -> None:
+def test_manifest_reports_an_unwritable_folder(tmp_path: Path, pages: list[Any]) -> None:
     (tmp_path / "file").write_text("")
     pages += [a_page(a_record(10)), a_page()]
     landed = land_shard(CLIENT, options(tmp_path / "file"), PLAN)
     assert landed.error is not None and "landing in" in landed.error
 
 
-def test_a_manifest_row_survives_its_way_through_spark(tmp_path: Path, pages: list[Any]) -> None:
+def test_manifest_row_survives_spark(tmp_path: Path, pages: list[Any]) -> None:
     pages += [a_page(a_record(10, arrival=NOON - timedelta(seconds=1)), end=True)]
     landed = land_shard(CLIENT, options(tmp_path), PLAN)
     assert read_settings(LandedShardRow, "row", json.loads(json.dumps(write_settings(landed)))) == landed
 
 
 @pytest.mark.parametrize(("shards", "slots", "sizes"), [(5, 2, [3, 2]), (2, 8, [1, 1]), (1, 1, [1]), (6, 3, [2, 2, 2])])
-def test_shards_are_dealt_evenly_and_no_slot_is_empty(shards: int, slots: int, sizes: Sequence[int]) -> None:
+def test_shards_are_dealt_evenly_without_empty_slots(shards: int, slots: int, sizes: Sequence[int]) -> None:
     assert [len(slot) for slot in distribute([PLAN] * shards, slots, landing._size)] == sizes
 
 
-def test_shards_are_dealt_so_that_slots_get_about_as_much_as_in_the_rounds_before() -> None:
+def test_shards_are_dealt_by_their_recent_throughput() -> None:
     plans = [replace(PLAN, throughput=given) for given in (1e6, 0.0, 4e5, 7e5, None, 1e6)]
     assert [[plan.throughput for plan in slot] for slot in distribute(plans, 2, landing._size)] == [
         [None, 4e5, 0.0],
@@ -273,7 +273,7 @@ def payloads(landed: LandedShardRow) -> list[bytes]:
     return [row["data"] for row in rows(landed)] if landed.file else []
 
 
-def test_a_consumer_is_sent_what_polling_would_have_read(service: Service) -> None:
+def test_consumer_receives_the_records_that_polling_reads(service: Service) -> None:
     service.put(b"1", aggregate([("a", b"2"), ("b", b"3")]))
     polled = service.land()
     sent = service.land(plan=service.subscribed())
@@ -283,7 +283,7 @@ def test_a_consumer_is_sent_what_polling_would_have_read(service: Service) -> No
     assert service.engine.stream("s").consumers["c"].subscriptions == {}
 
 
-def test_user_records_of_another_shard_are_left_out_and_counted(service: Service) -> None:
+def test_user_records_of_another_shard_are_filtered_and_counted(service: Service) -> None:
     data = aggregate([("a", b"1"), ("b", b"2"), ("c", b"3")], ["0", str(2**127), "1"])
     service.put(data, b"plain")
     lower = {"ending_hash_key": str(2**127 - 1)}
@@ -294,14 +294,14 @@ def test_user_records_of_another_shard_are_left_out_and_counted(service: Service
     assert (payloads(everything), everything.filtered) == ([b"1", b"2", b"3", b"plain"], 0)
 
 
-def test_an_aggregate_that_belongs_elsewhere_whole_moves_the_position_without_a_file(service: Service) -> None:
+def test_foreign_aggregate_moves_the_position_without_a_file(service: Service) -> None:
     [number] = service.put(aggregate([("a", b"1")], [str(2**127)]))
     landed = service.land(plan={"ending_hash_key": "5"})
     assert (landed.is_batch, landed.file, landed.end, landed.filtered) == (True, "", number, 1)
     assert landed.last_arrival is None
 
 
-def test_a_position_inside_an_aggregate_goes_on_with_its_next_user_record(service: Service) -> None:
+def test_position_inside_an_aggregate_resumes_at_the_next_user_record(service: Service) -> None:
     packed = aggregate([("a", b"1"), ("b", b"2"), ("c", b"3")])
     one, _, three = service.put(packed, b"x", packed)
     landed = service.land(f"{one}:1")
@@ -314,12 +314,12 @@ def test_a_position_inside_an_aggregate_goes_on_with_its_next_user_record(servic
     assert (last.is_batch, last.end, last.file) == (True, three, "")
 
 
-def test_a_plain_record_is_its_own_only_user_record(service: Service) -> None:
+def test_plain_record_is_its_only_user_record(service: Service) -> None:
     number, _ = service.put(b"1", b"2")
     assert payloads(service.land(f"{number}:0")) == [b"2"]
 
 
-def test_a_checkpoint_that_was_trimmed_is_a_gap_and_nothing_is_landed(service: Service) -> None:
+def test_trimmed_checkpoint_is_a_gap_and_lands_nothing(service: Service) -> None:
     [first] = service.put(b"1")
     since = service.clock.now()
     service.clock.advance(3600)
@@ -338,7 +338,7 @@ def test_a_checkpoint_that_was_trimmed_is_a_gap_and_nothing_is_landed(service: S
     assert list(service.root.rglob("*.parquet")) == []
 
 
-def test_behind_a_gap_reading_goes_on_where_it_may(service: Service) -> None:
+def test_reading_resumes_behind_a_permitted_gap(service: Service) -> None:
     [first] = service.put(b"1")
     since = service.clock.now()
     service.clock.advance(2 * 86_400)
@@ -348,7 +348,7 @@ def test_behind_a_gap_reading_goes_on_where_it_may(service: Service) -> None:
     assert (landed.start, landed.end, payloads(landed)) == (first, later, [b"2"])
 
 
-def test_a_checkpoint_that_is_still_there_after_a_long_pause_is_no_gap(service: Service) -> None:
+def test_checkpoint_within_retention_is_no_gap(service: Service) -> None:
     service.client.increase_stream_retention_period(StreamName="s", RetentionPeriodHours=168)
     first, _ = service.put(b"1", b"2")
     since = service.clock.now()
@@ -357,7 +357,7 @@ def test_a_checkpoint_that_is_still_there_after_a_long_pause_is_no_gap(service: 
     assert (payloads(landed), landed.gap, landed.error) == ([b"2"], None, None)
 
 
-def test_a_stream_that_was_idle_but_looked_at_is_no_gap(service: Service) -> None:
+def test_idle_but_polled_stream_is_no_gap(service: Service) -> None:
     [first] = service.put(b"1")
     service.clock.advance(3 * 86_400)
     looked_at = service.clock.now()
@@ -367,7 +367,7 @@ def test_a_stream_that_was_idle_but_looked_at_is_no_gap(service: Service) -> Non
     assert (payloads(landed), landed.gap) == ([b"2"], None)
 
 
-def test_a_child_that_nobody_read_within_the_retention_is_a_gap(service: Service) -> None:
+def test_child_unread_within_retention_is_a_gap(service: Service) -> None:
     since = service.clock.now()
     service.clock.advance(2 * 86_400)
     assert service.land(plan={"delivered_until": since}).gap is not None
@@ -375,7 +375,7 @@ def test_a_child_that_nobody_read_within_the_retention_is_a_gap(service: Service
     assert service.land().gap is None
 
 
-def test_a_shard_that_is_gone_unread_is_a_gap_without_an_end(service: Service) -> None:
+def test_shard_gone_unread_is_a_gap_without_an_end(service: Service) -> None:
     [number] = service.put(b"1")
     service.client.split_shard(StreamName="s", ShardToSplit=PLAN.shard_id, NewStartingHashKey=str(2**127))
     service.engine.expire_shard("s", PLAN.shard_id)
@@ -387,7 +387,7 @@ def test_a_shard_that_is_gone_unread_is_a_gap_without_an_end(service: Service) -
         assert not landed.is_temporary and "shard sync" in landed.error
 
 
-def test_a_checkpoint_of_another_stream_is_refused_by_name(service: Service) -> None:
+def test_checkpoint_of_another_stream_is_refused(service: Service) -> None:
     service.client.create_stream(StreamName="other", ShardCount=2)
     number = service.client.put_record(
         StreamName="other", Data=b"x", PartitionKey="k", ExplicitHashKey=str(2**128 - 1)
@@ -398,7 +398,7 @@ def test_a_checkpoint_of_another_stream_is_refused_by_name(service: Service) -> 
     assert (landed.gap, landed.is_temporary) == (None, False)
 
 
-def test_a_closed_and_empty_shard_ends_also_from_an_instant_after_its_end(service: Service) -> None:
+def test_empty_closed_shard_ends_from_any_instant(service: Service) -> None:
     service.client.split_shard(StreamName="s", ShardToSplit=PLAN.shard_id, NewStartingHashKey=str(2**127))
     service.clock.advance(60)
     for start in ("TRIM_HORIZON", at_timestamp(service.clock.now())):
@@ -408,7 +408,7 @@ def test_a_closed_and_empty_shard_ends_also_from_an_instant_after_its_end(servic
 
 
 @pytest.mark.parametrize("fan_out", [False, True], ids=["polling", "fan-out"])
-def test_a_stop_is_exact_and_the_same_every_time(service: Service, fan_out: bool) -> None:
+def test_stop_is_exact_and_repeatable(service: Service, fan_out: bool) -> None:
     service.put(b"1")
     service.clock.advance(10)
     service.put(b"2")
@@ -428,7 +428,7 @@ def test_a_stop_is_exact_and_the_same_every_time(service: Service, fan_out: bool
     assert (payloads(rest), rest.at_stop) == ([b"2", b"3", b"4"], True)
 
 
-def test_a_stop_in_the_future_is_reached_once_it_has_passed(service: Service) -> None:
+def test_future_stop_is_reached_once_it_has_passed(service: Service) -> None:
     service.put(b"1")
     stop = service.clock.now() + timedelta(minutes=1)
     early = service.land(stop_at=stop)
@@ -438,14 +438,14 @@ def test_a_stop_in_the_future_is_reached_once_it_has_passed(service: Service) ->
     assert (late.is_batch, late.at_stop, late.read_until) == (False, True, stop)
 
 
-def test_what_begins_at_the_stop_is_there_without_reading(service: Service) -> None:
+def test_shard_starting_at_the_stop_is_not_read(service: Service) -> None:
     stop = service.clock.now()
     service.put(b"1")
     landed = service.land(at_timestamp(stop), stop_at=stop)
     assert (landed.at_stop, landed.is_batch, service.engine.calls["GetRecords"]) == (True, False, 0)
 
 
-def test_a_shard_is_read_at_full_speed_without_being_throttled(service: Service) -> None:
+def test_full_speed_reading_is_not_throttled(service: Service) -> None:
     service.put(*[b"x" * (2**20 - 1)] * 24)
     service.engine.limits = Limits.real()
     landed = service.land(seconds=60.0)
@@ -453,9 +453,7 @@ def test_a_shard_is_read_at_full_speed_without_being_throttled(service: Service)
     assert 10 <= landed.seconds <= 16
 
 
-def test_short_rounds_keep_to_the_budget_that_the_round_before_has_left(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_short_rounds_keep_the_remaining_budget(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     refused: list[ApiError] = []
     call = Engine.call
 
@@ -478,7 +476,7 @@ def test_short_rounds_keep_to_the_budget_that_the_round_before_has_left(
     assert 10 <= service.clock.monotonic() - begun <= 20
 
 
-def test_a_shard_whose_budget_others_use_up_says_so(service: Service) -> None:
+def test_shard_reports_a_budget_used_up_by_others(service: Service) -> None:
     service.put(b"1")
     service.engine.faults.throttle("GetRecords", times=None)
     landed = service.land(seconds=60.0)
@@ -487,14 +485,14 @@ def test_a_shard_whose_budget_others_use_up_says_so(service: Service) -> None:
     assert landed.seconds <= 60
 
 
-def test_a_throttled_round_returns_what_it_has(service: Service) -> None:
+def test_throttled_round_returns_what_it_has(service: Service) -> None:
     service.put(*[b"x" * (2**20 - 1)] * 12)
     service.engine.faults.throttle("GetRecords", after=1, times=None)
     landed = service.land(seconds=20.0)
     assert landed.error is None and landed.records > 0
 
 
-def test_the_round_says_what_a_person_should_know(caplog: pytest.LogCaptureFixture) -> None:
+def test_round_warns_of_filtered_records_and_throttling(caplog: pytest.LogCaptureFixture) -> None:
     landing.log_warnings(
         [LandedShardRow(partition_key="p", filtered=3, throttled=2), LandedShardRow(partition_key="q")]
     )
@@ -515,7 +513,7 @@ def test_the_round_says_what_a_person_should_know(caplog: pytest.LogCaptureFixtu
     ],
     ids=["reset", "answer lost", "failed", "no iterator", "expired", "slow"],
 )
-def test_what_passes_is_outlasted(service: Service, harm: Any) -> None:
+def test_transient_errors_are_retried(service: Service, harm: Any) -> None:
     service.put(b"1", b"2")
     harm(service.engine.faults)
     landed = service.land(seconds=30.0)
@@ -523,7 +521,7 @@ def test_what_passes_is_outlasted(service: Service, harm: Any) -> None:
 
 
 @pytest.mark.parametrize("harm", [lambda faults: faults.deny("GetRecords"), lambda faults: faults.kms()])
-def test_a_shard_that_may_not_be_read_fails_alone(service: Service, harm: Any) -> None:
+def test_denied_shard_fails_alone(service: Service, harm: Any) -> None:
     service.put(b"1")
     harm(service.engine.faults)
     landed = service.land()

@@ -40,7 +40,7 @@ def ours(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [r.getMessage() for r in caplog.records if r.name.startswith("airflow_provider_coordination")]
 
 
-def test_the_end_logs_every_total_that_is_not_zero(caplog: pytest.LogCaptureFixture) -> None:
+def test_end_logs_every_nonzero_total(caplog: pytest.LogCaptureFixture) -> None:
     metrics = JobMetrics("owner")
     metrics.count(ACQUIRED, TAGS, 2)
     metrics.count(ACQUIRED, TAGS)
@@ -51,12 +51,12 @@ def test_the_end_logs_every_total_that_is_not_zero(caplog: pytest.LogCaptureFixt
     assert ours(caplog) == ["metrics: coordination.millis_behind_latest=1234567 coordination.partitions_acquired=3"]
 
 
-def test_a_job_that_counted_nothing_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_job_without_counts_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     JobMetrics("owner").close()
     assert ours(caplog) == []
 
 
-def test_a_round_is_as_far_behind_as_the_partition_that_is_furthest_behind() -> None:
+def test_round_lag_is_the_lag_of_its_furthest_partition() -> None:
     metrics = JobMetrics("owner")
     counts = RoundCounts(metrics, TAGS)
     lags = {"a": 0, "b": None, "c": 700, "d": 20}
@@ -69,7 +69,7 @@ def test_a_round_is_as_far_behind_as_the_partition_that_is_furthest_behind() -> 
     }
 
 
-def test_a_round_counts_items_where_its_source_has_some_and_no_lag_where_nobody_knows_it() -> None:
+def test_round_counts_items_and_omits_unknown_lag() -> None:
     metrics = JobMetrics("owner")
     RoundCounts(metrics, TAGS).note(Summary(), RoundRead(items=9, gone=2, set_aside=1))
     assert metrics.totals == {
@@ -79,7 +79,7 @@ def test_a_round_counts_items_where_its_source_has_some_and_no_lag_where_nobody_
     }
 
 
-def test_what_was_counted_is_at_the_collector_when_the_job_has_ended(collector: OtlpReceiver) -> None:
+def test_counts_reach_the_collector_before_the_job_ends(collector: OtlpReceiver) -> None:
     metrics = JobMetrics("host:dag:run:task")
     metrics.count(ACQUIRED, TAGS, 2)
     metrics.count(ACQUIRED, TAGS)
@@ -98,7 +98,7 @@ def test_what_was_counted_is_at_the_collector_when_the_job_has_ended(collector: 
     assert (behind.value, behind.tags, behind.kind) == (700, TAGS, "gauge")
 
 
-def test_a_job_that_runs_exports_at_the_interval_of_the_environment(
+def test_running_job_exports_at_the_configured_interval(
     collector: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "50")
@@ -109,7 +109,7 @@ def test_a_job_that_runs_exports_at_the_interval_of_the_environment(
     metrics.close()
 
 
-def test_the_environment_names_the_service(collector: OtlpReceiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_names_the_service(collector: OtlpReceiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_SERVICE_NAME", "clicks-ingestion")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=staging")
     metrics = JobMetrics("owner")
@@ -121,7 +121,7 @@ def test_the_environment_names_the_service(collector: OtlpReceiver, monkeypatch:
     assert resource["deployment.environment.name"] == "staging"
 
 
-def test_the_metrics_endpoint_wins(collector: OtlpReceiver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_endpoint_wins(collector: OtlpReceiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", f"{collector.endpoint}/v1/metrics")
     metrics = JobMetrics("owner")
@@ -142,14 +142,14 @@ def test_export_can_be_turned_off(
     assert metrics.totals == {"coordination.partitions_acquired": 1}
 
 
-def test_nothing_of_opentelemetry_is_imported_without_an_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_opentelemetry_is_not_imported_without_an_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.startswith("opentelemetry")]:
         monkeypatch.delitem(sys.modules, name)
     JobMetrics("owner").close()
     assert not any(name.startswith("opentelemetry") for name in sys.modules)
 
 
-def test_without_its_packages_one_warning_names_the_extra(
+def test_missing_packages_cause_one_warning_naming_the_extra(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
@@ -169,7 +169,7 @@ def test_without_its_packages_one_warning_names_the_extra(
         ("OTEL_METRIC_EXPORT_INTERVAL", "0", "interval value 0.0 is invalid"),
     ],
 )
-def test_variables_that_cannot_work_are_reported_and_stop_nothing(
+def test_invalid_variables_are_reported_without_stopping(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, name: str, value: str, reported: str
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
@@ -182,7 +182,7 @@ def test_variables_that_cannot_work_are_reported_and_stop_nothing(
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
 @pytest.mark.parametrize("listening", [False, True], ids=["refuses", "never answers"])
-def test_a_collector_that_is_away_costs_the_end_a_few_seconds(
+def test_unreachable_collector_delays_the_end_by_seconds(
     monkeypatch: pytest.MonkeyPatch, protocol: str, listening: bool
 ) -> None:
     with socket.socket() as server:

@@ -64,7 +64,7 @@ OF_A_BATCH = [
 
 
 @pytest.mark.parametrize("error", OUTAGES, ids=repr)
-def test_what_a_sink_raises_whatever_it_is_given_is_an_outage(error: Exception) -> None:
+def test_sink_error_independent_of_its_input_is_an_outage(error: Exception) -> None:
     assert is_outage(error)
     with (
         pytest.raises(SinkUnavailableError, match=r"^sink 'copy' is unavailable: ") as raised,
@@ -75,7 +75,7 @@ def test_what_a_sink_raises_whatever_it_is_given_is_an_outage(error: Exception) 
 
 
 @pytest.mark.parametrize("error", OF_A_BATCH, ids=repr)
-def test_what_speaks_of_files_columns_and_values_is_none(error: Exception) -> None:
+def test_errors_about_files_columns_and_values_are_no_outage(error: Exception) -> None:
     assert not is_outage(error)
     with pytest.raises(type(error)) as raised, translating_outages("copy"):
         raise error
@@ -94,7 +94,7 @@ def raise_unanswered() -> None:
 
 
 @pytest.mark.parametrize("call", [call_dead_jvm, raise_unanswered])
-def test_a_dead_jvm_is_no_outage_of_a_sink(call: Callable[[], None]) -> None:
+def test_dead_jvm_is_no_sink_outage(call: Callable[[], None]) -> None:
     with (
         pytest.raises(DriverGoneError, match="JVM of the Spark driver does not respond") as raised,
         translating_outages("scratch"),
@@ -105,7 +105,7 @@ def test_a_dead_jvm_is_no_outage_of_a_sink(call: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("call", [call_dead_jvm, raise_unanswered])
-def test_no_batch_is_blamed_for_a_dead_jvm(call: Callable[[], None]) -> None:
+def test_dead_jvm_is_no_batch_error(call: Callable[[], None]) -> None:
     tried: list[int] = []
 
     def act(batches: object) -> None:
@@ -127,11 +127,11 @@ def test_no_batch_is_blamed_for_a_dead_jvm(call: Callable[[], None]) -> None:
     ],
     ids=repr,
 )
-def test_other_errors_are_not_those_of_a_dead_jvm(error: Exception) -> None:
+def test_other_errors_are_no_dead_jvm(error: Exception) -> None:
     assert not is_of_gateway(error)
 
 
-def test_what_a_task_says_of_an_outage_is_one() -> None:
+def test_outage_reported_by_a_task_is_an_outage() -> None:
     said = error_of_task(ConnectionResetError("by peer"), "file x cannot be read", OUTAGE_MARK)
     with pytest.raises(SinkUnavailableError) as raised, translating_outages("copy"):
         raise PySparkException(f'\n  File "task.py", line 1\nOSError: {said}')
@@ -142,7 +142,7 @@ def test_what_a_task_says_of_an_outage_is_one() -> None:
 
 
 @pytest.mark.parametrize("named", [SinkLockedError("by session 7"), caused(DeliveryError("7"), SinkLockedError("7"))])
-def test_a_lock_is_not_called_an_outage(named: Exception) -> None:
+def test_lock_is_not_called_an_outage(named: Exception) -> None:
     with (
         pytest.raises(SinkLockedError, match=r"^sink 'copy' waits for a lock: ") as raised,
         translating_outages("copy"),
@@ -151,13 +151,13 @@ def test_a_lock_is_not_called_an_outage(named: Exception) -> None:
     assert raised.value.sink == "copy"
 
 
-def test_an_outage_keeps_the_name_that_it_has() -> None:
+def test_outage_keeps_its_sink_name() -> None:
     with pytest.raises(SinkUnavailableError) as raised, translating_outages("main"), translating_outages("copy"):
         raise TimeoutError("no answer")
     assert raised.value.sink == "copy"
 
 
-def test_a_bucket_that_nobody_serves_is_an_outage() -> None:
+def test_unreachable_bucket_is_an_outage() -> None:
     nobody = AwsSettings(
         region="us-east-1",
         endpoint_url="http://127.0.0.1:9",
@@ -170,7 +170,7 @@ def test_a_bucket_that_nobody_serves_is_an_outage() -> None:
     assert is_outage(raised.value)
 
 
-def test_a_file_in_the_place_of_a_folder_is_none(tmp_path: Path) -> None:
+def test_file_in_place_of_a_folder_is_no_outage(tmp_path: Path) -> None:
     (tmp_path / "there").write_text("")
     with pytest.raises(OSError, match="there") as raised:
         write_text(str(tmp_path / "there" / "file"), "")

@@ -49,12 +49,12 @@ def outcome_of(jobs: Jobs) -> Outcome:
     return Outcome.from_mapping(job.outcome)
 
 
-def test_an_outcome_is_read_as_it_was_left() -> None:
+def test_outcome_reads_back_unchanged() -> None:
     left = Outcome(exit_code=75, error="lost", tail="bye", summary=Summary(rounds=3, lost=["a"]).to_mapping())
     assert Outcome.from_mapping(json.loads(json.dumps(left.to_mapping()))) == left
 
 
-def test_a_summary_that_names_a_thousand_sets_fits_and_is_stored_whole() -> None:
+def test_summary_of_a_thousand_sets_is_stored_whole() -> None:
     summary = Summary(
         acknowledgment_sets=[f"clicks/shard-{n}/{secrets.token_hex(16)}" for n in range(1000)]
     ).to_mapping()
@@ -63,7 +63,7 @@ def test_a_summary_that_names_a_thousand_sets_fits_and_is_stored_whole() -> None
     assert Outcome.from_mapping(left).summary == summary
 
 
-def test_a_summary_that_is_too_large_however_it_is_packed_is_cut_at_its_longest_list() -> None:
+def test_oversized_summary_is_cut_at_its_longest_list() -> None:
     summary = Summary(rounds=7, acknowledgment_sets=[secrets.token_hex(64) for _ in range(1000)]).to_mapping()
     left = Outcome(exit_code=0, error="\0" * 9000, tail="x" * 9000, summary=summary).to_mapping()
     assert len(json.dumps(left)) < 60 * 1024
@@ -73,7 +73,7 @@ def test_a_summary_that_is_too_large_however_it_is_packed_is_cut_at_its_longest_
     assert read["acknowledgment_sets"] == summary["acknowledgment_sets"][: len(read["acknowledgment_sets"])]
 
 
-def test_the_largest_outcome_fits_into_the_store_beside_the_last_report(settings: IngestSettings, jobs: Jobs) -> None:
+def test_largest_outcome_fits_beside_the_last_report(settings: IngestSettings, jobs: Jobs) -> None:
     errors = [{"error": secrets.token_hex(250), "data": secrets.token_hex(100)} for _ in range(20)]
     with followed_job(settings, SettingsReference(uri="nowhere")) as followed:
         followed.note_reading(lambda: JobReport(at=datetime.now(UTC), parse_errors=errors))
@@ -84,13 +84,13 @@ def test_the_largest_outcome_fits_into_the_store_beside_the_last_report(settings
     assert outcome_of(jobs).exit_code == 0 and job.report.parse_errors
 
 
-def test_an_outcome_in_another_form_says_nothing() -> None:
+def test_malformed_outcome_is_ignored() -> None:
     odd = {"exit_code": "0", "error": 1, "tail": None, "summary": "?"}
     assert Outcome.from_mapping(odd) == Outcome(exit_code=None)
 
 
 @pytest.mark.usefixtures("as_in_a_process_of_its_own")
-def test_a_job_that_is_followed_leaves_what_is_wrong_and_no_settings_file(
+def test_followed_job_stores_its_error_and_deletes_its_settings(
     settings: IngestSettings, jobs: Jobs, tmp_path: Path
 ) -> None:
     path = tmp_path / "settings.json"
@@ -102,7 +102,7 @@ def test_a_job_that_is_followed_leaves_what_is_wrong_and_no_settings_file(
     assert str(outcome.error).startswith("configuration error: ")
 
 
-def test_a_job_that_nobody_follows_leaves_nothing_in_the_store_and_its_settings_file_alone(
+def test_unfollowed_job_stores_nothing_and_keeps_its_settings(
     settings: IngestSettings, jobs: Jobs, tmp_path: Path
 ) -> None:
     from dataclasses import replace
@@ -117,9 +117,7 @@ def test_a_job_that_nobody_follows_leaves_nothing_in_the_store_and_its_settings_
     assert path.exists()
 
 
-def test_a_job_that_is_stopped_before_it_listens_is_notified(
-    settings: IngestSettings, jobs: Jobs, tmp_path: Path
-) -> None:
+def test_job_stopped_before_it_listens_is_notified(settings: IngestSettings, jobs: Jobs, tmp_path: Path) -> None:
     jobs.request_stop("a job", "cleared")
     heard: list[str] = []
     with followed_job(settings, SettingsReference(uri=str(tmp_path / "settings.json"))) as followed:
@@ -141,9 +139,7 @@ def run(settings: IngestSettings, tmp_path: Path, script: str) -> tuple[int, Pat
     return submission.main([str(path), "/bin/sh", "-c", script]), folder / submission.LOG_NAME
 
 
-def test_a_driver_that_dies_without_an_outcome_is_reported_at_once_and_its_leases_are_free(
-    settings: IngestSettings, jobs: Jobs, tmp_path: Path
-) -> None:
+def test_dead_driver_is_reported_and_its_leases_are_freed(settings: IngestSettings, jobs: Jobs, tmp_path: Path) -> None:
     job = coordinator_of(settings, settings.owner)
     job.create_partitions({"a": {}})
     job.leases.acquire(1)
@@ -155,14 +151,14 @@ def test_a_driver_that_dies_without_an_outcome_is_reported_at_once_and_its_lease
     assert [each.name for each in log.parent.iterdir()] == [log.name], "nothing is left that travelled to the job"
 
 
-def test_a_job_that_left_its_outcome_is_not_contradicted(settings: IngestSettings, jobs: Jobs, tmp_path: Path) -> None:
+def test_stored_outcome_is_not_overwritten(settings: IngestSettings, jobs: Jobs, tmp_path: Path) -> None:
     jobs.end(settings.owner, Outcome(exit_code=0).to_mapping())
     code, _ = run(settings, tmp_path, "exit 3")
     assert code == 3
     assert outcome_of(jobs) == Outcome(exit_code=0)
 
 
-def test_a_missing_spark_submit_is_reported(settings: IngestSettings, jobs: Jobs, tmp_path: Path) -> None:
+def test_missing_spark_submit_is_reported(settings: IngestSettings, jobs: Jobs, tmp_path: Path) -> None:
     folder = tmp_path / "job"
     folder.mkdir()
     settings.write(folder / "job.json")
@@ -170,9 +166,7 @@ def test_a_missing_spark_submit_is_reported(settings: IngestSettings, jobs: Jobs
     assert outcome_of(jobs).tail.endswith("spark-submit: No such file or directory")
 
 
-def test_an_unavailable_store_is_reported_in_the_log(
-    settings: IngestSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unavailable_store_is_logged(settings: IngestSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from dataclasses import replace
 
     away: Any = replace(settings, store=StoreSettings.from_url(f"sqlite:///{tmp_path}/no/such/folder/x.db"))

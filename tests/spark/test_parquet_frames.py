@@ -44,11 +44,11 @@ def write(folder: Path, given: Any, by: str | None = None, names: Sequence[str] 
         ({"huge": 1024 * MIB}, 2, 8),
     ],
 )
-def test_there_are_as_many_tasks_as_the_work_is_worth(files: dict[str, int], slots: int, tasks: int) -> None:
+def test_task_count_follows_the_work(files: dict[str, int], slots: int, tasks: int) -> None:
     assert len(_dealt(files, slots)) == tasks
 
 
-def test_a_large_file_leaves_its_task_fewer_of_the_others() -> None:
+def test_large_file_leaves_its_task_fewer_others() -> None:
     dealt = _dealt({"large": 40 * MIB, **{f"small-{n}": 1000 for n in range(30)}}, 2)
     [with_large] = [task for task in dealt if any(piece.file == "large" for piece in task)]
     assert len(with_large) == 11 and sum(map(len, dealt)) == 31
@@ -56,7 +56,7 @@ def test_a_large_file_leaves_its_task_fewer_of_the_others() -> None:
 
 @pytest.mark.parametrize("groups", [1, 2, 5, 16])
 @pytest.mark.parametrize("of", [1, 2, 3, 8])
-def test_each_row_group_of_a_file_is_read_by_one_of_its_parts(groups: int, of: int, tmp_path: Path) -> None:
+def test_each_row_group_is_read_by_one_part(groups: int, of: int, tmp_path: Path) -> None:
     file = str(tmp_path / "file.parquet")
     rows = pa.table({"n": range(groups * 3), "_batch_id": ["a"] * groups * 3}, COLUMNS)
     pq.write_table(rows, file, row_group_size=3)
@@ -64,7 +64,7 @@ def test_each_row_group_of_a_file_is_read_by_one_of_its_parts(groups: int, of: i
     assert sorted(found) == list(range(groups * 3))
 
 
-def test_a_file_of_wide_rows_is_handed_over_in_small_batches(tmp_path: Path) -> None:
+def test_wide_rows_are_passed_in_small_batches(tmp_path: Path) -> None:
     file = str(tmp_path / "file.parquet")
     columns = pa.schema([pa.field("data", pa.binary())])
     pq.write_table(pa.table({"data": [bytes([n]) * MIB for n in range(12)]}, columns), file, use_dictionary=False)
@@ -73,14 +73,14 @@ def test_a_file_of_wide_rows_is_handed_over_in_small_batches(tmp_path: Path) -> 
     assert sum(sizes) == 12 and max(sizes) <= 4
 
 
-def test_columns_that_a_file_does_not_have_are_null_and_others_are_left_out(tmp_path: Path) -> None:
+def test_missing_columns_are_null_and_others_are_dropped(tmp_path: Path) -> None:
     file = str(tmp_path / "file.parquet")
     pq.write_table(pa.table({"n": pa.array([1], pa.int32()), "more": ["x"]}), file)
     assert read(file) == [{"n": 1, "_batch_id": None}]
 
 
 @pytest.mark.parametrize("damage", [Path.unlink, lambda file: file.write_bytes(b"no Parquet")])
-def test_a_file_that_cannot_be_read_is_no_records_fault(tmp_path: Path, damage: Any) -> None:
+def test_unreadable_file_is_no_record_error(tmp_path: Path, damage: Any) -> None:
     file = tmp_path / "file.parquet"
     pq.write_table(pa.table({"n": [1]}), file)
     damage(file)
@@ -88,7 +88,7 @@ def test_a_file_that_cannot_be_read_is_no_records_fault(tmp_path: Path, damage: 
         read(str(file))
 
 
-def test_rows_are_held_until_they_are_worth_a_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_held_until_worth_a_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet_frames, "ROW_GROUP_BYTES", batches(1)[0].nbytes * 4)
     [file] = write(tmp_path, batches(*range(10)))
     footer = pq.read_metadata(file)
@@ -96,21 +96,21 @@ def test_rows_are_held_until_they_are_worth_a_row_group(tmp_path: Path, monkeypa
     assert pq.read_table(file)["n"].to_pylist() == list(range(10))
 
 
-def test_rows_with_different_texts_go_to_different_files_without_the_column(tmp_path: Path) -> None:
+def test_rows_are_split_into_files_by_text_without_its_column(tmp_path: Path) -> None:
     files = write(tmp_path, [*batches(1, 2, of="a"), *batches(3, of="b")], "_batch_id")
     assert sorted(pq.read_table(file).to_pydict()["n"] for file in files) == [[1, 2], [3]]
     assert {tuple(pq.read_schema(file).names) for file in files} == {("n",)}
 
 
-def test_a_task_without_rows_writes_nothing(tmp_path: Path) -> None:
+def test_task_without_rows_writes_nothing(tmp_path: Path) -> None:
     assert write(tmp_path, []) == []
 
 
-def test_each_attempt_at_a_task_has_names_of_its_own(tmp_path: Path) -> None:
+def test_each_task_attempt_has_its_own_names(tmp_path: Path) -> None:
     assert len(write(tmp_path, batches(1)) + write(tmp_path, batches(1))) == 3
 
 
-def test_what_a_task_wrote_that_fails_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_of_a_failed_task_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet_frames, "ROW_GROUP_BYTES", 1)
 
     def failing() -> Any:
@@ -122,13 +122,13 @@ def test_what_a_task_wrote_that_fails_is_removed(tmp_path: Path, monkeypatch: py
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_cannot_be_written_is_no_records_fault(tmp_path: Path) -> None:
+def test_failed_write_is_no_record_error(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(OSError, match="taken"):
         write(tmp_path / "taken" / "folder", batches(1))
 
 
-def test_a_null_that_hides_values_which_must_be_there_is_written_as_null(tmp_path: Path) -> None:
+def test_null_hiding_required_values_is_written_as_null(tmp_path: Path) -> None:
     kind = pa.struct([pa.field("a", pa.int32(), nullable=False)])
     rows = pa.StructArray.from_arrays(
         [pa.array([1, None], pa.int32())], fields=list(kind), mask=pa.array([False, True])
@@ -138,6 +138,6 @@ def test_a_null_that_hides_values_which_must_be_there_is_written_as_null(tmp_pat
     assert pq.read_table(file)["s"].to_pylist() == [{"a": 1}, None]
 
 
-def test_a_column_without_a_type_is_there_for_a_transform() -> None:
+def test_untyped_column_is_available_to_a_transform() -> None:
     landed = pa.schema([("x", pa.null()), ("at", pa.time64("us")), ("id", pa.binary(16))])
     assert spark_schema(landed).simpleString() == "struct<x:void,at:time(6),id:binary>"

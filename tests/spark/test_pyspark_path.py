@@ -24,38 +24,38 @@ def archive_of(spark_home: Path) -> str:
     return str(spark_home / "python" / "lib" / "pyspark.zip")
 
 
-def test_of_an_installed_spark_the_package_itself_is_imported(tmp_path: Path) -> None:
+def test_installed_spark_imports_its_own_package(tmp_path: Path) -> None:
     home = package(tmp_path / "site-packages")
     path = ["/job.zip", archive_of(home), str(tmp_path / "site-packages")]
     assert compiled_path(path, home) == ["/job.zip", str(tmp_path / "site-packages")]
 
 
-def test_of_an_unpacked_spark_the_folder_takes_the_place_of_its_archive(tmp_path: Path) -> None:
+def test_unpacked_spark_replaces_its_archive_by_its_folder(tmp_path: Path) -> None:
     package(tmp_path / "spark" / "python")
     path = ["/job.zip", archive_of(tmp_path / "spark"), "/site-packages"]
     expected = ["/job.zip", str(tmp_path / "spark" / "python"), "/site-packages"]
     assert compiled_path(path, tmp_path / "spark") == expected
 
 
-def test_another_pyspark_than_the_archived_one_is_not_imported_instead(tmp_path: Path) -> None:
+def test_other_pyspark_is_not_imported_instead_of_the_archive(tmp_path: Path) -> None:
     package(tmp_path / "site-packages")
     path = [archive_of(tmp_path / "spark"), str(tmp_path / "site-packages")]
     assert compiled_path(path, tmp_path / "spark") == path
 
 
-def test_another_pyspark_on_the_way_to_the_installed_one_is_not_imported_instead(tmp_path: Path) -> None:
+def test_other_pyspark_is_not_imported_instead_of_the_installed_one(tmp_path: Path) -> None:
     home = package(tmp_path / "site-packages")
     package(tmp_path / "other")
     path = [archive_of(home), str(tmp_path / "other"), str(tmp_path / "site-packages")]
     assert compiled_path(path, home) == path
 
 
-def test_an_archive_that_nothing_can_replace_stays(tmp_path: Path) -> None:
+def test_irreplaceable_archive_stays(tmp_path: Path) -> None:
     assert compiled_path([archive_of(tmp_path)], tmp_path) == [archive_of(tmp_path)]
 
 
 @pytest.mark.parametrize("is_imported", [True, False])
-def test_the_path_is_as_it_was_once_pyspark_is_imported(
+def test_path_is_restored_after_importing_pyspark(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_imported: bool
 ) -> None:
     home = package(tmp_path / "site-packages")

@@ -47,20 +47,20 @@ def settings() -> IngestSettings:
     )
 
 
-def test_settings_in_a_text_show_no_secret(settings: IngestSettings) -> None:
+def test_settings_in_text_show_no_secret(settings: IngestSettings) -> None:
     assert not [secret for secret in SECRETS if secret in repr(settings)]
     assert not [secret for secret in SECRETS if quote(secret, safe="") in repr(settings)]
 
 
 @pytest.mark.parametrize("secret", SECRETS)
-def test_a_secret_is_hidden_however_it_is_spelled(settings: IngestSettings, secret: str) -> None:
+def test_secret_is_hidden_in_every_spelling(settings: IngestSettings, secret: str) -> None:
     lower = re.sub("%..", lambda code: code[0].lower(), quote(secret, safe=""))
     for spelled in (secret, quote(secret, safe=""), quote_plus(secret), quote(secret), lower, json.dumps(secret)):
         assert secret not in Redaction(settings).text(f"it said {spelled}!")
         assert spelled.strip('"') not in Redaction(settings).text(f"it said {spelled}!")
 
 
-def test_secrets_beside_the_settings_are_hidden_by_their_names(settings: IngestSettings) -> None:
+def test_secrets_outside_settings_are_hidden_by_name(settings: IngestSettings) -> None:
     environment = {"AWS_SESSION_TOKEN": "of-the-machine-1", "HOME": "/home/ann"}
     command = ["spark-submit", "--conf", "spark.hadoop.fs.s3a.secret.key=of-the-command-1", "--conf", "spark.x=plain-1"]
     redaction = Redaction(settings, environment, command, None)
@@ -85,7 +85,7 @@ KEY_OF_ID = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
         ('{"user": "ann", "password": "hunter22"}', '{"user": "ann", "password": "***"}'),
     ],
 )
-def test_what_looks_like_a_secret_is_hidden_though_nobody_knows_it(said: str, hidden: str) -> None:
+def test_unknown_text_resembling_a_secret_is_hidden(said: str, hidden: str) -> None:
     assert Redaction().text(said) == hidden
 
 
@@ -98,11 +98,11 @@ def test_what_looks_like_a_secret_is_hidden_though_nobody_knows_it(said: str, hi
         "commit 5da0d99a1b2c3d4e5f60718293a4b5c6d7e8f901 of spark://master:7077",
     ],
 )
-def test_what_is_no_secret_stays(settings: IngestSettings, said: str) -> None:
+def test_harmless_text_stays(settings: IngestSettings, said: str) -> None:
     assert Redaction(settings).text(said) == said
 
 
-def test_a_secret_that_is_too_short_to_be_distinguished_from_words_is_not_hidden(settings: IngestSettings) -> None:
+def test_very_short_secret_is_not_hidden(settings: IngestSettings) -> None:
     short = ingest(
         source="s", owner="o", output="/l", expires_at=settings.expires_at, store=StoreSettings(),
         reads=ReadsSettings(kind="s3", settings={"secret_access_key": "test"}),
@@ -110,18 +110,18 @@ def test_a_secret_that_is_too_short_to_be_distinguished_from_words_is_not_hidden
     assert Redaction(short).text("a test") == "a test"
 
 
-def test_a_word_of_a_million_letters_is_looked_through_in_no_time(settings: IngestSettings) -> None:
+def test_word_of_a_million_letters_is_searched_quickly(settings: IngestSettings) -> None:
     said = "x" * 1_000_000  # a payload that a driver prints: time that grows with its square would be hours
     assert Redaction(settings).text(f"{said} my.password=hunter22") == f"{said} my.password=***"
 
 
-def test_a_summary_keeps_its_form(settings: IngestSettings) -> None:
+def test_summary_keeps_its_form(settings: IngestSettings) -> None:
     summary: dict[str, Any] = {"records": 7, "failed": {"p": f"login {READER} failed"}, "lost": [KEY], "at": None}
     hidden = {"records": 7, "failed": {"p": "login *** failed"}, "lost": ["***"], "at": None}
     assert Redaction(settings).mapping(summary) == hidden
 
 
-def test_the_log_shows_no_secret_in_messages_arguments_or_tracebacks(settings: IngestSettings) -> None:
+def test_log_hides_secrets_in_messages_arguments_and_tracebacks(settings: IngestSettings) -> None:
     out, root = StringIO(), logging.getLogger()
     handlers, root.handlers = root.handlers, [logging.StreamHandler(out)]
     try:

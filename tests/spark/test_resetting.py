@@ -108,7 +108,7 @@ class Person:
 
 @pytest.mark.parametrize("dies", [False, True], ids=["continues", "dies"])
 @pytest.mark.parametrize("phase", PHASES)
-def test_a_reset_in_whatever_phase_of_a_job_is_what_counts(tmp_path: Path, phase: str, dies: bool) -> None:
+def test_reset_prevails_in_every_phase_of_a_job(tmp_path: Path, phase: str, dies: bool) -> None:
     stream = FakeStream(1)
     fleet = Fleet(stream, tmp_path)
     person = Person(fleet)
@@ -137,7 +137,7 @@ def test_a_reset_in_whatever_phase_of_a_job_is_what_counts(tmp_path: Path, phase
 
 
 @pytest.mark.parametrize("phase", PHASES)
-def test_a_reset_to_now_passes_over_what_a_job_has_begun(tmp_path: Path, phase: str) -> None:
+def test_reset_to_now_skips_begun_batches(tmp_path: Path, phase: str) -> None:
     stream = FakeStream(1)
     fleet = Fleet(stream, tmp_path)
     person = Person(fleet)
@@ -158,7 +158,7 @@ def test_a_reset_to_now_passes_over_what_a_job_has_begun(tmp_path: Path, phase: 
     assert Counter(person.delivered()) == Counter(stream.sent[6:])
 
 
-def test_a_finished_shard_is_read_again_and_its_children_stay_as_they_are(tmp_path: Path) -> None:
+def test_reset_of_a_finished_shard_leaves_its_children_unchanged(tmp_path: Path) -> None:
     stream = FakeStream(1)
     fleet = Fleet(stream, tmp_path)
     person = Person(fleet)
@@ -176,7 +176,7 @@ def test_a_finished_shard_is_read_again_and_its_children_stay_as_they_are(tmp_pa
     assert fleet.look.view.count_by_status()[PartitionStatus.COMPLETED] == 1
 
 
-def test_children_of_a_shard_that_was_set_to_an_instant_give_nothing_older(tmp_path: Path) -> None:
+def test_children_of_a_reset_shard_deliver_nothing_older(tmp_path: Path) -> None:
     stream = FakeStream(1)
     fleet = Fleet(stream, tmp_path)
     person = Person(fleet)
@@ -209,7 +209,7 @@ actions = st.one_of(
 @pytest.mark.integration
 @settings(max_examples=examples(60))
 @given(st.lists(actions, max_size=14))
-def test_after_a_stream_was_reset_all_of_it_is_delivered_once_more_whatever_happened(
+def test_stream_reset_delivers_everything_once_more(
     story: list[tuple[str, Any]],
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:

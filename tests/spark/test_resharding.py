@@ -13,7 +13,7 @@ from tests.support.history import STREAM, History
 PARENT, CHILD = "shardId-000000000000", "shardId-000000000001"
 
 
-def test_the_children_of_a_shard_are_read_only_after_the_resharding_has_settled(tmp_path: Path) -> None:
+def test_children_are_read_after_the_resharding_settles(tmp_path: Path) -> None:
     history = History(tmp_path, 1, repartition_transition_duration=100.0)
     history.sync()
     worker = history.start()
@@ -31,7 +31,7 @@ def test_the_children_of_a_shard_are_read_only_after_the_resharding_has_settled(
     assert history.out_of_order() == []
 
 
-def test_a_job_that_is_to_catch_up_waits_for_a_resharding_to_settle(tmp_path: Path) -> None:
+def test_catching_up_job_waits_for_a_resharding_to_settle(tmp_path: Path) -> None:
     history = History(tmp_path, 1, repartition_transition_duration=0.5)
     history.sync()
     history.send(4)
@@ -42,7 +42,7 @@ def test_a_job_that_is_to_catch_up_waits_for_a_resharding_to_settle(tmp_path: Pa
     assert history.delivered == Counter(history.sent)
 
 
-def test_a_child_that_is_there_before_its_parent_is_finished_waits_for_it(tmp_path: Path) -> None:
+def test_child_waits_for_its_unfinished_parent(tmp_path: Path) -> None:
     history = History(tmp_path, 1)
     history.sync()
     history.send(4)
@@ -62,7 +62,7 @@ def test_a_child_that_is_there_before_its_parent_is_finished_waits_for_it(tmp_pa
     assert history.out_of_order() == []
 
 
-def test_a_worker_is_refilled_with_the_children_of_the_shards_that_end(tmp_path: Path) -> None:
+def test_worker_refills_with_children_of_ended_shards(tmp_path: Path) -> None:
     history = History(tmp_path, 4)
     history.sync()
     workers = [history.start() for _ in range(2)]
@@ -79,7 +79,7 @@ def test_a_worker_is_refilled_with_the_children_of_the_shards_that_end(tmp_path:
     assert history.delivered == Counter(history.sent)
 
 
-def test_several_streams_are_read_by_one_job_and_one_of_them_may_go(tmp_path: Path) -> None:
+def test_job_reads_several_streams_and_survives_losing_one(tmp_path: Path) -> None:
     history = History(tmp_path, 1, streams=(STREAM, "views"))
     history.client.create_stream(StreamName="views", ShardCount=2)
     history.sync_of(history.look).run([STREAM, "views"], forced=True)

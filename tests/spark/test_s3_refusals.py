@@ -40,7 +40,7 @@ OF_ARROW = "When uploading part for key 'clicks/403/forbidden' in bucket 'lake':
         ),
     ],
 )
-def test_what_a_person_has_to_put_right_is_named(said: str, answer: dict[str, Any], remedy: str) -> None:
+def test_refusal_names_its_remedy(said: str, answer: dict[str, Any], remedy: str) -> None:
     found = refusal(PATH, said, answer)
     assert found is not None
     assert remedy in found.remedy
@@ -55,5 +55,5 @@ def test_what_a_person_has_to_put_right_is_named(said: str, answer: dict[str, An
         ("An error occurred (SlowDown) when calling the PutObject operation", {"Error": {"Code": "SlowDown"}}),
     ],
 )
-def test_what_may_pass_is_no_refusal(said: str, answer: dict[str, Any]) -> None:
+def test_transient_errors_are_no_refusal(said: str, answer: dict[str, Any]) -> None:
     assert refusal(PATH, said, answer) is None

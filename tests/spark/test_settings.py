@@ -57,7 +57,7 @@ def test_settings_survive_their_file(tmp_path: Path) -> None:
     assert read(tmp_path / "s.json", NOW) == settings
 
 
-def test_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
+def test_file_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     SETTINGS.write(tmp_path / "s.json")
     assert stat.S_IMODE((tmp_path / "s.json").stat().st_mode) == 0o600
 
@@ -66,7 +66,7 @@ def test_secrets_stay_out_of_logs() -> None:
     assert "hush" not in repr(SETTINGS)
 
 
-def test_a_secret_of_the_wrong_kind_is_not_shown(tmp_path: Path) -> None:
+def test_secret_of_the_wrong_kind_is_not_shown(tmp_path: Path) -> None:
     SETTINGS.write(tmp_path / "s.json")
     values = json.loads((tmp_path / "s.json").read_text())
     values["reads"]["settings"]["aws"]["secret_access_key"] = ["hush"]
@@ -76,7 +76,7 @@ def test_a_secret_of_the_wrong_kind_is_not_shown(tmp_path: Path) -> None:
     assert "hush" not in str(error.value)
 
 
-def test_a_retry_policy_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
+def test_unusable_retry_policy_is_refused(tmp_path: Path) -> None:
     SETTINGS.write(tmp_path / "s.json")
     values = json.loads((tmp_path / "s.json").read_text())
     values["retry_policy"]["max_attempts"] = 0
@@ -85,7 +85,7 @@ def test_a_retry_policy_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
         read(tmp_path / "t.json", NOW)
 
 
-def test_an_expired_file_is_refused(tmp_path: Path) -> None:
+def test_expired_file_is_refused(tmp_path: Path) -> None:
     SETTINGS.write(tmp_path / "s.json")
     with pytest.raises(ConfigurationError, match=r"expired at 2026-01-01T01:00:00Z; .* run the task again"):
         read(tmp_path / "s.json", NOW + timedelta(hours=1))
@@ -97,12 +97,12 @@ def test_settings_of_another_job_are_refused(tmp_path: Path) -> None:
         read(tmp_path / "s.json", NOW, owner="another")
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"nowhere\.json: cannot be read: No such file"):
         read(tmp_path / "nowhere.json", NOW)
 
 
-def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+def test_damaged_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text('{"source": ')
     with pytest.raises(ConfigurationError, match=r"s\.json: not JSON"):
         read(tmp_path / "s.json", NOW)
@@ -121,14 +121,14 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         ({"store": []}, "field 'store': expected a JSON object"),
     ],
 )
-def test_a_wrong_field_is_named_with_its_value(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_wrong_field_is_named_with_its_value(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     SETTINGS.write(tmp_path / "s.json")
     (tmp_path / "t.json").write_text(json.dumps({**json.loads((tmp_path / "s.json").read_text()), **changes}))
     with pytest.raises(ConfigurationError, match=message):
         read(tmp_path / "t.json", NOW)
 
 
-def test_a_missing_field_is_named(tmp_path: Path) -> None:
+def test_missing_field_is_named(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text("{}")
     with pytest.raises(ConfigurationError, match="field 'source' is missing"):
         read(tmp_path / "s.json", NOW)
@@ -215,12 +215,12 @@ def test_a_missing_field_is_named(tmp_path: Path) -> None:
         ({"ownership_timeout": 3.9 * SETTINGS.safety_margin}, "at least four times the margin"),
     ],
 )
-def test_a_value_that_cannot_work_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_invalid_value_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         changed(SETTINGS, **changes).check()
 
 
-def test_a_job_runs_its_leases_by_the_defaults_of_the_coordinator_unless_configured() -> None:
+def test_leases_default_to_those_of_the_coordinator() -> None:
     assert SETTINGS.ownership_timeout == DEFAULT_OWNERSHIP_TIMEOUT
     assert SETTINGS.safety_margin == DEFAULT_SAFETY_MARGIN
 
@@ -235,7 +235,7 @@ def test_a_job_runs_its_leases_by_the_defaults_of_the_coordinator_unless_configu
         ("hdfs://name:8020/lake", "hdfs://name:8020//lake"),
     ],
 )
-def test_two_sinks_in_one_place_are_refused_however_it_is_written(one: str, other: str) -> None:
+def test_sinks_in_one_location_are_refused_in_any_spelling(one: str, other: str) -> None:
     for writes in ((parquet(one), parquet(other, "copy")), (parquet(other), parquet(one, "copy"))):
         with pytest.raises(
             ConfigurationError,
@@ -252,7 +252,7 @@ def test_two_sinks_in_one_place_are_refused_however_it_is_written(one: str, othe
         (("iceberg", "iceberg"), "iceberg://catalog:5432/lake/default/lake.clicks"),
     ],
 )
-def test_two_sinks_into_one_table_are_refused(kinds: tuple[str, str], location: str) -> None:
+def test_sinks_into_one_table_are_refused(kinds: tuple[str, str], location: str) -> None:
     writes = tuple(
         SinkSettings(name=name, kind=kind, location=location) for name, kind in zip("ab", kinds, strict=True)
     )
@@ -263,15 +263,15 @@ def test_two_sinks_into_one_table_are_refused(kinds: tuple[str, str], location: 
 
 
 @pytest.mark.parametrize("other", ["/data/clicks2", "s3://data/clicks", "/data/clicks/_copy"])
-def test_places_whose_readers_do_not_see_each_other_are_fine(other: str) -> None:
+def test_independent_locations_are_accepted(other: str) -> None:
     replace(SETTINGS, writes=beside_main(other)).check()
 
 
-def test_a_folder_that_readers_of_the_dataset_pass_over_may_be_another_sinks() -> None:
+def test_folder_ignored_by_dataset_readers_may_hold_another_sink() -> None:
     changed(SETTINGS, dead_letter_path="/data/clicks/_dead").check()
 
 
-def test_the_dead_letters_are_published_first() -> None:
+def test_dead_letters_are_published_first() -> None:
     settings = changed(SETTINGS, dead_letter_path="/data/dead", writes=beside_main())
     assert [sink.name for sink in settings.all_sinks] == ["dead_letter", "main", "copy"]
 
@@ -280,20 +280,20 @@ def test_the_dead_letters_are_published_first() -> None:
     "changes",
     [{"transform": "m:f"}, {"schema": "a INT"}, {"writes": (parquet("/a", where="true"),)}, {"writes": beside_main()}],
 )
-def test_what_looks_into_the_records_is_not_published_as_it_was_landed(changes: dict[str, Any]) -> None:
+def test_settings_that_inspect_records_prevent_publishing_landed_files(changes: dict[str, Any]) -> None:
     assert SETTINGS.publishes_landed and not replace(SETTINGS, **changes).publishes_landed
 
 
 @pytest.mark.parametrize("topic", TOPICS.values())
-def test_every_value_of_a_topic_may_be_a_template(topic: Any) -> None:
+def test_every_topic_value_may_be_a_template(topic: Any) -> None:
     assert tuple(topic.template_fields) == tuple(field.name for field in fields(topic))
 
 
-def test_tasks_write_to_the_landing_path_alone_where_landed_files_become_the_datasets() -> None:
+def test_tasks_without_a_transform_write_to_the_landing_path_only() -> None:
     assert changed(SETTINGS, transform=None).worker_roots == (SETTINGS.landing_path,)
 
 
-def test_tasks_of_a_transform_write_to_each_sink_that_is_a_folder_and_to_what_others_stage() -> None:
+def test_transform_tasks_write_to_folder_sinks_and_staging_folders() -> None:
     sinks = (
         *beside_main("s3://lake/copy"),
         SinkSettings(name="table", kind="sql", location="postgres://db/lake.clicks", files="/data/rows"),

@@ -65,7 +65,7 @@ def sealed(settings: IngestSettings, folder: Path) -> SettingsReference:
 # Sealed
 
 
-def test_what_is_sealed_is_read_with_its_key_alone(tmp_path: Path) -> None:
+def test_sealed_settings_are_read_with_their_key_only(tmp_path: Path) -> None:
     reference = SettingsReference.sealed(f"{tmp_path}/of-a-job")
     reference.write(PASSWORD)
     assert reference.read() == PASSWORD
@@ -77,7 +77,7 @@ def test_what_is_sealed_is_read_with_its_key_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 1, 20, 60, -1])
-def test_what_was_changed_is_refused(tmp_path: Path, at: int) -> None:
+def test_changed_settings_are_refused(tmp_path: Path, at: int) -> None:
     reference = SettingsReference.sealed(f"{tmp_path}/of-a-job")
     reference.write(PASSWORD * 9)
     changed = bytearray(Path(reference.uri).read_bytes())
@@ -87,13 +87,13 @@ def test_what_was_changed_is_refused(tmp_path: Path, at: int) -> None:
         reference.read()
 
 
-def test_another_driver_has_no_use_for_sealed_settings(settings: IngestSettings, tmp_path: Path) -> None:
+def test_another_driver_cannot_use_sealed_settings(settings: IngestSettings, tmp_path: Path) -> None:
     reference = sealed(settings, tmp_path)
     with pytest.raises(ConfigurationError, match="belong to job 'a job', and this is a driver of job 'another'"):
         IngestSettings.read(reference, "another", datetime.now(UTC))
 
 
-def test_a_driver_without_the_module_that_opens_a_seal_reports_it(
+def test_driver_reports_a_missing_seal_module(
     settings: IngestSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reference = sealed(settings, tmp_path)
@@ -105,14 +105,14 @@ def test_a_driver_without_the_module_that_opens_a_seal_reports_it(
 
 
 @pytest.mark.parametrize("uri", ["s3://bucket/of#ours/x", "/Volumes/a b/c", "relative"])
-def test_a_reference_survives_the_command_line(uri: str) -> None:
+def test_reference_survives_the_command_line(uri: str) -> None:
     for reference in (SettingsReference(uri=uri), SettingsReference.sealed(uri)):
         assert SettingsReference.parse(reference.to_text()) == reference
     assert "key" not in repr(reference)
 
 
 @pytest.mark.usefixtures("as_in_a_process_of_its_own")
-def test_sealed_settings_serve_one_driver_and_nothing_of_them_is_left(
+def test_sealed_settings_serve_one_driver_and_leave_nothing(
     settings: IngestSettings, jobs: Jobs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reference = sealed(settings, tmp_path)
@@ -130,7 +130,7 @@ def test_sealed_settings_serve_one_driver_and_nothing_of_them_is_left(
 
 
 @pytest.mark.usefixtures("as_in_a_process_of_its_own")
-def test_sealed_settings_are_refused_once_they_have_expired(
+def test_expired_sealed_settings_are_refused(
     settings: IngestSettings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reference = sealed(changed(settings, expires_at=datetime(2026, 1, 1, tzinfo=UTC)), tmp_path)
@@ -141,7 +141,7 @@ def test_sealed_settings_are_refused_once_they_have_expired(
     )
 
 
-def test_a_place_that_does_not_answer_is_no_wrong_setting(tmp_path: Path) -> None:
+def test_unavailable_location_is_no_configuration_error(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(CoordinationError, match="cannot be read") as error:
         SettingsReference.sealed(f"{tmp_path}/folder").read()
@@ -174,9 +174,7 @@ def read_only(folder: Path) -> list[str]:
     return command
 
 
-def test_a_driver_reads_what_is_mounted_and_leaves_it_to_who_mounted_it(
-    settings: IngestSettings, jobs: Jobs, tmp_path: Path
-) -> None:
+def test_driver_reads_mounted_settings_and_leaves_them(settings: IngestSettings, jobs: Jobs, tmp_path: Path) -> None:
     path = mounted(settings, tmp_path / "secret")
     application = [sys.executable, str(REPOSITORY / "spark_apps" / "ingest.py"), str(path), "a job"]
     command = [*read_only(path.parent), *application]

@@ -110,7 +110,7 @@ def sized(batch_id: str, size: int, **changes: object) -> Attempt:
         ([500, 1, 2], [[500], [1, 2]]),
     ],
 )
-def test_batches_share_a_file_up_to_its_size_and_each_is_whole_in_one(sizes: list[int], files: list[list[int]]) -> None:
+def test_batches_share_a_file_up_to_its_size_undivided(sizes: list[int], files: list[list[int]]) -> None:
     named = assign_shared_files([sized(f"b-{n}", size) for n, size in enumerate(sizes)], lambda attempt: 100)
     found: dict[str, list[int]] = {}
     for attempt in named:
@@ -118,24 +118,24 @@ def test_batches_share_a_file_up_to_its_size_and_each_is_whole_in_one(sizes: lis
     assert list(found.values()) == files
 
 
-def test_a_batch_that_is_alone_in_its_file_is_named_as_ever() -> None:
+def test_single_batch_keeps_its_own_file_name() -> None:
     [alone] = assign_shared_files([sized("b-1", 10)], lambda attempt: 100)
     assert alone.shared_file is None
 
 
-def test_what_an_earlier_delivery_may_have_left_is_tried_in_no_file_with_others(sink: ParquetSink) -> None:
+def test_possibly_delivered_batch_shares_no_file(sink: ParquetSink) -> None:
     fresh = an_attempt("a-1")
     assert max_shared_bytes(fresh, [sink]) == sink.target_file_bytes
     for changes in ({"redeliver": True}, {"shared_file": "clicks/a-1/1/x"}):
         assert max_shared_bytes(replace(fresh, batch=replace(fresh.batch, **changes)), [sink]) == 0
 
 
-def test_where_a_former_owners_request_may_come_late_a_batch_has_to_have_its_own_name(sink: ParquetSink) -> None:
+def test_late_requests_of_a_previous_owner_prevent_sharing(sink: ParquetSink) -> None:
     later = under_next_lease(an_attempt("a-1"))
     assert (max_shared_bytes(later, [sink]) > 0) is storage.renames(sink.path)
 
 
-def test_a_store_that_gives_a_name_twice_shares_no_files(tmp_path: Path) -> None:
+def test_store_without_conditional_writes_shares_no_files(tmp_path: Path) -> None:
     class Careless(CountedObjects):
         def put_object(self, *, IfNoneMatch: str | None = None, **details: object) -> dict[str, object]:  # noqa: N803
             return super().put_object(**details)  # type: ignore[arg-type]
@@ -149,47 +149,47 @@ def test_a_store_that_gives_a_name_twice_shares_no_files(tmp_path: Path) -> None
 # What is delivered
 
 
-def test_several_batches_become_visible_in_one_file_and_nothing_is_left_over(sink: ParquetSink) -> None:
+def test_shared_file_shows_several_batches_and_leaves_nothing(sink: ParquetSink) -> None:
     deliver(sink, first_owner())
     assert visible(sink) == VALUES and len(files(sink)) == 1 and leftovers(sink) == []
 
 
-def test_batches_that_share_a_file_are_delivered_beside_one_that_has_its_own(sink: ParquetSink) -> None:
+def test_shared_file_is_delivered_beside_a_separate_one(sink: ParquetSink) -> None:
     attempts = [*first_owner("a-1", "b-1"), an_attempt("c-1")]
     deliver(sink, attempts)
     assert visible(sink) == VALUES and len(files(sink)) == 2
 
 
-def test_where_no_batch_has_a_row_no_file_becomes_visible(sink: ParquetSink) -> None:
+def test_batches_without_rows_make_no_visible_file(sink: ParquetSink) -> None:
     deliver(sink, first_owner(), {batch_id: [] for batch_id in VALUES})
     assert files(sink) == [] and leftovers(sink) == []
 
 
-def test_a_batch_without_rows_is_none_that_the_file_has(sink: ParquetSink) -> None:
+def test_batch_without_rows_is_not_listed_in_the_file(sink: ParquetSink) -> None:
     deliver(sink, attempts := first_owner(), {**VALUES, "b-1": []})
     assert sink.committed([recorded(attempt) for attempt in attempts]) == {"a-1", "c-1"}
 
 
-def test_a_commit_that_is_made_again_for_all_or_some_changes_nothing(sink: ParquetSink) -> None:
+def test_repeated_commit_changes_nothing(sink: ParquetSink) -> None:
     sink.prepare(attempts := first_owner(), BatchRows({**VALUES, "b-1": []}))
     for some in (attempts, attempts[1:2], attempts[:1], attempts):
         sink.commit(some)
     assert visible(sink) == {"a-1": [1, 2], "c-1": [4, 5, 6]}
 
 
-def test_what_is_in_a_file_with_others_stays_there_though_its_delivery_was_rejected(sink: ParquetSink) -> None:
+def test_rejected_batch_stays_in_its_shared_file(sink: ParquetSink) -> None:
     deliver(sink, attempts := first_owner())
     deliver(sink, [recorded(attempt, rejected=True) for attempt in attempts], OTHERS)
     assert visible(sink) == VALUES and len(files(sink)) == 1 and leftovers(sink) == []
 
 
-def test_what_did_not_get_into_its_file_is_delivered_again_though_its_delivery_was_rejected(sink: ParquetSink) -> None:
+def test_rejected_batch_missing_from_its_file_is_redelivered(sink: ParquetSink) -> None:
     sink.prepare(attempts := first_owner(), BatchRows(OTHERS))
     take_over(sink, [recorded(attempt, rejected=True) for attempt in attempts])
     assert visible(sink) == VALUES
 
 
-def test_of_batches_that_share_a_file_one_may_be_in_by_an_earlier_delivery(sink: ParquetSink) -> None:
+def test_shared_file_allows_an_already_delivered_batch(sink: ParquetSink) -> None:
     deliver(sink, [an_attempt("b-1")])
     attempts = first_owner()
     sink.prepare([attempts[0], attempts[2]], BatchRows(VALUES))
@@ -197,7 +197,7 @@ def test_of_batches_that_share_a_file_one_may_be_in_by_an_earlier_delivery(sink:
     assert visible(sink) == VALUES
 
 
-def test_batches_that_are_all_in_by_earlier_deliveries_need_no_file_that_they_share_elsewhere(
+def test_already_delivered_batches_need_no_shared_file(
     sink: ParquetSink,
 ) -> None:
     deliver(sink, [an_attempt(batch_id) for batch_id in VALUES])
@@ -209,9 +209,7 @@ def test_batches_that_are_all_in_by_earlier_deliveries_need_no_file_that_they_sh
 
 
 @pytest.mark.parametrize("taken_over", ["a-1", "b-1", "c-1"])
-def test_a_file_of_which_one_batch_is_taken_over_before_its_commit_is_never_there(
-    sink: ParquetSink, taken_over: str
-) -> None:
+def test_batch_takeover_before_commit_prevents_the_shared_file(sink: ParquetSink, taken_over: str) -> None:
     former = first_owner()
     sink.prepare(former, BatchRows(OTHERS))
     take_over(sink, [recorded(attempt) for attempt in former if attempt.batch_id == taken_over])
@@ -227,9 +225,7 @@ def test_a_file_of_which_one_batch_is_taken_over_before_its_commit_is_never_ther
 
 
 @pytest.mark.parametrize("taken_over", ["a-1", "b-1", "c-1"])
-def test_a_file_that_was_committed_before_one_of_its_batches_is_taken_over_stays(
-    sink: ParquetSink, taken_over: str
-) -> None:
+def test_batch_takeover_after_commit_keeps_the_shared_file(sink: ParquetSink, taken_over: str) -> None:
     former = first_owner()
     sink.prepare(former, BatchRows(VALUES))
     sink.commit(former)
@@ -238,7 +234,7 @@ def test_a_file_that_was_committed_before_one_of_its_batches_is_taken_over_stays
     assert visible(sink) == VALUES
 
 
-def test_owners_of_each_batch_take_them_over_side_by_side(sink: ParquetSink) -> None:
+def test_owners_take_over_batches_of_a_file_concurrently(sink: ParquetSink) -> None:
     former = first_owner()
     sink.prepare(former, BatchRows(OTHERS))
     owners = [[recorded(attempt)] for attempt in former]
@@ -251,7 +247,7 @@ def test_owners_of_each_batch_take_them_over_side_by_side(sink: ParquetSink) -> 
     assert visible(sink) == VALUES
 
 
-def test_an_owner_that_dies_while_it_makes_sure_that_a_file_is_never_there_leaves_it_to_the_next(
+def test_dead_owner_leaves_preventing_a_file_to_the_next(
     sink: ParquetSink,
 ) -> None:
     former = first_owner()
@@ -264,7 +260,7 @@ def test_an_owner_that_dies_while_it_makes_sure_that_a_file_is_never_there_leave
     assert visible(sink) == VALUES
 
 
-def test_a_file_that_becomes_visible_while_another_owner_looks_for_it_is_found(sink: ParquetSink) -> None:
+def test_file_becoming_visible_during_a_takeover_is_found(sink: ParquetSink) -> None:
     former = first_owner()
     next_owner = [recorded(attempt) for attempt in former]
     sink.prepare(former, BatchRows(VALUES))
@@ -282,7 +278,7 @@ def test_a_file_that_becomes_visible_while_another_owner_looks_for_it_is_found(s
     assert visible(sink) == VALUES and len(files(sink)) == 1
 
 
-def test_a_request_that_comes_late_finds_its_name_taken(tmp_path: Path) -> None:
+def test_late_request_finds_its_name_taken(tmp_path: Path) -> None:
     """The former owner's PUT is under way while the next owner looks, and comes after it delivered."""
     on_its_way, comes = threading.Event(), threading.Event()
 
@@ -320,7 +316,7 @@ def test_a_request_that_comes_late_finds_its_name_taken(tmp_path: Path) -> None:
     assert len(refused) == 1 and "another owner has taken the name" in refused[0]
 
 
-def test_a_delivery_whose_answer_was_lost_is_in(sink: ParquetSink) -> None:
+def test_delivery_with_a_lost_response_is_visible(sink: ParquetSink) -> None:
     former = first_owner()
     sink.prepare(former, BatchRows(VALUES))
     sink.commit(former)  # and the response was lost
@@ -331,7 +327,7 @@ def test_a_delivery_whose_answer_was_lost_is_in(sink: ParquetSink) -> None:
     assert visible(sink) == VALUES
 
 
-def test_a_job_whose_batches_others_may_reject_from_now_on_leaves_what_is_in_a_file_with_others(
+def test_job_with_rejectable_batches_keeps_shared_files(
     sink: ParquetSink,
 ) -> None:
     deliver(sink, attempts := first_owner())
@@ -361,9 +357,7 @@ class WithoutConditions(CountedObjects):
 
 
 @pytest.mark.parametrize(("store", "looks"), [(CountedObjects, 0), (WithoutConditions, 2)])
-def test_the_name_of_a_batchs_own_file_is_looked_at_where_nothing_else_decides_about_it(
-    tmp_path: Path, store: type[CountedObjects], looks: int
-) -> None:
+def test_own_file_name_is_checked_only_when_necessary(tmp_path: Path, store: type[CountedObjects], looks: int) -> None:
     listed = Listed()
     objects = BucketFiles(store(listed, lambda path: None), fs.LocalFileSystem)  # type: ignore[arg-type]
 

@@ -55,7 +55,7 @@ def result_of(request: LocationCheckRequest) -> LocationCheckResult:
     return result
 
 
-def test_every_location_is_checked_and_no_file_is_left_there(tmp_path: Path) -> None:
+def test_every_location_is_checked_without_leaving_files(tmp_path: Path) -> None:
     roots = [tmp_path / "landing", tmp_path / "lake"]
     locations = SharedLocations([str(root) for root in roots])
     with locations.checking() as (request, results):
@@ -64,7 +64,7 @@ def test_every_location_is_checked_and_no_file_is_left_there(tmp_path: Path) -> 
     assert not [path for root in roots for path in root.rglob("*")]
 
 
-def test_a_checked_executor_is_not_checked_again_and_others_do_not_land(tmp_path: Path) -> None:
+def test_checked_executor_is_not_rechecked_and_others_do_not_land(tmp_path: Path) -> None:
     locations = SharedLocations([str(tmp_path)])
     assert locations.known_executors_only is None
     check_on(locations, "first")
@@ -75,14 +75,14 @@ def test_a_checked_executor_is_not_checked_again_and_others_do_not_land(tmp_path
         assert not result_of(locations.known_executors_only).may_land
 
 
-def test_a_file_that_the_driver_does_not_find_is_named(tmp_path: Path) -> None:
+def test_file_missing_for_the_driver_is_named(tmp_path: Path) -> None:
     locations = SharedLocations([str(tmp_path)])
     with pytest.raises(ConfigurationError, match=r"is not shared by all workers: the driver does not find the file th"):
         check_and_delete(locations)
     assert locations.known_executors_only is None
 
 
-def test_a_location_that_is_unavailable_for_an_executor_is_no_configuration_error(tmp_path: Path) -> None:
+def test_location_unavailable_to_an_executor_is_no_configuration_error(tmp_path: Path) -> None:
     uri = "s3://lake/landing"
     result = result_of(LocationCheckRequest(frozenset(), (uri,), "probe", Access(((uri, NOWHERE),))))
     assert result.is_temporary

@@ -58,9 +58,7 @@ LATER = STARTING_SECONDS + 1
         ("spark://m:7077", {**DYNAMIC, "spark.dynamicAllocation.maxExecutors": "6"}, Allocation(is_dynamic=True)),
     ],
 )
-def test_what_a_job_may_have_is_read_from_its_configuration(
-    master: str, conf: dict[str, str], expected: Allocation
-) -> None:
+def test_allocation_is_read_from_the_configuration(master: str, conf: dict[str, str], expected: Allocation) -> None:
     assert Allocation.of({"spark.master": master, **conf}) == expected
 
 
@@ -72,7 +70,7 @@ def planned(allocation: Allocation, needed: int, registered: int, at: float, gro
     ("initial", "registered", "at", "slots"),
     [(6, 2, 0.0, 6), (6, 6, 0.0, 6), (0, 2, 0.0, 2), (6, 2, LATER, 2), (6, 5, LATER, 5), (6, 8, 0.0, 8)],
 )
-def test_a_static_job_counts_on_its_executors_while_they_start_and_later_on_those_that_came(
+def test_static_job_counts_starting_executors_then_registered_ones(
     initial: int, registered: int, at: float, slots: int
 ) -> None:
     assert planned(Allocation(initial=initial), 64, registered, at) == slots
@@ -91,7 +89,7 @@ def test_a_static_job_counts_on_its_executors_while_they_start_and_later_on_thos
         (1, 64, 1, 1),
     ],
 )
-def test_a_job_with_dynamic_allocation_asks_for_what_its_work_needs_step_by_step(
+def test_dynamic_job_requests_executors_step_by_step(
     most: int | None, needed: int, registered: int, slots: int
 ) -> None:
     assert planned(Allocation(is_dynamic=True, most=most), needed, registered, LATER) == slots
@@ -107,22 +105,22 @@ def rounds(registered_at: dict[float, int], needed: int = 64, most: int | None =
     return found
 
 
-def test_it_grows_from_round_to_round_as_executors_come() -> None:
+def test_dynamic_job_grows_as_executors_come() -> None:
     assert rounds({0: 1, 10: 2, 20: 4, 30: 8, 40: 16, 50: 24}) == {0: 2, 10: 4, 20: 8, 30: 16, 40: 24, 50: 24}
 
 
-def test_where_no_executor_comes_it_keeps_to_those_it_has_and_asks_again_much_later() -> None:
+def test_dynamic_job_without_new_executors_asks_much_later() -> None:
     again = GROWING_SECONDS + SETTLED_SECONDS
     found = rounds({0: 4, GROWING_SECONDS - 1: 4, GROWING_SECONDS: 4, again - 1: 4, again: 4})
     assert list(found.values()) == [8, 8, 4, 4, 8]
 
 
-def test_executors_that_come_after_all_are_used_and_more_are_asked_for_at_once() -> None:
+def test_late_executors_are_used_and_more_requested_at_once() -> None:
     found = rounds({0: 4, GROWING_SECONDS: 4, GROWING_SECONDS + 10: 6, GROWING_SECONDS + 20: 12})
     assert list(found.values()) == [8, 4, 12, 24]
 
 
-def test_executors_that_go_are_not_planned_with_and_are_asked_for_again() -> None:
+def test_lost_executors_are_excluded_and_requested_again() -> None:
     assert rounds({0: 24, 10: 8, 20: 8, 30: 16, 40: 24}) == {0: 24, 10: 16, 20: 16, 30: 24, 40: 24}
 
 
@@ -130,12 +128,10 @@ def test_executors_that_go_are_not_planned_with_and_are_asked_for_again() -> Non
     ("throughputs", "needed"),
     [([None] * 64, 17), ([None], 1), ([0.0] * 64, 1), ([10_000.0] * 1000, 3), ([4 * 2**20] * 64, 33)],
 )
-def test_shards_need_slots_by_what_they_give_and_those_not_read_yet_by_what_they_may(
-    throughputs: list[float | None], needed: int
-) -> None:
+def test_slots_follow_measured_or_possible_shard_throughput(throughputs: list[float | None], needed: int) -> None:
     [plan] = read_plans(1)
     assert slots_needed([replace(plan, throughput=each) for each in throughputs]) == needed
 
 
-def test_shards_that_were_read_and_gave_nothing_need_no_slot_each() -> None:
+def test_empty_shards_need_no_slot_each() -> None:
     assert slots_needed([replace(plan, iterator="i") for plan in read_plans(64)]) == 1

@@ -27,13 +27,13 @@ def waiting(pool: ThreadPoolExecutor, memory: SlotMemory, size: int) -> Future[b
     return asked
 
 
-def test_what_is_there_is_held_at_once(memory: SlotMemory) -> None:
+def test_available_memory_is_held_at_once(memory: SlotMemory) -> None:
     assert memory.hold(60) and memory.hold_now(40)
     assert not memory.hold_now(1)
     assert memory.largest == 100
 
 
-def test_who_asks_first_is_served_first_also_before_one_who_asks_for_less(memory: SlotMemory) -> None:
+def test_first_request_is_served_before_a_smaller_one(memory: SlotMemory) -> None:
     memory.hold(100)
     with ThreadPoolExecutor(2) as pool:
         large = waiting(pool, memory, 80)
@@ -47,7 +47,7 @@ def test_who_asks_first_is_served_first_also_before_one_who_asks_for_less(memory
         assert small.result(10)
 
 
-def test_who_has_waited_long_enough_goes_away_and_the_next_one_is_served(memory: SlotMemory) -> None:
+def test_expired_request_leaves_and_the_next_is_served(memory: SlotMemory) -> None:
     memory.hold(50)
     with ThreadPoolExecutor(2) as pool:
         impatient = pool.submit(memory.hold, 80, SHORT)
@@ -58,7 +58,7 @@ def test_who_has_waited_long_enough_goes_away_and_the_next_one_is_served(memory:
         assert small.result(10)
 
 
-def test_who_needs_more_than_there_is_gets_it_alone(memory: SlotMemory) -> None:
+def test_oversized_request_gets_all_memory_alone(memory: SlotMemory) -> None:
     memory.hold(1)
     assert not memory.hold(101, SHORT)
     memory.let_go(1)
@@ -66,7 +66,7 @@ def test_who_needs_more_than_there_is_gets_it_alone(memory: SlotMemory) -> None:
     assert not memory.hold_now(1)
 
 
-def test_what_is_in_memory_already_counts_against_those_who_ask(memory: SlotMemory) -> None:
+def test_memory_in_use_counts_against_requests(memory: SlotMemory) -> None:
     memory.let_go(0, for_those=150)
     assert not memory.hold_now(1)
     memory.let_go(60)
@@ -74,7 +74,7 @@ def test_what_is_in_memory_already_counts_against_those_who_ask(memory: SlotMemo
     assert memory.largest == 150
 
 
-def test_many_threads_never_hold_more_than_there_is(memory: SlotMemory) -> None:
+def test_threads_never_hold_more_than_the_limit(memory: SlotMemory) -> None:
     held, most, lock = 0, 0, threading.Lock()
 
     def work(size: int) -> None:

@@ -39,7 +39,7 @@ def by_name(collector: OtlpReceiver) -> dict[str, SpanSeen]:
     return {span.name.removeprefix("coordination."): span for span in collector.spans}
 
 
-def test_spans_within_each_other_are_children_also_in_threads_that_are_given_their_context(
+def test_nested_spans_are_children_across_threads(
     collector: OtlpReceiver,
 ) -> None:
     def deliver() -> None:
@@ -66,14 +66,14 @@ def test_spans_within_each_other_are_children_also_in_threads_that_are_given_the
     )
 
 
-def test_a_job_without_a_task_that_traces_begins_a_trace(collector: OtlpReceiver) -> None:
+def test_job_without_a_traced_task_begins_a_trace(collector: OtlpReceiver) -> None:
     with closing(JobSpans("me", "clicks")) as spans, spans.span("job"):
         pass
     [job] = collector.spans
     assert (job.parent_id, len(job.trace_id)) == ("", 32)
 
 
-def test_a_span_of_what_failed_says_by_what_and_not_its_text(collector: OtlpReceiver) -> None:
+def test_failed_span_names_the_error_without_its_text(collector: OtlpReceiver) -> None:
     spans = JobSpans("me", "clicks")
     with pytest.raises(ValueError, match="of a record"), spans.span("deliver"):
         raise ValueError("the text of a record")
@@ -92,7 +92,7 @@ def test_spans_can_be_turned_off(
     assert collector.spans == []
 
 
-def test_without_an_endpoint_nothing_of_opentelemetry_is_imported_and_every_span_is_the_same(
+def test_missing_endpoint_imports_no_opentelemetry_and_shares_one_span(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in [name for name in sys.modules if name.startswith("opentelemetry")]:
@@ -104,7 +104,7 @@ def test_without_an_endpoint_nothing_of_opentelemetry_is_imported_and_every_span
     assert not any(name.startswith("opentelemetry") for name in sys.modules)
 
 
-def test_without_its_packages_one_warning_names_the_extra(
+def test_missing_packages_cause_one_warning_naming_the_extra(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
@@ -115,9 +115,7 @@ def test_without_its_packages_one_warning_names_the_extra(
     assert warning.startswith("spans are not exported: OTEL_EXPORTER_OTLP_ENDPOINT is set, but OpenTelemetry is not")
 
 
-def test_a_job_that_never_closes_its_trace_ends_all_the_same(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_job_with_an_unclosed_trace_ends(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     hangs = threading.Event()
     monkeypatch.setattr("airflow_provider_coordination.spark.spans.FLUSH_SECONDS", 0.05)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
@@ -130,9 +128,7 @@ def test_a_job_that_never_closes_its_trace_ends_all_the_same(
         hangs.set()
 
 
-def test_a_round_has_spans_of_its_phases_with_their_partitions_and_records(
-    tmp_path: Path, collector: OtlpReceiver
-) -> None:
+def test_round_has_spans_of_its_phases_with_counts(tmp_path: Path, collector: OtlpReceiver) -> None:
     fleet = Fleet(FakeStream(2), tmp_path)
     fleet.stream.send(5)
     with closing(JobSpans("me", "clicks")) as spans:

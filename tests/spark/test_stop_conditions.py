@@ -44,7 +44,5 @@ def reason(conditions: dict[str, Any], **seen: Any) -> str | None:
         ({"stop_at": START}, {"read_until": []}, "no partition is available"),
     ],
 )
-def test_a_job_ends_when_a_condition_holds(
-    conditions: dict[str, Any], seen: dict[str, Any], expected: str | None
-) -> None:
+def test_job_ends_on_a_stop_condition(conditions: dict[str, Any], seen: dict[str, Any], expected: str | None) -> None:
     assert reason(conditions, **seen) == expected

@@ -28,14 +28,14 @@ def test_files_are_not_published_across_filesystems(tmp_path: Path) -> None:
         publish(str(tmp_path / "a"), "mock://elsewhere/b")
 
 
-def test_a_folder_is_never_published(tmp_path: Path) -> None:
+def test_folder_is_never_published(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(ValueError, match="is a folder; only files are published"):
         publish(str(tmp_path / "folder"), str(tmp_path / "target"))
     assert (tmp_path / "folder").is_dir()
 
 
-def test_an_empty_path_never_means_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_path_never_means_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     for act in (lambda: publish("", str(tmp_path / "target")), lambda: delete_folder("")):
@@ -51,7 +51,7 @@ def test_checking_folders_leaves_nothing_behind(tmp_path: Path) -> None:
     assert files_below(str(tmp_path)) == []
 
 
-def test_a_folder_on_another_filesystem_is_no_target_of_a_rename(tmp_path: Path) -> None:
+def test_folder_on_another_filesystem_is_no_rename_target(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="put landing and dataset on one filesystem"):
         probe_rename(str(tmp_path), "mock://elsewhere/b")
 
@@ -66,9 +66,7 @@ def test_a_folder_on_another_filesystem_is_no_target_of_a_rename(tmp_path: Path)
         ("nope://x/y", "'nope://x/y' is not a path that can be written: "),
     ],
 )
-def test_a_folder_that_cannot_be_written_is_named_by_its_field_as_it_was_written(
-    tmp_path: Path, path: str, reason: str
-) -> None:
+def test_unwritable_folder_is_named_by_its_field_as_written(tmp_path: Path, path: str, reason: str) -> None:
     (tmp_path / "file").write_text("")
     (tmp_path / "dangling").symlink_to("/nowhere/at/all")
     (tmp_path / "to-a-file").symlink_to(tmp_path / "file")
@@ -81,7 +79,7 @@ def test_a_folder_that_cannot_be_written_is_named_by_its_field_as_it_was_written
     assert said.endswith("; correct the path, or let the user who runs the job write there")
 
 
-def test_a_dataset_folder_that_is_a_link_to_another_folder_will_do(tmp_path: Path) -> None:
+def test_linked_dataset_folder_is_accepted(tmp_path: Path) -> None:
     (tmp_path / "lake").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "lake")
     check_writable("field 'path'", str(tmp_path / "link"))
@@ -89,13 +87,13 @@ def test_a_dataset_folder_that_is_a_link_to_another_folder_will_do(tmp_path: Pat
     probe_rename(str(tmp_path / "link" / "_landing"), str(tmp_path / "link"))
 
 
-def test_safe_names_differ_where_their_texts_do() -> None:
+def test_safe_names_differ_for_different_texts() -> None:
     names = {safe_name(text) for text in ("a|b", "a:b", "a-b", "", "../x", "ä")}
     assert len(names) == 6
     assert all("/" not in name and ":" not in name and not name.startswith(".") for name in names)
 
 
-def test_safe_names_of_other_scripts_differ_and_long_ones_fit_a_folder() -> None:
+def test_safe_names_differ_in_other_scripts_and_stay_short() -> None:
     texts = ["öèýš", "öžèê", "注文", "訂單", "k" * 1024, "k" * 1023 + "j", "é" * 512]
     names = {safe_name(text) for text in texts}
     assert len(names) == len(texts)
@@ -106,7 +104,7 @@ def test_safe_names_of_other_scripts_differ_and_long_ones_fit_a_folder() -> None
 # Second names
 
 
-def test_a_file_with_a_second_name_is_not_read_and_counts_as_written_now(tmp_path: Path) -> None:
+def test_linked_file_is_not_read_and_looks_newly_written(tmp_path: Path) -> None:
     file = tmp_path / "landed.parquet"
     file.write_text("rows")
     os.utime(file, (0, 0))
@@ -114,9 +112,7 @@ def test_a_file_with_a_second_name_is_not_read_and_counts_as_written_now(tmp_pat
     assert second.samefile(file) and second.stat().st_mtime > 0
 
 
-def test_where_there_are_no_links_a_file_is_copied_and_stays_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_links_copy_the_file_and_keep_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*names: str) -> None:
         raise OSError(errno.EXDEV, "cross-device link")
 
@@ -127,7 +123,7 @@ def test_where_there_are_no_links_a_file_is_copied_and_stays_as_it_is(
     assert second.read_text() == file.read_text() == "rows" and not second.samefile(file)
 
 
-def test_a_second_name_that_something_else_has_is_left_to_that(tmp_path: Path) -> None:
+def test_link_does_not_replace_an_existing_file(tmp_path: Path) -> None:
     file, other = tmp_path / "landed.parquet", tmp_path / "part-0.parquet"
     file.write_text("rows")
     other.write_text("others")
@@ -136,14 +132,12 @@ def test_a_second_name_that_something_else_has_is_left_to_that(tmp_path: Path) -
     assert (file.read_text(), other.read_text()) == ("rows", "others")
 
 
-def test_a_file_that_is_gone_gets_no_second_name(tmp_path: Path) -> None:
+def test_missing_file_gets_no_link(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match="is gone"):
         link_files([str(tmp_path / "gone.parquet")], str(tmp_path / "table"))
 
 
-def test_files_large_and_small_are_read_in_their_order_and_the_first_that_cannot_be_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reading_files_in_order_names_the_first_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "SMALL_BYTES", 1_000)
     sizes = {}
     for name, count in (("small", 2), ("large", 1_000), ("other", 1)):
@@ -177,7 +171,7 @@ class EmptyFoldersGo(fs.LocalFileSystem):
 
 
 @pytest.mark.parametrize("act", ["write", "new_file", "copy", "link"])
-def test_a_folder_that_another_thread_removes_as_empty_is_created_again(tmp_path: Path, act: str) -> None:
+def test_folder_removed_by_another_thread_is_recreated(tmp_path: Path, act: str) -> None:
     filesystem = EmptyFoldersGo()
     local, source, target = Files(filesystem), str(tmp_path / "source"), str(tmp_path / "folder" / "file")
     local.write(source, b"rows")

@@ -55,16 +55,16 @@ def streams(described: Described, clock: VirtualClock, sync: Callable[[], object
     return Streams(["clicks"], described, sync=sync, interval=timedelta(seconds=60), clock=clock)
 
 
-def test_a_shard_of_one_of_the_streams_is_read(described: Described, clock: VirtualClock) -> None:
+def test_shard_of_a_configured_stream_is_read(described: Described, clock: VirtualClock) -> None:
     streams(described, clock).check(partition(), progress())
 
 
-def test_a_shard_of_another_stream_is_not(described: Described, clock: VirtualClock) -> None:
+def test_shard_of_another_stream_is_not_read(described: Described, clock: VirtualClock) -> None:
     with pytest.raises(SourceError, match=r"belongs to stream 'views', but this job reads 'clicks': add it"):
         streams(described, clock).check(partition(stream="views"), progress("views"))
 
 
-def test_a_stream_that_was_created_again_is_another_one(described: Described, clock: VirtualClock) -> None:
+def test_recreated_stream_is_another_one(described: Described, clock: VirtualClock) -> None:
     known = streams(described, clock)
     described.stream = replace(CLICKS, creation_epoch=8)
     known.check(partition(), progress())
@@ -75,7 +75,7 @@ def test_a_stream_that_was_created_again_is_another_one(described: Described, cl
     known.check(partition(epoch=8), progress())
 
 
-def test_a_stream_that_was_deleted_is_no_longer_read(described: Described, clock: VirtualClock) -> None:
+def test_deleted_stream_is_no_longer_read(described: Described, clock: VirtualClock) -> None:
     known = streams(described, clock)
     described.stream = StreamNotFoundError("stream 'clicks' does not exist")
     clock.advance(61)
@@ -86,9 +86,7 @@ def test_a_stream_that_was_deleted_is_no_longer_read(described: Described, clock
 
 
 @pytest.mark.parametrize("error", [AccessDeniedError("no"), SourceError("no")])
-def test_what_is_known_stays_if_a_stream_cannot_be_described(
-    described: Described, clock: VirtualClock, error: Exception
-) -> None:
+def test_undescribable_stream_keeps_known_facts(described: Described, clock: VirtualClock, error: Exception) -> None:
     known = streams(described, clock)
     described.stream = error
     clock.advance(61)
@@ -96,7 +94,7 @@ def test_what_is_known_stays_if_a_stream_cannot_be_described(
     known.check(partition(), progress())
 
 
-def test_the_streams_are_looked_after_once_an_interval(described: Described, clock: VirtualClock) -> None:
+def test_streams_are_checked_once_per_interval(described: Described, clock: VirtualClock) -> None:
     syncs: list[None] = []
     known = streams(described, clock, lambda: syncs.append(None))
     looks = [known.refresh()]
@@ -107,7 +105,7 @@ def test_the_streams_are_looked_after_once_an_interval(described: Described, clo
     assert len(syncs) == 2
 
 
-def test_a_sync_that_fails_stops_nothing(described: Described, clock: VirtualClock) -> None:
+def test_failed_sync_stops_nothing(described: Described, clock: VirtualClock) -> None:
     def denied() -> None:
         raise AccessDeniedError("ListShards is not allowed")
 
@@ -116,7 +114,7 @@ def test_a_sync_that_fails_stops_nothing(described: Described, clock: VirtualClo
     assert known.refresh()
 
 
-def test_a_store_that_is_away_is_for_the_job_to_wait_for(described: Described, clock: VirtualClock) -> None:
+def test_unavailable_store_raises(described: Described, clock: VirtualClock) -> None:
     def away() -> None:
         raise StoreUnavailableError("away")
 

@@ -29,7 +29,7 @@ POINTS = 1
 @pytest.mark.integration
 @pytest.mark.share(0.4)
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_whatever_happens_at_a_call_nothing_is_lost_doubled_or_changed(case: Case, tmp_path: Path) -> None:
+def test_struck_calls_lose_double_and_change_nothing(case: Case, tmp_path: Path) -> None:
     chosen = seeded(case)
     case = replace(case, lands_first=chosen.random() < 0.5)
     none = live(case, tmp_path / "none", None)
@@ -43,7 +43,7 @@ def test_whatever_happens_at_a_call_nothing_is_lost_doubled_or_changed(case: Cas
 
 @pytest.mark.parametrize("kind", [ShardLife, ItemLife])
 @pytest.mark.parametrize(("one", "other"), [(PLAIN, TWO), (OLD, FIXED), (TWO, PLAIN), (CHECKED_OLD, OLD)])
-def test_jobs_of_two_versions_of_a_dag_at_once_deliver_everything_once(
+def test_concurrent_dag_versions_deliver_everything_once(
     kind: type[Life], one: Dag, other: Dag, tmp_path: Path
 ) -> None:
     life = kind(Case("two versions", one, other), tmp_path, Calls(), gives_up=False)
@@ -52,7 +52,7 @@ def test_jobs_of_two_versions_of_a_dag_at_once_deliver_everything_once(
     assert set(life.rows(MAIN).values()) == {1}
 
 
-def test_a_lease_that_is_lost_while_shards_are_chosen_for_reading_ends_no_round(tmp_path: Path) -> None:
+def test_lease_lost_during_shard_selection_ends_no_round(tmp_path: Path) -> None:
     history = History(tmp_path)
     history.sync()
     worker = history.start()

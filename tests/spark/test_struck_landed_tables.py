@@ -67,7 +67,7 @@ class Delivery:
 
 @pytest.mark.parametrize("strike", STRIKES)
 @pytest.mark.parametrize("kind", sorted(TABLES))
-def test_at_no_call_anything_is_lost_or_doubled(tmp_path: Path, kind: str, strike: Strike) -> None:
+def test_struck_calls_lose_and_double_nothing(tmp_path: Path, kind: str, strike: Strike) -> None:
     made = calls_of(Delivery(landing_in(tmp_path / "counted", kind)))
     assert any(call.startswith("files.link") for call in made)
     for point in each_or_every(10, len(made), kind, strike):

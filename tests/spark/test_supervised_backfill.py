@@ -99,7 +99,7 @@ class Backfill:
 
 
 @pytest.mark.parametrize("dies_at", [None, ("landed", 1), ("recorded", 1), ("delivering", 1), ("delivered", 1)])
-def test_a_backfill_delivers_its_part_and_ends_its_jobs_and_its_supervisor(
+def test_backfill_delivers_its_range_then_ends_jobs_and_supervisor(
     tmp_path: Path, dies_at: tuple[str, int] | None
 ) -> None:
     history = History(tmp_path, 1)

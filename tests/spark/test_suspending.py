@@ -69,7 +69,7 @@ def nobody_works(fleet: Fleet) -> bool:
 
 @pytest.mark.usefixtures("in_a_hurry")
 @pytest.mark.parametrize("phase", PHASES)
-def test_a_job_delivers_what_it_has_read_gives_its_leases_back_and_ends(fleet: Fleet, phase: str) -> None:
+def test_suspended_job_delivers_its_batches_releases_leases_and_ends(fleet: Fleet, phase: str) -> None:
     fleet.stream.send(20)
     summary = fleet.run(suspending(fleet, phase), until_caught_up=False, max_batch_bytes=1)
 
@@ -106,7 +106,7 @@ class SuspendedAtALook(MortalStore):
 @pytest.mark.integration
 @pytest.mark.usefixtures("in_a_hurry")
 @pytest.mark.parametrize("look", range(1, 8))
-def test_whenever_a_job_hears_of_it_nothing_is_lost(fleet: Fleet, look: int) -> None:
+def test_suspension_at_any_moment_loses_nothing(fleet: Fleet, look: int) -> None:
     fleet.stream.send(20)
     summary = fleet.run(store=SuspendedAtALook(fleet, look), until_caught_up=False, max_batch_bytes=1)
     assert summary.stopped_because.startswith(REASON)
@@ -118,7 +118,7 @@ def test_whenever_a_job_hears_of_it_nothing_is_lost(fleet: Fleet, look: int) -> 
 
 
 @pytest.mark.usefixtures("in_a_hurry")
-def test_a_job_that_hears_of_it_in_the_middle_of_a_round_reads_no_further(fleet: Fleet) -> None:
+def test_suspension_during_a_round_stops_reading(fleet: Fleet) -> None:
     fleet.stream.send(20)
     looks_of_a_round = 3  # before it, when it shares, and when it acquires
     store = SuspendedAtALook(fleet, looks_of_a_round + 2)
@@ -128,7 +128,7 @@ def test_a_job_that_hears_of_it_in_the_middle_of_a_round_reads_no_further(fleet:
 
 @pytest.mark.integration
 @pytest.mark.usefixtures("in_a_hurry")
-def test_a_store_that_is_away_when_a_job_looks_is_waited_for(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_suspension_check_waits_for_an_unavailable_store(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ingestion, "STORE_POLL_SECONDS", 0.001)
     fleet.stream.send(20)
     for look in range(1, 8):
@@ -137,9 +137,7 @@ def test_a_store_that_is_away_when_a_job_looks_is_waited_for(fleet: Fleet, monke
 
 
 @pytest.mark.usefixtures("in_a_hurry")
-def test_what_an_outage_left_undelivered_is_delivered_before_the_end(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_batches_held_back_by_an_outage_are_delivered_first(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ingestion, "STORE_POLL_SECONDS", 0.001)
     fleet.stream.send(4)
     away: list[bool] = []
@@ -156,7 +154,7 @@ def test_what_an_outage_left_undelivered_is_delivered_before_the_end(
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-def test_a_job_that_starts_during_a_suspension_takes_nothing(fleet: Fleet) -> None:
+def test_job_started_during_a_suspension_takes_nothing(fleet: Fleet) -> None:
     fleet.stream.send(4)
     suspend(fleet)
     before = list(fleet.look.view.partitions())
@@ -167,7 +165,7 @@ def test_a_job_that_starts_during_a_suspension_takes_nothing(fleet: Fleet) -> No
 
 
 @pytest.mark.usefixtures("in_a_hurry")
-def test_a_job_that_pauses_hears_of_it_and_does_not_wait_for_the_end_of_the_pause(fleet: Fleet) -> None:
+def test_suspension_ends_an_idle_pause_early(fleet: Fleet) -> None:
     idle = threading.Event()
 
     def observer(phase: str) -> None:
@@ -182,7 +180,7 @@ def test_a_job_that_pauses_hears_of_it_and_does_not_wait_for_the_end_of_the_paus
     assert nobody_works(fleet)
 
 
-def test_a_pause_that_is_shorter_than_a_look_costs_none(fleet: Fleet) -> None:
+def test_short_pauses_cost_no_additional_check(fleet: Fleet) -> None:
     looks: list[str] = []
 
     class Counting(MortalStore):
@@ -196,7 +194,7 @@ def test_a_pause_that_is_shorter_than_a_look_costs_none(fleet: Fleet) -> None:
 
 
 @pytest.mark.usefixtures("in_a_hurry")
-def test_of_two_jobs_that_share_a_source_none_takes_what_the_other_gives_back(tmp_path: Path) -> None:
+def test_suspended_jobs_do_not_take_each_others_partitions(tmp_path: Path) -> None:
     fleet = Fleet(FakeStream(4), tmp_path)
     fleet.stream.send(40)
     owners: list[Counter[str | None]] = []
@@ -230,7 +228,7 @@ def test_of_two_jobs_that_share_a_source_none_takes_what_the_other_gives_back(tm
 
 
 @pytest.mark.usefixtures("in_a_hurry")
-def test_what_waits_for_an_acknowledgment_goes_on_waiting_and_is_acknowledged(fleet: Fleet) -> None:
+def test_suspended_batch_awaiting_acknowledgment_is_still_acknowledged(fleet: Fleet) -> None:
     fleet.stream.send(4)
     summary = fleet.run(suspending(fleet, "delivered"), until_caught_up=False, by=("check",))
     assert summary.stopped_because.startswith(REASON) and summary.pending_acknowledgments == 2
@@ -250,7 +248,7 @@ def test_what_waits_for_an_acknowledgment_goes_on_waiting_and_is_acknowledged(fl
 
 
 @pytest.mark.usefixtures("in_a_hurry")
-def test_what_nobody_confirms_while_the_source_is_suspended_is_delivered_again_afterwards(fleet: Fleet) -> None:
+def test_batch_unconfirmed_during_a_suspension_is_redelivered(fleet: Fleet) -> None:
     fleet.stream.send(4)
     fleet.run(suspending(fleet, "delivered"), until_caught_up=False, by=("check",))
     fleet.clock.ahead += timedelta(hours=2)
@@ -264,9 +262,7 @@ def test_what_nobody_confirms_while_the_source_is_suspended_is_delivered_again_a
 
 @pytest.mark.integration
 @pytest.mark.parametrize("phase", PHASES)
-def test_a_partition_that_is_parked_under_a_jobs_hands_is_left_alone_until_it_is_reopened(
-    fleet: Fleet, phase: str
-) -> None:
+def test_partition_parked_during_a_job_stays_until_reopened(fleet: Fleet, phase: str) -> None:
     key = partition_key("s", EPOCH, "shard-0")
     person = Administration(fleet.store, fleet.look.view.source_identifier, by="ann", reason="it is too hot")
     first = threading.Lock()
@@ -302,7 +298,7 @@ steps = st.one_of(
 @pytest.mark.integration
 @settings(max_examples=examples(30))
 @given(st.lists(steps, max_size=14))
-def test_every_event_is_delivered_once_whenever_the_source_is_suspended(story: list[tuple[str, Any]]) -> None:
+def test_suspensions_deliver_every_event_once(story: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(suspension, "CACHE_SECONDS", 0.0)
         stream = FakeStream(2)
@@ -329,7 +325,7 @@ def test_every_event_is_delivered_once_whenever_the_source_is_suspended(story: l
         assert nobody_works(fleet)
 
 
-def test_the_summary_says_since_when(fleet: Fleet) -> None:
+def test_summary_has_the_start_of_the_suspension(fleet: Fleet) -> None:
     before = datetime.now(UTC)
     suspend(fleet)
     said = fleet.run().stopped_because.removeprefix(REASON).partition("Z:")[0]

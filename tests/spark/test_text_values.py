@@ -28,12 +28,12 @@ def column(kind: pa.DataType, *values: Any) -> pa.ChunkedArray:
         (pa.list_(pa.string()), ["a\0b"], "it holds a zero character"),
     ],
 )
-def test_nested_values_that_json_cannot_hold_are_refused(kind: pa.DataType, value: Any, says: str) -> None:
+def test_nested_values_invalid_in_json_are_refused(kind: pa.DataType, value: Any, says: str) -> None:
     with pytest.raises(DeliveryError, match=f"column 'x' of type .* as JSON: {says}.*; convert it in the transform"):
         as_json("x", column(kind, value), has_zero_characters=False)
 
 
-def test_nested_values_are_json() -> None:
+def test_nested_values_become_json() -> None:
     at = datetime(2024, 5, 6, tzinfo=UTC)
     assert as_json("x", column(pa.list_(pa.timestamp("us", "UTC")), [at])).to_pylist() == [
         '["2024-05-06 00:00:00+00:00"]',

@@ -87,7 +87,7 @@ def test_many_batches_are_prepared_and_committed_at_once(
     assert {len(list((tmp_path / name).glob("*.parquet"))) for name in delivery.sinks} == {1}, "they share a file"
 
 
-def test_of_many_batches_only_those_are_made_that_a_sink_does_not_have(
+def test_only_batches_missing_from_a_sink_are_made(
     delivery: TransformedDelivery, attempts: list[Attempt], tmp_path: Path
 ) -> None:
     first = attempts[1:2]
@@ -103,9 +103,7 @@ def test_of_many_batches_only_those_are_made_that_a_sink_does_not_have(
     assert rows(tmp_path / "main") == Counter(["a/1", "b/3", "c/4", "c/5"])
 
 
-def test_a_former_owner_of_one_partition_is_refused_for_that_one_alone_where_others_may_reject_batches(
-    attempts: list[Attempt], tmp_path: Path
-) -> None:
+def test_previous_owner_is_refused_for_its_lost_partition_alone(attempts: list[Attempt], tmp_path: Path) -> None:
     delivery = a_delivery(tmp_path, is_final=False)
     delivery.prepare(attempts, delivery.sinks)
     delivery.sweep({attempts[0].folder: 2})

@@ -25,7 +25,7 @@ def context(spark: SparkSession) -> Iterator[SparkContext]:
     spark.sparkContext.environment.update(before)
 
 
-def test_a_worker_keeps_memory_for_the_next_page(context: SparkContext) -> None:
+def test_worker_keeps_memory_for_the_next_page(context: SparkContext) -> None:
     set_worker_environment(context)
     ((environment, pool),) = (
         context.parallelize([0], 1).map(lambda _: (dict(os.environ), pa.default_memory_pool().backend_name)).collect()
@@ -34,7 +34,7 @@ def test_a_worker_keeps_memory_for_the_next_page(context: SparkContext) -> None:
     assert pool == "system"
 
 
-def test_a_variable_that_the_user_has_set_stays(context: SparkContext) -> None:
+def test_variable_set_by_the_user_stays(context: SparkContext) -> None:
     context.environment["MALLOC_ARENA_MAX"] = "7"  # as `spark.executorEnv.MALLOC_ARENA_MAX` does
     set_worker_environment(context)
     assert context.environment == {**WORKER_ENVIRONMENT, **context.environment, "MALLOC_ARENA_MAX": "7"}

@@ -76,7 +76,7 @@ def at_once(acts: Sequence[Callable[[], Any]]) -> list[Any]:
         return list(pool.map(act, acts))
 
 
-def test_a_set_reads_back_as_it_was_made(office: Office) -> None:
+def test_set_reads_back_unchanged(office: Office) -> None:
     office.begin(TRIM_HORIZON, "5", "sink", "ü", run="dag/run", batch={"records": 7}, sinks=["sink"])
     [found] = office.mine.view.pending()
     assert found == office.sets("b").view.get(found.set_id)
@@ -87,7 +87,7 @@ def test_a_set_reads_back_as_it_was_made(office: Office) -> None:
     assert office.progress.landed[0].acknowledgment_set == found.set_id
 
 
-def test_the_end_of_a_set_moves_its_partition(office: Office) -> None:
+def test_end_of_a_set_moves_its_partition(office: Office) -> None:
     first = office.begin(TRIM_HORIZON, "5", "sink", "check")
     second = office.begin("5", "9", "sink")
     others = office.sets("others")
@@ -101,7 +101,7 @@ def test_the_end_of_a_set_moves_its_partition(office: Office) -> None:
     assert list(others.view.pending()) == []
 
 
-def test_a_rejected_batch_is_delivered_again_and_a_late_release_changes_nothing(office: Office) -> None:
+def test_rejected_batch_is_redelivered_despite_a_late_release(office: Office) -> None:
     first = office.begin(TRIM_HORIZON, "5", "sink", "check")
     others = office.sets("others")
     others.release(first, "check", positive=False, reason="no \0 rows ü")
@@ -114,7 +114,7 @@ def test_a_rejected_batch_is_delivered_again_and_a_late_release_changes_nothing(
     assert office.stored() == before
 
 
-def test_the_end_of_a_shard_creates_its_children_with_the_end_of_the_set(office: Office) -> None:
+def test_end_of_a_shard_creates_its_children_with_the_set(office: Office) -> None:
     last = office.begin(TRIM_HORIZON, "5", "sink")
     end_shard(office.a, X, a_child("c1", "x"), a_child("c2", "x"))
     assert office.a.view.get(shard_key("c1")) is None
@@ -135,7 +135,7 @@ def test_overdue_sets_end_and_old_ones_are_purged(office: Office) -> None:
     assert watcher.purge() == 1 and len(watcher.expire_overdue()) == 1
 
 
-def test_an_extension_lengthens_the_lease_that_waits(office: Office) -> None:
+def test_extension_lengthens_the_waiting_lease(office: Office) -> None:
     first = office.begin(TRIM_HORIZON, "5", "sink")
     office.a.leases.await_acknowledgment(X, HOUR)
     office.clock.advance(1000)
@@ -148,7 +148,7 @@ def test_an_extension_lengthens_the_lease_that_waits(office: Office) -> None:
 # Many at once
 
 
-def test_all_handles_may_release_at_once_and_repeatedly(office: Office) -> None:
+def test_handles_may_be_released_concurrently_and_repeatedly(office: Office) -> None:
     handles = [f"sink-{n}" for n in range(12)]
     set_id = office.begin(TRIM_HORIZON, "5", *handles)
     version = office.stored().version
@@ -161,9 +161,7 @@ def test_all_handles_may_release_at_once_and_repeatedly(office: Office) -> None:
 
 
 @pytest.mark.parametrize("turn", range(3))
-def test_whoever_ends_a_set_at_the_same_time_it_ends_once_and_its_partition_moves_once(
-    office: Office, turn: int
-) -> None:
+def test_set_ended_concurrently_moves_its_partition_once(office: Office, turn: int) -> None:
     set_id = office.begin(TRIM_HORIZON, "5", "sink")
     version = office.stored().version
     others = [office.sets(f"others-{n}") for n in range(6)]
@@ -195,7 +193,7 @@ def attempted(sets: AcknowledgmentSets, set_id: str, *, positive: bool) -> Relea
     return sets.release(set_id, "sink", positive=positive, release_id=sets.coordinator.owner, reason="no")[1]
 
 
-def test_batches_that_are_acknowledged_at_once_all_move_the_checkpoint(office: Office) -> None:
+def test_concurrently_acknowledged_batches_all_move_the_checkpoint(office: Office) -> None:
     ends = [TRIM_HORIZON, *map(str, range(1, 9))]
     made = [office.begin(start, end, "sink") for start, end in pairwise(ends)]
     version = office.stored().version
@@ -204,7 +202,7 @@ def test_batches_that_are_acknowledged_at_once_all_move_the_checkpoint(office: O
     assert office.stored().version == version + len(made)
 
 
-def test_two_parents_that_finish_at_once_leave_one_child(office: Office) -> None:
+def test_two_parents_finishing_at_once_leave_one_child(office: Office) -> None:
     for turn in range(4):
         left, right = f"left-{turn}", f"right-{turn}"
         merged = a_child(f"merged-{turn}", left, right)
@@ -230,7 +228,7 @@ def test_several_watchers_end_each_overdue_set_once(office: Office) -> None:
     assert office.count("acknowledgment_sets_expired") == len(made)
 
 
-def test_renewals_in_the_meantime_do_not_keep_a_set_from_ending(office: Office) -> None:
+def test_renewals_do_not_keep_a_set_from_ending(office: Office) -> None:
     set_id = office.begin(TRIM_HORIZON, "5", *(f"sink-{n}" for n in range(4)))
 
     def renew() -> None:

@@ -45,11 +45,11 @@ def met(*said: object) -> exc.DBAPIError:
         (("the sky is falling",), None),
     ],
 )
-def test_an_error_comes_with_what_can_be_done_about_it(said: tuple[object, ...], advice: str | None) -> None:
+def test_error_comes_with_its_remedy(said: tuple[object, ...], advice: str | None) -> None:
     assert advice_for(met(*said)) == advice
 
 
-def test_a_role_that_may_not_read_the_table_is_not_advised_to_create_one() -> None:
+def test_role_without_read_access_is_not_advised_to_create() -> None:
     assert remedy_for(met("permission denied for table coordination_partition")) == ""
     create = remedy_for(met(1142, "CREATE command denied to user 'ann'@'%' for table 'coordination_partition'"))
     assert create == "let this role create and alter tables, or initialize the store once as a role that may do so"

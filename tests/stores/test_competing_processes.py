@@ -124,7 +124,7 @@ def test_competing_processes_own_each_partition_once(any_url: str) -> None:
 
 
 @pytest.mark.integration
-def test_processes_may_all_initialize_an_empty_store_at_once(any_url: str) -> None:
+def test_processes_may_initialize_an_empty_store_concurrently(any_url: str) -> None:
     code = (
         "import sys; from airflow_provider_coordination.stores import *; "
         "open_store(StoreSettings.from_url(sys.argv[1])).initialize()"
@@ -151,7 +151,7 @@ for key in store.create([
 
 
 @pytest.mark.integration
-def test_processes_that_create_the_same_partitions_create_each_once(url: str) -> None:
+def test_concurrent_creations_create_each_partition_once(url: str) -> None:
     store = open_store(StoreSettings.from_url(url))
     store.initialize()
     created = compete(CREATOR, url, ([str(n), str(CREATED)] for n in range(4)))
@@ -182,7 +182,7 @@ for metric, count in totals.totals.items():
 
 
 @pytest.mark.integration
-def test_processes_that_release_the_same_sets_at_once_end_each_once(any_url: str) -> None:
+def test_concurrent_releases_end_each_set_once(any_url: str) -> None:
     store = open_store(StoreSettings.from_url(any_url))
     coordinator = SourceCoordinator(store, "clicks", "owner", ownership_timeout=timedelta(minutes=10))
     coordinator.initialize()

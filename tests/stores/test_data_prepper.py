@@ -32,19 +32,19 @@ EXPECTED_REPAIRS: dict[str, tuple[Repair, ...]] = {
 
 
 @pytest.mark.parametrize("name", ITEMS)
-def test_what_would_hurt_is_put_right_and_nothing_else(name: str) -> None:
+def test_harmful_states_alone_are_repaired(name: str) -> None:
     checked = check_item(ITEMS[name], NOW)
 
     assert (checked.repairs, checked.problem) == (EXPECTED_REPAIRS.get(name, ()), "")
 
 
 @pytest.mark.parametrize("name", ["leased", "expired", "leader"])
-def test_leases_are_ended_only_if_a_person_says_so(name: str) -> None:
+def test_leases_are_released_only_on_request(name: str) -> None:
     assert Repair.RELEASE not in check_item(ITEMS[name], NOW).repairs
     assert Repair.RELEASE in check_item(ITEMS[name], NOW, release=True).repairs
 
 
-def test_it_is_reported_which_items_somebody_works_on() -> None:
+def test_items_in_use_are_reported() -> None:
     assert [name for name, each in ITEMS.items() if check_item(each, NOW).is_leased] == ["leased"]
 
 
@@ -63,7 +63,7 @@ def without(name: str) -> Item:
         (ITEMS["given-up"] | {"partitionPriority": {"S": "yesterday"}}, "cannot be read"),
     ],
 )
-def test_what_only_a_person_can_put_right_is_reported_and_left_alone(damaged: Item, problem: str) -> None:
+def test_items_needing_manual_repair_are_reported_and_kept(damaged: Item, problem: str) -> None:
     checked = check_item(damaged, NOW, release=True)
 
     assert problem in checked.problem and checked.repairs == ()
@@ -106,7 +106,7 @@ def copy_of(name: str, **options: Any) -> Partition:
     return copied(check_item(ITEMS[name], NOW), NOW, **options)
 
 
-def test_every_item_is_copied_under_its_own_name_as_a_new_partition() -> None:
+def test_items_are_copied_by_name_as_new_partitions() -> None:
     for name, each in ITEMS.items():
         copy = copy_of(name)
         assert copy.source_identifier == each["sourceIdentifier"]["S"]
@@ -125,27 +125,25 @@ def test_every_item_is_copied_under_its_own_name_as_a_new_partition() -> None:
         ("export-state", PartitionStatus.UNASSIGNED, NOW - timedelta(minutes=30)),
     ],
 )
-def test_where_it_stands_is_kept_and_a_lease_runs_to_its_end(
-    name: str, status: PartitionStatus, priority: datetime
-) -> None:
+def test_copy_keeps_its_status_and_lease_end(name: str, status: PartitionStatus, priority: datetime) -> None:
     assert (copy_of(name).status, copy_of(name).priority) == (status, priority)
 
 
-def test_a_lease_ends_at_once_if_a_person_says_so() -> None:
+def test_copied_lease_ends_at_once_on_request() -> None:
     assert copy_of("leased", release=True).priority == NOW
 
 
-def test_a_closed_one_keeps_when_it_reopens_and_how_often_it_was_closed() -> None:
+def test_copied_closed_partition_keeps_reopening_time_and_count() -> None:
     assert (copy_of("closed").reopen_at, copy_of("closed").closed_count) == (REOPENS, 2)
 
 
 @pytest.mark.parametrize("name", ["quoted", "corrupt"])
-def test_a_state_that_is_no_json_object_is_kept_to_the_byte(name: str) -> None:
+def test_state_that_is_no_json_object_is_kept_exactly(name: str) -> None:
     assert progress_text(copy_of(name)) == ITEMS[name]["partitionProgressState"]["S"]
 
 
 @pytest.mark.parametrize("state", ['{"rate": NaN}', '{"rate": 1e999}'])
-def test_a_state_that_json_does_not_know_is_kept_to_the_byte(state: str) -> None:
+def test_state_invalid_in_json_is_kept_exactly(state: str) -> None:
     checked = check_item(item("k", "UNASSIGNED", java_instant(NOW), state=state), NOW)
 
     assert progress_text(copied(checked, NOW)) == state
@@ -159,17 +157,17 @@ def test_a_state_that_json_does_not_know_is_kept_to_the_byte(state: str) -> None
         (item("k", "UNASSIGNED", java_instant(NOW), family="p" * 260 + "|PARTITION"), "more than 256 bytes"),
     ],
 )
-def test_what_no_other_store_can_hold_is_refused(too_large: Item, message: str) -> None:
+def test_item_that_no_other_store_can_hold_is_refused(too_large: Item, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         copied(check_item(too_large, NOW), NOW)
 
 
-def test_what_cannot_be_read_is_refused() -> None:
+def test_unreadable_item_is_refused() -> None:
     damaged = check_item(ITEMS["fresh"] | {"sourcePartitionStatus": {"S": "PAUSED"}}, NOW)
 
     with pytest.raises(ConfigurationError, match="PAUSED"):
         copied(damaged, NOW)
 
 
-def test_the_owner_is_the_hosts_and_not_kept() -> None:
+def test_copy_drops_the_owner() -> None:
     assert ITEMS["leased"]["partitionOwner"]["S"] == OWNER and copy_of("leased").owner is None

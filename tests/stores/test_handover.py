@@ -13,7 +13,7 @@ def a_worker(store: CoordinationStore, owner: str) -> tuple[SourceCoordinator, B
     return coordinator, Balancer(coordinator)
 
 
-def test_a_worker_that_comes_later_is_handed_its_part(store: CoordinationStore) -> None:
+def test_later_worker_receives_its_share(store: CoordinationStore) -> None:
     (a, first), (b, second) = a_worker(store, "a"), a_worker(store, "b")
     a.create_partitions({"x": {"n": 1}, "y": {"n": 2}})
     assert len(first.rebalance()) == 2
@@ -31,7 +31,7 @@ def test_a_worker_that_comes_later_is_handed_its_part(store: CoordinationStore) 
     assert [worker.owner for worker in a.workers.live()] == ["a"]
 
 
-def test_a_worker_that_is_known_to_be_dead_is_removed_with_its_leases(store: CoordinationStore) -> None:
+def test_dead_worker_is_removed_with_its_leases(store: CoordinationStore) -> None:
     (a, first), (_, second) = a_worker(store, "a"), a_worker(store, "b")
     a.create_partitions({"x": {}})
     second.rebalance()

@@ -168,7 +168,7 @@ def recorded() -> Recorded:
         ),
     ],
 )
-def test_each_change_is_a_transition_from_what_was_to_what_is(
+def test_each_change_is_a_transition_between_statuses(
     recorded: Recorded,
     change: Callable[[Partition, Any], Partition],
     status: PartitionStatus,
@@ -189,7 +189,7 @@ def test_each_change_is_a_transition_from_what_was_to_what_is(
     assert (changed.at, changed.version, changed.by) == (recorded.clock.now(), written.version, None)
 
 
-def test_neither_a_creation_nor_a_renewal_nor_progress_is_a_transition(recorded: Recorded) -> None:
+def test_creation_renewal_and_progress_are_no_transitions(recorded: Recorded) -> None:
     [held] = recorded.acquire()
     held = recorded.write(held.renewed(recorded.clock.now() + 2 * LEASE))
     held = recorded.write(held.with_progress({"checkpoint": 1}).recovered())
@@ -201,7 +201,7 @@ def test_neither_a_creation_nor_a_renewal_nor_progress_is_a_transition(recorded:
     assert [transition.reason for transition in recorded.all_transitions()] == ["acquired"]
 
 
-def test_who_takes_over_what_ran_out_says_whose_it_was(recorded: Recorded) -> None:
+def test_takeover_of_an_expired_lease_names_its_previous_owner(recorded: Recorded) -> None:
     recorded.acquire("a")
     recorded.clock.advance(63)
     recorded.acquire("b")
@@ -211,14 +211,14 @@ def test_who_takes_over_what_ran_out_says_whose_it_was(recorded: Recorded) -> No
     )  # fmt: skip
 
 
-def test_a_deletion_is_a_transition(recorded: Recorded) -> None:
+def test_deletion_is_a_transition(recorded: Recorded) -> None:
     [held] = recorded.acquire()
     recorded.store.delete(held)
     deleted = recorded.all_transitions()[-1]
     assert (deleted.status, deleted.owner, deleted.previous_owner, deleted.reason) == (None, None, "a", "deleted")
 
 
-def test_a_write_that_is_refused_is_no_transition(recorded: Recorded) -> None:
+def test_refused_write_is_no_transition(recorded: Recorded) -> None:
     [held] = recorded.acquire()
     recorded.write(held.renewed(recorded.clock.now() + 2 * LEASE))
     for refused in (lambda: recorded.write(held.completed(recorded.clock.now())), lambda: recorded.store.delete(held)):
@@ -227,7 +227,7 @@ def test_a_write_that_is_refused_is_no_transition(recorded: Recorded) -> None:
     assert [transition.reason for transition in recorded.all_transitions()] == ["acquired"]
 
 
-def test_only_partitions_have_a_history(recorded: Recorded) -> None:
+def test_partitions_alone_have_a_history(recorded: Recorded) -> None:
     now = recorded.clock.now()
     families = ("test|clicks|JOB", "test|clicks|HISTORY", "clicks", "test|clicks|PARTITIONS")
     for family in families:
@@ -239,7 +239,7 @@ def test_only_partitions_have_a_history(recorded: Recorded) -> None:
     assert set(recorded.bare.source_identifiers()) <= {SOURCE, *families}
 
 
-def test_each_source_has_a_history_of_its_own(recorded: Recorded) -> None:
+def test_each_source_has_its_own_history(recorded: Recorded) -> None:
     now = recorded.clock.now()
     other = new_partition("orders|PARTITION", "p", now)
     recorded.store.create([other])
@@ -250,14 +250,14 @@ def test_each_source_has_a_history_of_its_own(recorded: Recorded) -> None:
     assert [t.owner for t in History(recorded.bare, HISTORY).since(now)] == ["b"]
 
 
-def test_what_an_acquisition_returns_is_reported_once(recorded: Recorded) -> None:
+def test_acquired_partitions_are_reported_once(recorded: Recorded) -> None:
     [held] = recorded.acquire()
     assert held.change is None
     recorded.write(held.with_progress({"n": 1}))
     assert len(recorded.all_transitions()) == 1
 
 
-def test_a_person_is_named_with_the_reason(recorded: Recorded) -> None:
+def test_manual_action_names_its_user_and_reason(recorded: Recorded) -> None:
     recorded.acquire()
     Administration(recorded.store, SOURCE, recorded.clock, by="ann", reason="stuck since noon").release("p")
     released = recorded.transitions()[-1]
@@ -267,7 +267,7 @@ def test_a_person_is_named_with_the_reason(recorded: Recorded) -> None:
 # When it is written
 
 
-def test_transitions_wait_for_others_and_are_written_after_the_next_call(recorded: Recorded) -> None:
+def test_transitions_are_batched_until_the_next_call(recorded: Recorded) -> None:
     [held] = recorded.acquire()
     recorded.write(held.given_up(recorded.clock.now()))
     assert recorded.transitions() == []
@@ -278,7 +278,7 @@ def test_transitions_wait_for_others_and_are_written_after_the_next_call(recorde
     assert recorded.bare.of_history == 1
 
 
-def test_many_transitions_wait_for_no_time(recorded: Recorded) -> None:
+def test_many_transitions_are_written_at_once(recorded: Recorded) -> None:
     recorded.store.create([new_partition(SOURCE, f"p{n}", recorded.clock.now()) for n in range(300)])
     assert len(recorded.acquire(limit=199)) == 199
     assert recorded.transitions() == []
@@ -286,13 +286,13 @@ def test_many_transitions_wait_for_no_time(recorded: Recorded) -> None:
     assert len(recorded.transitions()) == 200
 
 
-def test_what_a_person_orders_is_written_at_once_with_all_that_waits(recorded: Recorded) -> None:
+def test_manual_action_is_written_at_once_with_pending_transitions(recorded: Recorded) -> None:
     recorded.acquire()
     Administration(recorded.store, SOURCE, recorded.clock, by="ann").park("p")
     assert [transition.reason for transition in recorded.transitions()] == ["acquired", "parked by hand"]
 
 
-def test_who_orders_many_things_at_once_causes_one_page_a_second(recorded: Recorded) -> None:
+def test_many_manual_actions_write_one_page_per_second(recorded: Recorded) -> None:
     recorded.store.create([new_partition(SOURCE, f"p{n}", recorded.clock.now()) for n in range(50)])
     administration = Administration(recorded.store, SOURCE, recorded.clock, by="ann")
     for n in range(50):
@@ -303,19 +303,19 @@ def test_who_orders_many_things_at_once_causes_one_page_a_second(recorded: Recor
     assert (len(recorded.transitions()), recorded.bare.of_history) == (50, 2)
 
 
-def test_what_waits_at_the_end_of_the_process_is_written(recorded: Recorded) -> None:
+def test_pending_transitions_are_written_at_process_end(recorded: Recorded) -> None:
     recorded.acquire()
     recorded.store.close()
     assert len(recorded.transitions()) == 1
 
 
-def test_where_nothing_changes_nothing_is_written(recorded: Recorded) -> None:
+def test_unchanged_partitions_write_nothing(recorded: Recorded) -> None:
     recorded.store.get(SOURCE, "p")
     recorded.store.close()
     assert (recorded.bare.writes, recorded.bare.of_history) == (1, 0)
 
 
-def test_threads_that_share_a_store_report_everything_once(recorded: Recorded) -> None:
+def test_threads_sharing_a_store_report_everything_once(recorded: Recorded) -> None:
     recorded.store.create([new_partition(SOURCE, f"p{n}", recorded.clock.now()) for n in range(150)])
 
     def work(worker: int) -> None:
@@ -335,7 +335,7 @@ def test_threads_that_share_a_store_report_everything_once(recorded: Recorded) -
 
 
 @pytest.mark.parametrize("at_a_time", [1, 10])
-def test_a_job_makes_at_most_one_more_write_in_ten(at_a_time: int) -> None:
+def test_job_makes_at_most_one_additional_write_in_ten(at_a_time: int) -> None:
     recorded = Recorded(keep_for=timedelta(minutes=2))  # so that pages are deleted as well
     coordinator = SourceCoordinator(recorded.store, "clicks", "a", prefix="test", clock=recorded.clock)
     coordinator.initialize()
@@ -355,7 +355,7 @@ def test_a_job_makes_at_most_one_more_write_in_ten(at_a_time: int) -> None:
     assert {t.reason for t in last_minute} == {"acquired", "completed"}
 
 
-def test_a_job_whose_partitions_do_nothing_but_change_hands_pays_no_more(recorded: Recorded) -> None:
+def test_frequent_owner_changes_cost_no_more_writes(recorded: Recorded) -> None:
     for n in range(200):
         recorded.clock.advance(1)
         [held] = recorded.acquire(f"{n}")
@@ -365,7 +365,7 @@ def test_a_job_whose_partitions_do_nothing_but_change_hands_pays_no_more(recorde
     assert len(recorded.transitions()) == 400
 
 
-def test_what_a_person_ordered_is_paid_for_later(recorded: Recorded) -> None:
+def test_manual_writes_are_compensated_later(recorded: Recorded) -> None:
     for _ in range(5):
         recorded.clock.advance(1)
         [held] = recorded.acquire()
@@ -379,7 +379,7 @@ def test_what_a_person_ordered_is_paid_for_later(recorded: Recorded) -> None:
     assert recorded.bare.of_history == pages
 
 
-def test_without_a_history_nothing_is_written() -> None:
+def test_disabled_history_writes_nothing() -> None:
     assert isinstance(open_store(StoreSettings(kind="in_memory", history_days=0)), InMemoryStore)
     assert isinstance(open_store(StoreSettings(kind="in_memory")), RecordingStore)
 
@@ -400,7 +400,7 @@ def pages(recorded: Recorded) -> list[Partition]:
     return list(all_partitions(recorded.bare, HISTORY))
 
 
-def test_what_is_too_old_is_deleted() -> None:
+def test_expired_pages_are_deleted() -> None:
     recorded = Recorded(keep_for=timedelta(minutes=10))
     churn(recorded, 60, seconds=60)
     kept = pages(recorded)
@@ -410,7 +410,7 @@ def test_what_is_too_old_is_deleted() -> None:
     assert recorded.clock.now() - kept[-1].priority < timedelta(minutes=5)
 
 
-def test_no_more_pages_are_kept_than_may_be() -> None:
+def test_number_of_pages_is_limited() -> None:
     recorded = Recorded(max_pages=12, randomness=Always())
     churn(recorded, 30, seconds=60)
     kept = pages(recorded)
@@ -429,7 +429,7 @@ class Always(random.Random):
 
 
 @pytest.mark.parametrize("error", [StoreUnavailableError("gone"), RuntimeError("a bug")])
-def test_a_store_that_takes_no_history_disturbs_no_operation(
+def test_store_refusing_history_disturbs_no_operation(
     recorded: Recorded, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     recorded.bare.refuses = error
@@ -444,7 +444,7 @@ def test_a_store_that_takes_no_history_disturbs_no_operation(
     assert str(error) in record.message
 
 
-def test_what_could_not_be_written_is_tried_again_after_a_while(recorded: Recorded) -> None:
+def test_failed_history_write_is_retried_later(recorded: Recorded) -> None:
     recorded.bare.refuses = StoreUnavailableError("gone")
     [held] = recorded.acquire()
     recorded.clock.advance(3)
@@ -460,7 +460,7 @@ def test_what_could_not_be_written_is_tried_again_after_a_while(recorded: Record
     assert [transition.reason for transition in recorded.transitions()] == ["acquired", "given up"]
 
 
-def test_what_cannot_be_written_for_long_is_tried_ever_more_rarely(recorded: Recorded) -> None:
+def test_retries_slow_down_during_a_long_failure(recorded: Recorded) -> None:
     recorded.bare.refuses = StoreUnavailableError("gone")
     for source in (SOURCE, "orders|PARTITION"):  # what one history waits for, the other does not try
         made = new_partition(source, "q", recorded.clock.now())
@@ -475,7 +475,7 @@ def test_what_cannot_be_written_for_long_is_tried_ever_more_rarely(recorded: Rec
     assert tried_at == [0, 30, 90, 210, 450, 930]
 
 
-def test_where_nothing_can_be_written_the_oldest_are_dropped() -> None:
+def test_oldest_transitions_are_dropped_if_writes_keep_failing() -> None:
     recorded = Recorded(max_pending=50)
     recorded.store.create([new_partition(SOURCE, f"p{n}", recorded.clock.now()) for n in range(9)])
     recorded.bare.refuses = StoreUnavailableError("gone")
@@ -492,7 +492,7 @@ def test_where_nothing_can_be_written_the_oldest_are_dropped() -> None:
     assert {transition.owner for transition in all_transitions if transition.owner} == {"1", "2"}
 
 
-def test_old_pages_that_cannot_be_deleted_disturb_nobody_and_nothing_is_reported_twice() -> None:
+def test_undeletable_old_pages_cause_no_failure_or_repetition() -> None:
     recorded = Recorded(keep_for=timedelta(minutes=1), randomness=Always())
     recorded.bare.delete = raising(StoreUnavailableError("gone"))  # type: ignore[method-assign]
     churn(recorded, 20, seconds=60)
@@ -588,7 +588,7 @@ class Fleet:
 
 @settings(max_examples=examples(25))
 @given(STEPS)
-def test_the_last_holding_is_what_the_store_says(steps: list[tuple[str, str, int, float]]) -> None:
+def test_last_holding_matches_the_store(steps: list[tuple[str, str, int, float]]) -> None:
     fleet = Fleet()
     for step in steps:
         fleet.do(*step)
@@ -600,7 +600,7 @@ def test_the_last_holding_is_what_the_store_says(steps: list[tuple[str, str, int
 
 @settings(max_examples=examples(25))
 @given(STEPS, st.data())
-def test_workers_that_die_before_they_reported_do_not_make_the_history_wrong(
+def test_workers_dying_before_reporting_leave_history_correct(
     steps: list[tuple[str, str, int, float]], data: st.DataObject
 ) -> None:
     fleet = Fleet()

@@ -67,19 +67,19 @@ def from_connection(extra: dict[str, object], **beside: str) -> StoreSettings:
     return StoreSettings.of("shelf", STORE_KINDS.load("shelf").from_connection(fields))
 
 
-def test_it_is_opened_by_its_own_settings() -> None:
+def test_store_opens_with_its_own_settings() -> None:
     settings = StoreSettings(kind="shelf", settings={"shelf": "upper"}, history_days=0)
     store = open_store(settings, retry_deadline_seconds=2)
     assert isinstance(store, InMemoryStore)
     assert store.shelf == ("upper", 3, 2)  # type: ignore[attr-defined]
 
 
-def test_a_url_whose_scheme_is_its_name_names_it() -> None:
+def test_url_scheme_names_the_kind() -> None:
     settings = StoreSettings.from_url("shelf://lower")
     assert (settings.kind, settings.own.shelf, settings.table) == ("shelf", "lower", None)
 
 
-def test_its_settings_travel_to_where_no_entry_point_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_travel_without_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = json.dumps(write_settings(StoreSettings.from_url("shelf://lower")))
     (tmp_path / "shelves").rename(tmp_path / "cluster")
     shutil.rmtree(tmp_path / "cluster" / "shelves-1.0.dist-info")
@@ -94,7 +94,7 @@ def test_its_settings_travel_to_where_no_entry_point_is_seen(tmp_path: Path, mon
         open_store(StoreSettings(kind="shelf", settings={"shelf": "x"}))
 
 
-def test_a_connection_gives_each_field_by_its_name_and_the_password() -> None:
+def test_connection_provides_fields_and_password() -> None:
     settings = from_connection({"shelf": "upper", "width": "7"}, password="opensesame")
     assert (settings.own.shelf, settings.own.width, settings.own.password) == ("upper", 7, "opensesame")
 
@@ -107,21 +107,19 @@ def test_a_connection_gives_each_field_by_its_name_and_the_password() -> None:
         ({"shelf": "x"}, {"login": "ann"}, "connection 'c': this kind of store has no login; leave it empty"),
     ],
 )
-def test_a_connection_that_does_not_fit_is_refused(
-    extra: dict[str, object], beside: dict[str, str], message: str
-) -> None:
+def test_unsuitable_connection_is_refused(extra: dict[str, object], beside: dict[str, str], message: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         from_connection(extra, **beside)
     assert str(caught.value) == message
 
 
-def test_its_secrets_are_hidden() -> None:
+def test_secrets_are_hidden() -> None:
     settings = StoreSettings(kind="shelf", settings={"shelf": "upper", "password": "opensesame"})
     assert secrets_of(settings) == ["opensesame"]
     assert Redaction(settings).text("no opensesame") == "no ***"
     assert "opensesame" not in repr(settings) + repr(settings.own)
 
 
-def test_of_a_kind_that_cannot_be_imported_every_text_is_hidden() -> None:
+def test_unimportable_kind_hides_every_text() -> None:
     settings = StoreSettings(kind="shelf", settings={"where": "behind the door"}, implementation="nowhere_of_test:KIND")
     assert secrets_of(settings) == ["behind the door"]

@@ -139,7 +139,7 @@ def a_row(key: str) -> dict[str, Any]:
     [(), (sa.Column("attempts", sa.BigInteger, nullable=False), sa.Column("last_error", sa.Text))],
     ids=["as released", "with columns of step 2"],
 )
-def test_a_database_of_the_first_version_is_brought_up_to_date_with_its_rows(
+def test_first_version_database_is_migrated_with_its_rows(
     kind: str, more: Sequence[sa.Column[Any]], request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     url = url_of(kind, request, tmp_path)
@@ -162,7 +162,7 @@ def test_a_database_of_the_first_version_is_brought_up_to_date_with_its_rows(
         assert store.get(SOURCE, "x" * MAX_KEY_BYTES) is not None
 
 
-def test_the_steps_lead_to_the_table_that_the_store_works_with(store: SqlStore, engine: sa.Engine) -> None:
+def test_migrations_lead_to_the_current_table(store: SqlStore, engine: sa.Engine) -> None:
     ours = partition_table(TABLE)
     inspector = sa.inspect(engine)
     columns = {column["name"]: column for column in inspector.get_columns(TABLE)}
@@ -190,7 +190,7 @@ def test_the_steps_lead_to_the_table_that_the_store_works_with(store: SqlStore, 
     ],
     ids=["the last step", "step 1", "half of step 2", "step 2", "a table without its index", "nothing at all"],
 )
-def test_steps_that_were_cut_off_are_taken_up_again(engine: sa.Engine, url: str, cut_off_after: list[str]) -> None:
+def test_interrupted_migrations_are_resumed(engine: sa.Engine, url: str, cut_off_after: list[str]) -> None:
     with opened(url):
         pass
     for statement in cut_off_after:
@@ -199,10 +199,10 @@ def test_steps_that_were_cut_off_are_taken_up_again(engine: sa.Engine, url: str,
     with opened(url) as store:
         store.create([a_partition("a")])
         store.transact(update=[store.acquire(acquisition())[0].failed("it failed")])
-    test_the_steps_lead_to_the_table_that_the_store_works_with(store, engine)
+    test_migrations_lead_to_the_current_table(store, engine)
 
 
-def test_a_database_that_is_newer_than_the_package_is_refused(store: SqlStore, engine: sa.Engine, url: str) -> None:
+def test_database_newer_than_the_package_is_refused(store: SqlStore, engine: sa.Engine, url: str) -> None:
     execute(engine, f"UPDATE {TABLE}_schema SET version = 99")
     with pytest.raises(ConfigurationError, match=r"is at schema version 99, which is newer than .*; upgrade"):
         store.initialize()
@@ -216,7 +216,7 @@ def test_a_database_that_is_newer_than_the_package_is_refused(store: SqlStore, e
     ],
     ids=["other columns", "no primary key"],
 )
-def test_a_table_of_somebody_else_is_refused_and_left_alone(engine: sa.Engine, url: str, columns: str) -> None:
+def test_foreign_table_is_refused_and_left_alone(engine: sa.Engine, url: str, columns: str) -> None:
     execute(engine, f"CREATE TABLE {TABLE} ({columns})")
     before = sa.inspect(engine).get_columns(TABLE)
     first, second = columns.split(" ")[0], columns.split(", ")[1].split(" ")[0]
@@ -227,7 +227,7 @@ def test_a_table_of_somebody_else_is_refused_and_left_alone(engine: sa.Engine, u
     assert sa.inspect(engine).get_table_names() == [TABLE]
 
 
-def test_tables_of_one_database_are_apart(url: str) -> None:
+def test_tables_of_one_database_are_separate(url: str) -> None:
     with opened(url) as one:
         other = SqlStore(url, table="MixedCase")
         other.initialize()
@@ -237,7 +237,7 @@ def test_tables_of_one_database_are_apart(url: str) -> None:
         other.close()
 
 
-def test_a_table_name_that_would_be_cut_off_is_refused() -> None:
+def test_table_name_that_would_be_truncated_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="give up to 54 letters, digits and '_'"):
         SqlStore("sqlite:////x.db", table="x" * 55)
 
@@ -256,7 +256,7 @@ RIGHTS = {
 
 
 @pytest.mark.parametrize("ready", [True, False], ids=["made ready", "empty"])
-def test_a_role_that_may_not_create_tables_needs_them_made_ready(server_url: str, ready: bool) -> None:
+def test_role_without_create_rights_needs_existing_tables(server_url: str, ready: bool) -> None:
     admin = Database(server_url, retry_deadline_seconds=1)
     role = f"worker_{os.urandom(4).hex()}"
     if ready:
@@ -358,12 +358,12 @@ def outlast(url: str, disturb: Callable[[], None], *, times: int, every_seconds:
         assert {p.version for p in stored} == {5}
 
 
-def test_workers_go_on_when_their_connections_are_killed(server_url: str) -> None:
+def test_workers_survive_killed_connections(server_url: str) -> None:
     outlast(server_url, lambda: kill_connections(server_url), times=20, every_seconds=0.1)
 
 
 @pytest.mark.integration
-def test_workers_go_on_when_postgresql_is_restarted(own_postgres: Any) -> None:
+def test_workers_survive_a_postgresql_restart(own_postgres: Any) -> None:
     def restart() -> None:
         own_postgres.stop()
         time.sleep(0.5)
@@ -374,7 +374,7 @@ def test_workers_go_on_when_postgresql_is_restarted(own_postgres: Any) -> None:
 
 
 @pytest.mark.integration
-def test_workers_go_on_when_mariadb_is_restarted(own_mariadb: MariaDb) -> None:
+def test_workers_survive_a_mariadb_restart(own_mariadb: MariaDb) -> None:
     def restart() -> None:
         own_mariadb.stop()
         time.sleep(0.5)
@@ -385,7 +385,7 @@ def test_workers_go_on_when_mariadb_is_restarted(own_mariadb: MariaDb) -> None:
 
 
 @pytest.mark.integration
-def test_a_server_that_stays_away_is_reported_after_the_deadline(own_mariadb: MariaDb) -> None:
+def test_unreachable_server_is_reported_after_the_deadline(own_mariadb: MariaDb) -> None:
     server = own_mariadb
     with server.database() as name, opened(server.url(name), retry_deadline_seconds=1) as store:
         server.stop()
@@ -402,7 +402,7 @@ def test_a_server_that_stays_away_is_reported_after_the_deadline(own_mariadb: Ma
     [("{user}:wrong@{host}", r"denied|password|does not exist"), ("{user}@{host}/nowhere", r"nowhere")],
     ids=["no such user", "no such database"],
 )
-def test_what_trying_again_cannot_fix_is_reported_at_once(server_url: str, place: str, reason: str) -> None:
+def test_permanent_errors_are_reported_at_once(server_url: str, place: str, reason: str) -> None:
     url = sa.make_url(server_url)
     wrong = url.set(database="nowhere") if "nowhere" in place else url.set(username="nowhere", password="wrong")
     with pytest.raises(StoreUnavailableError, match=reason) as error:  # instead of an hour later
@@ -426,7 +426,7 @@ def lose_the_next_answer(store: SqlStore) -> None:
     dialect.do_commit = commit_and_fail  # type: ignore[method-assign]
 
 
-def test_an_acquisition_whose_answer_was_lost_returns_what_it_leased(store: SqlStore) -> None:
+def test_acquisition_with_a_lost_response_returns_its_leases(store: SqlStore) -> None:
     store.create([a_partition(f"p{n}", age_seconds=9 - n) for n in range(6)])
     store.acquire(acquisition(1, owner="other"))
     lose_the_next_answer(store)
@@ -436,7 +436,7 @@ def test_an_acquisition_whose_answer_was_lost_returns_what_it_leased(store: SqlS
     assert store.count_by_status(SOURCE)[PartitionStatus.ASSIGNED] == 3
 
 
-def test_a_coordinator_recognises_its_write_when_the_answer_was_lost(store: SqlStore) -> None:
+def test_coordinator_recognises_its_write_after_a_lost_response(store: SqlStore) -> None:
     coordinator = SourceCoordinator(store, "clicks", "me", prefix="test")
     coordinator.initialize()
     coordinator.create_partitions({"a": {}})
@@ -451,7 +451,7 @@ def test_a_coordinator_recognises_its_write_when_the_answer_was_lost(store: SqlS
     assert store.get(SOURCE, "child") is not None
 
 
-def test_a_creation_whose_answer_was_lost_creates_once(store: SqlStore) -> None:
+def test_creation_with_a_lost_response_creates_once(store: SqlStore) -> None:
     lose_the_next_answer(store)
     store.create([a_partition("a", n=1), a_partition("b")])
     assert store.count_by_status(SOURCE)[PartitionStatus.UNASSIGNED] == 2
@@ -461,7 +461,7 @@ def test_a_creation_whose_answer_was_lost_creates_once(store: SqlStore) -> None:
 # Scenario S36
 
 
-def test_a_version_conflict_on_one_row_leaves_the_next_one_to_be_taken(store: SqlStore, url: str) -> None:
+def test_version_conflict_on_one_row_leaves_the_next_available(store: SqlStore, url: str) -> None:
     """S36. A row that another transaction is taking is passed over (`SKIP LOCKED`), instead of tried and refused."""
     store.create([a_partition("first", age_seconds=2), a_partition("second", age_seconds=1)])
     if store.kind == "sqlite":  # one writer at a time: the other one has it before we look
@@ -478,14 +478,14 @@ def test_a_version_conflict_on_one_row_leaves_the_next_one_to_be_taken(store: Sq
     assert keys(store.acquire(acquisition(1))) == ["first"]
 
 
-def test_an_error_on_creation_is_not_taken_for_a_partition_that_exists(store: SqlStore, engine: sa.Engine) -> None:
+def test_creation_error_is_not_mistaken_for_an_existing_partition(store: SqlStore, engine: sa.Engine) -> None:
     """S36, where we differ: Data Prepper answers false to any SQL error on creation, and the partition is lost."""
     execute(engine, f"DROP TABLE {TABLE}")
     with pytest.raises(StoreUnavailableError, match=rf"cannot be used: .*{TABLE}"):
         store.create([a_partition("a")])
 
 
-def test_an_update_and_a_deletion_of_an_old_version_are_refused(store: SqlStore) -> None:
+def test_update_and_deletion_of_an_old_version_are_refused(store: SqlStore) -> None:
     """S36."""
     store.create([a_partition("a")])
     store.acquire(acquisition())
@@ -532,9 +532,7 @@ def test_partitions_are_found_in_order_without_sorting(store: SqlStore, engine: 
 
 @pytest.mark.integration
 @pytest.mark.parametrize("descending", [False, True])
-def test_a_search_without_a_result_reads_no_further_in_mariadb_than_it_looks(
-    mariadb_url: str, descending: bool
-) -> None:
+def test_mariadb_search_without_a_match_reads_no_further(mariadb_url: str, descending: bool) -> None:
     with opened(mariadb_url) as store:
         store.create([a_partition(f"p{n:05}").completed(NOW) for n in range(5000)])  # all at the same instant
         engine = store._database.engine
@@ -554,9 +552,7 @@ def test_a_search_without_a_result_reads_no_further_in_mariadb_than_it_looks(
 
 @pytest.mark.integration
 @pytest.mark.parametrize("rows", [0, 2000])
-def test_postgresql_finds_a_key_by_the_primary_key_before_it_ever_analyzed_the_table(
-    postgres_url: str, rows: int
-) -> None:
+def test_postgresql_uses_the_primary_key_before_analyze(postgres_url: str, rows: int) -> None:
     with opened(postgres_url) as store:
         store.create([a_partition(f"p{n:05}", age_seconds=n) for n in range(rows)])
         statement = sa.select(store._table).where(store._is(SOURCE, "p00003"))
@@ -575,14 +571,14 @@ def counted_statements(store: SqlStore) -> Iterator[list[str]]:
     sa.event.remove(store._database.engine, "before_cursor_execute", count)
 
 
-def test_a_thousand_partitions_are_created_in_a_few_statements(store: SqlStore) -> None:
+def test_thousand_partitions_are_created_in_a_few_statements(store: SqlStore) -> None:
     many = [a_partition(f"p{n:05}") for n in range(3000)]
     with counted_statements(store) as statements:
         assert store.create(many) == keys(many)
     assert len(statements) <= 3 * 5, statements
 
 
-def test_an_acquisition_costs_the_same_statements_however_much_it_takes(store: SqlStore) -> None:
+def test_acquisition_statements_do_not_grow_with_its_size(store: SqlStore) -> None:
     store.create([a_partition(f"p{n:04}") for n in range(1200)])
     costs = []
     for limit in (1, 100):
@@ -594,7 +590,7 @@ def test_an_acquisition_costs_the_same_statements_however_much_it_takes(store: S
 
 
 @pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.integration)])
-def test_a_transaction_costs_the_same_statements_however_much_it_writes(
+def test_transaction_statements_do_not_grow_with_its_size(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     with opened(url_of(kind, request, tmp_path)) as store:
@@ -610,7 +606,7 @@ def test_a_transaction_costs_the_same_statements_however_much_it_writes(
         assert costs[0] == costs[1] <= 5
 
 
-def test_of_a_transaction_of_many_the_one_that_is_refused_is_named_and_nothing_is_written(store: SqlStore) -> None:
+def test_refused_partition_of_a_large_transaction_is_named(store: SqlStore) -> None:
     many = [a_partition(f"p{n}") for n in range(9)]
     store.create(many)
     [newer] = store.transact(update=many[5:6])
@@ -620,7 +616,7 @@ def test_of_a_transaction_of_many_the_one_that_is_refused_is_named_and_nothing_i
     assert store.get_many(SOURCE, keys(many)) == {p.partition_key: p for p in [*many[:5], newer, *many[6:]]}
 
 
-def test_what_a_transaction_writes_twice_is_refused(store: SqlStore) -> None:
+def test_duplicate_in_a_transaction_is_refused(store: SqlStore) -> None:
     one, other = a_partition("a"), a_partition("b")
     store.create([one, other])
     with pytest.raises(PartitionUpdateError):
@@ -628,7 +624,7 @@ def test_what_a_transaction_writes_twice_is_refused(store: SqlStore) -> None:
     assert store.get_many(SOURCE, ["a", "b"]) == {"a": one, "b": other}
 
 
-def test_every_column_of_many_is_written(store: SqlStore) -> None:
+def test_all_columns_of_many_partitions_are_written(store: SqlStore) -> None:
     """Each of them else than before, and None where there was something."""
     existing = [a_partition(f"schlüssel \U0001f511 {n}") for n in range(4)]
     store.create(existing)
@@ -642,7 +638,7 @@ def test_every_column_of_many_is_written(store: SqlStore) -> None:
 
 
 @pytest.mark.integration
-def test_postgresql_finds_many_keys_by_the_primary_key_before_it_ever_analyzed_a_large_table(postgres_url: str) -> None:
+def test_postgresql_finds_many_keys_by_primary_key_before_analyze(postgres_url: str) -> None:
     with opened(postgres_url) as store:
         many = [a_partition(f"p{n:05}", age_seconds=n, text="x" * 500) for n in range(20_000)]
         store.create(many)
@@ -659,7 +655,7 @@ def test_postgresql_finds_many_keys_by_the_primary_key_before_it_ever_analyzed_a
 
 
 @pytest.mark.integration
-def test_transactions_of_the_same_rows_wait_for_each_other_in_postgresql(postgres_url: str) -> None:
+def test_postgresql_transactions_of_the_same_rows_are_serialized(postgres_url: str) -> None:
     """They lock in one order, whatever they were given: none is a deadlock."""
     with opened(postgres_url) as store:
         many = [a_partition(f"p{n:03}") for n in range(200)]
@@ -687,7 +683,7 @@ def test_transactions_of_the_same_rows_wait_for_each_other_in_postgresql(postgre
 
 
 @pytest.mark.integration
-def test_a_mariadb_session_is_strict_and_locks_rows_alone(mariadb_url: str) -> None:
+def test_mariadb_session_is_strict_and_locks_only_rows(mariadb_url: str) -> None:
     with opened(f"{mariadb_url}?charset=latin1") as store, store._database.engine.connect() as connection:
         [row] = connection.exec_driver_sql("SELECT @@sql_mode, @@tx_isolation, @@character_set_client").all()
     assert row == ("STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION", "READ-COMMITTED", "utf8mb4")
@@ -695,13 +691,13 @@ def test_a_mariadb_session_is_strict_and_locks_rows_alone(mariadb_url: str) -> N
 
 @pytest.mark.integration
 @pytest.mark.parametrize("scheme", ["mysql", "mariadb", "mysql+pymysql", "mariadb+pymysql"])
-def test_either_scheme_reaches_a_mariadb_and_says_so(mariadb_url: str, scheme: str) -> None:
+def test_every_mariadb_scheme_opens_a_mariadb_store(mariadb_url: str, scheme: str) -> None:
     with opened(mariadb_url.replace("mariadb", scheme, 1)) as store:
         assert store.kind == "mariadb"
 
 
 @pytest.mark.integration
-def test_a_database_that_cannot_hold_every_key_is_refused(postgres_url: str) -> None:
+def test_database_unable_to_hold_every_key_is_refused(postgres_url: str) -> None:
     admin = Database(postgres_url, retry_deadline_seconds=1)
     name = f"latin_{os.urandom(4).hex()}"
     with admin.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
@@ -724,14 +720,14 @@ def test_a_database_that_cannot_hold_every_key_is_refused(postgres_url: str) -> 
         ("sqlite", (3, 34, 1), "sqlite 3.34.1 is too old; upgrade to 3.35 or newer"),
     ],
 )
-def test_a_server_that_is_too_old_is_named_with_its_version(kind: str, version: tuple[int, ...], message: str) -> None:
+def test_too_old_server_is_named_with_its_version(kind: str, version: tuple[int, ...], message: str) -> None:
     assert message in str(too_old(kind, version))
 
 
 @pytest.mark.parametrize(
     ("kind", "version"), [("mariadb", (10, 6)), ("mysql", (8, 0, 1)), ("postgresql", (18, 4)), ("sqlite", (3, 35, 0))]
 )
-def test_a_server_that_is_new_enough_is_taken(kind: str, version: tuple[int, ...]) -> None:
+def test_supported_server_is_accepted(kind: str, version: tuple[int, ...]) -> None:
     assert too_old(kind, version) is None
 
 
@@ -743,15 +739,13 @@ def test_a_server_that_is_new_enough_is_taken(kind: str, version: tuple[int, ...
         ("postgres://h/d", "psycopg", "postgres"),
     ],
 )
-def test_a_missing_driver_names_the_extra_that_installs_it(
-    monkeypatch: pytest.MonkeyPatch, url: str, driver: str, extra: str
-) -> None:
+def test_missing_driver_names_its_extra(monkeypatch: pytest.MonkeyPatch, url: str, driver: str, extra: str) -> None:
     monkeypatch.setitem(sys.modules, driver, None)
     with pytest.raises(ConfigurationError, match=rf"install airflow-provider-coordination\[{extra}\]"):
         SqlStore(url, table=TABLE)
 
 
-def test_the_url_may_set_times() -> None:
+def test_url_may_set_timeouts() -> None:
     arguments = Database("mysql://h/d?read_timeout=7", retry_deadline_seconds=1).engine
     _, given = arguments.dialect.create_connect_args(arguments.url)
     assert int(given["read_timeout"]) == 7
@@ -777,7 +771,7 @@ def ordinary_user(tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("protected", ["file", "folder", "empty folder"])
-def test_a_file_that_cannot_be_written_is_reported_with_the_remedy(
+def test_unwritable_file_is_reported_with_the_remedy(
     request: pytest.FixtureRequest, tmp_path: Path, protected: str
 ) -> None:
     folder = tmp_path / "disk"
@@ -794,7 +788,7 @@ def test_a_file_that_cannot_be_written_is_reported_with_the_remedy(
     assert "give a file in a folder with write permission" in str(error.value)
 
 
-def test_a_file_that_is_opened_read_only_is_reported_with_the_remedy(tmp_path: Path) -> None:
+def test_read_only_file_is_reported_with_the_remedy(tmp_path: Path) -> None:
     path = tmp_path / "coordination.db"
     with opened(f"sqlite:///{path}"):
         pass
@@ -803,7 +797,7 @@ def test_a_file_that_is_opened_read_only_is_reported_with_the_remedy(tmp_path: P
 
 
 @pytest.mark.parametrize("becomes", ["replaced", "deleted or moved"])
-def test_a_file_that_is_exchanged_under_open_connections_is_an_unavailable_store(tmp_path: Path, becomes: str) -> None:
+def test_file_exchanged_under_open_connections_is_an_unavailable_store(tmp_path: Path, becomes: str) -> None:
     path, restored = tmp_path / "coordination.db", tmp_path / "restored.db"
     with opened(f"sqlite:///{restored}"):
         pass
@@ -819,7 +813,7 @@ def test_a_file_that_is_exchanged_under_open_connections_is_an_unavailable_store
             store.create([a_partition("b")])
 
 
-def test_a_file_that_took_the_place_of_an_open_one_is_used_by_processes_that_start_alone(tmp_path: Path) -> None:
+def test_replaced_file_is_used_by_new_processes_only(tmp_path: Path) -> None:
     path, restored = tmp_path / "coordination.db", tmp_path / "restored.db"
     with opened(f"sqlite:///{restored}") as store:
         store.create([a_partition("restored")])
@@ -836,7 +830,7 @@ def test_a_file_that_took_the_place_of_an_open_one_is_used_by_processes_that_sta
         assert keys(store.acquire(acquisition())) == ["restored"]
 
 
-def test_a_file_that_becomes_read_only_is_an_unavailable_store(tmp_path: Path) -> None:
+def test_file_becoming_read_only_is_an_unavailable_store(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/coordination.db"
     with opened(url) as store:
         sa.event.listen(store._database.engine, "begin", lambda c: c.exec_driver_sql("PRAGMA query_only = ON"))

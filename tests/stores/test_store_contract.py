@@ -29,19 +29,19 @@ from airflow_provider_coordination.coordination.store import CoordinationStore
 from tests.support.partitions import NOW, SOURCE, a_partition, acquisition, keys
 
 
-def test_initializing_again_keeps_what_is_there(store: CoordinationStore) -> None:
+def test_repeated_initialization_keeps_partitions(store: CoordinationStore) -> None:
     store.create([a_partition("a")])
     store.initialize()
     assert store.get(SOURCE, "a") == a_partition("a")
 
 
-def test_a_partition_reads_back_as_it_was_written(store: CoordinationStore) -> None:
+def test_partition_reads_back_unchanged(store: CoordinationStore) -> None:
     written = a_partition("a", checkpoint="49", children=["x", "ü", None, 1.5], nested={"deep": [True]})
     assert store.create([written]) == ["a"]
     assert store.get(SOURCE, "a") == written
 
 
-def test_creating_leaves_an_existing_partition_alone(store: CoordinationStore) -> None:
+def test_creation_leaves_an_existing_partition_alone(store: CoordinationStore) -> None:
     store.create([a_partition("a", first=True)])
     assert store.create([a_partition("a", first=False), a_partition("b")]) == ["b"]
     assert store.get(SOURCE, "a") == a_partition("a", first=True)
@@ -53,11 +53,11 @@ def test_many_partitions_are_created_at_once(store: CoordinationStore) -> None:
     assert store.count_by_status(SOURCE)[PartitionStatus.UNASSIGNED] == 1000
 
 
-def test_an_absent_partition_is_none(store: CoordinationStore) -> None:
+def test_absent_partition_is_none(store: CoordinationStore) -> None:
     assert store.get(SOURCE, "nowhere") is None
 
 
-def test_many_partitions_are_read_at_once_as_each_is_now(store: CoordinationStore) -> None:
+def test_many_partitions_are_read_in_their_current_state(store: CoordinationStore) -> None:
     existing = [a_partition(f"p{n:04}", checkpoint=str(n)) for n in range(0, 2500, 5)]
     store.create(existing)
     [acquired] = store.acquire(acquisition(1))
@@ -68,7 +68,7 @@ def test_many_partitions_are_read_at_once_as_each_is_now(store: CoordinationStor
     assert store.get_many(SOURCE, []) == {}
 
 
-def test_it_is_known_which_of_many_partitions_exist(store: CoordinationStore) -> None:
+def test_existing_keys_are_found_among_many(store: CoordinationStore) -> None:
     existing = [f"p{n:04}" for n in range(0, 2500, 5)]
     store.create([a_partition(key) for key in existing])
     asked = [f"p{n:04}" for n in range(2500)]
@@ -78,7 +78,7 @@ def test_it_is_known_which_of_many_partitions_exist(store: CoordinationStore) ->
     assert store.existing_keys(SOURCE, []) == set()
 
 
-def test_what_is_known_is_as_of_now(store: CoordinationStore) -> None:
+def test_existing_keys_are_current(store: CoordinationStore) -> None:
     store.create([a_partition("a")])
     [acquired] = store.acquire(acquisition())
     assert store.existing_keys(SOURCE, ["a"]) == {"a"}
@@ -86,7 +86,7 @@ def test_what_is_known_is_as_of_now(store: CoordinationStore) -> None:
     assert store.existing_keys(SOURCE, ["a"]) == set()
 
 
-def test_a_transaction_takes_as_many_items_as_the_store_says(store: CoordinationStore) -> None:
+def test_transaction_takes_the_announced_number_of_items(store: CoordinationStore) -> None:
     store.create([a_partition("a")])
     [acquired] = store.acquire(acquisition())
     others = [a_partition(f"p{n:04}") for n in range(store.transaction_items - 1)]
@@ -94,7 +94,7 @@ def test_a_transaction_takes_as_many_items_as_the_store_says(store: Coordination
     assert store.existing_keys(SOURCE, keys(others)) == set(keys(others))
 
 
-def test_acquiring_writes_owner_timeout_and_one_version_more(store: CoordinationStore) -> None:
+def test_acquisition_writes_owner_timeout_and_next_version(store: CoordinationStore) -> None:
     store.create([a_partition("a", checkpoint="7")])
     [acquired] = store.acquire(acquisition())
     assert acquired == store.get(SOURCE, "a")
@@ -104,7 +104,7 @@ def test_acquiring_writes_owner_timeout_and_one_version_more(store: Coordination
     assert acquired.progress == {"checkpoint": "7"}
 
 
-def test_a_lease_says_since_when_it_is_held_until_it_ends(store: CoordinationStore) -> None:
+def test_lease_keeps_its_start_until_it_ends(store: CoordinationStore) -> None:
     store.create([a_partition("a")])
     [acquired] = store.acquire(acquisition())
     [renewed] = store.transact(update=[acquired.renewed(NOW + timedelta(seconds=90))])
@@ -114,7 +114,7 @@ def test_a_lease_says_since_when_it_is_held_until_it_ends(store: CoordinationSto
     assert found is not None and (given_up.held_since, found.held_since) == (None, None)
 
 
-def test_acquiring_takes_no_more_than_the_limit_oldest_first(store: CoordinationStore) -> None:
+def test_acquisition_takes_oldest_partitions_up_to_the_limit(store: CoordinationStore) -> None:
     store.create(
         [a_partition("young", age_seconds=1), a_partition("old", age_seconds=9), a_partition("mid", age_seconds=5)]
     )
@@ -123,7 +123,7 @@ def test_acquiring_takes_no_more_than_the_limit_oldest_first(store: Coordination
     assert store.acquire(acquisition(2)) == []
 
 
-def test_expired_leases_come_before_due_closed_ones_before_unassigned(store: CoordinationStore) -> None:
+def test_expired_leases_precede_due_closed_and_unassigned_partitions(store: CoordinationStore) -> None:
     store.create([a_partition("unassigned", age_seconds=9000), a_partition("closed"), a_partition("expired")])
     closed, expired = store.get(SOURCE, "closed"), store.get(SOURCE, "expired")
     assert closed is not None and expired is not None
@@ -138,7 +138,7 @@ def test_expired_leases_come_before_due_closed_ones_before_unassigned(store: Coo
     assert all(p.owner == "me" and p.reopen_at is None for p in acquired)
 
 
-def test_what_is_not_due_is_not_acquired(store: CoordinationStore) -> None:
+def test_partitions_not_due_are_not_acquired(store: CoordinationStore) -> None:
     store.create(
         [a_partition("live"), a_partition("within-margin"), a_partition("closed"), a_partition("later", age_seconds=-1)]
     )
@@ -154,7 +154,7 @@ def test_what_is_not_due_is_not_acquired(store: CoordinationStore) -> None:
     assert store.acquire(acquisition()) == []
 
 
-def test_a_given_up_partition_queues_by_when_it_was_given_up(store: CoordinationStore) -> None:
+def test_given_up_partition_queues_by_its_time(store: CoordinationStore) -> None:
     store.create([a_partition("a", age_seconds=9), a_partition("b", age_seconds=5)])
     [first] = store.acquire(acquisition(1))
     store.transact(update=[first.given_up(NOW)])
@@ -168,7 +168,7 @@ def test_sources_do_not_see_each_other(store: CoordinationStore) -> None:
     assert store.count_by_status("test|orders|PARTITION")[PartitionStatus.UNASSIGNED] == 1
 
 
-def test_an_update_of_an_old_version_is_refused_and_changes_nothing(store: CoordinationStore) -> None:
+def test_update_of_an_old_version_changes_nothing(store: CoordinationStore) -> None:
     store.create([a_partition("a")])
     [mine] = store.acquire(acquisition())
     [newer] = store.transact(update=[mine.with_progress({"by": "me"})])
@@ -177,12 +177,12 @@ def test_an_update_of_an_old_version_is_refused_and_changes_nothing(store: Coord
     assert store.get(SOURCE, "a") == newer
 
 
-def test_an_update_of_an_absent_partition_is_refused(store: CoordinationStore) -> None:
+def test_update_of_an_absent_partition_is_refused(store: CoordinationStore) -> None:
     with pytest.raises(PartitionUpdateError):
         store.transact(update=[a_partition("a")])
 
 
-def test_a_transaction_updates_and_creates_together(store: CoordinationStore) -> None:
+def test_transaction_updates_and_creates_together(store: CoordinationStore) -> None:
     store.create([a_partition("parent")])
     [parent] = store.acquire(acquisition())
     store.transact(update=[parent.completed(NOW)], create=[a_partition("child-1"), a_partition("child-2")])
@@ -194,7 +194,7 @@ def test_a_transaction_updates_and_creates_together(store: CoordinationStore) ->
     }
 
 
-def test_a_refused_transaction_writes_nothing_at_all(store: CoordinationStore) -> None:
+def test_refused_transaction_writes_nothing(store: CoordinationStore) -> None:
     store.create([a_partition("a"), a_partition("b")])
     a, b = store.acquire(acquisition())
     store.transact(update=[b.with_progress({"moved": True})])
@@ -204,7 +204,7 @@ def test_a_refused_transaction_writes_nothing_at_all(store: CoordinationStore) -
     assert store.get(SOURCE, "child") is None
 
 
-def test_a_transaction_is_refused_when_what_it_rests_on_has_changed(store: CoordinationStore) -> None:
+def test_transaction_is_refused_if_its_preconditions_changed(store: CoordinationStore) -> None:
     store.create([a_partition("a"), a_partition("b")])
     a, b = store.acquire(acquisition())
     store.transact(update=[a.with_progress({"read": 1})], unchanged=[b])
@@ -215,7 +215,7 @@ def test_a_transaction_is_refused_when_what_it_rests_on_has_changed(store: Coord
     assert store.get(SOURCE, "a") == a
 
 
-def test_what_has_to_be_new_is_written_with_the_rest(store: CoordinationStore) -> None:
+def test_new_partitions_are_written_with_the_transaction(store: CoordinationStore) -> None:
     store.create([a_partition("a")])
     [a] = store.acquire(acquisition())
     new = [a_partition("c"), a_partition("b").with_progress({"n": 1})]
@@ -224,7 +224,7 @@ def test_what_has_to_be_new_is_written_with_the_rest(store: CoordinationStore) -
     assert store.get(SOURCE, "a") == a.with_progress({"read": 1}).written()
 
 
-def test_what_has_to_be_new_keeps_what_is_its_own_and_what_it_shares(store: CoordinationStore) -> None:
+def test_new_partitions_keep_individual_and_shared_values(store: CoordinationStore) -> None:
     store.create([a_partition("a")])
     [a] = store.acquire(acquisition())
     shared = a_partition("", age_seconds=5).with_progress({"of": "all"}).completed(NOW)
@@ -246,7 +246,7 @@ def test_what_has_to_be_new_keeps_what_is_its_own_and_what_it_shares(store: Coor
     assert store.existing_keys(SOURCE, keys(odd)) == set(keys(odd))
 
 
-def test_a_transaction_is_refused_when_what_has_to_be_new_exists(store: CoordinationStore) -> None:
+def test_transaction_is_refused_if_a_new_partition_exists(store: CoordinationStore) -> None:
     store.create([a_partition("a"), a_partition("b").with_progress({"old": True})])
     a, b = store.acquire(acquisition())
     with pytest.raises(PartitionUpdateError, match="'b'"):
@@ -257,7 +257,7 @@ def test_a_transaction_is_refused_when_what_has_to_be_new_exists(store: Coordina
     assert store.get(SOURCE, "b") == b
 
 
-def test_deleting_is_conditional_on_the_version(store: CoordinationStore) -> None:
+def test_deletion_is_conditional_on_the_version(store: CoordinationStore) -> None:
     store.create([a_partition("a")])
     [mine] = store.acquire(acquisition())
     with pytest.raises(PartitionUpdateError):
@@ -266,7 +266,7 @@ def test_deleting_is_conditional_on_the_version(store: CoordinationStore) -> Non
     assert store.get(SOURCE, "a") is None
 
 
-def test_a_query_pages_through_a_status_in_order(store: CoordinationStore) -> None:
+def test_query_pages_through_a_status_in_order(store: CoordinationStore) -> None:
     store.create([a_partition(f"p{n}", age_seconds=n // 3) for n in range(10)])
     pages, last = [], None
     while page := store.query(SOURCE, PartitionStatus.UNASSIGNED, after=last, limit=4):
@@ -276,7 +276,7 @@ def test_a_query_pages_through_a_status_in_order(store: CoordinationStore) -> No
     assert [key for page in pages for key in page] == ["p9", "p6", "p7", "p8", "p3", "p4", "p5", "p0", "p1", "p2"]
 
 
-def test_what_a_store_returns_is_not_what_it_keeps(store: CoordinationStore) -> None:
+def test_store_shares_no_objects_with_its_caller(store: CoordinationStore) -> None:
     progress = {"landed": ["x"]}
     store.create([a_partition("a", **progress)])
     progress["landed"].append("y")
@@ -286,7 +286,7 @@ def test_what_a_store_returns_is_not_what_it_keeps(store: CoordinationStore) -> 
     assert store.get(SOURCE, "a") == a_partition("a", landed=["x"])
 
 
-def test_threads_that_compete_own_each_partition_once(store: CoordinationStore) -> None:
+def test_competing_threads_own_each_partition_once(store: CoordinationStore) -> None:
     store.create([a_partition(f"p{n:03}") for n in range(100)])
 
     def compete(worker: int) -> list[str]:
@@ -303,11 +303,11 @@ def test_threads_that_compete_own_each_partition_once(store: CoordinationStore) 
 # What a store says of itself
 
 
-def test_a_store_says_what_it_is(store: CoordinationStore, store_kind: str) -> None:
+def test_store_reports_its_kind(store: CoordinationStore, store_kind: str) -> None:
     assert store.kind == store_kind
 
 
-def test_a_store_lists_the_sources_it_holds(store: CoordinationStore) -> None:
+def test_store_lists_its_sources(store: CoordinationStore) -> None:
     assert store.source_identifiers() == []
     store.create(
         [a_partition("a"), a_partition("b"), a_partition("a", source="Ä|PARTITION"), a_partition("a", source="Z")]
@@ -315,7 +315,7 @@ def test_a_store_lists_the_sources_it_holds(store: CoordinationStore) -> None:
     assert store.source_identifiers() == ["Z", SOURCE, "Ä|PARTITION"]
 
 
-def test_counts_are_of_the_statuses_asked_for(store: CoordinationStore) -> None:
+def test_counts_cover_the_requested_statuses(store: CoordinationStore) -> None:
     store.create([a_partition("a"), a_partition("b"), a_partition("c")])
     store.acquire(acquisition(1))
     wanted = (PartitionStatus.ASSIGNED, PartitionStatus.COMPLETED)
@@ -323,7 +323,7 @@ def test_counts_are_of_the_statuses_asked_for(store: CoordinationStore) -> None:
     assert store.count_by_status(SOURCE, ()) == {}
 
 
-def test_a_query_since_an_instant_leaves_out_what_is_older(store: CoordinationStore) -> None:
+def test_query_since_an_instant_omits_older_partitions(store: CoordinationStore) -> None:
     store.create([a_partition(f"p{n}", age_seconds=9 - n) for n in range(10)])
     since = NOW - timedelta(seconds=4)
     assert keys(store.query(SOURCE, PartitionStatus.UNASSIGNED, since=since)) == ["p5", "p6", "p7", "p8", "p9"]
@@ -331,7 +331,7 @@ def test_a_query_since_an_instant_leaves_out_what_is_older(store: CoordinationSt
     assert keys(store.query(SOURCE, PartitionStatus.UNASSIGNED, since=since, after=first[-1])) == ["p7", "p8", "p9"]
 
 
-def test_completed_partitions_are_found_by_when_they_were_completed(store: CoordinationStore) -> None:
+def test_completed_partitions_are_found_by_completion_time(store: CoordinationStore) -> None:
     store.create([a_partition("a", age_seconds=100), a_partition("b", age_seconds=100)])
     a, b = store.acquire(acquisition())
     store.transact(update=[a.completed(NOW - timedelta(microseconds=1)), b.completed(NOW)])
@@ -354,7 +354,7 @@ def test_failures_are_kept_and_forgotten(store: CoordinationStore) -> None:
     assert (stored.attempts, stored.last_error) == (0, None)
 
 
-def test_a_closed_partition_keeps_when_it_reopens_and_how_often_it_was_closed(store: CoordinationStore) -> None:
+def test_closed_partition_keeps_reopening_time_and_count(store: CoordinationStore) -> None:
     store.create([a_partition("a")])
     [mine] = store.acquire(acquisition())
     [closed] = store.transact(update=[mine.closed(NOW + timedelta(seconds=1, microseconds=7))])
@@ -363,7 +363,7 @@ def test_a_closed_partition_keeps_when_it_reopens_and_how_often_it_was_closed(st
 
 
 @pytest.mark.parametrize("text", ["{not JSON", "[1, 2]", '"text"', "{'a': 1} ü 😀 " + "x" * 100_000])
-def test_progress_that_cannot_be_read_is_kept_by_every_write(store: CoordinationStore, text: str) -> None:
+def test_unreadable_progress_survives_every_write(store: CoordinationStore, text: str) -> None:
     store.create([replace(a_partition("a"), unreadable_progress=text)])
     [mine] = store.acquire(acquisition())
     assert (mine.progress, mine.unreadable_progress) == ({}, text)
@@ -374,7 +374,7 @@ def test_progress_that_cannot_be_read_is_kept_by_every_write(store: Coordination
     assert store.query(SOURCE, PartitionStatus.COMPLETED)[0].unreadable_progress == text
 
 
-def test_progress_that_is_not_json_is_refused_and_nothing_is_written(store: CoordinationStore) -> None:
+def test_progress_that_is_not_json_is_refused(store: CoordinationStore) -> None:
     store.create([a_partition("a")])
     [mine] = store.acquire(acquisition())
     for wrong in ({"at": NOW}, {"number": float("nan")}, {"set": {1}}):
@@ -387,9 +387,7 @@ def test_progress_that_is_not_json_is_refused_and_nothing_is_written(store: Coor
 
 
 @pytest.mark.parametrize("beyond", [0, 50_000])
-def test_progress_up_to_its_limit_and_what_others_wrote_beyond_it_is_kept(
-    store: CoordinationStore, beyond: int
-) -> None:
+def test_progress_is_kept_at_its_limit_and_beyond(store: CoordinationStore, beyond: int) -> None:
     fits = MAX_PROGRESS_BYTES - len('{"list":""}')
     large = a_partition("a", list="x" * (fits + beyond))
     store.create([large])
@@ -425,14 +423,14 @@ AWKWARD_KEYS = [
 ]
 
 
-def test_keys_are_equal_only_if_each_of_their_characters_is(store: CoordinationStore) -> None:
+def test_keys_are_compared_by_every_character(store: CoordinationStore) -> None:
     assert set(store.create([a_partition(key, mine=key) for key in AWKWARD_KEYS])) == set(AWKWARD_KEYS)
     assert store.create([a_partition(key) for key in AWKWARD_KEYS]) == []
     for key in AWKWARD_KEYS:
         assert store.get(SOURCE, key) == a_partition(key, mine=key)
 
 
-def test_keys_of_one_age_are_ordered_by_their_code_points(store: CoordinationStore) -> None:
+def test_keys_of_equal_age_are_ordered_by_code_points(store: CoordinationStore) -> None:
     store.create([a_partition(key) for key in reversed(AWKWARD_KEYS)])
     paged: list[Partition] = []
     while page := store.query(SOURCE, PartitionStatus.UNASSIGNED, after=paged[-1] if paged else None, limit=3):
@@ -456,7 +454,7 @@ def test_awkward_keys_are_acquired_updated_and_deleted(store: CoordinationStore)
 
 
 @pytest.mark.parametrize("character", ["x", "é", "😀"])
-def test_the_longest_names_are_kept(store: CoordinationStore, character: str) -> None:
+def test_longest_names_are_kept(store: CoordinationStore, character: str) -> None:
     size = len(character.encode())
     source, key = character * (MAX_SOURCE_IDENTIFIER_BYTES // size), character * (MAX_KEY_BYTES // size)
     check_partition_key(key)
@@ -468,22 +466,22 @@ def test_the_longest_names_are_kept(store: CoordinationStore, character: str) ->
     assert store.source_identifiers() == [source]
 
 
-def test_sources_that_differ_in_case_or_trailing_spaces_are_different(store: CoordinationStore) -> None:
+def test_sources_differing_in_case_or_trailing_spaces_are_distinct(store: CoordinationStore) -> None:
     store.create([a_partition("a", source=source) for source in ("s", "S", "s ")])
     assert [len(store.query(source, PartitionStatus.UNASSIGNED)) for source in ("s", "S", "s ", "ś")] == [1, 1, 1, 0]
 
 
-def test_of_equal_keys_the_first_one_is_created(store: CoordinationStore) -> None:
+def test_first_of_equal_keys_is_created(store: CoordinationStore) -> None:
     assert sorted(store.create([a_partition("a", n=1), a_partition("b"), a_partition("a", n=2)])) == ["a", "b"]
     assert store.get(SOURCE, "a") == a_partition("a", n=1)
 
 
-def test_creating_nothing_does_nothing(store: CoordinationStore) -> None:
+def test_empty_creation_does_nothing(store: CoordinationStore) -> None:
     assert store.create([]) == []
     assert store.transact() == []
 
 
-def test_threads_that_create_the_same_partitions_create_each_once(store: CoordinationStore) -> None:
+def test_concurrent_creations_create_each_partition_once(store: CoordinationStore) -> None:
     many = [a_partition(f"p{n:03}") for n in range(200)]
 
     def create(worker: int) -> list[str]:
@@ -564,9 +562,7 @@ def browsed_store(store: CoordinationStore) -> CoordinationStore:
 
 
 @pytest.mark.parametrize(("limit", "examine"), [(3, 1000), (3, 2), (100, 1), (1, 5)])
-def test_browsing_shows_each_partition_once_in_the_order_of_keys(
-    store: CoordinationStore, limit: int, examine: int
-) -> None:
+def test_browse_shows_each_partition_once_in_key_order(store: CoordinationStore, limit: int, examine: int) -> None:
     store.create([a_partition(key, n=n) for n, key in enumerate(OF_A_PERSON)])
     store.create([a_partition("of another source", source="test|orders|PARTITION")])
     in_order = sorted(OF_A_PERSON)
@@ -576,9 +572,7 @@ def test_browsing_shows_each_partition_once_in_the_order_of_keys(
 
 
 @pytest.mark.parametrize(("limit", "examine"), [(2, 1000), (2, 1), (100, 4)])
-def test_browsing_shows_each_partition_of_a_status_once_oldest_first(
-    store: CoordinationStore, limit: int, examine: int
-) -> None:
+def test_browse_shows_partitions_of_a_status_oldest_first(store: CoordinationStore, limit: int, examine: int) -> None:
     ages = {f"p{n:02}": n // 3 for n in range(14)}
     store.create([a_partition(key, age_seconds=age) for key, age in ages.items()])
     waiting = Filter(statuses=[PartitionStatus.UNASSIGNED])
@@ -595,7 +589,7 @@ def test_browsing_shows_each_partition_of_a_status_once_oldest_first(
 
 
 @pytest.mark.parametrize("examine", [1000, 3])
-def test_browsing_shows_those_that_are_wanted(browsed_store: CoordinationStore, examine: int) -> None:
+def test_browse_applies_its_filter(browsed_store: CoordinationStore, examine: int) -> None:
     everything = ["away", "done", "expired", "failed", "held", "parked", "resting", "waiting"]
     soon, later = NOW + timedelta(minutes=2), NOW + timedelta(hours=1)
     assigned, closed, completed = PartitionStatus.ASSIGNED, PartitionStatus.CLOSED, PartitionStatus.COMPLETED
@@ -626,12 +620,12 @@ def test_browsing_shows_those_that_are_wanted(browsed_store: CoordinationStore, 
     assert keys(browse(browsed_store, by_lease, order=SortOrder.PRIORITY, examine=examine)) == ["expired", "held"]
 
 
-def test_what_is_browsed_is_whole(browsed_store: CoordinationStore) -> None:
+def test_browse_returns_whole_partitions(browsed_store: CoordinationStore) -> None:
     for partition in browse(browsed_store, limit=2):
         assert partition == browsed_store.get(SOURCE, partition.partition_key)
 
 
-def test_a_search_is_to_the_letter(store: CoordinationStore) -> None:
+def test_search_is_literal(store: CoordinationStore) -> None:
     store.create([a_partition(key) for key in OF_A_PERSON])
     for text in [
         "a",
@@ -658,7 +652,7 @@ def test_a_search_is_to_the_letter(store: CoordinationStore) -> None:
         assert set(keys(browse(store, waiting, order=SortOrder.PRIORITY))) == set(expected), text
 
 
-def test_a_prefix_is_to_the_letter(store: CoordinationStore) -> None:
+def test_prefix_is_literal(store: CoordinationStore) -> None:
     store.create([a_partition(key) for key in OF_A_PERSON])
     for prefix in ["a", "A", "a ", "%", "orders/", "orders/2026/0", "😀", "<script>", " ", "\U0010ffff", "nothing"]:
         expected = [key for key in sorted(OF_A_PERSON) if key.startswith(prefix)]
@@ -670,7 +664,7 @@ def test_a_prefix_is_to_the_letter(store: CoordinationStore) -> None:
         assert set(keys(browse(store, waiting, order=SortOrder.PRIORITY))) == set(expected), prefix
 
 
-def test_browsing_goes_on_where_it_was_though_that_partition_is_gone(store: CoordinationStore) -> None:
+def test_browse_continues_after_a_deleted_partition(store: CoordinationStore) -> None:
     store.create([a_partition(f"p{n}", age_seconds=9 - n) for n in range(9)])
     waiting = Filter(statuses=[PartitionStatus.UNASSIGNED])
     for order, rest in ((SortOrder.KEY, ["p3", "p4"]), (SortOrder.PRIORITY, ["p4", "p5"])):
@@ -680,7 +674,7 @@ def test_browsing_goes_on_where_it_was_though_that_partition_is_gone(store: Coor
         assert keys(store.browse(SOURCE, waiting, order=order, after=first.next, limit=2).partitions) == rest
 
 
-def test_a_look_ends_though_nothing_was_found_and_says_where_to_go_on(store: CoordinationStore) -> None:
+def test_browse_without_matches_ends_with_a_position(store: CoordinationStore) -> None:
     store.create([a_partition(f"p{n:02}") for n in range(12)])
     page = store.browse(SOURCE, Filter(search="11"), examine=5)
     assert (page.partitions, page.next) == ([], BrowsePosition("", "p04"))
@@ -688,7 +682,7 @@ def test_a_look_ends_though_nothing_was_found_and_says_where_to_go_on(store: Coo
     assert keys(page.partitions) == ["p11"]
 
 
-def test_a_question_that_no_index_answers_is_refused(store: CoordinationStore) -> None:
+def test_browse_that_no_index_serves_is_refused(store: CoordinationStore) -> None:
     statuses = [PartitionStatus.CLOSED, PartitionStatus.ASSIGNED]
     with pytest.raises(ConfigurationError, match="'priority' needs exactly one status; got ASSIGNED, CLOSED"):
         store.browse(SOURCE, Filter(statuses=statuses), order=SortOrder.PRIORITY)

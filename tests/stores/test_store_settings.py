@@ -15,14 +15,14 @@ from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
 from airflow_provider_coordination.stores.kinds.sql import SqlSettings
 
 
-def test_an_unknown_store_kind_names_the_known_ones() -> None:
+def test_unknown_store_kind_names_the_known_ones() -> None:
     with pytest.raises(
         ConfigurationError, match="store 'redis' is not known; the known names are 'dynamodb', 'in_memory', 'sql'"
     ):
         open_store(StoreSettings(kind="redis"))
 
 
-def test_in_memory_needs_nothing() -> None:
+def test_in_memory_store_needs_no_settings() -> None:
     opened = open_store(StoreSettings(kind="in_memory"))
     assert isinstance(opened, RecordingStore)
     assert isinstance(opened.inner, InMemoryStore)
@@ -66,7 +66,7 @@ def test_in_memory_needs_nothing() -> None:
         (StoreSettings(kind="in_memory", history_days=float("nan")), "'history_days' must be .* got nan"),
     ],
 )
-def test_settings_that_cannot_work_are_refused_before_connecting(settings: StoreSettings, message: str) -> None:
+def test_invalid_settings_are_refused_before_connecting(settings: StoreSettings, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         open_store(settings)
 
@@ -104,7 +104,7 @@ def test_settings_that_cannot_work_are_refused_before_connecting(settings: Store
         ),
     ],
 )
-def test_a_field_of_another_store_or_without_its_other_half_is_refused(settings: StoreSettings, message: str) -> None:
+def test_foreign_or_incomplete_field_is_refused(settings: StoreSettings, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         open_store(settings)
 
@@ -136,12 +136,12 @@ def test_a_field_of_another_store_or_without_its_other_half_is_refused(settings:
         ),
     ],
 )
-def test_a_url_names_a_store(url: str, settings: StoreSettings) -> None:
+def test_url_names_a_store(url: str, settings: StoreSettings) -> None:
     # How long others keep the history is not known.
     assert StoreSettings.from_url(url) == replace(settings, history_days=365)
 
 
-def test_a_url_takes_its_table_from_beside_it() -> None:
+def test_url_takes_its_table_from_a_separate_argument() -> None:
     assert StoreSettings.from_url("sqlite:////x.db", "leases").table == "leases"
     assert StoreSettings.from_url("dynamodb://?region=r", "leases").table == "leases"
     assert StoreSettings.from_url("dynamodb://leases", "leases").table == "leases"
@@ -150,14 +150,14 @@ def test_a_url_takes_its_table_from_beside_it() -> None:
 
 
 @pytest.mark.parametrize("url", ["dynamodb:leases", "dynamodb://leases/x", "dynamodb://leases?regoin=eu-west-1"])
-def test_a_url_that_is_none_of_dynamodb_is_reported_with_an_example(url: str) -> None:
+def test_invalid_dynamodb_url_is_reported_with_an_example(url: str) -> None:
     with pytest.raises(
         ConfigurationError, match=r"is not usable: give dynamodb://<table>.*for example dynamodb://coord"
     ):
         StoreSettings.from_url(url)
 
 
-def test_settings_of_dynamodb_survive_json_and_keep_their_secrets_out_of_logs() -> None:
+def test_dynamodb_settings_survive_json_and_hide_secrets() -> None:
     aws = AwsSettings(region="eu-west-1", access_key_id="AKIA", secret_access_key="hush")
     settings = StoreSettings.of(
         "dynamodb",
@@ -173,21 +173,21 @@ def test_settings_of_dynamodb_survive_json_and_keep_their_secrets_out_of_logs() 
     assert "hush" not in repr(settings)
 
 
-def test_a_store_in_dynamodb_without_a_region_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dynamodb_store_without_a_region_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(ConfigurationError, match="give a region such as 'eu-west-1'"):
         open_store(StoreSettings.of("dynamodb", DynamoDbSettings()))
 
 
-def test_an_unknown_field_is_named() -> None:
+def test_unknown_field_is_named() -> None:
     with pytest.raises(
         ConfigurationError, match="unknown field 'uri'; the known fields are kind, settings, implementation"
     ):
         read_settings(StoreSettings, "store settings", {"kind": "sql", "uri": "sqlite:////x.db"})
 
 
-def test_another_table_is_chosen_where_there_are_tables() -> None:
+def test_another_table_can_be_chosen() -> None:
     settings = StoreSettings.from_url("sqlite:////x.db", "leases").with_table("others")
     assert (settings.own.url, settings.table) == ("sqlite:////x.db", "others")
     with pytest.raises(ConfigurationError, match="store 'in_memory' has no table; omit 'others'"):
@@ -199,18 +199,18 @@ def test_settings_survive_json() -> None:
     assert read_settings(StoreSettings, "store settings", write_settings(settings)) == settings
 
 
-def test_the_url_and_its_password_stay_out_of_logs() -> None:
+def test_url_and_password_stay_out_of_logs() -> None:
     assert "secret" not in repr(StoreSettings.from_url("postgresql://u:secret@h/d"))
 
 
-def test_a_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
+def test_file_that_is_no_database_is_reported(tmp_path: Path) -> None:
     (tmp_path / "x.db").write_text("this is no database, and long enough to look at " * 30)
     with pytest.raises(StoreUnavailableError, match="file is not a database; give another file in 'url'"):
         open_store(StoreSettings.from_url(f"sqlite:///{tmp_path}/x.db")).initialize()
 
 
 @pytest.mark.integration
-def test_a_server_that_is_not_there_is_reported_without_its_password() -> None:
+def test_unreachable_server_is_reported_without_its_password() -> None:
     from airflow_provider_coordination.stores.sql import SqlStore
 
     store = SqlStore("postgresql://u:secret@127.0.0.1:9/db", table="t", retry_deadline_seconds=0.2)

@@ -21,7 +21,7 @@ def a_try(store: CoordinationStore, number: int) -> SourceCoordinator:
     return coordinator
 
 
-def test_the_next_try_takes_over_from_one_that_is_alive(store: CoordinationStore) -> None:
+def test_next_try_takes_over_from_a_live_one(store: CoordinationStore) -> None:
     first, second = a_try(store, 1), a_try(store, 2)
 
     def lost_race(state: Mapping[str, Any]) -> Iterator[Page]:
@@ -35,7 +35,7 @@ def test_the_next_try_takes_over_from_one_that_is_alive(store: CoordinationStore
     assert second.view.supplier_state() == {"by": 2}
 
 
-def test_what_exists_is_left_alone_and_the_rest_is_created(store: CoordinationStore) -> None:
+def test_missing_partitions_alone_are_created(store: CoordinationStore) -> None:
     worker = a_try(store, 1)
     worker.create_partitions({key: {"first": True} for key in KEYS[::3]})
     assert worker.supply(lambda state: [Page({key: {} for key in KEYS})]) == [k for k in KEYS if k not in KEYS[::3]]
@@ -44,7 +44,7 @@ def test_what_exists_is_left_alone_and_the_rest_is_created(store: CoordinationSt
     assert stored == {key: {"first": True} if key in KEYS[::3] else {} for key in KEYS}
 
 
-def test_what_a_dead_owner_held_of_the_supplier_is_given_back(store: CoordinationStore) -> None:
+def test_supplier_leases_of_a_dead_owner_are_released(store: CoordinationStore) -> None:
     dead, other = a_try(store, 2), a_try(store, 1)
 
     def killed(state: Mapping[str, Any]) -> Iterator[Page]:

@@ -35,7 +35,7 @@ def stored(store: CoordinationStore, partition: Partition) -> Partition | None:
     return store.get(SOURCE, partition.partition_key)
 
 
-def test_each_is_written_with_all_that_belongs_to_it(store: CoordinationStore, existing: list[Partition]) -> None:
+def test_each_transaction_is_written_completely(store: CoordinationStore, existing: list[Partition]) -> None:
     transactions = [
         Transaction(
             update=[moved(p)],
@@ -52,7 +52,9 @@ def test_each_is_written_with_all_that_belongs_to_it(store: CoordinationStore, e
 
 
 @pytest.mark.parametrize("bad", [{0}, {3}, {2, 6}, set(range(MANY))], ids=str)
-def test_one_that_is_refused_holds_no_other(store: CoordinationStore, existing: list[Partition], bad: set[int]) -> None:
+def test_refused_transaction_holds_back_no_other(
+    store: CoordinationStore, existing: list[Partition], bad: set[int]
+) -> None:
     transactions = [
         Transaction(update=[moved(outdated(p) if n in bad else p)], new=[a_partition(f"new-{n}")])
         for n, p in enumerate(existing)
@@ -69,7 +71,9 @@ def test_one_that_is_refused_holds_no_other(store: CoordinationStore, existing: 
     }
 
 
-def test_what_must_be_new_and_is_not_refuses_its_own_alone(store: CoordinationStore, existing: list[Partition]) -> None:
+def test_existing_new_partition_refuses_its_transaction_alone(
+    store: CoordinationStore, existing: list[Partition]
+) -> None:
     first, second, third, *_ = existing
     outcomes = transact_each(
         store, [Transaction(update=[moved(first)]), Transaction(new=[second]), Transaction(update=[moved(third)])]
@@ -78,7 +82,7 @@ def test_what_must_be_new_and_is_not_refuses_its_own_alone(store: CoordinationSt
     assert stored(store, first) == moved(first).written() and stored(store, third) == moved(third).written()
 
 
-def test_a_decision_that_rests_on_what_another_one_writes_is_refused(
+def test_transaction_depending_on_anothers_write_is_refused(
     store: CoordinationStore, existing: list[Partition]
 ) -> None:
     """Two parents that end at once: each would leave their child to the other."""
@@ -95,7 +99,7 @@ def test_a_decision_that_rests_on_what_another_one_writes_is_refused(
     assert stored(store, other) == other
 
 
-def test_of_two_that_create_the_same_the_first_one_counts(store: CoordinationStore, existing: list[Partition]) -> None:
+def test_first_of_two_equal_creations_counts(store: CoordinationStore, existing: list[Partition]) -> None:
     one, other, *_ = existing
     child, namesake = a_partition("child", of="one"), a_partition("child", of="other")
     outcomes = transact_each(
@@ -105,7 +109,7 @@ def test_of_two_that_create_the_same_the_first_one_counts(store: CoordinationSto
     assert stored(store, child) == child
 
 
-def test_more_than_one_transaction_takes_are_written(store: CoordinationStore) -> None:
+def test_batches_above_the_transaction_limit_are_written(store: CoordinationStore) -> None:
     count = store.transaction_items // 2 + 1
     partitions = [a_partition(f"many-{n:05}") for n in range(count)]
     store.create(partitions)
@@ -117,7 +121,7 @@ def test_more_than_one_transaction_takes_are_written(store: CoordinationStore) -
     assert store.existing_keys(SOURCE, keys(sets)) == set(keys(sets))
 
 
-def test_large_ones_are_written(store: CoordinationStore) -> None:
+def test_large_transactions_are_written(store: CoordinationStore) -> None:
     partitions = [a_partition(f"large-{n}") for n in range(70)]
     store.create(partitions)
     large = [p.with_progress({"files": "x" * 64_000}) for p in partitions]

@@ -16,7 +16,7 @@ def report(world: World, job: SparkJob, **totals: int) -> None:
     job.record.note(report=JobReport(at=world.clock.now(), totals=RecordCounts(**totals)).to_text())
 
 
-def test_a_point_has_what_all_jobs_had_counted_by_then_those_that_have_ended_too() -> None:
+def test_point_includes_counts_of_all_jobs_and_ended_ones() -> None:
     world = World("S0", "S1")
     world.submit(task_count=2)
     world.turn()
@@ -55,7 +55,7 @@ def go_on(world: World, seconds: int, *, lag_ms: int) -> None:
         world.go_on(10)
 
 
-def test_a_minimum_above_the_partitions_delays_no_scaling() -> None:
+def test_minimum_above_the_partitions_delays_no_scaling() -> None:
     world = World("S0", "S1", "S2")
     world.submit(task_count=4, auto_scale=SCALING)
     world.turn()
@@ -72,7 +72,7 @@ def test_a_minimum_above_the_partitions_delays_no_scaling() -> None:
     assert len(world.running) == 6
 
 
-def test_a_count_above_the_partitions_is_scaled_from_the_jobs_that_work() -> None:
+def test_count_above_the_partitions_scales_from_running_jobs() -> None:
     world = World("S0", "S1", "S2")
     world.submit(task_count=9, auto_scale={**SCALING, "task_count_min": 1})
     world.turn()
@@ -81,7 +81,7 @@ def test_a_count_above_the_partitions_is_scaled_from_the_jobs_that_work() -> Non
     assert [(c.before, c.after) for c in changes if not c.is_refusal] == [(3, 2)]
 
 
-def test_a_window_shorter_than_the_start_of_a_turn_scales() -> None:
+def test_window_shorter_than_the_start_of_a_turn_scales() -> None:
     world = World("S0", "S1", "S2")
     window = {"lag_collection_interval": 1, "lag_collection_range": 5, "scale_action_period": 1}
     world.submit(task_count=1, auto_scale={**SCALING, **window, "task_count_min": 1})
@@ -96,7 +96,7 @@ def test_a_window_shorter_than_the_start_of_a_turn_scales() -> None:
     assert len(world.running) == 3
 
 
-def test_what_was_counted_survives_being_stored_and_thinned() -> None:
+def test_counts_survive_storing_and_thinning() -> None:
     series = LagSeries()
     at = World().clock.now()
     for minute in range(60):

@@ -99,7 +99,7 @@ def damaged(whole: Mapping[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
 
 @given(st.one_of(damaged(FULL), *(damaged({**FULL, "reads": reads}) for reads in OTHERS)))
 @settings(max_examples=300, deadline=None)
-def test_a_damaged_spec_is_read_or_refused(values: dict[str, Any]) -> None:
+def test_damaged_spec_is_read_or_refused(values: dict[str, Any]) -> None:
     try:
         spec = IngestionSpec.read(values)
     except ConfigurationError:
@@ -111,7 +111,7 @@ def test_a_damaged_spec_is_read_or_refused(values: dict[str, Any]) -> None:
 
 @given(damaged(FILTERED), st.none() | st.just("orders:split"))
 @settings(max_examples=300, deadline=None)
-def test_a_damaged_spec_of_druid_is_translated_or_refused(values: dict[str, Any], transform: str | None) -> None:
+def test_damaged_druid_spec_is_translated_or_refused(values: dict[str, Any], transform: str | None) -> None:
     try:
         translation = from_druid(values, lake="/lake", transform=transform)
     except ConfigurationError:

@@ -69,7 +69,7 @@ def decided(remembered: Supervision, observed: Observation) -> Decision:
     ],
     ids=["spec", "few partitions", "suspended", "terminated", "unreadable spec", "unknown partitions"],
 )
-def test_how_many_jobs_there_should_be_and_why(
+def test_task_count_has_its_reason(
     remembered: Supervision, observed: Observation, wanted: int | None, reason: str
 ) -> None:
     assert wanted_job_count(remembered, observed) == (wanted, reason)
@@ -78,7 +78,7 @@ def test_how_many_jobs_there_should_be_and_why(
 @pytest.mark.parametrize(
     ("scaled", "least", "most", "expected"), [(None, 1, 9, 2), (5, 1, 9, 5), (5, 1, 4, 4), (5, 6, 9, 6)]
 )
-def test_what_scaling_wants_survives_a_spec_whose_bounds_it_fits(
+def test_scaled_count_survives_a_spec_with_fitting_bounds(
     scaled: int | None, least: int, most: int, expected: int
 ) -> None:
     settings = SuperviseSettings(
@@ -87,22 +87,22 @@ def test_what_scaling_wants_survives_a_spec_whose_bounds_it_fits(
     assert task_count(memory(task_count=scaled), settings) == expected
 
 
-def test_what_scaling_wanted_is_forgotten_by_a_spec_without_scaling() -> None:
+def test_scaled_count_is_forgotten_without_scaling() -> None:
     assert task_count(memory(task_count=5), SuperviseSettings(task_count=2)) == 2
 
 
-def test_another_count_of_the_spec_is_noted_with_its_version() -> None:
+def test_changed_spec_count_is_noted_with_its_version() -> None:
     remembered = memory(spec_version=4, planned_count=2)
     [change] = decided(remembered, seen(supervise={"task_count": 3})).supervision.task_count_changes
     assert (change.before, change.after, change.reason) == (2, 3, "version 4 of the spec")
 
 
-def test_an_unreadable_spec_leaves_every_job_alone() -> None:
+def test_unreadable_spec_leaves_every_job_alone() -> None:
     remembered = memory(jobs=(job("a"), job("b")))
     assert decided(remembered, seen(settings=None, jobs=running("a", "b"))).actions == ()
 
 
-def test_of_jobs_that_are_too_many_those_end_first_that_have_not_begun_then_the_oldest() -> None:
+def test_surplus_ends_jobs_not_begun_then_the_oldest() -> None:
     remembered = memory(
         jobs=(job("old", NOON - HOUR), job("new"), job("waiting", None)), surplus_since=NOON - seconds(120)
     )
@@ -111,7 +111,7 @@ def test_of_jobs_that_are_too_many_those_end_first_that_have_not_begun_then_the_
     assert [each.owner for each in decision.supervision.jobs if each.is_ending] == ["old", "waiting"]
 
 
-def test_a_surplus_that_is_over_before_the_transition_is_forgotten() -> None:
+def test_temporary_surplus_is_forgotten() -> None:
     remembered = memory(jobs=(job("a"), job("b")))
     jobs, two = running("a", "b"), {"task_count": 2}
     first = decided(remembered, seen(NOON, partitions=1, supervise=two, jobs=jobs)).supervision
@@ -124,7 +124,7 @@ def test_a_surplus_that_is_over_before_the_transition_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize(("failures", "pause"), [(0, 0), (1, 30), (2, 60), (5, 480), (6, 600), (50, 600), (9999, 600)])
-def test_the_pause_after_failures_doubles_up_to_ten_minutes(failures: int, pause: int) -> None:
+def test_pause_after_failures_doubles_up_to_ten_minutes(failures: int, pause: int) -> None:
     assert backoff(seconds(30), failures) == seconds(pause)
 
 
@@ -149,7 +149,7 @@ def never(remembered: Supervision) -> Supervision:
     ],
     ids=["backoff", "start delay", "lease of a job", "period", "duration of a job", "submission", "completion"],
 )
-def test_it_looks_again_when_something_is_due(
+def test_next_poll_is_at_the_next_due_time(
     change: Callable[[Supervision], Supervision], jobs: dict[str, Job], due: float
 ) -> None:
     remembered = change(memory(jobs=(job(),)))
@@ -181,7 +181,7 @@ def after(remembered: Supervision, elapsed: float, lag: int | Sequence[LagPoint]
     return decided(remembered, seen(at, **observed)).supervision
 
 
-def test_the_first_decision_is_made_after_900_seconds_and_others_each_minute() -> None:
+def test_first_decision_is_after_900_seconds_then_each_minute() -> None:
     remembered = after(memory(started_at=NOON), 899)
     assert (remembered.task_count, remembered.scale_evaluated_at) == (None, None)
     remembered = after(remembered, 900, lag=IN + 1)
@@ -190,7 +190,7 @@ def test_the_first_decision_is_made_after_900_seconds_and_others_each_minute() -
     assert after(remembered, 960).task_count == 3
 
 
-def test_a_change_empties_the_window_and_is_followed_by_none_for_ten_minutes() -> None:
+def test_change_empties_the_window_and_blocks_ten_minutes() -> None:
     remembered = after(memory(started_at=NOON), 900)
     assert (remembered.task_count, remembered.lag_since) == (3, NOON + seconds(900))
     remembered = after(remembered, 1499)
@@ -199,7 +199,7 @@ def test_a_change_empties_the_window_and_is_followed_by_none_for_ten_minutes() -
     assert after(remembered, 1560).task_count == 5
 
 
-def test_a_refusal_keeps_the_window_and_only_the_latest_one_is_kept() -> None:
+def test_refusal_keeps_the_window_and_replaces_earlier_refusals() -> None:
     remembered = replace(
         after(memory(started_at=NOON), 900), task_count=8, planned_count=8, lag_since=None, scaled_at=None
     )
@@ -210,7 +210,7 @@ def test_a_refusal_keeps_the_window_and_only_the_latest_one_is_kept() -> None:
     assert remembered.task_count_changes[-1].at == NOON + seconds(1140)
 
 
-def test_after_a_while_without_looks_the_count_is_kept_until_the_window_is_filled_again() -> None:
+def test_count_is_kept_after_a_gap_until_the_window_fills() -> None:
     at = NOON + seconds(5000)
     before = lags(NOON + seconds(900), IN)
     remembered = after(memory(started_at=NOON, task_count=3), 5000, lag=[*before, *lags(at, IN, points=1)])
@@ -244,13 +244,13 @@ def test_scaling_starts_from_the_jobs_that_have_partitions(
     assert [change.after for change in found.task_count_changes if not change.is_refusal] == [scaled] * bool(scaled)
 
 
-def test_lag_of_before_a_reset_is_not_judged() -> None:
+def test_lag_before_a_reset_is_ignored() -> None:
     remembered = memory(started_at=NOON, lag_since=NOON + seconds(900))
     assert after(remembered, 900).task_count is None
 
 
 @pytest.mark.parametrize("changes", [{"is_suspended": True}, {"partitions": 0}], ids=["suspended", "nothing to read"])
-def test_nothing_is_judged_where_nothing_is_read(changes: dict[str, Any]) -> None:
+def test_unread_source_is_not_judged(changes: dict[str, Any]) -> None:
     assert after(memory(started_at=NOON), 900, **changes).scale_evaluated_at is None
 
 

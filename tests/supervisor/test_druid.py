@@ -62,7 +62,7 @@ def at(spec: Any, target: str) -> Any:
     return spec
 
 
-def test_the_example_of_druids_manual_is_translated() -> None:
+def test_example_of_the_druid_manual_is_translated() -> None:
     assert from_druid(DRUID, lake="s3://lake/").spec == {
         "version": 1,
         "source": "metrics",
@@ -77,11 +77,11 @@ def test_the_example_of_druids_manual_is_translated() -> None:
     }
 
 
-def test_what_comes_out_is_a_spec() -> None:
+def test_translation_is_a_valid_spec() -> None:
     assert IngestionSpec.read(from_druid(DRUID, lake="/lake").spec).source == "metrics"
 
 
-def test_every_field_of_the_spec_has_a_row() -> None:
+def test_every_spec_field_has_a_row() -> None:
     rows = {row.field: row.outcome for row in from_druid(DRUID, lake="/lake").rows}
     given = {f"{part}.{name}" for part, fields in DRUID["spec"].items() for name in fields} | {"type"}
     assert set(rows) == given
@@ -121,11 +121,11 @@ def test_every_field_of_the_spec_has_a_row() -> None:
         ),
     ],
 )  # fmt: skip
-def test_a_field_has_its_place(field: str, value: Any, target: str, expected: Any) -> None:
+def test_field_moves_to_its_new_place(field: str, value: Any, target: str, expected: Any) -> None:
     assert at(spec_from(field, value), target) == expected
 
 
-def test_thresholds_of_scaling_are_durations_and_the_lag_is_summed_as_in_druid() -> None:
+def test_scaling_thresholds_become_durations_with_summed_lag() -> None:
     scaler = {
         "enableTaskAutoScaler": True, "taskCountMin": 2, "taskCountMax": 6, "autoScalerStrategy": "lagBased",
         "scaleOutThreshold": 6000000, "scaleActionPeriodMillis": 60000, "scaleInStep": 2,
@@ -137,11 +137,11 @@ def test_thresholds_of_scaling_are_durations_and_the_lag_is_summed_as_in_druid()
 
 
 @pytest.mark.parametrize("scaler", [{}, {"enableTaskAutoScaler": False, "taskCountMin": 2}])
-def test_a_scaler_that_is_not_enabled_says_nothing(scaler: dict[str, Any]) -> None:
+def test_disabled_scaler_is_ignored(scaler: dict[str, Any]) -> None:
     assert "auto_scale" not in spec_from("ioConfig.autoScalerConfig", scaler)["supervise"]
 
 
-def test_a_role_and_an_endpoint_of_ones_own_are_said_in_the_connection_by_hand() -> None:
+def test_custom_role_and_endpoint_belong_to_the_connection() -> None:
     given = druid_with("ioConfig.endpoint", "http://localhost:4566")
     given["spec"]["ioConfig"]["awsAssumedRoleArn"] = "arn:aws:iam::1:role/reader"
     given["suspended"] = True
@@ -152,7 +152,7 @@ def test_a_role_and_an_endpoint_of_ones_own_are_said_in_the_connection_by_hand()
     assert "http://localhost:4566" not in json.dumps(translation.spec)
 
 
-def test_an_earlier_spec_with_a_parser_and_without_the_inner_spec_is_translated() -> None:
+def test_older_spec_with_a_parser_is_translated() -> None:
     given = deepcopy(dict(DRUID["spec"])) | {"type": "kinesis"}
     del given["ioConfig"]["inputFormat"]
     schema = given["dataSchema"]
@@ -167,7 +167,7 @@ def test_an_earlier_spec_with_a_parser_and_without_the_inner_spec_is_translated(
     assert from_druid(given, lake="s3://lake").spec == from_druid(DRUID, lake="s3://lake").spec
 
 
-def test_a_kinesis_format_around_json_is_json() -> None:
+def test_kinesis_format_around_json_is_json() -> None:
     value_format = {"type": "kinesis", "valueFormat": {"type": "json"}, "timestampColumnName": "arrived"}
     assert spec_from("ioConfig.inputFormat", value_format) == from_druid(DRUID, lake="/lake").spec
 
@@ -181,7 +181,7 @@ def test_a_kinesis_format_around_json_is_json() -> None:
         None,
     ],
 )
-def test_dimensions_that_druid_discovers_are_left_to_the_user(dimensions: dict[str, Any] | None) -> None:
+def test_discovered_dimensions_are_left_to_the_user(dimensions: dict[str, Any] | None) -> None:
     given = druid_with("dataSchema.dimensionsSpec", dimensions)
     if dimensions is None:
         del given["spec"]["dataSchema"]["dimensionsSpec"]
@@ -202,12 +202,12 @@ def test_dimensions_that_druid_discovers_are_left_to_the_user(dimensions: dict[s
         ("nano", "`at` BIGINT NOT NULL", None),
     ],
 )
-def test_the_format_of_the_time_stays(druid: str | None, column: str, formats: dict[str, str] | None) -> None:
+def test_time_format_is_kept(druid: str | None, column: str, formats: dict[str, str] | None) -> None:
     spec = spec_from("dataSchema.timestampSpec", {"column": "at", "format": druid})
     assert (spec["schema"].partition(",")[0], spec.get("time_formats")) == (column, formats)
 
 
-def test_the_time_may_be_named_as_druids() -> None:
+def test_time_may_keep_the_name_of_druid() -> None:
     given = druid_with("dataSchema.timestampSpec", {"column": "__time", "format": "millis"})
     given["spec"]["dataSchema"]["transformSpec"] = {
         "filter": {"type": "interval", "dimension": "__time", "intervals": ["2026-01-01/P1M"]}
@@ -218,7 +218,7 @@ def test_the_time_may_be_named_as_druids() -> None:
 
 
 @pytest.mark.parametrize("names", [{}, {"timestampColumnName": "arrived", "partitionKeyColumnName": "key"}])
-def test_columns_of_the_kinesis_format_are_those_of_every_record(names: dict[str, str]) -> None:
+def test_kinesis_format_columns_become_record_columns(names: dict[str, str]) -> None:
     arrived, key = names.values() if names else ("kinesis.timestamp", "kinesis.partitionKey")
     given = druid_with("ioConfig.inputFormat", {"type": "kinesis", "valueFormat": {"type": "json"}, **names})
     schema = given["spec"]["dataSchema"]
@@ -244,7 +244,7 @@ def test_columns_of_the_kinesis_format_are_those_of_every_record(names: dict[str
 @pytest.mark.parametrize(
     "timestamp", [{"column": "kinesis.timestamp", "format": "millis"}, {"column": "at", "format": "nano"}]
 )
-def test_a_time_that_rejects_no_records_is_an_error(timestamp: dict[str, str]) -> None:
+def test_time_that_rejects_no_records_is_an_error(timestamp: dict[str, str]) -> None:
     given = druid_with("ioConfig.inputFormat", {"type": "kinesis", "valueFormat": {"type": "json"}})
     given["spec"]["dataSchema"]["timestampSpec"] = timestamp
     given["spec"]["ioConfig"]["lateMessageRejectionPeriod"] = "P1D"
@@ -252,7 +252,7 @@ def test_a_time_that_rejects_no_records_is_an_error(timestamp: dict[str, str]) -
         from_druid(given, lake="/lake")
 
 
-def test_inputs_of_metrics_and_their_filters_are_columns() -> None:
+def test_metric_inputs_and_filters_become_columns() -> None:
     metrics = [
         {"type": "filtered", "filter": {"type": "selector", "dimension": "country", "value": "x"},
          "aggregator": {"type": "longSum", "name": "n", "fieldName": "clicks"}},
@@ -265,7 +265,7 @@ def test_inputs_of_metrics_and_their_filters_are_columns() -> None:
     ]  # fmt: skip
 
 
-def test_the_region_is_druids_default_without_region_and_endpoint() -> None:
+def test_region_defaults_to_the_druid_default() -> None:
     given = druid_with("ioConfig.endpoint", None)
     del given["spec"]["ioConfig"]["endpoint"]
     assert at(from_druid(given, lake="/lake").spec, "reads.kinesis.region_name") == "us-east-1"
@@ -273,7 +273,7 @@ def test_the_region_is_druids_default_without_region_and_endpoint() -> None:
     assert "region_name" not in from_druid(own, lake="/lake").spec["reads"]["kinesis"]
 
 
-def test_a_spec_as_druids_api_shows_it_is_translated() -> None:
+def test_spec_from_the_druid_api_is_translated() -> None:
     given = deepcopy(dict(DRUID["spec"]))
     given["dataSchema"]["dimensionsSpec"] |= {"forceSegmentSortByTime": True, "includeAllDimensions": False}
     given["ioConfig"] |= {
@@ -295,7 +295,7 @@ def test_a_spec_as_druids_api_shows_it_is_translated() -> None:
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv"])
-def test_a_transform_splits_what_a_schema_does_not_parse(kind: str) -> None:
+def test_transform_splits_payloads_without_a_schema(kind: str) -> None:
     spec = spec_from("ioConfig.inputFormat", {"type": kind, "columns": ["at", "page"]}, transform="my_project:split")
     assert "schema" not in spec and spec["transform"] == "my_project:split"
 
@@ -336,19 +336,19 @@ def test_a_transform_splits_what_a_schema_does_not_parse(kind: str) -> None:
         ("dataSchema.transformSpec", {"filter": {"type": "javascript"}}, "'javascript' cannot be translated"),
     ],
 )
-def test_what_cannot_be_done_is_an_error_that_names_the_field_and_the_remedy(field: str, value: Any, said: str) -> None:
+def test_untranslatable_field_is_an_error_with_its_remedy(field: str, value: Any, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         from_druid(druid_with(field, value), lake="/lake")
 
 
-def test_one_error_names_all_that_cannot_be_done() -> None:
+def test_error_names_all_untranslatable_fields() -> None:
     given = druid_with("ioConfig.inputFormat", {"type": "csv"})
     given["spec"]["tuningConfig"]["unheardOf"] = 1
     with pytest.raises(ConfigurationError, match=r"'ioConfig.inputFormat': .*; field 'tuningConfig.unheardOf': "):
         from_druid(given, lake="/lake")
 
 
-def test_a_spec_that_names_no_stream_and_no_data_source_is_an_error() -> None:
+def test_spec_without_stream_and_data_source_is_an_error() -> None:
     with pytest.raises(ConfigurationError, match=r"'dataSchema.dataSource': it is missing.*'ioConfig.stream'"):
         from_druid({"type": "kinesis"}, lake="/lake")
 
@@ -378,11 +378,11 @@ TUNING_FIELDS = [
 # fmt: on
 
 
-def test_every_field_of_druids_reference_is_known() -> None:
+def test_every_documented_druid_field_is_known() -> None:
     known = {field.name for field in FIELDS}
     assert {f"ioConfig.{name}" for name in IO_FIELDS} <= known
     assert {f"tuningConfig.{name}" for name in TUNING_FIELDS} <= known
 
 
-def test_every_field_that_is_not_taken_over_says_how_or_why() -> None:
+def test_every_dropped_field_has_an_explanation() -> None:
     assert [field.name for field in FIELDS if not field.note] == []

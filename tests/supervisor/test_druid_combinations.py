@@ -126,7 +126,7 @@ def computed(*given: tuple[str, str]) -> dict[str, Any]:
         ({"ioConfig.enableIdleBehaviour": True, "ioConfig.idleSupervisorForStreamIdleMillis": 1}, "source", "orders"),
     ],
 )  # fmt: skip
-def test_a_combination_is_translated_as_druid_reads_it(changes: dict[str, Any], path: str, expected: Any) -> None:
+def test_combination_is_translated_as_druid_reads_it(changes: dict[str, Any], path: str, expected: Any) -> None:
     assert at(from_druid(druid(changes), lake="/lake").spec, path) == expected
 
 
@@ -156,7 +156,7 @@ def test_a_combination_is_translated_as_druid_reads_it(changes: dict[str, Any], 
         ),
     ],
 )
-def test_a_combination_is_refused_with_the_remedy(changes: dict[str, Any], error: str) -> None:
+def test_combination_is_refused_with_the_remedy(changes: dict[str, Any], error: str) -> None:
     with pytest.raises(ConfigurationError, match=error):
         from_druid(druid(changes), lake="/lake")
 
@@ -184,7 +184,7 @@ def test_a_combination_is_refused_with_the_remedy(changes: dict[str, Any], error
         (parser("protobuf", "json") | dimensions("t", "T"), MISSING),
     ],
 )
-def test_a_column_that_the_transform_makes_is_not_in_the_schema(changes: dict[str, Any], schema: str | None) -> None:
+def test_schema_leaves_out_columns_of_the_transform(changes: dict[str, Any], schema: str | None) -> None:
     assert from_druid(druid(changes), lake="/lake", transform="orders:split").spec.get("schema") == schema
 
 
@@ -195,13 +195,13 @@ def test_a_column_that_the_transform_makes_is_not_in_the_schema(changes: dict[st
         {"ioConfig.inputFormat": {"type": "csv", "columns": ["at"]}},
     ],
 )
-def test_a_time_that_the_transform_makes_rejects_no_records(changes: dict[str, Any]) -> None:
+def test_time_of_the_transform_rejects_no_records(changes: dict[str, Any]) -> None:
     given = druid(changes | {"ioConfig.lateMessageRejectionPeriod": "P1D"})
     with pytest.raises(ConfigurationError, match=r"'ioConfig\.lateMessageRejectionPeriod': records are rejected by a"):
         from_druid(given, lake="/lake", transform="orders:split")
 
 
-def test_a_filter_of_a_computed_time_is_an_error() -> None:
+def test_filter_of_a_computed_time_is_refused() -> None:
     given = druid(computed(("__time", "timestamp_parse(at)")))
     given["dataSchema"]["transformSpec"]["filter"] = {
         "type": "interval", "dimension": "__time", "intervals": ["2026-01-01/P1D"],
@@ -223,7 +223,7 @@ def test_unknown_types_of_dimensions_are_left_to_the_user() -> None:
 @pytest.mark.parametrize(
     "around", [{"id": "orders", "state": "RUNNING", "healthy": True, "suspended": False}, {"version": "2026-01-01"}]
 )
-def test_a_spec_that_druids_api_lists_is_translated(around: dict[str, Any]) -> None:
+def test_spec_listed_by_druids_api_is_translated(around: dict[str, Any]) -> None:
     plain = druid({})
     shown = {"type": "kinesis", "spec": plain, **plain, "context": None, "suspended": False}
     assert from_druid({**around, "spec": shown}, lake="/lake").spec == from_druid(plain, lake="/lake").spec
@@ -239,7 +239,7 @@ def test_a_spec_that_druids_api_lists_is_translated(around: dict[str, Any]) -> N
         ),
     ],
 )
-def test_what_depends_on_another_type_is_not_reported(changes: dict[str, Any], error: str) -> None:
+def test_fields_of_another_type_are_not_reported(changes: dict[str, Any], error: str) -> None:
     with pytest.raises(ConfigurationError, match=error) as raised:
         from_druid(druid(changes), lake="/lake")
     assert "unknown" not in str(raised.value)

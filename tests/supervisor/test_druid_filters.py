@@ -77,13 +77,13 @@ CASES: list[tuple[dict[str, Any], set[int]]] = [
     ],
     ids=str,
 )
-def test_a_filter_that_spark_has_not_is_refused(given: Any) -> None:
+def test_filter_unknown_to_spark_is_refused(given: Any) -> None:
     with pytest.raises(UnsupportedFieldError):
         FILTERS.predicate(given)
 
 
 @pytest.mark.integration
-def test_each_filter_holds_for_the_records_for_which_it_holds_in_druid(spark: SparkSession) -> None:
+def test_filters_match_the_same_records_as_in_druid(spark: SparkSession) -> None:
     rows = [(number, *record) for number, record in enumerate(RECORDS)]
     records = spark.createDataFrame(rows, "number INT, name STRING, n BIGINT, at STRING")
     records = records.selectExpr("number", "name", "n", "CAST(concat(at, 'Z') AS TIMESTAMP) AS at")

@@ -32,7 +32,7 @@ def line_through(small: float, large: float) -> tuple[float, float]:
     return small - SMALL * per_byte, per_byte * 1024
 
 
-def test_landing_and_transforming_cost_what_was_measured(measured: dict[str, Any]) -> None:
+def test_landing_and_transform_costs_match_measurements(measured: dict[str, Any]) -> None:
     assumed = Assumptions()
     for name, figures in (
         ("landing, aggregated", (assumed.landing_us_per_record, assumed.landing_us_per_kib)),
@@ -42,25 +42,25 @@ def test_landing_and_transforming_cost_what_was_measured(measured: dict[str, Any
         assert figures == pytest.approx(line_through(of[str(SMALL)], of[str(LARGE)]), abs=0.051)
 
 
-def test_parsing_costs_what_was_measured() -> None:
+def test_parsing_costs_match_measurements() -> None:
     row = re.search(r"our handler \(msgspec\) \| ([\d.]+) \| ([\d.]+) \|", section("What user records cost"))
     assert row is not None
     figures = (Assumptions().parsing_us_per_record, Assumptions().parsing_us_per_kib)
     assert figures == pytest.approx(line_through(float(row[1]), float(row[2])), abs=0.051)
 
 
-def test_memory_is_what_was_measured(measured: dict[str, Any]) -> None:
+def test_memory_matches_measurements(measured: dict[str, Any]) -> None:
     memory = measured["memory_mib"]
     assert Assumptions().python_mib == pytest.approx(memory["at rest"], abs=5)
     assert Assumptions().memory_factor == pytest.approx(memory["a partition"] / 32, abs=0.051)
 
 
-def test_the_store_reads_of_a_round_are_as_counted(measured: dict[str, Any]) -> None:
+def test_store_reads_of_a_round_match_the_count(measured: dict[str, Any]) -> None:
     few, many = measured["store"]["4"], measured["store"]["16"]
     assert [few["reads"], many["reads"]] == pytest.approx(2 * [Assumptions().store_reads_per_round], abs=0.051)
     assert Assumptions().store_writes_per_batch == pytest.approx(many["items written"] / many["batches"], abs=0.051)
 
 
-def test_a_death_is_noticed_as_soon_as_was_measured() -> None:
+def test_death_detection_time_matches_measurements() -> None:
     row = re.search(r"noticed: every shard \| ([\d.]+) s", section("How long shards stay unread when a worker dies"))
     assert row is not None and Assumptions().takeover_s == float(row[1])

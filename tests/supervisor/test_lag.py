@@ -18,18 +18,18 @@ from airflow_provider_coordination.supervisor.lag import (
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def test_a_reading_is_one_point_of_what_is_known() -> None:
+def test_reading_is_one_point_of_known_lags() -> None:
     point = LagReading(at=NOON, partitions={"a": 100, "b": 50, "c": None, "d": -3}).point
     assert (point.oldest_ms, point.sum_ms, point.average_ms, point.count, point.unknown) == (100, 150, 50, 3, 1)
 
 
-def test_what_nothing_is_known_of_has_no_lag_and_what_has_no_partition_has_none_to_catch_up() -> None:
+def test_unknown_partition_and_empty_source_differ_in_lag() -> None:
     unknown = LagReading(at=NOON, partitions={"a": None}).point
     assert (unknown.oldest_ms, unknown.average_ms, unknown.unknown) == (None, None, 1)
     assert LagReading(at=NOON).point.oldest_ms == 0
 
 
-def test_a_series_of_a_day_is_short_and_keeps_its_worst_points() -> None:
+def test_series_of_a_day_stays_short_and_keeps_peaks() -> None:
     series, rng = LagSeries(), random.Random(1)
     seconds = int(2 * RETENTION.total_seconds())
     for second in range(0, seconds, 30):
@@ -48,7 +48,7 @@ def test_a_series_of_a_day_is_short_and_keeps_its_worst_points() -> None:
     assert len(json.dumps(series.to_mapping())) < 10_000
 
 
-def test_the_lag_of_a_thousand_partitions_fits_into_an_item() -> None:
+def test_lag_of_a_thousand_partitions_fits_into_an_item() -> None:
     rng = random.Random(1)
     keys = [f"clicks:1767225600:shardId-{number:012d}" for number in range(1000)]
     series = LagSeries()
@@ -61,7 +61,7 @@ def test_the_lag_of_a_thousand_partitions_fits_into_an_item() -> None:
     assert LagSeries.from_mapping(json.loads(text)) == series
 
 
-def test_of_more_partitions_than_an_item_holds_those_are_kept_that_lag_most() -> None:
+def test_most_lagging_partitions_are_kept_above_the_item_limit() -> None:
     rng = random.Random(1)
     lags = {f"clicks:1767225600:shardId-{number:012d}": rng.randrange(10_000_000) for number in range(10_000)}
     series = LagSeries().with_reading(LagReading(at=NOON, partitions=lags))
@@ -73,11 +73,11 @@ def test_of_more_partitions_than_an_item_holds_those_are_kept_that_lag_most() ->
     assert min(v or 0 for v in kept.latest.partitions.values()) >= sorted(lags.values())[-len(kept.latest.partitions)]
 
 
-def test_what_is_unreadable_is_an_empty_series() -> None:
+def test_unreadable_text_is_an_empty_series() -> None:
     assert LagSeries.from_mapping({}) == LagSeries()
     assert LagSeries.from_mapping({"packed": "?"}) == LagSeries()
 
 
-def test_of_two_points_at_one_instant_the_latter_counts() -> None:
+def test_latter_of_two_simultaneous_points_counts() -> None:
     series = LagSeries().with_reading(LagReading(at=NOON, partitions={"a": 1}))
     assert [p.oldest_ms for p in series.with_reading(LagReading(at=NOON, partitions={"a": 2})).points] == [2]

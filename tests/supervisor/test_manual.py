@@ -42,41 +42,41 @@ def default_of(field: Field) -> str:
         ("\n### spark\n", SparkSettings),
     ],
 )
-def test_every_key_of_a_section_is_documented_with_its_default(heading: str, cls: type[Any]) -> None:
+def test_every_section_key_is_documented_with_its_default(heading: str, cls: type[Any]) -> None:
     documented = [(code(key), default) for key, default, _ in rows(page("specs.md"), "key", below=heading)]
     assert documented == [(name, default_of(field)) for name, field in fields_of(cls).items()]
 
 
-def test_every_key_of_a_spec_is_documented() -> None:
+def test_every_spec_key_is_documented() -> None:
     assert [code(key) for key, *_ in rows(page("specs.md"), "key", below="\n## The keys\n")] == list(TOP_LEVEL_KEYS)
 
 
-def test_every_kind_of_source_is_documented_with_its_class() -> None:
+def test_every_source_kind_is_documented_with_its_class() -> None:
     documented = {
         code(kind): code(cls) for kind, cls, _ in rows(page("specs.md"), "`reads`", below="\n## Sources and sinks\n")
     }
     assert documented == {kind: cls.__name__ for kind, cls in reads_classes().items()}
 
 
-def test_the_example_of_a_spec_is_one() -> None:
+def test_spec_example_is_valid() -> None:
     example, _ = blocks(page("specs.md"), "yaml")
     assert IngestionSpec.read(read_spec_text(example, "the example")).source == "clicks"
 
 
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "dags" / "specs").iterdir()), ids=lambda path: path.name)
-def test_the_specs_beside_the_example_dags_are_specs(path: Path) -> None:
+def test_specs_beside_the_example_dags_are_valid(path: Path) -> None:
     mapping, _ = read_spec_file(path)
     IngestionSpec.read(mapping)
 
 
-def test_the_example_of_python_is_a_spec() -> None:
+def test_python_example_is_a_valid_spec() -> None:
     _, example = blocks(page("specs.md"), "python")
     made: dict[str, Any] = {}
     exec(example, made)
     assert IngestionSpec.read(made["spec"].to_mapping()) == made["spec"]
 
 
-def test_every_command_about_specs_is_documented() -> None:
+def test_every_spec_command_is_documented() -> None:
     group = typer.main.get_command(application()).commands["spec"]  # type: ignore[attr-defined]
     listed = [re.findall(r"spec ([a-z-]+)", command)[0] for command, _ in rows(page("specs.md"), "command")]
     assert listed == list(group.commands)
@@ -95,7 +95,7 @@ def test_every_command_about_specs_is_documented() -> None:
         (9, ("supervise", "event_time"), "time"),
     ],
 )
-def test_an_error_reads_as_documented(number: int, path: tuple[str, ...], value: Any) -> None:
+def test_errors_read_as_documented(number: int, path: tuple[str, ...], value: Any) -> None:
     _, answer = rows(page("specs.md"), "written")[number]
     spec: Any = read_spec_text(blocks(page("specs.md"), "yaml")[0], "the example")
     place = spec
@@ -117,17 +117,17 @@ def test_an_error_reads_as_documented(number: int, path: tuple[str, ...], value:
         ("\n### tuningConfig\n", fields.TUNING_CONFIG),
     ],
 )
-def test_every_field_of_druid_has_the_row_of_the_code(heading: str, known: tuple[DruidField, ...]) -> None:
+def test_every_druid_field_has_the_documented_row(heading: str, known: tuple[DruidField, ...]) -> None:
     documented = [(code(n), v, code(p), note) for n, v, p, note in rows(page("druid.md"), "field", below=heading)]
     assert documented == [(each.name, each.outcome.value, each.target or "-", each.note) for each in known]
 
 
-def test_every_filter_that_is_translated_is_documented() -> None:
+def test_every_translated_filter_is_documented() -> None:
     documented = {name for cell, _ in rows(page("druid.md"), "filter") for name in re.findall(r"`(\w+)`", cell)}
     translated = set(filters.Filters({}, {})._writers)
     assert documented == translated | {"and", "or", "not", "true", "false"}
 
 
-def test_the_page_that_names_the_schema_leads_to_it() -> None:
+def test_page_that_names_the_schema_links_to_it() -> None:
     assert (REPOSITORY / "docs" / "spec.schema.json").is_file()
     assert "[spec.schema.json](spec.schema.json)" in page("specs.md")

@@ -73,7 +73,7 @@ def watched() -> Watched:
     return Watched(3)
 
 
-def test_between_two_periods_the_source_is_not_asked_and_partitions_are_not_read(watched: Watched) -> None:
+def test_source_is_not_queried_between_two_periods(watched: Watched) -> None:
     assert watched.run().is_full
     for _ in range(5):
         watched.clock.advance(5)
@@ -85,7 +85,7 @@ def test_between_two_periods_the_source_is_not_asked_and_partitions_are_not_read
     assert watched.stream.counts == 2
 
 
-def test_what_somebody_else_did_since_is_looked_at(watched: Watched) -> None:
+def test_external_changes_are_noticed(watched: Watched) -> None:
     watched.run()
     watched.clock.advance(5)
     watched.complete("S000")
@@ -94,14 +94,14 @@ def test_what_somebody_else_did_since_is_looked_at(watched: Watched) -> None:
     assert watched.observe().partitions.readable == 2
 
 
-def test_another_version_of_the_spec_is_looked_at_at_once(watched: Watched) -> None:
+def test_new_spec_version_is_noticed_at_once(watched: Watched) -> None:
     watched.run()
     watched.submit(period=10)
     seen = watched.observe()
     assert seen.is_full and seen.settings.period.total_seconds() == 10
 
 
-def test_jobs_of_a_spec_that_does_something_else_are_outdated_and_those_of_a_cosmetic_change_are_not(
+def test_functional_spec_changes_alone_outdate_jobs(
     watched: Watched,
 ) -> None:
     watched.submit(period=30, description="all clicks")
@@ -113,7 +113,7 @@ def test_jobs_of_a_spec_that_does_something_else_are_outdated_and_those_of_a_cos
     assert watched.observe(jobs=jobs).outdated == {1, 2}
 
 
-def test_jobs_of_a_spec_that_cannot_be_read_any_more_are_outdated(watched: Watched) -> None:
+def test_unreadable_spec_outdates_its_jobs(watched: Watched) -> None:
     watched.store.submit({"version": 0})
     watched.submit(period=30)
     job = SupervisedJob(owner="a", spec_version=2, planned_at=watched.clock.now())
@@ -121,14 +121,14 @@ def test_jobs_of_a_spec_that_cannot_be_read_any_more_are_outdated(watched: Watch
     assert seen.outdated == {2} and seen.errors == ()
 
 
-def test_a_source_that_does_not_answer_is_not_asked_for_each_shard(watched: Watched) -> None:
+def test_unresponsive_source_is_not_queried_per_shard(watched: Watched) -> None:
     watched.stream.error = SourceError("gone")
     seen = watched.observe()
     assert [event.is_stream_error for event in seen.errors] == [True]
     assert watched.stream.requests == []
 
 
-def test_the_lag_of_a_source_that_does_not_answer_is_unknown(watched: Watched) -> None:
+def test_lag_of_an_unresponsive_source_is_unknown(watched: Watched) -> None:
     watched.turn()
     [job] = watched.begin()
     watched.another()
@@ -148,7 +148,7 @@ def test_the_lag_of_a_source_that_does_not_answer_is_unknown(watched: Watched) -
     assert watched.latest().partitions == {"S000": 0, "S001": 40_000, "S002": 0}
 
 
-def test_a_source_without_partitions_that_does_not_answer_has_no_lag() -> None:
+def test_unresponsive_source_without_partitions_has_no_lag() -> None:
     watched = Watched(1)
     watched.complete("S000")
     watched.stream.error = SourceError("gone")
@@ -158,7 +158,7 @@ def test_a_source_without_partitions_that_does_not_answer_has_no_lag() -> None:
     assert (point.oldest_ms, point.sum_ms, point.average_ms) == (None, None, None)
 
 
-def test_the_lag_of_closed_partitions_is_queried_although_their_job_reported_none(watched: Watched) -> None:
+def test_lag_of_unreported_closed_partitions_is_queried(watched: Watched) -> None:
     watched.turn()
     [job] = watched.begin()
     job.report(S000=0, S001=0, S002=0)
@@ -173,7 +173,7 @@ def test_the_lag_of_closed_partitions_is_queried_although_their_job_reported_non
     assert watched.latest().partitions == {"S000": 90_000, "S001": 0, "S002": None}
 
 
-def test_the_lag_of_a_partition_that_awaits_acknowledgments_is_queried(watched: Watched) -> None:
+def test_lag_of_partitions_awaiting_acknowledgments_is_queried(watched: Watched) -> None:
     watched.turn()
     [job] = watched.begin()
     job.report(S000=0, S001=0, S002=0)
@@ -187,7 +187,7 @@ def test_the_lag_of_a_partition_that_awaits_acknowledgments_is_queried(watched: 
     assert watched.latest().partitions == {"S000": 90_000, "S001": 0, "S002": 0}
 
 
-def test_the_lag_is_noted_once_a_period(watched: Watched) -> None:
+def test_lag_is_noted_once_per_period(watched: Watched) -> None:
     watched.run()
     assert watched.latest().partitions == {"S000": 7, "S001": 7, "S002": 7}
     for _ in range(9):
@@ -197,7 +197,7 @@ def test_the_lag_is_noted_once_a_period(watched: Watched) -> None:
     assert len(watched.store.lag().points) == 4
 
 
-def test_a_report_that_is_old_says_nothing_of_the_lag(watched: Watched) -> None:
+def test_old_report_gives_no_lag(watched: Watched) -> None:
     watched.turn()
     [job] = watched.begin()
     job.report(S000=1, S001=2, S002=3)
@@ -212,7 +212,7 @@ def test_a_report_that_is_old_says_nothing_of_the_lag(watched: Watched) -> None:
     assert watched.latest().partitions == {"S000": None, "S001": None, "S002": None}
 
 
-def test_of_many_shards_that_nobody_reads_those_are_asked_for_that_were_not_for_longest() -> None:
+def test_longest_unqueried_unread_shards_are_queried_first() -> None:
     watched = Watched(100)
     watched.stream.seconds_a_request = PROBE_SECONDS / 10  # ten requests take all the time there is
     for number in range(3):
@@ -222,7 +222,7 @@ def test_of_many_shards_that_nobody_reads_those_are_asked_for_that_were_not_for_
     assert len(watched.stream.requests) == len(set(watched.stream.requests)) == 30
 
 
-def test_without_a_spec_the_source_is_not_asked(watched: Watched) -> None:
+def test_source_without_a_spec_is_not_queried(watched: Watched) -> None:
     observer = watched.another()
     observer.observe(Supervision())
     assert watched.stream.counts == 0

@@ -80,7 +80,7 @@ def refused(world: World, verb: str, *args: Any) -> str:
 # Submit
 
 
-def test_a_spec_becomes_the_first_version_with_who_and_why(world: World) -> None:
+def test_first_version_has_its_author_and_reason(world: World) -> None:
     done = verbs(world).submit(SPEC)
     assert (done.version.version, done.change) == (1, Change.JOBS)
     assert (done.version.by, done.version.reason) == ("ann", "on call")
@@ -95,7 +95,7 @@ def test_a_spec_becomes_the_first_version_with_who_and_why(world: World) -> None
         ("schema", "id STRING", Change.JOBS),
     ],
 )
-def test_what_a_new_version_changes_is_said(world: World, path: str, value: Any, change: Change) -> None:
+def test_submit_reports_the_changes_of_a_version(world: World, path: str, value: Any, change: Change) -> None:
     verbs(world).submit(SPEC)
     done = verbs(world, "bob").submit(spec_with(path, value))
     assert (done.version.version, done.change, bool(done.consequence)) == (2, change, True)
@@ -109,7 +109,7 @@ def test_what_a_new_version_changes_is_said(world: World, path: str, value: Any,
     ],
 )
 @pytest.mark.parametrize("is_terminated", [False, True])
-def test_a_spec_that_leaves_the_partitions_of_its_source_is_refused(
+def test_spec_that_abandons_partitions_is_refused(
     world: World, reads: dict[str, Any], what: str, is_terminated: bool
 ) -> None:
     verbs(world).submit(SPEC)
@@ -174,20 +174,20 @@ def test_another_location_is_refused_and_another_selection_warned(
     assert [warning in each for each in warnings] == ([True] if warning else [])
 
 
-def test_a_first_spec_must_read_what_other_dags_have_read(world: World) -> None:
+def test_first_spec_must_read_the_claimed_location(world: World) -> None:
     location = {"paths": ["s3://out/clicks"]}
     claim(world.view, SourceClaim(dag_id="a", task_id="t", claimed_at=world.clock.now(), kind="s3", location=location))
     world.stream.discover_partitions()
     assert "no longer names location 's3://out', which source" in refused(world, "submit", items_spec())
 
 
-def test_a_first_spec_must_name_the_stream_of_the_partitions(world: World) -> None:
+def test_first_spec_must_name_the_stream_of_its_partitions(world: World) -> None:
     shard(world, "orders")
     error = refused(world, "submit", SPEC)
     assert "no longer names 'orders', which source" in error and "'airflow-coordination reset clicks --forget'" in error
 
 
-def test_a_stream_without_unfinished_partitions_may_be_left(world: World) -> None:
+def test_stream_without_unfinished_partitions_may_be_left(world: World) -> None:
     verbs(world).submit(spec_with("reads.kinesis.streams", ["clicks", "orders"]))
     shard(world, "clicks")
     orders = shard(world, "orders")
@@ -205,7 +205,7 @@ def shard(world: World, stream: str, **progress: Any) -> str:
     return key
 
 
-def test_a_spec_may_read_one_more_stream(world: World) -> None:
+def test_spec_may_read_an_additional_stream(world: World) -> None:
     verbs(world).submit(SPEC)
     world.stream.discover_partitions()
     assert verbs(world).submit(spec_with("reads.kinesis.streams", ["clicks", "orders"])).version.version == 2
@@ -229,7 +229,7 @@ def test_a_spec_may_read_one_more_stream(world: World) -> None:
         ),
     ],
 )
-def test_what_may_be_a_mistake_in_a_spec_is_a_warning(world: World, path: str, value: Any, warning: str | None) -> None:
+def test_likely_mistake_in_a_spec_is_a_warning(world: World, path: str, value: Any, warning: str | None) -> None:
     spec = spec_with(path, value)
     if path != "transform":
         spec["transform"] = None
@@ -247,7 +247,7 @@ def test_what_may_be_a_mistake_in_a_spec_is_a_warning(world: World, path: str, v
         ("/data/lake/clicks_new", None),
     ],
 )
-def test_a_path_of_another_supervisor_is_a_warning(world: World, theirs: str, relation: str | None) -> None:
+def test_path_of_another_supervisor_is_a_warning(world: World, theirs: str, relation: str | None) -> None:
     other = SourceCoordinator(world.backend, "other", owner="host:bob", prefix=world.prefix)
     other.initialize()
     SupervisorVerbs(other).submit(items_spec(source="other", writes=[{"parquet": {"path": theirs}}]))
@@ -256,7 +256,7 @@ def test_a_path_of_another_supervisor_is_a_warning(world: World, theirs: str, re
     assert bool(warnings) == (relation is not None)
 
 
-def test_the_spec_that_rules_already_makes_no_version(world: World) -> None:
+def test_unchanged_spec_makes_no_version(world: World) -> None:
     verbs(world).submit(SPEC)
     again = verbs(world, "bob").submit(SPEC)
     assert (again.version.version, again.version.by, again.change) == (1, "ann", Change.NONE)
@@ -271,14 +271,14 @@ def test_the_spec_that_rules_already_makes_no_version(world: World) -> None:
         (["no", "object"], "spec"),
     ],
 )
-def test_a_wrong_spec_is_refused_and_the_former_one_rules_on(world: World, spec: Any, message: str) -> None:
+def test_wrong_spec_is_refused_and_the_previous_one_stays(world: World, spec: Any, message: str) -> None:
     verbs(world).submit(SPEC)
     with pytest.raises(ConfigurationError, match=message):
         verbs(world).submit(spec)
     assert world.supervision().spec_version == 1
 
 
-def test_of_two_submits_of_the_same_version_the_later_one_is_refused_and_can_be_made_again(world: World) -> None:
+def test_later_submit_on_the_same_version_is_refused_and_repeatable(world: World) -> None:
     verbs(world).submit(SPEC)
     verbs(world, "bob").submit(spec_with("schema", "id STRING"), replacing=1)
     with pytest.raises(SupervisionError, match=r"version 1 of the spec.* was replaced by bob: version 2 is current"):
@@ -286,7 +286,7 @@ def test_of_two_submits_of_the_same_version_the_later_one_is_refused_and_can_be_
     assert verbs(world).submit(spec_with("supervise.task_count", 3), replacing=2).version.version == 3
 
 
-def test_submits_at_once_become_versions_in_order_and_none_is_lost(tmp_path: Path) -> None:
+def test_concurrent_submits_become_versions_in_order(tmp_path: Path) -> None:
     store = open_store(StoreSettings.from_url(f"sqlite:///{tmp_path}/s.db"))
     world = World("S0", store=store)
     names = [f"person-{number}" for number in range(6)]
@@ -309,7 +309,7 @@ def test_submits_at_once_become_versions_in_order_and_none_is_lost(tmp_path: Pat
     store.close()
 
 
-def test_a_spec_that_was_read_with_hidden_secrets_is_submitted_with_those_that_are_stored(world: World) -> None:
+def test_hidden_secrets_are_submitted_as_stored(world: World) -> None:
     key = "spark.hadoop.fs.s3a.secret.key"
     verbs(world).submit(spec_with("tuning.spark.conf", {key: "opensesame"}))
     shown = read_spec(world.view)["spec"]
@@ -326,19 +326,19 @@ def test_a_spec_that_was_read_with_hidden_secrets_is_submitted_with_those_that_a
 # Suspend and resume
 
 
-def test_a_suspended_one_is_refused_another_suspension_and_keeps_its_own(world: World) -> None:
+def test_second_suspension_is_refused_and_the_first_stays(world: World) -> None:
     verbs(world).submit(SPEC)
     verbs(world, "ann", "the sink is full").suspend()
     assert "is already suspended by ann since 2026-01-01T00:00:00Z: the sink is full" in refused(world, "suspend")
     assert verbs(world, "bob").resume().by == "ann"
 
 
-def test_one_that_is_not_suspended_cannot_be_resumed(world: World) -> None:
+def test_unsuspended_supervisor_cannot_be_resumed(world: World) -> None:
     verbs(world).submit(SPEC)
     assert "is not suspended" in refused(world, "resume")
 
 
-def test_a_suspension_that_the_person_did_not_see_stays(world: World) -> None:
+def test_unseen_suspension_is_not_resumed(world: World) -> None:
     verbs(world).submit(SPEC)
     seen = verbs(world).suspend()
     verbs(world).resume()
@@ -349,7 +349,7 @@ def test_a_suspension_that_the_person_did_not_see_stays(world: World) -> None:
     assert status(world)["suspended"]["by"] == "bob"
 
 
-def test_jobs_of_a_suspended_one_end_and_those_of_a_resumed_one_begin(world: World) -> None:
+def test_suspend_ends_jobs_and_resume_starts_them(world: World) -> None:
     verbs(world).submit(items_spec())
     world.go_on(30)
     assert len(world.running) == 1
@@ -364,7 +364,7 @@ def test_jobs_of_a_suspended_one_end_and_those_of_a_resumed_one_begin(world: Wor
 # Reset
 
 
-def test_a_reset_reads_everything_again_whichever_job_holds_it(world: World) -> None:
+def test_reset_rereads_everything_under_any_job(world: World) -> None:
     verbs(world).submit(items_spec())
     world.go_on(30)
     world.complete("S1")
@@ -377,7 +377,7 @@ def test_a_reset_reads_everything_again_whichever_job_holds_it(world: World) -> 
     assert world.supervision().lag_since == world.clock.now()
 
 
-def test_some_partitions_are_reset_each_to_its_own_position(world: World) -> None:
+def test_partitions_are_reset_to_individual_positions(world: World) -> None:
     verbs(world).submit(items_spec())
     world.go_on(30)
     done = verbs(world).reset(positions={"S1": "earliest"})
@@ -393,9 +393,7 @@ def test_some_partitions_are_reset_each_to_its_own_position(world: World) -> Non
         ({}, "'positions' is empty"),
     ],
 )
-def test_a_reset_with_one_wrong_position_resets_nothing(
-    world: World, positions: Mapping[str, str], message: str
-) -> None:
+def test_wrong_position_prevents_the_whole_reset(world: World, positions: Mapping[str, str], message: str) -> None:
     verbs(world).submit(items_spec())
     world.go_on(30)
     before = [world.view.get(key) for key in ("S0", "S1")]
@@ -404,19 +402,19 @@ def test_a_reset_with_one_wrong_position_resets_nothing(
     assert [world.view.get(key) for key in ("S0", "S1")] == before
 
 
-def test_a_source_without_partitions_has_nothing_to_reset(world: World) -> None:
+def test_source_without_partitions_has_nothing_to_reset(world: World) -> None:
     with pytest.raises(SupervisionError, match="has no partitions to reset yet"):
         several(world, "a")["a"].reset()
 
 
-def test_a_terminated_one_is_not_reset_and_says_what_to_do(world: World) -> None:
+def test_terminated_supervisor_refuses_a_reset_with_its_remedy(world: World) -> None:
     verbs(world).submit(items_spec())
     verbs(world).terminate()
     assert "cannot be reset: it was terminated at" in refused(world, "reset")
     assert "submit a spec to start it again" in refused(world, "reset")
 
 
-def test_a_suspended_one_can_be_reset(world: World) -> None:
+def test_suspended_supervisor_can_be_reset(world: World) -> None:
     verbs(world).submit(items_spec())
     world.go_on(30)
     verbs(world).suspend()
@@ -427,7 +425,7 @@ def test_a_suspended_one_can_be_reset(world: World) -> None:
 
 
 @pytest.mark.parametrize("ends_by", ["suspend", "terminate"])
-def test_a_stopped_one_that_forgets_may_read_another_stream(world: World, ends_by: str) -> None:
+def test_stopped_supervisor_may_forget_and_read_elsewhere(world: World, ends_by: str) -> None:
     verbs(world).submit(SPEC)
     world.go_on(30)
     getattr(verbs(world), ends_by)()
@@ -446,7 +444,7 @@ def test_a_stopped_one_that_forgets_may_read_another_stream(world: World, ends_b
 
 
 @pytest.mark.parametrize("ends_by", [None, "suspend", "terminate"])
-def test_one_whose_jobs_work_forgets_nothing(world: World, ends_by: str | None) -> None:
+def test_supervisor_with_running_jobs_forgets_nothing(world: World, ends_by: str | None) -> None:
     verbs(world).submit(SPEC)
     world.go_on(30)
     if ends_by is not None:
@@ -467,7 +465,7 @@ def test_batches_that_are_not_acknowledged_are_not_forgotten(world: World) -> No
 # Hand over, terminate
 
 
-def test_a_handover_replaces_every_job(world: World) -> None:
+def test_handover_replaces_every_job(world: World) -> None:
     verbs(world).submit(items_spec())
     world.go_on(30)
     [before] = world.running
@@ -478,7 +476,7 @@ def test_a_handover_replaces_every_job(world: World) -> None:
     assert status(world)["needs_turn"] is False
 
 
-def test_terminate_twice_is_refused_once_and_leaves_one_termination(world: World) -> None:
+def test_second_terminate_is_refused(world: World) -> None:
     verbs(world).submit(SPEC)
     verbs(world, "bob", "moved").terminate()
     assert "was already terminated at 2026-01-01T00:00:00" in refused(world, "terminate")
@@ -487,7 +485,7 @@ def test_terminate_twice_is_refused_once_and_leaves_one_termination(world: World
 
 
 @pytest.mark.parametrize("verb", ["suspend", "resume", "reset", "hand_over"])
-def test_a_terminated_one_takes_a_new_spec_alone(world: World, verb: str) -> None:
+def test_terminated_supervisor_accepts_only_a_new_spec(world: World, verb: str) -> None:
     verbs(world).submit(SPEC)
     verbs(world).terminate()
     assert "terminated" in refused(world, verb)
@@ -496,7 +494,7 @@ def test_a_terminated_one_takes_a_new_spec_alone(world: World, verb: str) -> Non
 
 
 @pytest.mark.parametrize("verb", ["suspend", "resume", "reset", "forget", "hand_over", "terminate"])
-def test_what_was_never_submitted_is_not_found(world: World, verb: str) -> None:
+def test_unsubmitted_supervisor_is_not_found(world: World, verb: str) -> None:
     with pytest.raises(SupervisorNotFoundError, match="source 'clicks' has no supervisor; check the name, or submit"):
         getattr(verbs(world), verb)()
     assert world.store.get() is None
@@ -505,7 +503,7 @@ def test_what_was_never_submitted_is_not_found(world: World, verb: str) -> None:
 # Specs
 
 
-def test_the_history_says_who_submitted_what_why_and_what_it_changed(world: World) -> None:
+def test_history_has_author_reason_and_changes(world: World) -> None:
     verbs(world, "ann", "first").submit(SPEC)
     verbs(world, "bob", "more jobs").submit(spec_with("supervise.task_count", 4))
     verbs(world, "ann", "moved").terminate()
@@ -518,7 +516,7 @@ def test_the_history_says_who_submitted_what_why_and_what_it_changed(world: Worl
     assert [each["change"] for each in read_history(world.view, 50)] == [None, "SUPERVISION", "JOBS"]
 
 
-def test_a_spec_is_shown_with_every_default(world: World) -> None:
+def test_shown_spec_has_every_default(world: World) -> None:
     verbs(world).submit(SPEC)
     found = read_spec(world.view)
     assert found["spec"] == SPEC and found["problem"] == ""
@@ -527,7 +525,7 @@ def test_a_spec_is_shown_with_every_default(world: World) -> None:
         read_spec(world.view, 7)
 
 
-def test_a_stored_spec_of_a_newer_version_is_shown_with_why_it_cannot_be_read(world: World) -> None:
+def test_stored_spec_of_a_newer_version_shows_its_error(world: World) -> None:
     world.store.submit(spec_with("version", 2))
     found = read_spec(world.view)
     assert found["effective"] is None and "this package reads versions up to 1" in found["problem"]
@@ -548,7 +546,7 @@ def several(world: World, *sources: str) -> dict[str, SupervisorVerbs]:
     return made
 
 
-def test_the_same_is_asked_of_all_and_those_where_it_makes_no_sense_say_why(world: World) -> None:
+def test_verb_for_all_reports_unsuitable_supervisors(world: World) -> None:
     made = several(world, "a", "b", "c")
     made["b"].suspend()
     made["c"].terminate()
@@ -568,7 +566,7 @@ def test_the_same_is_asked_of_all_and_those_where_it_makes_no_sense_say_why(worl
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_what_fails_for_one_is_asked_of_the_others_all_the_same(world: World, error: Exception, detail: str) -> None:
+def test_verb_for_all_continues_after_a_failure(world: World, error: Exception, detail: str) -> None:
     made = several(world, "a", "b", "c")
 
     def verb(of: SupervisorVerbs) -> object:
@@ -584,14 +582,14 @@ def test_what_fails_for_one_is_asked_of_the_others_all_the_same(world: World, er
     ]
 
 
-def test_sources_with_a_supervisor_are_those_with_a_spec(world: World) -> None:
+def test_supervised_sources_are_those_with_a_spec(world: World) -> None:
     several(world, "b", "a")
     world.view.suspensions.suspend("ann", "a source without a supervisor")
     assert supervised_sources(world.backend, "test") == ["a", "b"]
     assert supervised_sources(world.backend, None) == []
 
 
-def test_a_store_that_goes_away_midway_leaves_an_answer_for_each(world: World) -> None:
+def test_store_outage_midway_leaves_a_result_for_each(world: World) -> None:
     made = several(world, "a", "b", "c")
 
     def verb(of: SupervisorVerbs) -> object:

@@ -67,37 +67,37 @@ def planned(
 # What it needs
 
 
-def test_there_are_as_many_jobs_as_the_spec_says_and_twice_as_many_at_a_handover() -> None:
+def test_job_count_follows_the_spec_and_doubles_at_handover() -> None:
     resources = planned(a_spec(task_count=3)).resources
     assert (resources.jobs, resources.jobs_at_handover) == (3, 6)
     assert planned(a_spec(task_count=3, stop_task_count=1)).resources.jobs_at_handover == 4
 
 
-def test_there_are_no_more_jobs_than_partitions() -> None:
+def test_jobs_do_not_exceed_partitions() -> None:
     plan = planned(a_spec(task_count=9), a_load(8))
     assert plan.resources.jobs == 8
     assert plan.warnings == ("task_count is 9, but the source has 8 partitions: only 8 jobs start",)
 
 
-def test_where_the_count_follows_the_lag_the_most_jobs_are_planned_for() -> None:
+def test_scaled_plan_assumes_the_maximum_of_jobs() -> None:
     spec = a_spec(auto_scale={"task_count_min": 1, "task_count_max": 4})
     assert planned(spec).resources.jobs == 4
 
 
-def test_one_core_reads_all_partitions_of_a_job_at_the_same_time() -> None:
+def test_single_core_reads_all_partitions_of_a_job() -> None:
     resources = planned(a_spec(task_count=2), a_load(34, 0.1)).resources
     assert (resources.partitions_per_job, resources.cores_per_job, resources.slots_per_job) == (17, 1, 1)
     assert (resources.cores, resources.cores_at_handover) == (2, 4)
 
 
-def test_a_job_needs_the_cores_that_its_records_keep_busy_as_long_as_is_planned() -> None:
+def test_cores_follow_the_processing_time_of_records() -> None:
     load = a_load(4, 13, 1000)  # 13,000 records a second, 1.3 seconds of a core each second, at 0.7
     assert planned(load=load, assumptions=COSTLY).resources.cores_per_job == 2
     transformed = planned(a_spec(schema="id STRING"), load, assumptions=COSTLY)
     assert transformed.resources.cores_per_job == 8
 
 
-def test_memory_is_what_a_slot_reads_at_the_same_time_beside_the_machines() -> None:
+def test_memory_covers_concurrent_reads_and_the_jvm() -> None:
     assumptions = Assumptions(
         python_mib=100, page_mib=5, memory_factor=2, executor_memory_mib=1000, driver_memory_mib=500, round_overhead_s=1
     )
@@ -110,7 +110,7 @@ def test_memory_is_what_a_slot_reads_at_the_same_time_beside_the_machines() -> N
     assert many.python_mib_per_core == 100 + 512, "and no more than a slot may hold"
 
 
-def test_memory_that_the_spec_gives_is_planned_for() -> None:
+def test_memory_from_the_spec_is_used() -> None:
     spec = a_spec(tuning={"spark": {"executor_memory": "4g", "executor_cores": 4, "driver_memory": "512m"}})
     resources = planned(spec, a_load(8, 0.1)).resources
     assert resources.memory_mib_per_core - resources.python_mib_per_core == 1024
@@ -128,11 +128,11 @@ def test_memory_that_the_spec_gives_is_planned_for() -> None:
         ({"conf": {"spark.cores.max": "5"}}, 5),
     ],
 )
-def test_the_cores_that_a_spec_gives_a_job_are_found(spark: dict[str, Any], cores: int | None) -> None:
+def test_cores_from_the_spec_are_found(spark: dict[str, Any], cores: int | None) -> None:
     assert cores_in_spec(SparkSettings(**spark)) == cores
 
 
-def test_fewer_cores_than_are_needed_are_a_warning_and_make_it_slower() -> None:
+def test_too_few_cores_are_a_warning_and_slower() -> None:
     load, spec = a_load(4, 13), a_spec(schema="id STRING", tuning={"spark": {"total_executor_cores": 1}})
     few = planned(spec, load, assumptions=COSTLY)
     assert any("the spec gives a job 1 cores, but it needs 8" in warning for warning in few.warnings)
@@ -144,14 +144,14 @@ def test_fewer_cores_than_are_needed_are_a_warning_and_make_it_slower() -> None:
 # How fast it is
 
 
-def test_a_partition_gives_what_its_limit_says_but_for_the_pause_of_every_round() -> None:
+def test_partition_throughput_follows_its_limit_minus_round_pauses() -> None:
     throughput = planned(load=a_load(8, 4)).throughput
     assert throughput.round_seconds == 11
     assert throughput.max_bytes_per_second == pytest.approx(8 * 2 * MIB * 10 / 11)
     assert throughput.bottleneck == "source"
 
 
-def test_others_that_read_the_same_partitions_take_their_part_unless_it_is_the_jobs_own() -> None:
+def test_other_readers_share_throughput_unless_it_is_reserved() -> None:
     shared = Assumptions(other_readers=1)
     alone, beside = planned().throughput, planned(assumptions=shared).throughput
     assert beside.max_bytes_per_second == pytest.approx(alone.max_bytes_per_second / 2)
@@ -159,19 +159,19 @@ def test_others_that_read_the_same_partitions_take_their_part_unless_it_is_the_j
     assert own.max_bytes_per_second == alone.max_bytes_per_second
 
 
-def test_a_batch_that_is_full_ends_the_reading_before_its_time() -> None:
+def test_full_batch_ends_reading_early() -> None:
     spec = a_spec(tuning={"rounds": {"max_batch_bytes": 4 * MIB}})
     assert planned(spec).throughput.round_seconds == 3
 
 
-def test_cores_bound_it_where_landing_takes_longer_than_reading() -> None:
+def test_cores_are_the_bottleneck_if_landing_is_slower() -> None:
     spec = a_spec(tuning={"spark": {"total_executor_cores": 1}})
     throughput = planned(spec, a_load(4, 1, 100), assumptions=COSTLY).throughput
     assert throughput.max_bytes_per_second == pytest.approx(10_000 * 100)
     assert throughput.bottleneck == "landing"
 
 
-def test_transforming_comes_on_top_of_reading() -> None:
+def test_transform_time_adds_to_reading_time() -> None:
     spec = a_spec(schema="id STRING", tuning={"spark": {"total_executor_cores": 1}})
     assumptions = replace(COSTLY, landing_us_per_record=0)
     throughput = planned(spec, a_load(1, 0.1, 1000), assumptions=assumptions).throughput
@@ -180,14 +180,14 @@ def test_transforming_comes_on_top_of_reading() -> None:
     assert throughput.bottleneck == "source"
 
 
-def test_catching_up_takes_what_was_missed_by_the_speed_that_is_left() -> None:
+def test_catch_up_time_follows_the_spare_throughput() -> None:
     plan = planned(load=a_load(8, 4, outage=timedelta(hours=2)))
     most = plan.throughput.max_bytes_per_second / MB
     assert plan.throughput.catch_up_seconds == pytest.approx(7200 * 4 / (most - 4))
     assert plan.throughput.utilization == pytest.approx(4 / most)
 
 
-def test_the_busiest_partition_is_the_last_to_catch_up() -> None:
+def test_busiest_partition_catches_up_last() -> None:
     even, skewed = planned().throughput, planned(assumptions=Assumptions(skew=2)).throughput
     assert skewed.utilization == pytest.approx(2 * even.utilization)
     assert skewed.catch_up_seconds is not None and even.catch_up_seconds is not None
@@ -197,13 +197,13 @@ def test_the_busiest_partition_is_the_last_to_catch_up() -> None:
 # How far it may fall behind
 
 
-def test_data_expires_once_there_was_no_job_for_as_long_as_it_is_kept() -> None:
+def test_data_expires_after_an_outage_as_long_as_the_retention() -> None:
     lag_limits = planned(assumptions=Assumptions(job_start_s=60)).lag_limits
     assert lag_limits.longest_outage_seconds == DAY.total_seconds() - 60
     assert lag_limits.expires_after_seconds is None
 
 
-def test_jobs_that_are_too_slow_lose_data_after_a_while_and_never_catch_up() -> None:
+def test_too_slow_jobs_lose_data_and_never_catch_up() -> None:
     plan = planned(load=a_load(8, 8), assumptions=Assumptions(other_readers=3))
     assert plan.throughput.utilization > 1 and plan.throughput.catch_up_seconds is None
     falls_behind_by = 1 - 1 / plan.throughput.utilization  # seconds in a second
@@ -212,16 +212,16 @@ def test_jobs_that_are_too_slow_lose_data_after_a_while_and_never_catch_up() -> 
     assert "jobs fall behind" in warning and "read it as a separate consumer" in warning
 
 
-def test_what_is_kept_for_ever_never_expires() -> None:
+def test_data_kept_forever_never_expires() -> None:
     lag_limits = planned(load=a_load(retention=None)).lag_limits
     assert (lag_limits.longest_outage_seconds, lag_limits.expires_after_seconds) == (None, None)
 
 
-def test_an_outage_as_long_as_the_retention_is_a_warning() -> None:
+def test_outage_as_long_as_the_retention_is_a_warning() -> None:
     assert any("data expires" in each for each in planned(load=a_load(outage=DAY)).warnings)
 
 
-def test_more_than_the_partitions_take_is_a_warning() -> None:
+def test_load_above_the_partition_limit_is_a_warning() -> None:
     [warning, *_] = planned(load=a_load(2, 4)).warnings
     assert "4 MB/s exceeds the 2.1 MB/s that 2 partitions accept" in warning
 
@@ -229,7 +229,7 @@ def test_more_than_the_partitions_take_is_a_warning() -> None:
 # What it asks of others
 
 
-def test_a_round_asks_each_partition_twice_and_the_store_for_each_batch() -> None:
+def test_round_costs_two_source_requests_and_store_writes() -> None:
     assumptions = Assumptions(round_overhead_s=1.5, store_reads_per_round=8, store_writes_per_batch=4)
     requests = planned(a_spec(task_count=2), a_load(10, 0.0), assumptions=assumptions).requests
     assert requests.source == pytest.approx(10 * 2 / 2), "a round of two seconds: half of one for two reads"
@@ -238,13 +238,13 @@ def test_a_round_asks_each_partition_twice_and_the_store_for_each_batch() -> Non
     assert requests.store_writes == pytest.approx(10 * 4 / 2)
 
 
-def test_what_is_sent_is_not_asked_for() -> None:
+def test_subscribed_source_is_not_polled() -> None:
     sent = replace(SHARDS, reads_per_second=0.0)
     requests = planned(load=a_load(10, 0.0), capacity=sent).requests
     assert requests.source == requests.source_while_catching_up == pytest.approx(10), "one subscription in each round"
 
 
-def test_of_a_source_without_limits_nothing_is_known_of_its_calls() -> None:
+def test_source_without_limits_has_unknown_requests() -> None:
     plan = planned(capacity=Capacity())
     assert plan.requests.source is None
     assert plan.throughput.bottleneck == "landing" or plan.throughput.bottleneck == "rounds"
@@ -253,12 +253,12 @@ def test_of_a_source_without_limits_nothing_is_known_of_its_calls() -> None:
 # What it is reckoned with
 
 
-def test_every_assumption_says_its_unit_and_where_it_is_from() -> None:
+def test_every_assumption_has_its_unit_and_origin() -> None:
     for each in Assumptions().all():
         assert each.unit and each.what and each.source, each.name
 
 
-def test_another_value_is_shown_as_given() -> None:
+def test_overridden_assumption_is_shown_as_given() -> None:
     assumptions = Assumptions().with_values({"job_start_s": 120})
     shown = {each.name: each for each in assumptions.all()}
     assert (shown["job_start_s"].value, shown["job_start_s"].source) == (120, "set by user")
@@ -276,7 +276,7 @@ def test_another_value_is_shown_as_given() -> None:
     ],
     ids=str,
 )
-def test_an_assumption_that_is_none_is_refused(values: dict[str, float], message: str) -> None:
+def test_invalid_assumption_is_refused(values: dict[str, float], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Assumptions().with_values(values)
 
@@ -284,7 +284,7 @@ def test_an_assumption_that_is_none_is_refused(values: dict[str, float], message
 @pytest.mark.parametrize(
     "load", [a_load(0), a_load(record_bytes=0.0), a_load(mb_per_second=-1.0), a_load(retention=timedelta(0))], ids=str
 )
-def test_a_load_that_is_none_is_refused(load: Load) -> None:
+def test_invalid_load_is_refused(load: Load) -> None:
     with pytest.raises(ConfigurationError, match=r"plan: .* must"):
         planned(load=load)
 
@@ -297,7 +297,7 @@ def test_a_load_that_is_none_is_refused(load: Load) -> None:
     st.booleans(),
     st.sampled_from([SHARDS, replace(SHARDS, reads_per_second=0.0, is_shared=False), Capacity()]),
 )
-def test_whatever_is_planned_for_holds_together(
+def test_plan_is_consistent_for_any_load(
     partitions: int, mb_per_second: float, record_bytes: float, task_count: int, transforms: bool, capacity: Capacity
 ) -> None:
     spec = a_spec(schema="id STRING" if transforms else None, task_count=task_count)

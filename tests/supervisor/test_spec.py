@@ -24,7 +24,7 @@ from airflow_provider_coordination.supervisor.tuning import TuningSettings
 from tests.supervisor.specs import SPEC, spec_with, spec_without
 
 
-def test_a_spec_holds_the_objects_that_operators_take() -> None:
+def test_spec_holds_the_objects_of_operators() -> None:
     spec = IngestionSpec.read(SPEC)
     assert spec.reads_object() == KinesisStreams("clicks", aws_conn_id=None, region_name="eu-west-1")
     assert spec.writes_objects() == [ParquetDataset("/data/lake/clicks")]
@@ -34,11 +34,11 @@ def test_a_spec_holds_the_objects_that_operators_take() -> None:
     )
 
 
-def test_the_source_is_what_reads_calls_it_where_the_spec_does_not_name_it() -> None:
+def test_source_defaults_to_the_name_of_reads() -> None:
     assert IngestionSpec.read(spec_without("source")).source == "clicks"
 
 
-def test_a_spec_of_python_is_the_one_that_is_read() -> None:
+def test_python_spec_equals_the_read_one() -> None:
     made = IngestionSpec(
         reads=KinesisStreams("clicks"),
         writes=ParquetDataset("/data/lake/clicks"),
@@ -59,17 +59,17 @@ def test_a_spec_of_python_is_the_one_that_is_read() -> None:
     assert IngestionSpec.read(mapping) == made
 
 
-def test_what_a_spec_is_written_as_is_read_as_the_same() -> None:
+def test_written_spec_reads_back_the_same() -> None:
     spec = IngestionSpec.read(SPEC)
     assert IngestionSpec.read(spec.to_mapping()) == spec
 
 
-def test_the_effective_spec_is_read_as_the_same_spec() -> None:
+def test_effective_spec_reads_back_the_same() -> None:
     spec = IngestionSpec.read(SPEC)
     assert IngestionSpec.read(spec.effective()) == spec
 
 
-def test_two_callers_do_not_share_what_is_read() -> None:
+def test_callers_do_not_share_read_objects() -> None:
     spec = IngestionSpec.read(SPEC)
     spec.reads_object().streams = "others"
     assert spec.reads_object().streams == "clicks"
@@ -92,11 +92,11 @@ def test_two_callers_do_not_share_what_is_read() -> None:
         ),
     ],
 )
-def test_every_kind_of_source_is_read_by_its_name(reads: dict[str, Any], expected: object) -> None:
+def test_every_source_kind_is_read_by_name(reads: dict[str, Any], expected: object) -> None:
     assert IngestionSpec.read(spec_with("reads", reads)).reads == expected
 
 
-def test_a_source_of_ones_own_names_its_supplier_and_imports_it_when_it_is_called() -> None:
+def test_custom_source_imports_its_supplier_when_called() -> None:
     items = {"kind": "weather", "reader": "no_such_module:Reader", "supplier": "no_such_module:find"}
     spec = IngestionSpec.read(spec_with("reads", {"items": items}))
     assert isinstance(spec.reads, Items) and spec.reads.kind == "weather"
@@ -105,24 +105,24 @@ def test_a_source_of_ones_own_names_its_supplier_and_imports_it_when_it_is_calle
         spec.reads.supplier({})  # type: ignore[misc]
 
 
-def test_the_arguments_of_a_job_make_the_operator() -> None:
+def test_job_arguments_make_the_operator() -> None:
     task = CoordinatedSparkSubmitOperator(task_id="job", **IngestionSpec.read(SPEC).job_arguments())
     assert (task.source, task.transform, task.conf) == (
         "clicks", "my_project.transforms:clean", {"spark.ui.enabled": "false"},
     )  # fmt: skip
 
 
-def test_a_job_reads_on_until_it_is_asked_to_hand_over_and_ends_by_itself_if_nobody_asks() -> None:
+def test_endless_job_reads_until_handover_within_a_maximum_duration() -> None:
     rounds = IngestionSpec.read(SPEC).job_arguments()["rounds"]
     assert (rounds.until_caught_up, rounds.max_duration) == (False, timedelta(hours=2, minutes=30))
 
 
-def test_a_job_of_partitions_that_come_to_an_end_stops_when_none_is_left() -> None:
+def test_finite_job_stops_after_its_last_partition() -> None:
     spec = IngestionSpec.read(spec_with("reads", {"s3": {"paths": "s3://incoming/a/"}}))
     assert spec.job_arguments()["rounds"].until_caught_up
 
 
-def test_every_key_of_tuning_spark_is_an_argument_of_the_spark_operator() -> None:
+def test_spark_tuning_keys_are_arguments_of_the_spark_operator() -> None:
     import inspect
 
     from airflow_provider_coordination.supervisor.tuning import SparkSettings
@@ -157,12 +157,12 @@ def test_every_key_of_tuning_spark_is_an_argument_of_the_spark_operator() -> Non
         ("supervise.event_time", "at", Change.JOBS),
     ],
 )
-def test_only_a_change_of_what_jobs_do_makes_them_hand_over(path: str, value: Any, change: Change) -> None:
+def test_job_changes_alone_cause_a_handover(path: str, value: Any, change: Change) -> None:
     old, new = IngestionSpec.read(SPEC), IngestionSpec.read(spec_with(path, value))
     assert change_between(old, new) is change
 
 
-def test_the_first_spec_of_a_source_concerns_jobs() -> None:
+def test_first_spec_of_a_source_concerns_jobs() -> None:
     assert change_between(None, IngestionSpec.read(SPEC)) is Change.JOBS
 
 
@@ -178,7 +178,7 @@ def test_the_first_spec_of_a_source_concerns_jobs() -> None:
         ("-PT1H", timedelta(hours=-1)),
     ],
 )
-def test_a_duration_is_written_as_it_is_read(text: str, length: timedelta) -> None:
+def test_duration_round_trips(text: str, length: timedelta) -> None:
     assert read_duration("x", text) == length
     assert format_duration(length) == text
 
@@ -186,7 +186,7 @@ def test_a_duration_is_written_as_it_is_read(text: str, length: timedelta) -> No
 BOUNDS = {"start": {"shardId-000000000000": "5"}, "end": {"shardId-000000000000": "9"}}
 
 
-def test_a_backfill_is_a_source_of_its_own_that_ends() -> None:
+def test_backfill_is_a_separate_source_that_ends() -> None:
     backfill = spec_with("reads.kinesis.bounds", BOUNDS)
     del backfill["source"]
     backfill["supervise"]["terminate_when_done"] = True
@@ -196,6 +196,6 @@ def test_a_backfill_is_a_source_of_its_own_that_ends() -> None:
     assert change_between(IngestionSpec.read(SPEC), spec) is Change.JOBS
 
 
-def test_what_has_no_end_is_not_waited_for() -> None:
+def test_terminate_when_done_is_refused_without_an_end() -> None:
     with pytest.raises(ConfigurationError, match=r"is true, but 'reads\.kinesis' has no end: give it bounds"):
         IngestionSpec.read(spec_with("supervise.terminate_when_done", True))

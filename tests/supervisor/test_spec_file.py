@@ -34,13 +34,13 @@ def error_of(text: str, *, is_json: bool = False) -> str:
     return str(raised.value)
 
 
-def test_yaml_and_json_of_the_same_spec_are_the_same(tmp_path: Path) -> None:
+def test_yaml_and_json_of_a_spec_are_equal(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("version: 1\nreads: {kinesis: {streams: [a, b]}}\n# a comment\n")
     (tmp_path / "a.json").write_text(json.dumps({"reads": {"kinesis": {"streams": ["a", "b"]}}, "version": 1}))
     assert read_spec_file(tmp_path / "a.yaml") == read_spec_file(tmp_path / "a.json")
 
 
-def test_the_digest_changes_with_what_is_said_and_not_with_how() -> None:
+def test_digest_changes_with_content_and_not_with_format() -> None:
     plain = read_spec_text("version: 1\nsource: clicks", "x")
     same = read_spec_text("# comment\nsource: 'clicks'\nversion:   1\n", "x")
     assert digest_of(plain) == digest_of(same) != digest_of({**plain, "source": "orders"})
@@ -67,12 +67,12 @@ def test_the_digest_changes_with_what_is_said_and_not_with_how() -> None:
         ("'1'", "1"),
     ],
 )
-def test_words_and_numbers_mean_what_they_mean_in_json(text: str, value: Any) -> None:
+def test_words_and_numbers_mean_the_same_as_in_json(text: str, value: Any) -> None:
     assert read_spec_text(f"a: {text}", "x") == {"a": value}
 
 
 @given(st.dictionaries(TEXTS, VALUES, max_size=4))
-def test_what_is_written_as_yaml_is_read_as_the_same(mapping: dict[str, Any]) -> None:
+def test_written_yaml_reads_back_the_same(mapping: dict[str, Any]) -> None:
     try:
         written = write_spec_text(mapping)
     except ValueError:  # control characters have no place in YAML
@@ -80,7 +80,7 @@ def test_what_is_written_as_yaml_is_read_as_the_same(mapping: dict[str, Any]) ->
     assert read_spec_text(written, "x") == mapping
 
 
-def test_a_bomb_of_aliases_is_refused_where_the_first_one_stands() -> None:
+def test_alias_bomb_is_refused_at_its_first_alias() -> None:
     bomb = "a: &a [x, x]\nb: &b [*a, *a]\nc: &c [*b, *b]\n"
     assert error_of(bomb) == (
         "spec file 'x', line 2, column 8: alias '*a' is not allowed in a spec; write the value out"
@@ -88,7 +88,7 @@ def test_a_bomb_of_aliases_is_refused_where_the_first_one_stands() -> None:
 
 
 @pytest.mark.parametrize("is_json", [False, True])
-def test_what_is_nested_too_deeply_is_refused(is_json: bool) -> None:
+def test_too_deep_nesting_is_refused(is_json: bool) -> None:
     deep = '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}"
     assert "nested" in error_of(deep, is_json=is_json)
     assert f"more than {MAX_DEPTH} deep" in error_of('{"a": ' + "[" * 30 + "]" * 30 + "}", is_json=is_json)
@@ -117,11 +117,11 @@ def test_what_is_nested_too_deeply_is_refused(is_json: bool) -> None:
         ("a: \x07", False, "special characters are not allowed"),
     ],
 )
-def test_what_is_no_spec_is_one_error(text: str, is_json: bool, said: str) -> None:
+def test_invalid_spec_is_one_error(text: str, is_json: bool, said: str) -> None:
     assert said in error_of(text, is_json=is_json)
 
 
-def test_a_file_that_is_missing_too_large_not_text_or_of_another_kind_is_named(tmp_path: Path) -> None:
+def test_unusable_file_is_named(tmp_path: Path) -> None:
     large, binary = tmp_path / "large.yaml", tmp_path / "binary.yaml"
     large.write_bytes(b"#" * (MAX_FILE_BYTES + 1))
     binary.write_bytes(b"a: \xff")

@@ -17,17 +17,17 @@ from tests.supervisor.specs import SPEC, spec_with, spec_without
 PUBLISHED = Path(__file__).resolve().parents[2] / "docs" / "spec.schema.json"
 
 
-def test_the_published_schema_is_the_one_of_the_classes() -> None:
+def test_published_schema_matches_the_classes() -> None:
     """If it is not: `airflow-coordination spec schema > docs/spec.schema.json`."""
     assert json.loads(PUBLISHED.read_text()) == json_schema()
 
 
-def test_the_schema_is_one() -> None:
+def test_schema_is_valid() -> None:
     Draft202012Validator.check_schema(json_schema())
 
 
 @pytest.mark.parametrize("values", [SPEC, IngestionSpec.read(SPEC).to_mapping(), IngestionSpec.read(SPEC).effective()])
-def test_a_spec_fits_the_schema(values: Any) -> None:
+def test_spec_fits_the_schema(values: Any) -> None:
     Draft202012Validator(json_schema()).validate(values)
 
 
@@ -67,7 +67,7 @@ def test_a_spec_fits_the_schema(values: Any) -> None:
     ],
     ids=range(23),
 )
-def test_a_spec_that_is_refused_does_not_fit_the_schema(values: Any) -> None:
+def test_refused_spec_does_not_fit_the_schema(values: Any) -> None:
     assert not Draft202012Validator(json_schema()).is_valid(values)
     with pytest.raises(ConfigurationError):
         IngestionSpec.read(values)

@@ -49,7 +49,7 @@ def jobs(health: Health, outcomes: str) -> Health:
         ("--+--", RUNNING),
     ],
 )
-def test_three_runs_in_a_row_make_it_unhealthy_or_healthy(outcomes: str, state: DetailedState) -> None:
+def test_three_runs_in_a_row_change_health(outcomes: str, state: DetailedState) -> None:
     assert runs(Health(), outcomes).state is state
 
 
@@ -57,7 +57,7 @@ def test_three_runs_in_a_row_make_it_unhealthy_or_healthy(outcomes: str, state: 
     ("outcomes", "state"),
     [("", DetailedState.PENDING), ("--", DetailedState.PENDING), ("+", RUNNING), ("---+++", RUNNING), ("+-", RUNNING)],
 )
-def test_a_run_that_succeeded_is_never_pending_again(outcomes: str, state: DetailedState) -> None:
+def test_successful_run_is_never_pending_again(outcomes: str, state: DetailedState) -> None:
     assert runs(Health(), outcomes).with_state(DetailedState.PENDING).state is state
 
 
@@ -66,11 +66,11 @@ def test_a_run_that_succeeded_is_never_pending_again(outcomes: str, state: Detai
     [("--", RUNNING), ("---", DetailedState.UNHEALTHY_TASKS), ("---++", DetailedState.UNHEALTHY_TASKS),
      ("---+++", RUNNING), ("--+--", RUNNING)],
 )  # fmt: skip
-def test_three_jobs_in_a_row_make_it_unhealthy_or_healthy(outcomes: str, state: DetailedState) -> None:
+def test_three_jobs_in_a_row_change_health(outcomes: str, state: DetailedState) -> None:
     assert jobs(Health(), outcomes).state is state
 
 
-def test_jobs_that_once_failed_do_not_keep_it_unhealthy_after_trouble_with_the_stream() -> None:
+def test_stream_trouble_does_not_revive_earlier_job_failures() -> None:
     """In Druid they do, for as long as three tasks take: what was ever unhealthy is never forgotten there."""
     recovered = jobs(Health(), "---+++")
     assert recovered.state is RUNNING
@@ -79,7 +79,7 @@ def test_jobs_that_once_failed_do_not_keep_it_unhealthy_after_trouble_with_the_s
     assert runs(away, "+++").state is RUNNING
 
 
-def test_trouble_of_both_sorts_is_over_when_both_are() -> None:
+def test_trouble_of_runs_and_jobs_ends_with_both() -> None:
     both = runs(jobs(Health(), "---"), "---")
     assert both.state is DetailedState.UNHEALTHY_SUPERVISOR
     connected = runs(both, "+++")
@@ -87,13 +87,13 @@ def test_trouble_of_both_sorts_is_over_when_both_are() -> None:
     assert jobs(connected, "+++").state is RUNNING
 
 
-def test_a_suspended_supervisor_is_suspended_and_unhealthy_if_its_runs_fail() -> None:
+def test_suspended_supervisor_is_unhealthy_if_its_runs_fail() -> None:
     suspended = runs(Health(), "+", steady=SUSPENDED)
     assert suspended.state is SUSPENDED
     assert runs(suspended, "---", steady=SUSPENDED).state is DetailedState.UNHEALTHY_SUPERVISOR
 
 
-def test_what_it_does_at_first_shows_only_until_a_run_succeeds() -> None:
+def test_initial_states_show_until_a_run_succeeds() -> None:
     fresh = Health().with_state(DetailedState.CONNECTING_TO_STREAM)
     assert fresh.state is DetailedState.CONNECTING_TO_STREAM
     assert fresh.state.basic is SupervisorState.RUNNING
@@ -101,7 +101,7 @@ def test_what_it_does_at_first_shows_only_until_a_run_succeeds() -> None:
     assert runs(fresh, "+").with_state(DetailedState.CREATING_TASKS).state is RUNNING
 
 
-def test_what_is_stopping_stays_so_until_it_is_terminated() -> None:
+def test_stopping_supervisor_stays_so_until_terminated() -> None:
     stopping = runs(Health(), "+").with_state(DetailedState.STOPPING)
     for proposed in (RUNNING, SUSPENDED, DetailedState.CREATING_TASKS):
         assert stopping.with_state(proposed).state is DetailedState.STOPPING
@@ -109,19 +109,19 @@ def test_what_is_stopping_stays_so_until_it_is_terminated() -> None:
     assert stopping.with_state(DetailedState.TERMINATED).state is DetailedState.TERMINATED
 
 
-def test_a_restarted_supervisor_is_pending_and_keeps_its_errors() -> None:
+def test_restarted_supervisor_is_pending_and_keeps_its_errors() -> None:
     refresh = runs(Health(), "---").with_state(DetailedState.TERMINATED).restarted()
     assert refresh == Health(errors=(error(),) * 3)
 
 
-def test_the_latest_errors_are_kept() -> None:
+def test_latest_errors_are_kept() -> None:
     health = Health()
     for number in range(EVENTS_KEPT + 5):
         health = health.with_error(error(number))
     assert [event.message for event in health.errors] == [str(n) for n in range(5, EVENTS_KEPT + 5)]
 
 
-def test_it_survives_being_written() -> None:
+def test_health_survives_being_written() -> None:
     health = replace(runs(jobs(Health(), "--"), "+---", of_stream=True), successful_jobs=7)
     assert Health.from_mapping(health.to_mapping()) == health
     assert Health.from_mapping({"state": "of a newer version", "errors": [{}], "failed_runs": True}) == Health()

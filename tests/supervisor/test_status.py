@@ -60,12 +60,12 @@ def world() -> Supervised:
     return Supervised("S0", "S1")
 
 
-def test_a_source_without_a_spec_has_no_status(world: Supervised) -> None:
+def test_source_without_a_spec_has_no_status(world: Supervised) -> None:
     world.view.suspensions.suspend("ann", "before it begins")
     assert read_status(world.view) is None
 
 
-def test_a_submitted_spec_is_pending_until_somebody_supervises(world: Supervised) -> None:
+def test_submitted_spec_is_pending_until_supervised(world: Supervised) -> None:
     world.submitted()
     world.clock.advance(3600)
     status = world.status
@@ -73,12 +73,12 @@ def test_a_submitted_spec_is_pending_until_somebody_supervises(world: Supervised
     assert (status["spec_version"], status["spec_by"], status["kind"]) == (1, "ann", "kinesis")
 
 
-def test_it_names_the_sinks_that_may_get_a_batch_more_than_once(world: Supervised) -> None:
+def test_status_names_at_least_once_sinks(world: Supervised) -> None:
     world.submitted(spec_with("writes", [{"parquet": {"path": "/data/lake/clicks"}}, FUNCTION]))
     assert world.status["at_least_once"] == ["publish"]
 
 
-def test_a_running_one_has_its_jobs_with_what_they_hold(world: Supervised) -> None:
+def test_running_supervisor_shows_jobs_and_their_partitions(world: Supervised) -> None:
     world.runs()
     status = world.status
     assert (status["state"], status["healthy"], status["is_supervised"]) == ("RUNNING", True, True)
@@ -91,7 +91,7 @@ def test_a_running_one_has_its_jobs_with_what_they_hold(world: Supervised) -> No
     assert status["needs_turn"] is False
 
 
-def test_a_suspension_shows_at_once_and_so_does_its_end(world: Supervised) -> None:
+def test_suspension_and_its_end_show_at_once(world: Supervised) -> None:
     world.runs()
     world.view.suspensions.suspend("ann", "the table is migrated")
     status = world.status
@@ -104,7 +104,7 @@ def test_a_suspension_shows_at_once_and_so_does_its_end(world: Supervised) -> No
     assert world.status["state"] == "RUNNING"
 
 
-def test_a_terminated_one_is_stopping_until_its_jobs_have_ended(world: Supervised) -> None:
+def test_terminated_supervisor_is_stopping_until_its_jobs_end(world: Supervised) -> None:
     world.runs()
     world.store.terminate(by="ann", reason="moved elsewhere")
     status = world.status
@@ -118,7 +118,7 @@ def test_a_terminated_one_is_stopping_until_its_jobs_have_ended(world: Supervise
     assert (status["state"], status["jobs"], status["kind"]) == ("TERMINATED", [], "kinesis")
 
 
-def test_one_that_nobody_supervises_any_more_is_unhealthy_after_minutes(world: Supervised) -> None:
+def test_unattended_supervisor_becomes_unhealthy_after_minutes(world: Supervised) -> None:
     world.runs()
     until = world.status["supervised_until"]
     world.clock.advance(61)
@@ -141,7 +141,7 @@ def test_one_that_nobody_supervises_any_more_is_unhealthy_after_minutes(world: S
         (None, "UNHEALTHY_SUPERVISOR", "NOT_SUPERVISED"),
     ],
 )
-def test_a_paused_dag_is_a_suspended_supervisor_where_airflow_says_so(
+def test_paused_dag_is_a_suspended_supervisor(
     world: Supervised, paused: bool | None, state: str, detailed: str
 ) -> None:
     world.runs()
@@ -153,7 +153,7 @@ def test_a_paused_dag_is_a_suspended_supervisor_where_airflow_says_so(
     assert later is not None and (later["state"], later["detailed_state"]) == (state, detailed)
 
 
-def test_a_parked_partition_is_unhealthy_until_it_is_reopened(world: Supervised) -> None:
+def test_parked_partition_is_unhealthy_until_reopened(world: Supervised) -> None:
     [first, _] = world.runs()
     lost = ErrorEvent(at=world.clock.now(), error_class="DataLostError", message="gone", partition="S0")
     first.report(errors=[lost])
@@ -179,7 +179,7 @@ def test_a_parked_partition_is_unhealthy_until_it_is_reopened(world: Supervised)
     assert (world.status["state"], world.status["healthy"]) == ("RUNNING", True)
 
 
-def test_a_partition_parked_for_lost_data_says_what_to_do(world: Supervised) -> None:
+def test_status_names_the_remedy_for_lost_data(world: Supervised) -> None:
     world.runs()
     lost = Gap(after="1", before="9", since=None, until=None, found_at=world.clock.now(), reason="trimmed")
     shard = replace(a_shard("S0"), checkpoint="1").with_gap(lost)
@@ -192,7 +192,7 @@ def test_a_partition_parked_for_lost_data_says_what_to_do(world: Supervised) -> 
     assert failed == "partition 'S1' is parked, and no job reads it: no luck; fix the cause, then reopen it"
 
 
-def test_a_partition_that_is_met_twice_in_one_walk_counts_once(world: Supervised) -> None:
+def test_partition_found_twice_counts_once(world: Supervised) -> None:
     world.runs()
     query, renewed = world.backend.query, [False]
 
@@ -212,7 +212,7 @@ def test_a_partition_that_is_met_twice_in_one_walk_counts_once(world: Supervised
     assert status["task_count"]["wanted"] == 2
 
 
-def test_a_job_shows_where_its_log_is(world: Supervised) -> None:
+def test_job_shows_its_log_location(world: Supervised) -> None:
     [first, _] = world.runs()
     world.store.submit(spec_with("tuning.job_log_url", "https://logs/{application_id}"))
     assert [job["log"] for job in world.status["jobs"]] == [None, None]
@@ -221,7 +221,7 @@ def test_a_job_shows_where_its_log_is(world: Supervised) -> None:
     assert [job["log"] for job in world.status["jobs"]] == ["https://logs/app%2F1", None]
 
 
-def test_a_terminated_supervisor_leaves_parked_partitions_alone(world: Supervised) -> None:
+def test_terminated_supervisor_ignores_parked_partitions(world: Supervised) -> None:
     world.runs()
     partition = world.view.get("S0")
     assert partition is not None
@@ -231,7 +231,7 @@ def test_a_terminated_supervisor_leaves_parked_partitions_alone(world: Supervise
     assert (world.status["healthy"], world.status["errors"]) == (True, [])
 
 
-def test_between_two_runs_of_its_dag_it_stays_healthy(world: Supervised) -> None:
+def test_supervisor_stays_healthy_between_two_dag_runs(world: Supervised) -> None:
     world.runs()
     world.supervisor.release()
     world.clock.advance(UNSUPERVISED_AFTER.total_seconds() - 1)
@@ -239,14 +239,14 @@ def test_between_two_runs_of_its_dag_it_stays_healthy(world: Supervised) -> None
     assert (status["state"], status["is_supervised"], status["supervised_until"]) == ("RUNNING", False, None)
 
 
-def test_a_suspended_one_that_nobody_supervises_is_suspended(world: Supervised) -> None:
+def test_suspended_unattended_supervisor_is_suspended(world: Supervised) -> None:
     world.runs()
     world.view.suspensions.suspend("ann", "over the holidays")
     world.clock.advance(24 * 3600)
     assert world.status["state"] == "SUSPENDED"
 
 
-def test_a_job_whose_lease_has_run_out_has_vanished(world: Supervised) -> None:
+def test_job_with_an_expired_lease_has_vanished(world: Supervised) -> None:
     [first, second] = world.runs()
     first.is_dead = True
     for _ in range(20):
@@ -257,7 +257,7 @@ def test_a_job_whose_lease_has_run_out_has_vanished(world: Supervised) -> None:
     assert world.status["needs_turn"] is True
 
 
-def test_a_job_that_has_ended_is_gone_before_the_supervisor_notices(world: Supervised) -> None:
+def test_ended_job_is_gone_before_the_supervisor_notices(world: Supervised) -> None:
     [first, second] = world.runs()
     world.report(first, S0=5)
     first.end(exit_code=1, error="ValueError: no such column")
@@ -269,7 +269,7 @@ def test_a_job_that_has_ended_is_gone_before_the_supervisor_notices(world: Super
     assert world.status["stats"]["totals"] == COUNTS.to_mapping()
 
 
-def test_the_lag_is_what_jobs_report_and_else_what_was_noted(world: Supervised) -> None:
+def test_lag_is_reported_by_jobs_or_else_the_noted_one(world: Supervised) -> None:
     world.stream.lag_ms = {"S1": 900}
     [first, _] = world.runs()
     world.go_on(30)
@@ -282,7 +282,7 @@ def test_the_lag_is_what_jobs_report_and_else_what_was_noted(world: Supervised) 
     assert world.status["lag_series"][-1]["counted"]["processed"] == 0
 
 
-def test_a_lag_of_zero_is_unknown_after_contact_was_lost(world: Supervised) -> None:
+def test_zero_lag_is_unknown_after_lost_contact(world: Supervised) -> None:
     [first, second] = world.runs()
     world.report(first, S0=0)
     world.report(second, S1=0)
@@ -302,7 +302,7 @@ def test_a_lag_of_zero_is_unknown_after_contact_was_lost(world: Supervised) -> N
     assert world.status["detailed_state"] == "LOST_CONTACT_WITH_STREAM"
 
 
-def test_a_lag_that_was_noted_long_ago_is_unknown(world: Supervised) -> None:
+def test_lag_noted_long_ago_is_unknown(world: Supervised) -> None:
     world.stream.lag_ms = {"S0": 0, "S1": 0}
     world.submit(period=20)
     world.turn()
@@ -315,14 +315,14 @@ def test_a_lag_that_was_noted_long_ago_is_unknown(world: Supervised) -> None:
     assert world.status["lag"]["oldest_ms"] is None
 
 
-def test_a_finished_partition_has_no_lag_any_more(world: Supervised) -> None:
+def test_finished_partition_has_no_lag(world: Supervised) -> None:
     [first, _] = world.runs()
     world.report(first, S0=120)
     world.complete("S0")
     assert world.status["lag"]["partitions"] == {"S1": None}
 
 
-def test_figures_are_sums_over_jobs_and_rates_those_of_jobs_that_work(world: Supervised) -> None:
+def test_counts_cover_all_jobs_and_rates_running_ones(world: Supervised) -> None:
     [first, second] = world.runs()
     world.report(first)
     world.report(second)
@@ -335,7 +335,7 @@ def test_figures_are_sums_over_jobs_and_rates_those_of_jobs_that_work(world: Sup
     assert (stats["totals"]["processed"], stats["rates"]["1m"]["processed"]) == (20, 1.5)
 
 
-def test_jobs_of_a_changed_spec_are_outdated_and_those_of_a_cosmetic_change_are_not(world: Supervised) -> None:
+def test_functional_spec_changes_alone_outdate_jobs(world: Supervised) -> None:
     world.runs()
     spec = spec_with("supervise.start_delay", 0)
     world.submitted({**spec, "context": {"description": "each click"}})
@@ -346,7 +346,7 @@ def test_jobs_of_a_changed_spec_are_outdated_and_those_of_a_cosmetic_change_are_
     assert world.status["needs_turn"] is True
 
 
-def test_a_spec_of_a_newer_version_is_an_error_of_the_status_and_nothing_else(world: Supervised) -> None:
+def test_spec_of_a_newer_version_is_only_an_error(world: Supervised) -> None:
     world.runs()
     world.submitted(spec_with("version", 2))
     status = world.status
@@ -355,7 +355,7 @@ def test_a_spec_of_a_newer_version_is_an_error_of_the_status_and_nothing_else(wo
     assert [job["state"] for job in status["jobs"]] == ["RUNNING", "RUNNING"]
 
 
-def test_a_handover_asks_for_a_turn_until_it_is_done(world: Supervised) -> None:
+def test_handover_requests_a_turn_until_done(world: Supervised) -> None:
     world.runs()
     assert world.status["needs_turn"] is False
     world.clock.advance(1)
@@ -363,7 +363,7 @@ def test_a_handover_asks_for_a_turn_until_it_is_done(world: Supervised) -> None:
     assert world.status["needs_turn"] is True
 
 
-def test_bad_records_are_those_of_all_jobs_also_of_the_last_day_the_latest_first(world: Supervised) -> None:
+def test_bad_records_cover_all_jobs_latest_first(world: Supervised) -> None:
     [first, second] = world.runs()
     world.report(first, errors=[{"at": "2026-01-01T00:00:01.000000Z", "stage": "parse", "error": "not JSON"}])
     world.report(second, errors=[{"at": "2026-01-01T00:00:02.000000Z", "stage": "parse", "error": "no column"}])
@@ -377,14 +377,14 @@ def test_bad_records_are_those_of_all_jobs_also_of_the_last_day_the_latest_first
     ]
 
 
-def test_it_says_the_same_whoever_asks_and_writes_nothing(world: Supervised) -> None:
+def test_status_is_the_same_for_every_reader(world: Supervised) -> None:
     world.runs()
     before = world.store.get()
     assert read_status(world.coordinator("another").view) == world.status
     assert world.store.get() == before
 
 
-def test_how_long_a_job_is_waited_for_once_it_was_asked_to_end(world: Supervised) -> None:
+def test_ending_job_shows_its_remaining_time(world: Supervised) -> None:
     world.runs()
     world.view.suspensions.suspend("ann", "x")
     world.turn()

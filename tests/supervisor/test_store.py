@@ -59,13 +59,13 @@ def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
 # Specs
 
 
-def test_nothing_was_submitted_at_first(kept: Kept) -> None:
+def test_store_is_empty_before_the_first_submit(kept: Kept) -> None:
     assert kept.store.get() is None
     assert kept.store.current() is None
     assert kept.store.history() == []
 
 
-def test_versions_count_from_one_and_the_history_shows_the_latest_first(kept: Kept) -> None:
+def test_versions_count_from_one_with_the_latest_first(kept: Kept) -> None:
     kept.store.submit({"n": 1}, by="ann", reason="first")
     kept.clock.advance(60)
     kept.store.submit({"n": 2}, by="bob", file_digest="d")
@@ -76,33 +76,33 @@ def test_versions_count_from_one_and_the_history_shows_the_latest_first(kept: Ke
     assert kept.store.spec(3) is None
 
 
-def test_the_spec_that_rules_makes_no_new_version(kept: Kept) -> None:
+def test_unchanged_spec_makes_no_version(kept: Kept) -> None:
     first = kept.store.submit({"n": 1}, by="ann", file_digest="d")
     assert kept.store.submit({"n": 1}, by="bob") == first
     assert kept.store.submit({"n": 1}, file_digest="d") == first
     assert kept.store.submit({"n": 1}, file_digest="e").version == 2
 
 
-def test_the_digest_of_the_last_file_stays_when_a_person_submits(kept: Kept) -> None:
+def test_manual_submit_keeps_the_last_file_digest(kept: Kept) -> None:
     kept.store.submit({"n": 1}, file_digest="d")
     kept.store.submit({"n": 2}, by="ann")
     stored = kept.store.get()
     assert stored is not None and stored.supervision.file_digest == "d"
 
 
-def test_two_submits_at_once_are_both_kept_in_order(kept: Kept) -> None:
+def test_concurrent_submits_are_both_kept_in_order(kept: Kept) -> None:
     kept.store.submit({"n": 0})
     kept.before_next_write(lambda: kept.another().submit({"n": 1}, by="bob"))
     assert kept.store.submit({"n": 2}, by="ann").version == 3
     assert [(v.spec, v.by) for v in kept.store.history()] == [({"n": 2}, "ann"), ({"n": 1}, "bob"), ({"n": 0}, "")]
 
 
-def test_the_first_two_submits_at_once_are_both_kept(kept: Kept) -> None:
+def test_concurrent_first_submits_are_both_kept(kept: Kept) -> None:
     kept.before_next_write(lambda: kept.another().submit({"n": 1}))
     assert kept.store.submit({"n": 2}).version == 2
 
 
-def test_a_submit_upon_a_version_that_was_replaced_is_refused_and_names_who_did(kept: Kept) -> None:
+def test_submit_on_a_replaced_version_is_refused_with_its_author(kept: Kept) -> None:
     kept.store.submit({"n": 0})
     kept.before_next_write(lambda: kept.another().submit({"n": 1}, by="bob"))
     with pytest.raises(SupervisionError, match=r"version 1 .* was replaced by bob: version 2 is current"):
@@ -110,7 +110,7 @@ def test_a_submit_upon_a_version_that_was_replaced_is_refused_and_names_who_did(
     assert len(kept.store.history()) == 2
 
 
-def test_a_supervisor_that_lost_its_lease_cannot_submit_its_file(kept: Kept) -> None:
+def test_supervisor_without_its_lease_cannot_submit_its_file(kept: Kept) -> None:
     other = replace(kept.claimant, owner="other", dag_id="other_dag")
     kept.store.acquire(kept.claimant)
     kept.clock.advance(timedelta(minutes=2).total_seconds())
@@ -123,7 +123,7 @@ def test_a_supervisor_that_lost_its_lease_cannot_submit_its_file(kept: Kept) -> 
     assert kept.store.submit({"n": 2}, by="ann").version == 1  # a user may
 
 
-def test_a_supervisor_whose_lease_goes_while_it_submits_is_refused(kept: Kept) -> None:
+def test_supervisor_losing_its_lease_during_submit_is_refused(kept: Kept) -> None:
     other = replace(kept.claimant, owner="other", dag_id="other_dag")
     kept.store.acquire(kept.claimant)
     kept.clock.advance(timedelta(minutes=2).total_seconds())
@@ -135,7 +135,7 @@ def test_a_supervisor_whose_lease_goes_while_it_submits_is_refused(kept: Kept) -
     assert kept.store.history() == []
 
 
-def test_a_spec_that_no_item_can_hold_is_refused_with_its_size(kept: Kept) -> None:
+def test_oversized_spec_is_refused_with_its_size(kept: Kept) -> None:
     with pytest.raises(ConfigurationError, match="65536"):
         kept.store.submit({"conf": "x" * 70_000})
     assert kept.store.history() == []
@@ -144,7 +144,7 @@ def test_a_spec_that_no_item_can_hold_is_refused_with_its_size(kept: Kept) -> No
 # Termination
 
 
-def test_a_termination_is_a_version_without_a_spec(kept: Kept) -> None:
+def test_termination_is_a_version_without_a_spec(kept: Kept) -> None:
     kept.store.submit({"n": 1})
     version = kept.store.terminate(by="ann", reason="moved")
     assert (version.version, version.is_termination, version.by) == (2, True, "ann")
@@ -155,7 +155,7 @@ def test_a_termination_is_a_version_without_a_spec(kept: Kept) -> None:
     assert stored.supervision.health.state is DetailedState.TERMINATED  # no job has anything to deliver
 
 
-def test_what_was_terminated_is_not_terminated_again(kept: Kept) -> None:
+def test_terminated_source_is_not_terminated_again(kept: Kept) -> None:
     kept.store.submit({"n": 1})
     kept.store.terminate()
     with pytest.raises(SupervisionError, match=r"was already terminated at 2026-01-01.*submit a spec"):
@@ -163,12 +163,12 @@ def test_what_was_terminated_is_not_terminated_again(kept: Kept) -> None:
     assert len(kept.store.history()) == 2
 
 
-def test_what_was_never_submitted_cannot_be_terminated(kept: Kept) -> None:
+def test_unsubmitted_source_cannot_be_terminated(kept: Kept) -> None:
     with pytest.raises(SupervisionError, match="has no supervisor"):
         kept.store.terminate()
 
 
-def test_a_spec_after_a_termination_starts_again_and_keeps_the_history(kept: Kept) -> None:
+def test_spec_after_termination_restarts_and_keeps_the_history(kept: Kept) -> None:
     kept.store.submit({"n": 1})
     held = kept.store.acquire(kept.claimant)
     job = SupervisedJob(owner="job-1", spec_version=1, planned_at=kept.clock.now())
@@ -184,7 +184,7 @@ def test_a_spec_after_a_termination_starts_again_and_keeps_the_history(kept: Kep
 
 
 @pytest.mark.parametrize("verb", ["request_handover", "record_reset"])
-def test_a_verb_needs_a_supervisor_that_is_not_terminated(kept: Kept, verb: str) -> None:
+def test_verb_is_refused_after_termination(kept: Kept, verb: str) -> None:
     with pytest.raises(SupervisionError, match="has no supervisor"):
         getattr(kept.store, verb)()
     kept.store.submit({"n": 1})
@@ -196,7 +196,7 @@ def test_a_verb_needs_a_supervisor_that_is_not_terminated(kept: Kept, verb: str)
 # The lease
 
 
-def test_a_turn_that_read_before_a_verb_came_writes_nothing(kept: Kept) -> None:
+def test_turn_read_before_a_verb_writes_nothing(kept: Kept) -> None:
     kept.store.submit({"n": 1})
     held = kept.store.acquire(kept.claimant)
     kept.another().terminate(by="ann")
@@ -207,14 +207,14 @@ def test_a_turn_that_read_before_a_verb_came_writes_nothing(kept: Kept) -> None:
     assert stored.claimant == kept.claimant  # who supervises goes on doing so
 
 
-def test_a_verb_comes_through_although_a_turn_writes_in_between(kept: Kept) -> None:
+def test_verb_succeeds_despite_a_concurrent_turn(kept: Kept) -> None:
     kept.store.submit({"n": 1})
     held = kept.store.acquire(kept.claimant)
     kept.before_next_write(lambda: kept.another().save(held, replace(held.supervision, open_partitions=4)))
     assert kept.store.request_handover().open_partitions == 4
 
 
-def test_the_lease_runs_out_and_is_renewed_by_whoever_has_it(kept: Kept) -> None:
+def test_lease_expires_and_is_renewed_by_its_owner(kept: Kept) -> None:
     held = kept.store.acquire(kept.claimant)
     assert held.leased_until == kept.clock.now() + LEASE
     kept.clock.advance(LEASE.total_seconds() / 3)
@@ -238,7 +238,7 @@ def test_the_lease_runs_out_and_is_renewed_by_whoever_has_it(kept: Kept) -> None
     ],
     ids=["a later run", "a later try", "the same try", "an earlier run", "an earlier try", "another DAG"],
 )
-def test_only_a_later_try_of_the_same_dag_takes_a_running_lease(
+def test_running_lease_yields_only_to_later_tries_of_its_dag(
     kept: Kept, seconds: int, try_number: int, dag_id: str, taken: bool
 ) -> None:
     kept.store.acquire(kept.claimant)
@@ -253,7 +253,7 @@ def test_only_a_later_try_of_the_same_dag_takes_a_running_lease(
         assert kept.another().acquire(other).claimant == other
 
 
-def test_who_lost_the_lease_cannot_write(kept: Kept) -> None:
+def test_previous_owner_cannot_write(kept: Kept) -> None:
     held = kept.store.acquire(kept.claimant)
     later = replace(kept.claimant, owner="run-2", try_number=2)
     kept.another().acquire(later)
@@ -261,7 +261,7 @@ def test_who_lost_the_lease_cannot_write(kept: Kept) -> None:
         kept.store.save(held, held.supervision)
 
 
-def test_of_two_who_acquire_at_once_one_succeeds(kept: Kept) -> None:
+def test_concurrent_acquisitions_have_a_single_winner(kept: Kept) -> None:
     other = replace(kept.claimant, owner="run-2", dag_id="my_clicks")
     kept.store.submit({"n": 1})
     kept.before_next_write(lambda: kept.another().acquire(other))
@@ -269,7 +269,7 @@ def test_of_two_who_acquire_at_once_one_succeeds(kept: Kept) -> None:
         kept.store.acquire(kept.claimant)
 
 
-def test_a_lease_that_is_given_back_is_free_for_all(kept: Kept) -> None:
+def test_released_lease_is_free_for_all(kept: Kept) -> None:
     kept.store.submit({"n": 1})
     kept.store.acquire(kept.claimant)
     kept.another().release(replace(kept.claimant, owner="somebody else"))
@@ -279,7 +279,7 @@ def test_a_lease_that_is_given_back_is_free_for_all(kept: Kept) -> None:
     assert kept.store.acquire(other).supervision.spec_version == 1
 
 
-def test_a_supervision_that_nobody_leases_cannot_be_saved(kept: Kept) -> None:
+def test_unleased_supervision_cannot_be_saved(kept: Kept) -> None:
     kept.store.submit({"n": 1})
     stored = kept.store.get()
     assert stored is not None
@@ -287,7 +287,7 @@ def test_a_supervision_that_nobody_leases_cannot_be_saved(kept: Kept) -> None:
         kept.store.save(stored, stored.supervision)
 
 
-def test_a_submit_whose_answer_is_lost_is_either_there_whole_or_not_at_all(kept: Kept) -> None:
+def test_submit_with_a_lost_response_is_complete_or_absent(kept: Kept) -> None:
     kept.store.submit({"n": 1})
     kept.network.fault = Fault(answers=False)
     with pytest.raises(StoreUnavailableError):
@@ -299,7 +299,7 @@ def test_a_submit_whose_answer_is_lost_is_either_there_whole_or_not_at_all(kept:
 # The lag
 
 
-def test_the_lag_is_kept_apart_from_the_supervision(kept: Kept) -> None:
+def test_lag_is_stored_apart_from_the_supervision(kept: Kept) -> None:
     assert kept.store.lag() == LagSeries()
     series = LagSeries().with_reading(LagReading(at=kept.clock.now(), partitions={"S0": 5, "S1": None}))
     kept.store.save_lag(series)

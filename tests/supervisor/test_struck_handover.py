@@ -53,7 +53,7 @@ class HandOver:
 
 
 @pytest.mark.parametrize("strike", STRIKES)
-def test_at_no_call_of_a_handover_a_job_is_lost_or_doubled(strike: Strike) -> None:
+def test_struck_handover_loses_and_doubles_no_job(strike: Strike) -> None:
     number = len(calls_of(HandOver()))
     assert number > 20
     for point in range(1 + STRIKES.index(strike), number + 1, at_depth(short=7, deep=1)):

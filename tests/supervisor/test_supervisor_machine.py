@@ -353,7 +353,7 @@ class SupervisorMachine(RuleBasedStateMachine):
 
 @pytest.mark.deep
 @pytest.mark.parametrize("kind", STORES)
-def test_a_supervisor_keeps_its_promises(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def test_supervisor_keeps_its_promises(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     opened = opening(kind, request, tmp_path)
     machine = type(SupervisorMachine.__name__, (SupervisorMachine,), {"open_store": lambda self: opened()})
     number = {"in_memory": 20, "sqlite": 4}.get(kind, 1)

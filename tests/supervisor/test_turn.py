@@ -53,7 +53,7 @@ def failed(world: World, partition: str, error_class: str, *, is_stream_error: b
 # Starting
 
 
-def test_the_first_turn_finds_the_shards_and_starts_the_jobs(world: World) -> None:
+def test_first_turn_finds_shards_and_starts_jobs(world: World) -> None:
     world.submit(task_count=2)
     turn = world.turn()
     assert [type(action).__name__ for action in turn.actions] == ["DiscoverPartitions", "StartJob", "StartJob"]
@@ -63,7 +63,7 @@ def test_the_first_turn_finds_the_shards_and_starts_the_jobs(world: World) -> No
     assert not world.supervisor.poll().needs_turn
 
 
-def test_a_source_without_a_spec_is_only_looked_at(world: World) -> None:
+def test_source_without_a_spec_is_only_observed(world: World) -> None:
     assert not world.supervisor.poll().needs_turn
     assert world.turn().actions == ()
     assert world.state is DetailedState.PENDING
@@ -71,7 +71,7 @@ def test_a_source_without_a_spec_is_only_looked_at(world: World) -> None:
     assert world.supervisor.poll().needs_turn
 
 
-def test_no_job_is_started_before_the_start_delay_is_over(world: World) -> None:
+def test_start_delay_precedes_the_first_job(world: World) -> None:
     world.submit(start_delay=5)
     world.turn()
     assert world.running == []
@@ -82,12 +82,12 @@ def test_no_job_is_started_before_the_start_delay_is_over(world: World) -> None:
     assert len(world.running) == 1
 
 
-def test_there_are_no_more_jobs_than_partitions(world: World) -> None:
+def test_jobs_do_not_exceed_partitions(world: World) -> None:
     begun(world, task_count=5)
     assert len(world.running) == 2
 
 
-def test_what_nobody_looks_for_but_the_supervisor_is_looked_for_once_a_period(world: World) -> None:
+def test_supervisor_discovers_partitions_once_per_period(world: World) -> None:
     world.stream.must_discover_partitions = True
     begun(world, period=30)
     assert world.stream.looks == 1
@@ -95,7 +95,7 @@ def test_what_nobody_looks_for_but_the_supervisor_is_looked_for_once_a_period(wo
     assert world.stream.looks == 3
 
 
-def test_a_job_is_given_its_spec_its_longest_life_and_the_number_of_jobs(world: World) -> None:
+def test_job_receives_its_spec_maximum_duration_and_job_count(world: World) -> None:
     begun(world)
     order = world.running[0].request
     assert order.spec.supervise.task_count == 2
@@ -108,7 +108,7 @@ def test_a_job_is_given_its_spec_its_longest_life_and_the_number_of_jobs(world: 
 # Ending and failing
 
 
-def test_a_job_that_ends_well_is_replaced_and_the_others_go_on(world: World) -> None:
+def test_finished_job_is_replaced_and_the_others_continue(world: World) -> None:
     begun(world)
     world.clock.advance(30)
     world.rounds()
@@ -118,7 +118,7 @@ def test_a_job_that_ends_well_is_replaced_and_the_others_go_on(world: World) -> 
     assert (world.health.successful_jobs, world.health.failed_jobs) == (1, 0)
 
 
-def test_a_job_that_ends_at_once_is_replaced_no_sooner_than_a_period_after_it_was_planned(world: World) -> None:
+def test_short_job_is_replaced_after_a_full_period(world: World) -> None:
     begun(world, task_count=1, period=30)
     world.running[0].end()
     world.turn()
@@ -131,7 +131,7 @@ def test_a_job_that_ends_at_once_is_replaced_no_sooner_than_a_period_after_it_wa
     assert world.health.failed_jobs == 0
 
 
-def test_a_job_that_failed_is_noted_and_replaced_after_a_pause_that_grows(world: World) -> None:
+def test_failed_job_is_replaced_after_a_growing_pause(world: World) -> None:
     begun(world, task_count=1, period=30)
     pauses = []
     for _ in range(7):
@@ -150,7 +150,7 @@ def test_a_job_that_failed_is_noted_and_replaced_after_a_pause_that_grows(world:
     assert (error.error_class, error.owner) == ("ProvisionedThroughputExceededException", "job-7")
 
 
-def test_a_job_that_vanished_gives_its_leases_back_and_counts_as_failed(world: World) -> None:
+def test_vanished_job_releases_its_leases_and_counts_as_failed(world: World) -> None:
     begun(world, task_count=1)
     world.running[0].is_dead = True
     world.go_on(VANISHED)
@@ -162,7 +162,7 @@ def test_a_job_that_vanished_gives_its_leases_back_and_counts_as_failed(world: W
     assert world.read_by() == {"S0": "job-2", "S1": "job-2"}
 
 
-def test_a_job_that_does_not_begin_in_time_is_given_up(world: World) -> None:
+def test_job_not_begun_in_time_is_given_up(world: World) -> None:
     world.submit()
     world.turn()
     world.go_on(START_TIMEOUT.total_seconds(), begin=False)
@@ -170,7 +170,7 @@ def test_a_job_that_does_not_begin_in_time_is_given_up(world: World) -> None:
     assert "did not start by" in world.health.errors[-1].message
 
 
-def test_a_job_that_cannot_be_submitted_counts_as_failed_and_the_turn_ends_well(world: World) -> None:
+def test_unsubmittable_job_counts_as_failed_without_failing_the_turn(world: World) -> None:
     world.submit()
     world.cluster.refuses = RuntimeError("the cluster is full")
     turn = world.turn()
@@ -180,7 +180,7 @@ def test_a_job_that_cannot_be_submitted_counts_as_failed_and_the_turn_ends_well(
     assert world.health.failed_runs == 0
 
 
-def test_three_failed_jobs_make_the_supervisor_unhealthy_and_three_good_ones_healthy(world: World) -> None:
+def test_three_failed_or_good_jobs_change_health(world: World) -> None:
     begun(world, task_count=1)
     for _ in range(3):
         world.running[0].end(1, "no")
@@ -195,7 +195,7 @@ def test_three_failed_jobs_make_the_supervisor_unhealthy_and_three_good_ones_hea
     assert world.state is DetailedState.RUNNING
 
 
-def test_a_job_whose_partitions_were_reset_has_not_failed(world: World) -> None:
+def test_job_with_reset_partitions_has_not_failed(world: World) -> None:
     world.submit(task_count=1)
     for _ in range(3):
         world.turn()
@@ -207,7 +207,7 @@ def test_a_job_whose_partitions_were_reset_has_not_failed(world: World) -> None:
     assert world.supervision().start_after is None or world.supervision().start_after <= world.clock.now()
 
 
-def test_what_a_job_counted_is_added_to_the_totals_once(world: World) -> None:
+def test_counts_of_a_job_are_added_once(world: World) -> None:
     begun(world, task_count=1)
     world.clock.advance(30)
     world.running[0].round(0)
@@ -224,7 +224,7 @@ def test_what_a_job_counted_is_added_to_the_totals_once(world: World) -> None:
 # Handing over
 
 
-def test_a_job_hands_over_after_its_duration_and_reads_until_its_successor_runs(world: World) -> None:
+def test_job_hands_over_after_its_duration_to_a_running_successor(world: World) -> None:
     begun(world, task_count=1)
     world.go_on(TASK_DURATION, begin=False)
     assert world.owners == ["job-1", "job-2"]
@@ -240,7 +240,7 @@ def test_a_job_hands_over_after_its_duration_and_reads_until_its_successor_runs(
     assert world.health.successful_jobs == 1
 
 
-def test_a_successor_that_never_begins_leaves_the_old_job_reading(world: World) -> None:
+def test_old_job_keeps_reading_if_its_successor_never_begins(world: World) -> None:
     begun(world, task_count=1)
     world.go_on(TASK_DURATION, begin=False)
     assert world.owners == ["job-1", "job-2"]
@@ -251,7 +251,7 @@ def test_a_successor_that_never_begins_leaves_the_old_job_reading(world: World) 
     assert world.owners == ["job-1", "job-3"]
 
 
-def test_the_old_job_reads_on_while_the_spark_session_of_its_successor_comes_up(world: World) -> None:
+def test_old_job_reads_until_its_successor_has_a_spark_session(world: World) -> None:
     begun(world, task_count=1)
     world.go_on(TASK_DURATION, begin=False)
     old, successor = world.running
@@ -265,7 +265,7 @@ def test_the_old_job_reads_on_while_the_spark_session_of_its_successor_comes_up(
     assert world.read_by() == {"S0": successor.owner, "S1": successor.owner}
 
 
-def test_a_successor_that_dies_before_it_reads_leaves_the_old_job_reading_and_counts_as_failed(world: World) -> None:
+def test_successor_that_dies_before_reading_counts_as_failed(world: World) -> None:
     begun(world, task_count=1)
     world.go_on(TASK_DURATION, begin=False)
     old, successor = world.running
@@ -276,7 +276,7 @@ def test_a_successor_that_dies_before_it_reads_leaves_the_old_job_reading_and_co
     assert old.stop is None and world.read_by() == {"S0": old.owner, "S1": old.owner}
 
 
-def test_a_job_whose_spark_session_never_comes_up_is_given_up_although_it_lives(world: World) -> None:
+def test_live_job_without_a_spark_session_is_given_up(world: World) -> None:
     world.submit()
     world.turn()
     [job] = world.running
@@ -286,7 +286,7 @@ def test_a_job_whose_spark_session_never_comes_up_is_given_up_although_it_lives(
     assert world.cluster.killed == [job.owner]
 
 
-def test_a_job_that_does_not_end_in_time_is_ended_and_counts_as_failed(world: World) -> None:
+def test_job_not_ending_in_time_is_stopped_and_counts_failed(world: World) -> None:
     begun(world, task_count=1)
     world.go_on(TASK_DURATION, begin=False)
     old, successor = world.running
@@ -305,7 +305,7 @@ def test_a_job_that_does_not_end_in_time_is_ended_and_counts_as_failed(world: Wo
     assert world.read_by() == {"S0": "job-2", "S1": "job-2"}
 
 
-def test_a_changed_spec_lets_jobs_hand_over_and_a_cosmetic_change_does_not(world: World) -> None:
+def test_spec_change_causes_a_handover_unless_cosmetic(world: World) -> None:
     begun(world, task_count=1)
     world.submit(**TIMES, description="all clicks")
     world.go_on(60)
@@ -316,7 +316,7 @@ def test_a_changed_spec_lets_jobs_hand_over_and_a_cosmetic_change_does_not(world
     assert world.supervision().jobs[0].spec_version == 3
 
 
-def test_a_job_that_has_not_begun_when_the_spec_changes_is_withdrawn(world: World) -> None:
+def test_spec_change_withdraws_jobs_not_yet_begun(world: World) -> None:
     world.submit()
     world.turn()
     world.submit(path="/data/lake/other")
@@ -328,7 +328,7 @@ def test_a_job_that_has_not_begun_when_the_spec_changes_is_withdrawn(world: Worl
     assert known is not None and known.state is JobState.ENDED
 
 
-def test_a_handover_that_is_asked_for_happens_once(world: World) -> None:
+def test_requested_handover_happens_once(world: World) -> None:
     begun(world)
     world.clock.advance(1)
     world.store.request_handover()
@@ -339,7 +339,7 @@ def test_a_handover_that_is_asked_for_happens_once(world: World) -> None:
     assert world.supervision().handover_requested_at is None
 
 
-def test_a_handover_is_asked_for_again_while_one_is_under_way(world: World) -> None:
+def test_handover_can_be_requested_during_another(world: World) -> None:
     begun(world, task_count=1)
     world.clock.advance(1)
     world.store.request_handover()
@@ -355,7 +355,7 @@ def test_a_handover_is_asked_for_again_while_one_is_under_way(world: World) -> N
 # Suspended, terminated, done
 
 
-def test_a_suspended_source_lets_its_jobs_end_and_starts_none(world: World) -> None:
+def test_suspension_ends_jobs_and_starts_none(world: World) -> None:
     begun(world)
     world.suspend()
     world.go_on(30)
@@ -368,7 +368,7 @@ def test_a_suspended_source_lets_its_jobs_end_and_starts_none(world: World) -> N
     assert len(world.running) == 2 and world.state is DetailedState.RUNNING
 
 
-def test_a_terminated_supervisor_stops_its_jobs_and_is_terminated_once_they_have_ended(world: World) -> None:
+def test_termination_completes_after_its_jobs_have_ended(world: World) -> None:
     begun(world)
     world.store.terminate(by="ann", reason="moved away")
     assert world.state is DetailedState.STOPPING
@@ -380,7 +380,7 @@ def test_a_terminated_supervisor_stops_its_jobs_and_is_terminated_once_they_have
     assert world.running == [] and world.state is DetailedState.TERMINATED
 
 
-def test_a_spec_after_a_termination_starts_again(world: World) -> None:
+def test_spec_after_termination_starts_again(world: World) -> None:
     begun(world)
     world.store.terminate(by="ann")
     world.go_on(20)
@@ -390,7 +390,7 @@ def test_a_spec_after_a_termination_starts_again(world: World) -> None:
     assert len(world.running) == 1 and world.state is DetailedState.RUNNING
 
 
-def test_a_bounded_read_terminates_once_every_partition_is_read(world: World) -> None:
+def test_bounded_read_terminates_after_its_last_partition(world: World) -> None:
     begun(world, terminate_when_done=True, period=10)
     world.running[0].coordinator.leases.give_up_all()
     world.running[1].coordinator.leases.give_up_all()
@@ -402,7 +402,7 @@ def test_a_bounded_read_terminates_once_every_partition_is_read(world: World) ->
     assert latest is not None and latest.is_termination and latest.by == "supervise_clicks"
 
 
-def test_a_bounded_read_of_a_source_that_is_empty_does_not_terminate(world: World) -> None:
+def test_bounded_read_of_an_empty_source_does_not_terminate(world: World) -> None:
     world.stream.shards = []
     begun(world, terminate_when_done=True)
     world.go_on(200)
@@ -412,7 +412,7 @@ def test_a_bounded_read_of_a_source_that_is_empty_does_not_terminate(world: Worl
 # The source
 
 
-def test_contact_that_is_lost_and_comes_back_is_noticed_while_jobs_go_on(world: World) -> None:
+def test_lost_and_regained_contact_is_noticed_during_jobs(world: World) -> None:
     begun(world, period=30)
     world.go_on(60)
     world.stream.error = SourceError("stream 'clicks' does not answer")
@@ -424,7 +424,7 @@ def test_contact_that_is_lost_and_comes_back_is_noticed_while_jobs_go_on(world: 
     assert world.state is DetailedState.RUNNING
 
 
-def test_a_stream_that_never_answered_is_not_connected_to(world: World) -> None:
+def test_stream_that_never_responded_is_not_connected(world: World) -> None:
     world.stream.error = SourceError("stream 'clicks' does not exist")
     world.submit(period=30)
     world.turn()
@@ -439,7 +439,7 @@ def test_a_stream_that_never_answered_is_not_connected_to(world: World) -> None:
 @pytest.mark.parametrize(
     "error", [AccessDeniedError("DescribeStreamSummary: access refused"), StreamNotFoundError("gone")], ids=str
 )
-def test_a_stream_that_refuses_the_supervisor_is_lost_contact(world: World, error: Exception) -> None:
+def test_stream_refusing_the_supervisor_is_lost_contact(world: World, error: Exception) -> None:
     begun(world, period=30)
     world.go_on(60)
     world.stream.error = error
@@ -447,7 +447,7 @@ def test_a_stream_that_refuses_the_supervisor_is_lost_contact(world: World, erro
     assert world.state is DetailedState.LOST_CONTACT_WITH_STREAM
 
 
-def test_a_shard_that_only_jobs_cannot_read_is_lost_contact_until_it_is_read_again(world: World) -> None:
+def test_shard_unreadable_for_jobs_is_lost_contact_until_read(world: World) -> None:
     begun(world, period=30)
     world.go_on(60)
     [job, _] = world.running
@@ -464,7 +464,7 @@ def test_a_shard_that_only_jobs_cannot_read_is_lost_contact_until_it_is_read_aga
     assert world.state is DetailedState.RUNNING
 
 
-def test_what_a_job_could_not_read_is_remembered_after_its_end(world: World) -> None:
+def test_read_failures_of_a_job_are_remembered_after_it(world: World) -> None:
     begun(world, period=30, task_count=1)
     world.go_on(60)
     [job] = world.running
@@ -477,7 +477,7 @@ def test_what_a_job_could_not_read_is_remembered_after_its_end(world: World) -> 
     assert [error.partition for error in world.health.errors] == ["S0"]
 
 
-def test_a_partition_that_fails_for_another_reason_is_noted_and_no_lost_contact(world: World) -> None:
+def test_partition_failing_otherwise_is_noted_without_lost_contact(world: World) -> None:
     begun(world, period=30)
     world.go_on(60)
     full = failed(world, "S0", "OSError", is_stream_error=False)
@@ -488,7 +488,7 @@ def test_a_partition_that_fails_for_another_reason_is_noted_and_no_lost_contact(
     assert [(error.error_class, error.partition) for error in world.health.errors] == [("OSError", "S0")]
 
 
-def test_a_turn_that_only_starts_jobs_asks_the_source_once(world: World) -> None:
+def test_turn_that_starts_jobs_queries_the_source_once(world: World) -> None:
     begun(world)
     world.go_on(60)
     world.clock.advance(1)
@@ -498,7 +498,7 @@ def test_a_turn_that_only_starts_jobs_asks_the_source_once(world: World) -> None
     assert world.stream.counts == before + 1
 
 
-def test_a_source_that_did_not_answer_is_noted_by_a_turn_that_started_jobs_all_the_same(world: World) -> None:
+def test_turn_that_starts_jobs_notes_an_unresponsive_source(world: World) -> None:
     begun(world)
     world.go_on(60)
     world.clock.advance(1)
@@ -509,7 +509,7 @@ def test_a_source_that_did_not_answer_is_noted_by_a_turn_that_started_jobs_all_t
     assert world.health.errors[-1].message == "stream 'clicks' does not answer"
 
 
-def test_a_stored_spec_that_cannot_be_read_leaves_jobs_alone_and_shows(world: World) -> None:
+def test_unreadable_stored_spec_leaves_jobs_alone(world: World) -> None:
     begun(world)
     world.store.submit({"version": 99}, by="a newer version of the package")
     world.go_on(100)
@@ -518,7 +518,7 @@ def test_a_stored_spec_that_cannot_be_read_leaves_jobs_alone_and_shows(world: Wo
     assert "99" in world.health.errors[-1].message
 
 
-def test_jobs_that_are_too_many_for_the_partitions_end_after_the_transition(world: World) -> None:
+def test_surplus_jobs_end_after_the_transition(world: World) -> None:
     begun(world)
     world.running[1].coordinator.leases.give_up_all()
     world.complete("S1")
@@ -531,7 +531,7 @@ def test_jobs_that_are_too_many_for_the_partitions_end_after_the_transition(worl
 # Two at once, and turns that stop
 
 
-def test_a_later_run_takes_over_at_once_and_the_earlier_one_ends(world: World) -> None:
+def test_later_run_takes_over_and_the_earlier_one_ends(world: World) -> None:
     begun(world)
     world.clock.advance(5)
     later = world.another_supervisor(world.later_claimant())
@@ -541,7 +541,7 @@ def test_a_later_run_takes_over_at_once_and_the_earlier_one_ends(world: World) -
     assert len(world.running) == 2
 
 
-def test_another_dag_is_refused_until_the_lease_has_run_out_and_both_are_named(world: World) -> None:
+def test_another_dag_is_refused_until_the_lease_expires(world: World) -> None:
     begun(world)
     other = world.another_supervisor(world.later_claimant(dag_id="my_clicks"))
     with pytest.raises(SupervisedElsewhereError, match=r"by DAG 'supervise_clicks'.*DAG 'my_clicks' cannot"):
@@ -551,7 +551,7 @@ def test_another_dag_is_refused_until_the_lease_has_run_out_and_both_are_named(w
     assert world.supervision().dag_id == "my_clicks"
 
 
-def test_of_two_turns_that_decide_at_once_one_acts(world: World) -> None:
+def test_concurrent_turns_act_once(world: World) -> None:
     world.submit(task_count=2)
     world.stream.discover_partitions()
     twin = world.another_supervisor(world.claimant)
@@ -567,7 +567,7 @@ def test_of_two_turns_that_decide_at_once_one_acts(world: World) -> None:
     assert len(world.running) == 2
 
 
-def test_a_job_that_was_planned_and_never_submitted_is_given_up_and_does_not_start_late(world: World) -> None:
+def test_planned_job_never_submitted_is_given_up(world: World) -> None:
     world.submit()
     world.stream.discover_partitions()
     planned = world.supervisor.poll().decision
@@ -588,7 +588,7 @@ def _reason(action: object) -> str:
     return action.reason
 
 
-def test_a_stop_that_was_written_and_never_asked_for_is_asked_for_by_the_next_turn(world: World) -> None:
+def test_recorded_stop_is_requested_by_the_next_turn(world: World) -> None:
     begun(world, task_count=1)
     stored = world.store.acquire(world.claimant)
     stopping = replace(stored.supervision.jobs[0], stop_requested_at=world.clock.now(), stop_reason="enough")
@@ -598,7 +598,7 @@ def test_a_stop_that_was_written_and_never_asked_for_is_asked_for_by_the_next_tu
     assert world.cluster.job("job-1").stop == "enough"
 
 
-def test_a_job_that_nobody_remembers_is_asked_to_end(world: World) -> None:
+def test_unknown_job_is_asked_to_end(world: World) -> None:
     begun(world, task_count=1)
     stored = world.store.acquire(world.claimant)
     world.store.save(stored, replace(stored.supervision, jobs=()))
@@ -606,7 +606,7 @@ def test_a_job_that_nobody_remembers_is_asked_to_end(world: World) -> None:
     assert world.owners == ["job-2"]
 
 
-def test_jobs_whose_records_were_purged_while_nobody_supervised_are_forgotten_without_a_failure(world: World) -> None:
+def test_jobs_with_purged_records_are_forgotten_without_failures(world: World) -> None:
     begun(world)
     for job in world.running:
         job.end()
@@ -617,7 +617,7 @@ def test_jobs_whose_records_were_purged_while_nobody_supervised_are_forgotten_wi
     assert world.health.failed_jobs == 0
 
 
-def test_a_released_supervision_can_be_taken_by_any_dag(world: World) -> None:
+def test_released_supervision_can_be_taken_by_any_dag(world: World) -> None:
     begun(world)
     world.supervisor.release()
     other = world.another_supervisor(world.later_claimant(dag_id="my_clicks"))

@@ -25,7 +25,7 @@ def error_of(values: Any) -> str:
 # What a new user writes first
 
 
-def test_a_key_in_the_wrong_section_is_sent_to_the_right_one() -> None:
+def test_misplaced_key_names_the_right_section() -> None:
     assert error_of(spec_with("task_count", 4)) == "spec: unknown field 'task_count'; write 'supervise.task_count'"
 
 
@@ -51,7 +51,7 @@ def test_a_key_in_the_wrong_section_is_sent_to_the_right_one() -> None:
         ),
     ],
 )
-def test_a_wrong_unit_is_answered_with_the_right_one(path: str, value: Any, remedy: str) -> None:
+def test_wrong_unit_names_the_right_one(path: str, value: Any, remedy: str) -> None:
     assert remedy in error_of(spec_with(path, value))
 
 
@@ -67,11 +67,11 @@ def test_a_wrong_unit_is_answered_with_the_right_one(path: str, value: Any, reme
         ("schema", "id TEXT", "field 'schema': column 'id': 'TEXT' is not a Spark type"),
     ],
 )
-def test_an_unknown_type_is_answered_with_those_that_are_known(path: str, value: Any, said: str) -> None:
+def test_unknown_type_names_the_known_ones(path: str, value: Any, said: str) -> None:
     assert said in error_of(spec_with(path, value))
 
 
-def test_of_both_late_bounds_one_has_to_go() -> None:
+def test_late_period_and_late_start_exclude_each_other() -> None:
     late = {
         "event_time": "at",
         "late_message_rejection_period": "PT1H",
@@ -83,13 +83,13 @@ def test_of_both_late_bounds_one_has_to_go() -> None:
     )
 
 
-def test_no_job_at_all_is_a_suspension() -> None:
+def test_zero_jobs_are_refused_in_favor_of_suspension() -> None:
     assert error_of(spec_with("supervise.task_count", 0)) == (
         "supervise: field 'task_count' must be at least 1; to run no jobs, suspend the supervisor; got 0"
     )
 
 
-def test_an_implausible_number_of_jobs_is_refused() -> None:
+def test_implausible_job_count_is_refused() -> None:
     assert error_of(spec_with("supervise.task_count", 100_000)) == (
         "supervise: field 'task_count' must be at most 1000; each job is a Spark application; got 100000"
     )
@@ -105,7 +105,7 @@ def test_an_implausible_number_of_jobs_is_refused() -> None:
         (None, "columns are none, as 'schema' is missing"),
     ],
 )
-def test_a_schema_has_the_column_of_the_event_time(schema: str | None, said: str) -> None:
+def test_event_time_needs_its_column_in_the_schema(schema: str | None, said: str) -> None:
     spec = spec_with("supervise", {"event_time": "at", "late_message_rejection_period": "PT1H"})
     with pytest.raises(ConfigurationError, match=said):
         IngestionSpec.read({**spec, "schema": schema})
@@ -142,31 +142,31 @@ def test_a_schema_has_the_column_of_the_event_time(schema: str | None, said: str
         ("description", "'context.description'"),
     ],
 )
-def test_an_unknown_key_is_answered_with_its_place(path: str, remedy: str) -> None:
+def test_unknown_key_names_its_replacement(path: str, remedy: str) -> None:
     assert error_of(spec_with(path, 1)) == f"spec: unknown field {path!r}; write {remedy}"
 
 
 @pytest.mark.parametrize("name", sorted(MOVED))
-def test_every_argument_that_operators_once_had_is_answered_with_its_place(name: str) -> None:
+def test_every_old_operator_argument_names_its_replacement(name: str) -> None:
     assert re.fullmatch(
         f"spec: unknown field '{name}'; write '[a-z_.\\[\\]0]+'( or '[a-z_.\\[\\]0]+')*", error_of(spec_with(name, 1))
     )
 
 
 @pytest.mark.parametrize("field", [each for each in FIELDS if each.name != "context"], ids=lambda field: field.name)
-def test_every_key_of_druid_is_answered_with_what_becomes_of_it(field: DruidField) -> None:
+def test_every_druid_key_has_an_explanation(field: DruidField) -> None:
     answer = error_of(spec_with(field.name.rpartition(".")[2], 1))
     assert "; write " in answer or "spec from-druid" in answer or field.note in answer
 
 
-def test_a_key_of_druid_that_means_nothing_here_says_why() -> None:
+def test_meaningless_druid_key_has_an_explanation() -> None:
     assert error_of(spec_with("supervise.replicas", 2)) == (
         "spec: unknown field 'supervise.replicas'; this key of Druid is not applicable: Leases assign each shard to "
         "one job. If a job dies, the others take over its shards."
     )
 
 
-def test_a_key_that_nothing_resembles_is_answered_with_those_that_are_known() -> None:
+def test_unrecognizable_key_names_the_known_ones() -> None:
     assert "unknown field 'xyz'; the known keys are version, source, reads" in error_of(spec_with("xyz", 1))
 
 
@@ -178,12 +178,12 @@ def test_a_key_that_nothing_resembles_is_answered_with_those_that_are_known() ->
         ("reads.kinesis.stop_at", "start", "bound what is read by 'bounds'"),
     ],
 )
-def test_what_a_spec_does_not_give_says_why(path: str, value: Any, said: str) -> None:
+def test_key_not_allowed_in_a_spec_has_an_explanation(path: str, value: Any, said: str) -> None:
     assert f"field {path!r} is not allowed in a spec: " in error_of(spec_with(path, value))
     assert said in error_of(spec_with(path, value))
 
 
-def test_a_spec_of_druid_is_sent_to_its_translation() -> None:
+def test_druid_spec_is_referred_to_its_translation() -> None:
     assert "this is a Druid spec" in error_of({"type": "kinesis", "spec": {"ioConfig": {}}})
 
 
@@ -235,36 +235,36 @@ def test_a_spec_of_druid_is_sent_to_its_translation() -> None:
         ("context.notes", "x" * MAX_BYTES, f"and the limit is {MAX_BYTES}"),
     ],
 )
-def test_a_wrong_value_is_an_error_that_names_it(path: str, value: Any, said: str) -> None:
+def test_wrong_value_is_named(path: str, value: Any, said: str) -> None:
     assert said in error_of(spec_with(path, value))
 
 
 @pytest.mark.parametrize("name", ["version", "reads", "writes"])
-def test_a_key_that_is_missing_is_named(name: str) -> None:
+def test_missing_key_is_named(name: str) -> None:
     assert f"field {name!r} is missing" in error_of(spec_without(name))
 
 
 @pytest.mark.parametrize("values", [None, [], "clicks", 5])
-def test_what_is_no_object_is_no_spec(values: Any) -> None:
+def test_non_object_is_no_spec(values: Any) -> None:
     assert error_of(values).startswith("spec: expected an object")
 
 
-def test_an_error_does_not_show_what_may_be_a_secret() -> None:
+def test_error_hides_possible_secrets() -> None:
     reads = {"jdbc": {"table": "t", "column": "id", "url": 5}}
     assert "a value that may be a secret" in error_of({**SPEC, "reads": reads})
 
 
-def test_an_error_shows_both_ends_of_a_value_of_any_size() -> None:
+def test_error_shows_both_ends_of_a_long_value() -> None:
     error = error_of(spec_with("transform", "x" * 40_000))
     assert len(error) < 1100 and error.startswith("spec: field 'transform' must be") and error.endswith("xxx'")
 
 
-def test_a_schema_may_have_types_within_types_and_comments() -> None:
+def test_schema_may_have_nested_types_and_comments() -> None:
     schema = "`a b` STRUCT<x: INT, y: ARRAY<STRING>> COMMENT 'one, two', d DECIMAL(10, 2) NOT NULL, m MAP<STRING, INT>"
     assert IngestionSpec.read(spec_with("schema", schema)).schema == schema
 
 
-def test_secrets_are_hidden_in_the_effective_spec() -> None:
+def test_effective_spec_hides_secrets() -> None:
     spark = {"conf": {"spark.hadoop.fs.s3a.secret.key": "abc"}, "env_vars": {"API_TOKEN": "12345"}}
     reads = {"jdbc": {"table": "t", "column": "id", "url": "jdbc:db:1", "properties": {"p": "geheim"}}}
     shown = str(IngestionSpec.read({**spec_with("tuning.spark", spark), "reads": reads}).effective())

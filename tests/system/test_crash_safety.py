@@ -27,7 +27,7 @@ def a_pipeline_with_a_split(make_pipeline: MakePipeline) -> Pipeline:
         pytest.param(TRANSFORM, ["delivering:2", "delivered:1"], id="transformed"),
     ],
 )
-def test_each_event_is_delivered_once_although_drivers_died(
+def test_events_are_delivered_once_despite_dead_drivers(
     make_pipeline: MakePipeline, transform: str | None, deaths: list[str]
 ) -> None:
     pipeline = a_pipeline_with_a_split(make_pipeline)

@@ -26,7 +26,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
     "options",
     at_depth(short=("--sink parquet",), deep=("--sink parquet", "--sink delta", "--sink iceberg", "--cluster")),
 )
-def test_the_demo_ingests_every_event_exactly_once_across_a_split_and_a_crash(tmp_path: Path, options: str) -> None:
+def test_demo_ingests_each_event_once_across_split_and_crash(tmp_path: Path, options: str) -> None:
     demo = subprocess.run(
         [sys.executable, "-m", "demo.run", "--folder", str(tmp_path), *options.split()],
         cwd=REPOSITORY,

@@ -50,7 +50,7 @@ def pipeline(dynamodb: DynamoDbServer, orders: str, java: str, tmp_path: Path) -
 
 
 @pytest.mark.only_deep
-def test_each_item_is_delivered_once_although_the_driver_died(pipeline: ItemPipeline) -> None:
+def test_items_are_delivered_once_despite_a_dead_driver(pipeline: ItemPipeline) -> None:
     created = pipeline.find()
     crashed = pipeline.crash("delivered:1", max_batch_bytes=2**20)
     assert crashed.process.returncode != 0 and "coordination-summary" not in crashed.output
@@ -63,9 +63,7 @@ def test_each_item_is_delivered_once_although_the_driver_died(pipeline: ItemPipe
     assert good.summary["batches_delivered"] > len(created), "segments are cut into several batches"
 
 
-def test_the_example_delivers_each_item_once(
-    dynamodb: DynamoDbServer, orders: str, tmp_path: Path, connect: Any
-) -> None:
+def test_example_delivers_each_item_once(dynamodb: DynamoDbServer, orders: str, tmp_path: Path, connect: Any) -> None:
     aws = {"region_name": REGION, "endpoint_url": dynamodb.endpoint_url}
     connect("aws_default", "aws", login="test", password="test", extra=aws)
     output = tmp_path / "out"

@@ -80,19 +80,17 @@ def survivor(make_sinks: Callable[..., ManySinks]) -> ManySinks:
 
 
 @pytest.mark.parametrize("sink", KINDS)
-def test_each_record_is_in_each_sink_once_although_drivers_died_and_a_former_one_went_on(
-    survivor: ManySinks, sink: str
-) -> None:
+def test_sinks_hold_each_record_once_despite_dead_and_previous_drivers(survivor: ManySinks, sink: str) -> None:
     survivor.assert_each_once(sink)
 
 
 @pytest.mark.parametrize("sink", TABLES)
-def test_a_table_is_read_back_row_by_row_as_it_was_sent_by_who_did_not_write_it(survivor: ManySinks, sink: str) -> None:
+def test_independent_reader_finds_the_table_as_sent(survivor: ManySinks, sink: str) -> None:
     assert survivor.read_back(sink) == sorted(survivor.rows)
 
 
 @pytest.mark.only_deep
-def test_a_catalog_and_a_database_that_go_away_hold_up_a_delivery_and_lose_nothing(
+def test_catalog_and_database_outages_delay_delivery_without_loss(
     make_sinks: Callable[..., ManySinks], postgres_server: str
 ) -> None:
     with Cable(socket_of(postgres_server)) as cable:

@@ -45,7 +45,7 @@ def put(pipeline: Pipeline, name: str, at: datetime) -> None:
     pipeline.client.put_record(StreamName=pipeline.stream, PartitionKey=name, Data=data)
 
 
-def test_a_job_reports_while_it_runs_and_ends_soon_after_it_is_asked_to(make_pipeline: MakePipeline) -> None:
+def test_job_reports_while_running_and_ends_on_request(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(3)
     pipeline.send(10)
     pipeline.sync()
@@ -78,7 +78,7 @@ def _size(event: str) -> int:
 
 
 @pytest.mark.only_deep
-def test_late_and_early_records_are_left_out_counted_and_put_aside(make_pipeline: MakePipeline) -> None:
+def test_late_and_early_records_are_excluded_counted_and_kept_apart(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(1)
     second = timedelta(seconds=1)
     for name, at in {"late": NOW - second, "first": NOW, "last": NOW + second, "early": NOW + 2 * second}.items():
@@ -105,7 +105,7 @@ def test_late_and_early_records_are_left_out_counted_and_put_aside(make_pipeline
 
 
 @pytest.mark.only_deep
-def test_a_job_whose_schema_has_no_event_time_ends_before_it_reads(make_pipeline: MakePipeline) -> None:
+def test_job_without_event_time_in_its_schema_reads_nothing(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(1)
     put(pipeline, "first", NOW)
     pipeline.sync()

@@ -216,7 +216,7 @@ def full_speed(java: str, tmp_path: Path, postgres_url: str) -> Iterator[FullSpe
 
 
 @pytest.mark.only_deep
-def test_jobs_at_full_speed_deliver_everything_once_and_in_order(full_speed: FullSpeed) -> None:
+def test_jobs_at_full_speed_deliver_everything_once_in_order(full_speed: FullSpeed) -> None:
     full_speed.pipeline.sync()
     for _ in range(JOBS):
         full_speed.start_job()

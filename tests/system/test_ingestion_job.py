@@ -22,7 +22,7 @@ FRAGILE = "tests.support.transforms:fragile"
 
 
 @pytest.mark.only_deep
-def test_a_stopped_job_gives_its_leases_back(make_pipeline: MakePipeline) -> None:
+def test_stopped_job_releases_its_leases(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(2)
     pipeline.send(10)
     pipeline.sync()
@@ -38,7 +38,7 @@ def test_a_stopped_job_gives_its_leases_back(make_pipeline: MakePipeline) -> Non
     pipeline.assert_exactly_once()
 
 
-def test_a_job_whose_jvm_is_killed_gives_its_leases_back_and_still_exports_what_it_counted(
+def test_job_with_a_killed_jvm_releases_leases_and_exports_counts(
     make_pipeline: MakePipeline,
 ) -> None:
     pipeline = make_pipeline(2)
@@ -71,7 +71,7 @@ def test_a_job_whose_jvm_is_killed_gives_its_leases_back_and_still_exports_what_
 
 
 @pytest.mark.only_deep
-def test_two_jobs_share_a_source_through_splits_and_merges(make_pipeline: MakePipeline) -> None:
+def test_two_jobs_share_a_source_through_resharding(make_pipeline: MakePipeline) -> None:
     pipeline = make_pipeline(4)
     pipeline.send(20)
     pipeline.sync()
@@ -96,9 +96,7 @@ def test_two_jobs_share_a_source_through_splits_and_merges(make_pipeline: MakePi
 
 
 @pytest.mark.only_deep
-def test_bad_records_hold_up_their_own_shard_alone_until_there_is_a_place_for_them(
-    make_pipeline: MakePipeline, tmp_path: Path
-) -> None:
+def test_bad_records_block_their_shard_until_a_dead_letter_path(make_pipeline: MakePipeline, tmp_path: Path) -> None:
     pipeline = make_pipeline(2)
     pipeline.send(20)
     pipeline.send_poison()

@@ -90,7 +90,7 @@ def surroundings(installed: Path, tmp_path: Path) -> dict[str, str]:
     }
 
 
-def test_a_fresh_environment_is_found_good_and_ingests_the_files_of_a_folder(
+def test_fresh_environment_passes_the_doctor_and_ingests_a_folder(
     installed: Path, surroundings: dict[str, str], tmp_path: Path
 ) -> None:
     lake, events = tmp_path / "lake", tmp_path / "events"

@@ -104,7 +104,7 @@ def table(
         job.kill()
 
 
-def test_a_killed_job_is_gone_on_with_and_a_later_run_takes_what_is_new_alone(table: Table) -> None:
+def test_killed_job_is_continued_and_later_runs_read_new_rows(table: Table) -> None:
     table.insert(1, 10_000)
     assert len(table.supply()) == 10
     killed = table.submit(CRASHING, env={"CRASH_AT": "delivered:1"}, max_leases=4)

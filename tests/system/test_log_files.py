@@ -26,9 +26,7 @@ def write(path: Path, first: int, end: int) -> list[str]:
 
 
 @pytest.mark.usefixtures("java")
-def test_each_line_is_delivered_once_although_a_job_dies_and_a_truncated_file_is_lost_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_are_delivered_once_except_from_a_truncated_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(REPOSITORY / "dags"))
     import log_file_source
 

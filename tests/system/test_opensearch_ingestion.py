@@ -48,7 +48,7 @@ def pipeline(opensearch: OpenSearchServer, logs: str, java: str, tmp_path: Path)
 
 
 @pytest.mark.only_deep
-def test_each_document_is_delivered_once_although_the_driver_died(
+def test_documents_are_delivered_once_despite_a_dead_driver(
     opensearch: OpenSearchServer, pipeline: ItemPipeline
 ) -> None:
     created = pipeline.find()
@@ -65,7 +65,7 @@ def test_each_document_is_delivered_once_although_the_driver_died(
     assert opensearch.open_views() <= left_open
 
 
-def test_the_example_delivers_each_document_of_the_indices_that_are_not_excluded_once(
+def test_example_delivers_each_document_of_included_indices_once(
     opensearch: OpenSearchServer, logs: str, tmp_path: Path, connect: Any
 ) -> None:
     connect("opensearch_default", "opensearch", host=opensearch.url)

@@ -17,7 +17,7 @@ ROW = {"id": "a", "at": "2024-05-06T07:08:09.123456Z", "local": "2024-05-06T07:0
 
 
 @pytest.mark.only_deep
-def test_schema_and_transform_give_the_same_values_on_spark_4_1(make_pipeline: MakePipeline) -> None:
+def test_schema_and_transform_give_equal_values_on_spark_4_1(make_pipeline: MakePipeline) -> None:
     spark = other_spark()
     pipeline = make_pipeline(1)
     pipeline.client.put_record(StreamName=pipeline.stream, PartitionKey="a", Data=json.dumps(ROW).encode())

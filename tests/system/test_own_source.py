@@ -20,7 +20,7 @@ def connection(monkeypatch: pytest.MonkeyPatch, conn_id: str, conn_type: str, **
     monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps({"conn_type": conn_type, **fields}))
 
 
-def test_the_example_delivers_each_event_once_by_as_many_jobs_as_there_is_work_for(
+def test_example_scales_its_jobs_and_delivers_each_event_once(
     java: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from airflow.utils.db import initdb

@@ -75,7 +75,7 @@ def serving(livy: Livy) -> Iterator[None]:
                 batch.wait()
 
 
-def test_the_example_delivers_what_livy_runs_and_leaves_no_settings(
+def test_livy_example_delivers_and_leaves_no_settings(
     java: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from airflow.utils.db import initdb

@@ -140,7 +140,7 @@ def lake(make_pipeline: MakePipeline, s3: S3Server, s3_bucket: str) -> Iterator[
 
 
 @pytest.mark.only_deep
-def test_every_reader_sees_whole_batches_at_any_time_while_jobs_write_and_are_killed(
+def test_readers_see_whole_batches_despite_killed_writers(
     spark_reader: SparkReader, lake: Lake, s3: S3Server, s3_bucket: str
 ) -> None:
     def has_files(path: str) -> bool:

@@ -51,7 +51,7 @@ def statuses(source: SourceCoordinator) -> dict[str, tuple[str, str | None]]:
     return {p.partition_key: (str(p.status), p.owner) for p in source.view.partitions()}
 
 
-def test_no_running_lease_is_ended_unless_requested(source: SourceCoordinator, repair: Repair) -> None:
+def test_running_lease_is_ended_only_on_request(source: SourceCoordinator, repair: Repair) -> None:
     without_params = repair()
 
     done, skipped = "success", "skipped"

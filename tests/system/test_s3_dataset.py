@@ -122,7 +122,7 @@ def lake(s3: S3Server, s3_bucket: str, java: str, tmp_path: Path, monkeypatch: p
 EVERYTHING = dict.fromkeys(range(OBJECTS * RECORDS), 1)
 
 
-def test_a_bucket_is_reached_by_the_connection_of_its_dataset_alone_and_nothing_is_left_over(lake: Lake) -> None:
+def test_bucket_is_reached_by_its_connection_and_left_clean(lake: Lake) -> None:
     created = lake.pipeline.find()
     job = lake.run()
     assert job.process.returncode == 0, job.output
@@ -134,7 +134,7 @@ def test_a_bucket_is_reached_by_the_connection_of_its_dataset_alone_and_nothing_
 
 @pytest.mark.only_deep
 @pytest.mark.parametrize("at", ["recorded:1", "delivering:2", "delivered:2"])
-def test_a_driver_that_dies_loses_and_doubles_nothing_in_a_bucket(lake: Lake, at: str) -> None:
+def test_dead_driver_loses_and_doubles_nothing_in_a_bucket(lake: Lake, at: str) -> None:
     lake.pipeline.find()
     crashed = lake.crash(at)
     assert crashed.process.returncode != 0 and "coordination-summary" not in crashed.output
@@ -146,9 +146,7 @@ def test_a_driver_that_dies_loses_and_doubles_nothing_in_a_bucket(lake: Lake, at
 
 
 @pytest.mark.parametrize("at", ["delivering:1", "delivered:1"])
-def test_a_driver_that_dies_loses_and_doubles_nothing_of_what_spark_made_for_tables_in_a_bucket(
-    lake: Lake, at: str, tmp_path: Path
-) -> None:
+def test_dead_driver_loses_and_doubles_nothing_in_bucket_tables(lake: Lake, at: str, tmp_path: Path) -> None:
     events = tmp_path / "events"
     events.mkdir()
     conf = {

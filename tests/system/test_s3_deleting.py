@@ -27,7 +27,7 @@ def there(pipeline: ObjectPipeline) -> list[str]:
     return [each["Key"] for each in contents]
 
 
-def test_what_is_delivered_is_deleted_and_what_waits_or_is_damaged_stays(pipeline: ObjectPipeline) -> None:
+def test_delivered_objects_are_deleted_and_waiting_or_damaged_ones_stay(pipeline: ObjectPipeline) -> None:
     pipeline.put("whole/a.json", range(10))
     pipeline.put("whole/b.json", range(10, 20))
     pipeline.put("whole/_SUCCESS", ())

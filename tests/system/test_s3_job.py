@@ -36,7 +36,7 @@ def put_objects(pipeline: ObjectPipeline) -> dict[str, range]:
 
 
 @pytest.mark.only_deep
-def test_each_record_is_delivered_once_although_objects_are_damaged_deleted_and_replaced(
+def test_records_are_delivered_once_despite_damaged_and_deleted_objects(
     pipeline: ObjectPipeline,
 ) -> None:
     records = put_objects(pipeline)
@@ -65,7 +65,7 @@ def test_each_record_is_delivered_once_although_objects_are_damaged_deleted_and_
 
 
 @pytest.mark.only_deep
-def test_each_record_is_delivered_once_although_the_driver_died(pipeline: ObjectPipeline) -> None:
+def test_records_are_delivered_once_despite_a_dead_driver(pipeline: ObjectPipeline) -> None:
     records = put_objects(pipeline)
     created = pipeline.find()
     crashed = pipeline.crash("delivered:1", max_batch_bytes=2**18)

@@ -26,7 +26,7 @@ READER = "reader-passw0rd-of-ours"
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-def test_nothing_that_can_be_seen_of_a_job_holds_a_secret(
+def test_visible_traces_of_a_job_hold_no_secret(
     kinesis: LocalKinesis, java: str, postgres_url: str, tmp_path: Path
 ) -> None:
     url = sa.make_url(postgres_url).set(password=STORE).render_as_string(hide_password=False)

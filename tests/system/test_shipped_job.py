@@ -40,7 +40,7 @@ def shipped(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.only_deep
-def test_workers_of_a_job_that_lands_alone_come_from_a_process_with_their_imports(
+def test_landing_workers_come_from_a_process_with_their_imports(
     make_pipeline: MakePipeline, shipped: dict[str, str]
 ) -> None:
     pipeline = make_pipeline(2)
@@ -64,7 +64,7 @@ def test_workers_of_a_job_that_lands_alone_come_from_a_process_with_their_import
 @pytest.mark.parametrize(
     ("conf", "transform"), [({CONF: SPARKS_OWN}, None), ({}, FRAGILE)], ids=["of the user's choice", "transforms"]
 )
-def test_workers_of_other_jobs_come_from_the_process_of_spark_or_the_user(
+def test_other_workers_come_from_the_process_of_spark_or_user(
     make_pipeline: MakePipeline, shipped: dict[str, str], conf: dict[str, str], transform: str | None
 ) -> None:
     pipeline = make_pipeline(1)

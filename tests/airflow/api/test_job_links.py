@@ -38,7 +38,7 @@ def op(as_role: Any) -> TestClient:
     return client
 
 
-def test_the_links_are_what_the_operator_knows() -> None:
+def test_links_return_the_urls_of_the_operator() -> None:
     operator = CoordinatedSparkSubmitOperator(
         task_id="t", reads=KinesisStreams("clicks"), writes=ParquetDataset("/out")
     )
@@ -50,13 +50,13 @@ def test_the_links_are_what_the_operator_knows() -> None:
     assert SparkUiLink().get_link(object(), ti_key=None) == ""
 
 
-def test_a_template_gives_an_address_once_the_application_is_known() -> None:
+def test_template_gives_a_url_once_the_application_is_known() -> None:
     template = "https://history/{application_id}/jobs/"
     assert application_url(template, "app-1/2") == "https://history/app-1%2F2/jobs/"
     assert application_url(template, None) == application_url(None, "app-1") == ""
 
 
-def test_the_application_is_found_in_the_output_of_a_job_that_is_waited_for() -> None:
+def test_application_is_found_in_the_output_of_the_job() -> None:
     output = JobOutput()
     line = f"2026-01-31 12:00:00,000 INFO x: {APPLICATION_MARK}local-1769860800000 ui=http://driver:4040\n"
     assert list(output.observe([line])) == [line]
@@ -64,7 +64,7 @@ def test_the_application_is_found_in_the_output_of_a_job_that_is_waited_for() ->
 
 
 @pytest.mark.integration  # needs no server, but Airflow's API, and so seconds
-def test_the_link_of_a_running_job_leads_on_to_its_spark_ui_until_it_ends(job: JobRecord, op: TestClient) -> None:
+def test_spark_ui_link_redirects_until_the_job_ends(job: JobRecord, op: TestClient) -> None:
     place = running_job_ui("coordination_default", "clicks", OWNER)
     path = place[place.index("/coordination/") :]
     assert op.get(path).json()["detail"].endswith("has no Spark UI yet")

@@ -25,14 +25,14 @@ def test_every_topic_leads_to_a_heading_of_a_page(topic: str) -> None:
     assert not anchor or anchor in headings
 
 
-def test_the_topics_are_the_subjects_of_alarms_and_those_that_the_pages_name() -> None:
+def test_topics_are_those_of_alarms_and_pages() -> None:
     texts = [file.read_text() for file in STATIC.glob("*.js")]
     named = {topic for text in texts for topic in re.findall(r'\btopic: "([\w-]+)"', text)}
     assert {*get_args(AlarmSubject), *named} == set(MANUAL)
 
 
 @pytest.mark.parametrize("page", manual.manual_files())
-def test_every_page_has_its_headings_as_anchors_and_no_link_that_leads_nowhere(page: str) -> None:
+def test_every_page_has_anchors_and_no_broken_link(page: str) -> None:
     content = manual.page_html(page) or ""
     for target in re.findall(r'href="([^"]*)"', content):
         other, _, anchor = target.partition("#")
@@ -41,7 +41,7 @@ def test_every_page_has_its_headings_as_anchors_and_no_link_that_leads_nowhere(p
         assert not anchor or f'id="{anchor}"' in linked, target
 
 
-def test_the_pages_are_those_of_the_folder_and_nothing_beside_it() -> None:
+def test_only_pages_of_the_folder_are_served() -> None:
     assert set(manual.manual_files()) == {file.stem for file in (REPOSITORY / "docs").glob("*.md")}
     for page in ("../README", "..%2FREADME", "operations.md", "images", ".", "", "/etc/passwd", "operations\0"):
         assert manual.page_html(page) is None
@@ -53,7 +53,7 @@ def test_html_is_escaped() -> None:
     assert "&lt;script&gt;" in found and " Tab" in found
 
 
-def test_links_out_of_the_manual_and_pictures_are_text_and_diagrams_are_code() -> None:
+def test_external_links_become_text_and_diagrams_become_code() -> None:
     text = "[a](x.md#y) [b](https://e.example) [c](../README.md) [d](#z) ![e](images/f.png)\n\n```mermaid\ngraph\n```"
     assert manual.rendered(text, {"x"}) == (
         '<p><a href="x#y">a</a> b c <a href="#z">d</a> e</p>\n'
@@ -62,7 +62,7 @@ def test_links_out_of_the_manual_and_pictures_are_text_and_diagrams_are_code() -
 
 
 @pytest.mark.integration  # needs no server, but Airflow's API, and so seconds
-def test_whoever_is_logged_in_reads_a_page(as_role: Any) -> None:
+def test_every_logged_in_user_reads_a_page(as_role: Any) -> None:
     answer = as_role("viewer").get(f"{MANUAL_URL}/operations")
     assert answer.status_code == 200 and '<h2 id="what-to-press">' in answer.text
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
@@ -73,12 +73,12 @@ def test_whoever_is_logged_in_reads_a_page(as_role: Any) -> None:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("page", ["nothing", "..%2FREADME", "%2e%2e/README", "../README", "operations.md", "%00"])
-def test_another_page_is_not_found(as_role: Any, page: str) -> None:
+def test_other_page_is_not_found(as_role: Any, page: str) -> None:
     assert as_role("admin").get(f"{MANUAL_URL}/{page}").status_code == 404
 
 
 @pytest.mark.integration
-def test_a_topic_leads_to_its_place(as_role: Any) -> None:
+def test_topic_leads_to_its_place(as_role: Any) -> None:
     answer = as_role("viewer").get(MANUAL_URL, params={"topic": "parked"}, follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (307, f"manual/{MANUAL['parked']}")
     assert as_role("viewer").get(MANUAL_URL, params={"topic": "nothing"}).status_code == 404

@@ -161,7 +161,7 @@ def supervise(**settings: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_a_new_user_writes_first_is_refused_and_the_former_spec_rules_on(
+def test_spec_with_a_common_mistake_keeps_the_previous_spec(
     submit: Submit, store: SupervisionStore, changed: dict[str, Any], said: str
 ) -> None:
     store.submit(SPEC)
@@ -170,14 +170,12 @@ def test_what_a_new_user_writes_first_is_refused_and_the_former_spec_rules_on(
     assert [version.spec for version in store.history()] == [SPEC]
 
 
-def test_a_spec_that_fits_its_source_rules(submit: Submit, store: SupervisionStore) -> None:
+def test_spec_that_fits_its_source_is_accepted(submit: Submit, store: SupervisionStore) -> None:
     assert submit(SPEC) == ""
     assert [version.spec for version in store.history()] == [SPEC]
 
 
-def test_a_source_that_does_not_answer_is_not_supervised_unless_somebody_says_so(
-    submit: Submit, store: SupervisionStore
-) -> None:
+def test_unreachable_source_is_supervised_only_on_request(submit: Submit, store: SupervisionStore) -> None:
     spec = {**SPEC, "reads": AWAY}
     assert "try again, or submit" in submit(spec)
     assert store.history() == []
@@ -185,9 +183,7 @@ def test_a_source_that_does_not_answer_is_not_supervised_unless_somebody_says_so
     assert [version.spec for version in store.history()] == [spec]
 
 
-def test_a_source_that_does_not_answer_keeps_nobody_from_an_update_that_reads_the_same(
-    submit: Submit, store: SupervisionStore
-) -> None:
+def test_unreachable_source_allows_an_update_with_the_same_reads(submit: Submit, store: SupervisionStore) -> None:
     spec = {**SPEC, "reads": AWAY}
     store.submit(spec)
     assert submit({**spec, "schema": "id STRING, at TIMESTAMP"}) == ""
@@ -196,7 +192,7 @@ def test_a_source_that_does_not_answer_keeps_nobody_from_an_update_that_reads_th
     assert len(store.history()) == 2
 
 
-def test_what_jobs_do_not_act_by_needs_no_source(submit: Submit, store: SupervisionStore) -> None:
+def test_change_that_jobs_ignore_needs_no_source(submit: Submit, store: SupervisionStore) -> None:
     spec = {**SPEC, "reads": {"kinesis": {"streams": "clicks", "aws_conn_id": "not_defined"}}}
     store.submit(spec)
     assert submit({**spec, **supervise(task_count=3)}) == ""

@@ -64,9 +64,7 @@ def of_supervisor(found: Any) -> list[tuple[str, str]]:
     return [(alarm["level"], alarm["text"]) for alarm in found["alarms"] if alarm["about"] == "supervisor"]
 
 
-def test_a_source_with_a_supervisor_has_its_page_and_no_alarm_while_all_is_well(
-    supervise: Callable[..., SupervisedSource], as_role: Any
-) -> None:
+def test_healthy_supervisor_has_a_page_and_no_alarm(supervise: Callable[..., SupervisedSource], as_role: Any) -> None:
     supervise()
     found = card(as_role)
 
@@ -74,7 +72,7 @@ def test_a_source_with_a_supervisor_has_its_page_and_no_alarm_while_all_is_well(
     assert of_supervisor(found) == []
 
 
-def test_a_supervisor_that_is_unhealthy_is_an_alarm_with_its_last_error(
+def test_unhealthy_supervisor_raises_an_alarm_with_its_last_error(
     supervise: Callable[..., SupervisedSource], as_role: Any
 ) -> None:
     supervise(minutes=4).losing_contact()
@@ -88,9 +86,7 @@ def test_a_supervisor_that_is_unhealthy_is_an_alarm_with_its_last_error(
     )
 
 
-def test_a_supervisor_that_nobody_has_run_for_minutes_is_an_alarm(
-    supervise: Callable[..., SupervisedSource], as_role: Any
-) -> None:
+def test_supervisor_idle_for_minutes_raises_an_alarm(supervise: Callable[..., SupervisedSource], as_role: Any) -> None:
     supervise(minutes=2 + int((UNSUPERVISED_AFTER + LEASE) / timedelta(minutes=1)) + 1)
 
     assert of_supervisor(card(as_role)) == [
@@ -98,7 +94,7 @@ def test_a_supervisor_that_nobody_has_run_for_minutes_is_an_alarm(
     ]
 
 
-def test_a_supervisor_whose_dag_is_paused_is_suspended_and_no_alarm_of_its_state(
+def test_paused_dag_raises_no_alarm_of_the_supervisor_state(
     supervise: Callable[..., SupervisedSource], as_role: Any, paused: None
 ) -> None:
     supervise(minutes=60)
@@ -112,7 +108,7 @@ def test_a_supervisor_whose_dag_is_paused_is_suspended_and_no_alarm_of_its_state
     assert row["dag_is_paused"] is True
 
 
-def test_a_source_that_is_suspended_says_that_alone(supervise: Callable[..., SupervisedSource], as_role: Any) -> None:
+def test_suspended_source_raises_only_that_alarm(supervise: Callable[..., SupervisedSource], as_role: Any) -> None:
     supervise(minutes=60).suspend()
     found = card(as_role)
 

@@ -34,7 +34,7 @@ def op(as_role: Any) -> TestClient:
     return client
 
 
-def test_a_supervisor_stands_as_the_store_says(scenery: Scenery, op: TestClient) -> None:
+def test_supervisor_has_the_status_of_the_store(scenery: Scenery, op: TestClient) -> None:
     status = found(op.get(at("orders", "supervisor")))
     assert (status["source"], status["detailed_state"], status["healthy"]) == ("orders", "PARTITIONS_PARKED", False)
     assert (status["spec_by"], status["kind"], status["is_supervised"]) == ("ann", "s3", True)
@@ -45,7 +45,7 @@ def test_a_supervisor_stands_as_the_store_says(scenery: Scenery, op: TestClient)
     assert status["errors"][0]["partition"] == "state/parked.json.gz"
 
 
-def test_the_list_has_every_supervisor_and_no_source_without_one(scenery: Scenery, op: TestClient) -> None:
+def test_list_holds_every_supervisor_and_no_other_source(scenery: Scenery, op: TestClient) -> None:
     scenery.trouble("clicks")
     scenery.worker("clicks").view.suspensions.suspend("ann", "no supervisor, and suspended")
     scenery.supervised("payments")
@@ -54,14 +54,14 @@ def test_the_list_has_every_supervisor_and_no_source_without_one(scenery: Scener
     assert rows[0]["lag"]["oldest_ms"] == 1200
 
 
-def test_what_is_many_of_a_supervisor_is_left_out_of_the_list(scenery: Scenery, op: TestClient) -> None:
+def test_list_leaves_out_the_long_fields_of_a_supervisor(scenery: Scenery, op: TestClient) -> None:
     whole = found(op.get(at("orders", "supervisor")))
     [row] = found(op.get(f"{CONNECTION}/supervisors"))["supervisors"]
     assert whole["lag_series"] and whole["lag"]["partitions"]
     assert (row["lag_series"], row["lag"]["partitions"]) == ([], {})
 
 
-def test_a_source_without_a_supervisor_is_not_found(scenery: Scenery, op: TestClient) -> None:
+def test_source_without_a_supervisor_is_not_found(scenery: Scenery, op: TestClient) -> None:
     answer = op.get(at("clicks", "supervisor"))
     assert answer.status_code == 404
     assert answer.json()["detail"] == (
@@ -73,7 +73,7 @@ def post(op: TestClient, verb: str, **body: Any) -> Any:
     return op.post(at("orders", f"supervisor{verb}"), json={"reason": "on call", **body})
 
 
-def test_each_verb_answers_how_the_supervisor_stands_then(scenery: Scenery, op: TestClient) -> None:
+def test_each_verb_returns_the_new_status(scenery: Scenery, op: TestClient) -> None:
     assert found(post(op, "/suspend"))["suspended"] == {
         "since": found(op.get(at("orders", "supervisor")))["suspended"]["since"],
         "by": "olga",
@@ -93,7 +93,7 @@ def test_each_verb_answers_how_the_supervisor_stands_then(scenery: Scenery, op: 
         (["/terminate"], "/reset", "cannot be reset: it was terminated at"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_the_reason(
+def test_invalid_request_is_refused_with_the_reason(
     scenery: Scenery, op: TestClient, before: list[str], verb: str, detail: str
 ) -> None:
     for each in before:
@@ -102,7 +102,7 @@ def test_what_makes_no_sense_is_refused_with_the_reason(
     assert answer.status_code == 409 and detail in answer.json()["detail"]
 
 
-def test_a_spec_is_submitted_and_says_what_it_changes(scenery: Scenery, op: TestClient) -> None:
+def test_submitted_spec_reports_its_changes(scenery: Scenery, op: TestClient) -> None:
     shown = found(op.get(at("orders", "supervisor/spec")))
     assert (shown["version"], shown["by"], shown["change"]) == (1, "ann", "JOBS")
     assert shown["effective"]["supervise"]["task_count"] == 2
@@ -119,14 +119,14 @@ def test_a_spec_is_submitted_and_says_what_it_changes(scenery: Scenery, op: Test
     ]
 
 
-def test_a_wrong_spec_is_refused_with_field_value_and_remedy(scenery: Scenery, op: TestClient) -> None:
+def test_wrong_spec_is_refused_with_field_value_and_remedy(scenery: Scenery, op: TestClient) -> None:
     spec = {**SPEC, "source": "orders", "supervise": {"task_count": 0}}
     answer = post(op, "", spec=spec)
     assert answer.status_code == 422
     assert "'task_count' must be at least 1; to run no jobs, suspend the supervisor; got 0" in answer.json()["detail"]
 
 
-def test_health_is_an_answer_that_needs_no_reading(scenery: Scenery, op: TestClient) -> None:
+def test_health_is_given_by_the_http_status(scenery: Scenery, op: TestClient) -> None:
     scenery.supervised("payments")
     assert found(op.get(at("payments", "supervisor/health")))["healthy"] is True
     worker = scenery.worker("payments")
@@ -146,7 +146,7 @@ def test_health_is_an_answer_that_needs_no_reading(scenery: Scenery, op: TestCli
     }
 
 
-def test_figures_and_bad_records_are_those_that_jobs_reported(scenery: Scenery, op: TestClient) -> None:
+def test_stats_and_bad_records_come_from_the_jobs(scenery: Scenery, op: TestClient) -> None:
     stats = found(op.get(at("orders", "supervisor/stats")))
     assert stats["totals"]["processed_bytes"] == 60_000 and stats["rates"]["5m"]["processed"] == 2.5
     bad = found(op.get(at("orders", "supervisor/parse-errors")))
@@ -155,14 +155,14 @@ def test_figures_and_bad_records_are_those_that_jobs_reported(scenery: Scenery, 
     assert error["error"] == "line 18 is not JSON" and error["owner"] in stats["jobs"]
 
 
-def test_a_reset_says_what_became_of_each_partition(scenery: Scenery, op: TestClient) -> None:
+def test_reset_reports_the_outcome_of_each_partition(scenery: Scenery, op: TestClient) -> None:
     answer = found(post(op, "/reset", positions={"state/completed.json.gz": "earliest"}))
     assert answer["outcomes"] == [{"partition_key": "state/completed.json.gz", "action": "reset", "error": ""}]
     unknown = post(op, "/reset", positions={"nothing": "earliest"})
     assert unknown.status_code == 422 and "has no partition 'nothing'" in unknown.json()["detail"]
 
 
-def test_one_that_forgets_must_be_at_rest(scenery: Scenery, op: TestClient) -> None:
+def test_forget_requires_a_stopped_supervisor(scenery: Scenery, op: TestClient) -> None:
     answer = post(op, "/reset", forget=True)
     assert answer.status_code == 409 and "while jobs may work on it; suspend it" in answer.json()["detail"]
     found(post(op, "/suspend"))
@@ -171,7 +171,7 @@ def test_one_that_forgets_must_be_at_rest(scenery: Scenery, op: TestClient) -> N
     assert post(op, "/reset", forget=True, to="latest").status_code == 422
 
 
-def test_what_is_asked_of_all_says_what_it_came_to_for_each(scenery: Scenery, op: TestClient) -> None:
+def test_action_on_all_reports_the_outcome_of_each(scenery: Scenery, op: TestClient) -> None:
     scenery.supervised("payments")
     found(post(op, "/suspend"))
     for is_first in (True, False):
@@ -181,7 +181,7 @@ def test_what_is_asked_of_all_says_what_it_came_to_for_each(scenery: Scenery, op
         assert "is already suspended by olga" in results["orders"]["detail"]
 
 
-def test_all_hand_over_and_all_are_reset(scenery: Scenery, op: TestClient) -> None:
+def test_all_supervisors_hand_over_and_are_reset(scenery: Scenery, op: TestClient) -> None:
     scenery.supervised("payments")
     scenery.worker("payments").create_partitions({"a": {}})
     results = {}
@@ -192,7 +192,7 @@ def test_all_hand_over_and_all_are_reset(scenery: Scenery, op: TestClient) -> No
     assert results == {"handover": [(True, False), (True, False)], "reset": [(False, True), (True, False)]}
 
 
-def test_a_paused_dag_shows_in_the_status(scenery: Scenery, op: TestClient) -> None:
+def test_paused_dag_shows_in_the_status(scenery: Scenery, op: TestClient) -> None:
     from airflow.models.dag import DagModel
     from airflow.models.dagbundle import DagBundleModel
     from airflow.utils.session import create_session
@@ -210,7 +210,7 @@ def test_a_paused_dag_shows_in_the_status(scenery: Scenery, op: TestClient) -> N
             session.execute(sa.delete(DagModel).where(DagModel.dag_id == "supervise_orders"))
 
 
-def test_a_secret_of_a_spec_is_shown_nowhere_and_stays_stored(scenery: Scenery, op: TestClient) -> None:
+def test_secret_of_a_spec_stays_stored_and_is_never_shown(scenery: Scenery, op: TestClient) -> None:
     from airflow.models.log import Log
     from airflow.utils.session import create_session
 

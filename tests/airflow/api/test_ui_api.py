@@ -85,9 +85,7 @@ def all_pages(op: TestClient, source: str, **query: Any) -> Iterator[Any]:
 # What there is
 
 
-def test_the_connections_are_those_that_one_may_see_with_what_is_wrong(
-    scenery: Scenery, as_role: Any, connect: Any
-) -> None:
+def test_connections_are_the_visible_ones_with_their_problems(scenery: Scenery, as_role: Any, connect: Any) -> None:
     connect("broken", "coordination", extra={"store": "tape"})
     connect("lake", "aws", password=PASSWORD)
     connect("odd", "coordination", extra={"url": f"postgresql://u:{PASSWORD}@h:port/d"})
@@ -100,7 +98,7 @@ def test_the_connections_are_those_that_one_may_see_with_what_is_wrong(
     assert default == {"connection_id": "coordination_default", "may_change": True, "problem": None}
 
 
-def test_a_viewer_who_may_look_learns_nothing_of_what_a_connection_says(
+def test_viewer_sees_no_details_of_a_connection(
     scenery: Scenery, as_role: Any, connect: Any, viewers_may_read: None
 ) -> None:
     connect("broken", "coordination", extra={"store": "tape"})
@@ -110,7 +108,7 @@ def test_a_viewer_who_may_look_learns_nothing_of_what_a_connection_says(
     assert default == {"connection_id": "coordination_default", "may_change": False, "problem": None}
 
 
-def test_a_connection_in_airflows_database_is_one_of_them(scenery: Scenery, op: TestClient, store_url: str) -> None:
+def test_connection_in_the_airflow_database_is_listed(scenery: Scenery, op: TestClient, store_url: str) -> None:
     from airflow.models.connection import Connection
     from airflow.utils.session import create_session
 
@@ -125,7 +123,7 @@ def test_a_connection_in_airflows_database_is_one_of_them(scenery: Scenery, op: 
             session.execute(sa.delete(Connection).where(Connection.conn_id == "stored"))
 
 
-def test_a_card_has_the_status_of_a_source(scenery: Scenery, op: TestClient) -> None:
+def test_card_has_the_status_of_a_source(scenery: Scenery, op: TestClient) -> None:
     scenery.trouble("orders")
     [card] = found(op.get(f"{CONNECTION}/sources"))["sources"]
     assert card["counts"] == {"UNASSIGNED": 4, "ASSIGNED": 4, "CLOSED": 3, "COMPLETED": 1}
@@ -139,7 +137,7 @@ def test_a_card_has_the_status_of_a_source(scenery: Scenery, op: TestClient) -> 
     assert card == found(op.get(at("orders", "summary"))) | {"oldest_waiting_seconds": card["oldest_waiting_seconds"]}
 
 
-def test_lost_data_has_an_alarm_of_its_own(scenery: Scenery, op: TestClient) -> None:
+def test_lost_data_raises_its_own_alarm(scenery: Scenery, op: TestClient) -> None:
     scenery.lost("clicks", 2)
     scenery.make("clicks", {"other": lambda partition: partition.failed("no luck").resting(PARKED_UNTIL)})
     card = found(op.get(at("clicks", "summary")))
@@ -154,7 +152,7 @@ def test_lost_data_has_an_alarm_of_its_own(scenery: Scenery, op: TestClient) -> 
     assert parked["text"] == "1 partition is parked. Reopen it once the cause is fixed"
 
 
-def test_parked_partitions_are_an_alarm_however_many_others_there_are(
+def test_parked_partitions_raise_an_alarm_among_many_others(
     scenery: Scenery, op: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cards, "BOUNDS", ScanLimits(partitions=1000, seconds=0))
@@ -169,7 +167,7 @@ def test_parked_partitions_are_an_alarm_however_many_others_there_are(
     assert found(op.get(at("healthy", "summary")))["failing"] is None
 
 
-def test_an_unavailable_sink_is_an_alarm_with_its_name(scenery: Scenery, op: TestClient) -> None:
+def test_unavailable_sink_raises_an_alarm_with_its_name(scenery: Scenery, op: TestClient) -> None:
     scenery.without_sink("orders")
     card = found(op.get(at("orders", "summary")))
     sinks = {sink["name"]: (sink["kind"], sink["is_exactly_once"], sink["waiting_batches"]) for sink in card["sinks"]}
@@ -183,7 +181,7 @@ def test_an_unavailable_sink_is_an_alarm_with_its_name(scenery: Scenery, op: Tes
     )
 
 
-def test_a_sink_stays_known_once_its_job_has_ended(scenery: Scenery, op: TestClient) -> None:
+def test_sink_stays_known_after_its_job_ends(scenery: Scenery, op: TestClient) -> None:
     scenery.without_sink("orders")
     jobs = Jobs(scenery.worker("orders").view)
     [job] = jobs.unfinished()
@@ -192,7 +190,7 @@ def test_a_sink_stays_known_once_its_job_has_ended(scenery: Scenery, op: TestCli
     assert sink["name"] == "warehouse" and sink["unavailable_since"] is not None
 
 
-def test_the_longest_lease_is_reported_after_any_number_of_later_changes(scenery: Scenery, op: TestClient) -> None:
+def test_longest_lease_is_reported_after_many_later_changes(scenery: Scenery, op: TestClient) -> None:
     scenery.make("orders", dict.fromkeys(("stuck", "busy"), lambda p: p))
     since = soon(-13 * MINUTE)
     scenery.change("orders", "stuck", lambda p: p.acquired(owner(0), soon(HOUR), since))
@@ -206,9 +204,7 @@ def test_the_longest_lease_is_reported_after_any_number_of_later_changes(scenery
     assert datetime.fromisoformat(row(op, "orders", "stuck")["held_since"]) == since
 
 
-def test_a_lease_that_does_not_say_since_when_may_be_older_than_the_longest_known(
-    scenery: Scenery, op: TestClient
-) -> None:
+def test_lease_without_a_start_makes_the_longest_uncertain(scenery: Scenery, op: TestClient) -> None:
     scenery.make("orders", dict.fromkeys(("unknown", "known"), lambda p: p))
     scenery.change("orders", "unknown", lambda p: p.acquired(owner(0), soon(HOUR)))
     lease = found(op.get(at("orders", "summary")))["oldest_lease"]
@@ -220,7 +216,7 @@ def test_a_lease_that_does_not_say_since_when_may_be_older_than_the_longest_know
     assert (lease["partition_key"], lease["is_longest"]) == ("known", False) and lease["held_for"] >= 60
 
 
-def test_of_more_leases_than_are_looked_at_another_may_be_the_longest(
+def test_longest_lease_is_uncertain_beyond_the_scan_limit(
     scenery: Scenery, op: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for source, looked_at in (("all", 20_000), ("some", 1)):
@@ -230,7 +226,7 @@ def test_of_more_leases_than_are_looked_at_another_may_be_the_longest(
         assert lease["is_longest"] is (source == "all")
 
 
-def test_instants_are_utc_and_names_of_sources_whatever_they_are(scenery: Scenery, op: TestClient) -> None:
+def test_instants_are_utc_and_source_names_are_arbitrary(scenery: Scenery, op: TestClient) -> None:
     scenery.odd()
     answer = found(op.get(f"{CONNECTION}/sources"))
     assert [card["source"] for card in answer["sources"]] == [ODD_SOURCE]
@@ -238,7 +234,7 @@ def test_instants_are_utc_and_names_of_sources_whatever_they_are(scenery: Scener
     assert found(op.get(at(ODD_SOURCE, "summary")))["parked"] == 3
 
 
-def test_partitions_come_page_by_page_in_the_order_in_which_people_want_them(scenery: Scenery, op: TestClient) -> None:
+def test_partitions_are_paged_in_the_requested_order(scenery: Scenery, op: TestClient) -> None:
     scenery.trouble("orders")
     rows = [each for page in all_pages(op, "orders", limit=2) for each in page]
     assert len({each["partition_key"] for each in rows}) == len(rows) == 12
@@ -266,7 +262,7 @@ def test_partitions_come_page_by_page_in_the_order_in_which_people_want_them(sce
 
 
 @pytest.mark.parametrize("limit", [1, 2, 5, 500])
-def test_in_the_order_of_trouble_what_needs_a_person_comes_first_and_each_partition_once(
+def test_urgency_order_lists_each_partition_once_most_urgent_first(
     scenery: Scenery, op: TestClient, limit: int
 ) -> None:
     scenery.trouble("orders")
@@ -279,7 +275,7 @@ def test_in_the_order_of_trouble_what_needs_a_person_comes_first_and_each_partit
     assert len({each["partition_key"] for each in rows}) == 12
 
 
-def test_in_the_order_of_trouble_filters_hold(scenery: Scenery, op: TestClient) -> None:
+def test_urgency_order_applies_filters(scenery: Scenery, op: TestClient) -> None:
     scenery.trouble("orders")
     rows = [each for page in all_pages(op, "orders", order="urgency", failing=True, limit=1) for each in page]
     assert [each["state"] for each in rows] == ["parked", "resting", "waiting"]
@@ -300,7 +296,7 @@ def test_in_the_order_of_trouble_filters_hold(scenery: Scenery, op: TestClient) 
         ({"owner": "nightly_orders", "prefix": "state/"}, ["expired", "held"]),
     ],
 )
-def test_partitions_are_found_by_what_is_the_matter(
+def test_partitions_are_found_by_their_problem(
     scenery: Scenery, op: TestClient, query: Any, expected: list[str]
 ) -> None:
     scenery.trouble("orders")
@@ -327,25 +323,25 @@ def test_partitions_are_found_by_what_is_the_matter(
         {"search": "\0"},
     ],
 )
-def test_a_senseless_question_is_refused_with_one_clear_line(scenery: Scenery, op: TestClient, query: Any) -> None:
+def test_invalid_query_is_refused_with_one_clear_line(scenery: Scenery, op: TestClient, query: Any) -> None:
     answer = op.get(at("orders", "partitions"), params=query)
     assert (answer.status_code, answer.json()["detail"].count("\n")) == (422, 0)
     assert answer.json()["detail"].startswith("query.")
 
 
-def test_what_is_not_understood_is_repeated_in_short(scenery: Scenery, op: TestClient) -> None:
+def test_invalid_value_is_quoted_in_short(scenery: Scenery, op: TestClient) -> None:
     detail = op.get(at("orders", "partitions"), params={"limit": "x" * 1000}).json()["detail"]
     assert detail.startswith("query.limit: ") and "; got 'xxx" in detail
     assert len(detail) < 250
 
 
-def test_the_place_of_one_order_is_none_of_another(scenery: Scenery, op: TestClient) -> None:
+def test_page_token_of_another_order_is_refused(scenery: Scenery, op: TestClient) -> None:
     scenery.trouble("orders")
     following = found(op.get(at("orders", "partitions"), params={"limit": 1}))["next"]
     assert op.get(at("orders", "partitions"), params={"after": following, "order": "key"}).status_code == 422
 
 
-def test_a_row_has_the_owner_and_the_progress(scenery: Scenery, op: TestClient) -> None:
+def test_row_has_the_owner_and_the_progress(scenery: Scenery, op: TestClient) -> None:
     waiting = scenery.awaiting("orders", "a", "warehouse")
     [answer_json] = found(op.get(at("orders", "partitions")))["partitions"]
     owner = answer_json["owner"]
@@ -367,13 +363,13 @@ def test_a_row_has_the_owner_and_the_progress(scenery: Scenery, op: TestClient) 
     assert (whole["progress"]["kind"], whole["details"], whole["has_history"]) == ("s3", {}, True)
 
 
-def test_what_cannot_be_read_is_shown_as_it_is(scenery: Scenery, op: TestClient) -> None:
+def test_unreadable_progress_is_shown_as_it_is(scenery: Scenery, op: TestClient) -> None:
     scenery.trouble("orders")
     whole = row(op, "orders", "state/unreadable.json.gz")
     assert (whole["is_readable"], whole["unreadable_progress"], whole["progress"]) == (False, '{"kind": "s3", "it', {})
 
 
-def test_what_no_text_can_hold_hides_nothing_else(scenery: Scenery, op: TestClient) -> None:
+def test_unencodable_text_hides_no_other_partition(scenery: Scenery, op: TestClient) -> None:
     half = {"kind": "kinesis", "shard_id": "\ud800", "checkpoint": "\ud800", "throughput": 10**400}
     scenery.make("orders", {"a": lambda p: p, "b": lambda p: p.with_progress(half)})
     rows = found(op.get(at("orders", "partitions")))["partitions"]
@@ -382,7 +378,7 @@ def test_what_no_text_can_hold_hides_nothing_else(scenery: Scenery, op: TestClie
     assert [each["source"] for each in found(op.get(f"{CONNECTION}/sources"))["sources"]] == ["orders"]
 
 
-def test_the_transitions_of_a_partition_are_listed_latest_first(scenery: Scenery, op: TestClient) -> None:
+def test_transitions_of_a_partition_are_listed_latest_first(scenery: Scenery, op: TestClient) -> None:
     scenery.make("orders", {"a": lambda p: p})
     worker = scenery.worker("orders")
     worker.leases.acquire(1)
@@ -395,7 +391,7 @@ def test_the_transitions_of_a_partition_are_listed_latest_first(scenery: Scenery
     assert [each["kind"] for each in (last, *before)] == ["parked", "failed", "acquired"]
 
 
-def test_a_partition_that_is_deleted_while_it_is_looked_at_is_not_there(scenery: Scenery, op: TestClient) -> None:
+def test_partition_deleted_during_the_request_is_not_found(scenery: Scenery, op: TestClient) -> None:
     scenery.make("orders", {"a": lambda p: p})
     seen = row(op, "orders", "a")
     scenery.store.delete(scenery.found("orders", "a"))
@@ -406,7 +402,7 @@ def test_a_partition_that_is_deleted_while_it_is_looked_at_is_not_there(scenery:
 
 
 @pytest.mark.parametrize("key", ODD_KEYS, ids=lambda key: key[:12])
-def test_a_key_is_whatever_it_is(scenery: Scenery, op: TestClient, key: str) -> None:
+def test_partition_key_may_be_any_text(scenery: Scenery, op: TestClient, key: str) -> None:
     scenery.make(ODD_SOURCE, {key: lambda p: p, "other": lambda p: p})
     assert row(op, ODD_SOURCE, key)["partition_key"] == key
     for action, state in (("park", "parked"), ("reopen", "waiting")):
@@ -416,7 +412,7 @@ def test_a_key_is_whatever_it_is(scenery: Scenery, op: TestClient, key: str) -> 
     assert [each["partition_key"] for each in page["partitions"]] == [key]
 
 
-def test_the_family_tree_of_shards_shows_splits_merges_and_holes(scenery: Scenery, op: TestClient) -> None:
+def test_family_tree_of_shards_shows_splits_merges_and_holes(scenery: Scenery, op: TestClient) -> None:
     scenery.tree("telemetry", 60)
     [tree] = found(op.get(at("telemetry", "shards")))["streams"]
     assert (tree["stream"], tree["epoch"]) == (STREAM, EPOCH)
@@ -442,12 +438,12 @@ def row_of_parked(op: TestClient) -> Any:
     return row(op, "telemetry", first["partition_key"])
 
 
-def test_a_source_without_shards_has_no_tree(scenery: Scenery, op: TestClient) -> None:
+def test_source_without_shards_has_no_tree(scenery: Scenery, op: TestClient) -> None:
     scenery.trouble("orders")
     assert found(op.get(at("orders", "shards")))["streams"] == []
 
 
-def test_the_timeline_has_the_owners_and_a_dead_worker(
+def test_timeline_has_the_owners_and_a_dead_worker(
     scenery: Scenery, op: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scenery.night("orders")
@@ -469,7 +465,7 @@ def test_the_timeline_has_the_owners_and_a_dead_worker(
     assert 0 < sum(len(line["holdings"]) for line in answer_json["partitions"]) <= 4 and not answer_json["complete"]
 
 
-def test_who_asks_for_a_time_a_moment_later_asks_the_same(scenery: Scenery, op: TestClient) -> None:
+def test_timeline_bounds_are_rounded_to_share_a_response(scenery: Scenery, op: TestClient) -> None:
     scenery.make("orders", {"a": lambda p: p})
     day = f"{datetime.now(UTC) - timedelta(days=2):%Y-%m-%d}"
     asked = ("00:00:01Z", "00:00:58Z"), ("00:00:09.5Z", "00:00:50.1Z")
@@ -481,7 +477,7 @@ def test_who_asks_for_a_time_a_moment_later_asks_the_same(scenery: Scenery, op: 
     assert (answer_json["since"], answer_json["until"]) == (f"{day}T00:00:00Z", f"{day}T00:01:00Z")
 
 
-def test_the_timeline_has_the_current_owner_before_its_worker_writes_history(scenery: Scenery, op: TestClient) -> None:
+def test_timeline_has_the_current_owner_before_its_history(scenery: Scenery, op: TestClient) -> None:
     scenery.make("orders", {"state/held.json.gz": lambda p: p})
     scenery.worker("orders").leases.acquire(1)
     answer_json = found(op.get(at("orders", "timeline")))
@@ -489,9 +485,7 @@ def test_the_timeline_has_the_current_owner_before_its_worker_writes_history(sce
     assert (holding["ended_at"], holding["end"], holding["owner"]["task_id"]) == (None, "held", "ingest")
 
 
-def test_a_lease_that_ran_out_ends_there_on_the_timeline_although_nobody_took_it_over(
-    scenery: Scenery, op: TestClient
-) -> None:
+def test_expired_lease_ends_on_the_timeline_without_a_takeover(scenery: Scenery, op: TestClient) -> None:
     scenery.died("orders", "dead")
     answer_json = found(op.get(at("orders", "timeline")))
     [holding] = answer_json["partitions"][0]["holdings"]
@@ -511,7 +505,7 @@ def test_a_lease_that_ran_out_ends_there_on_the_timeline_although_nobody_took_it
         ({"until": "0001-01-01T00:00:00+14:00"}, "query.until: more than 365 days ago"),
     ],
 )
-def test_a_senseless_time_is_refused(scenery: Scenery, op: TestClient, query: Any, detail: str) -> None:
+def test_invalid_time_is_refused(scenery: Scenery, op: TestClient, query: Any, detail: str) -> None:
     answer = op.get(at("orders", "timeline"), params=query)
     assert (answer.status_code, answer.json()["detail"].startswith(detail)) == (422, True), answer.text
 
@@ -519,13 +513,13 @@ def test_a_senseless_time_is_refused(scenery: Scenery, op: TestClient, query: An
 @pytest.mark.parametrize(
     "query", [{"since": "0001-01-01T00:00:00+14:00"}, {"until": "9999-12-31T23:59:59-14:00"}], ids=["since", "until"]
 )
-def test_a_time_that_reaches_beyond_what_is_kept_is_cut(scenery: Scenery, op: TestClient, query: Any) -> None:
+def test_time_beyond_the_kept_history_is_cut(scenery: Scenery, op: TestClient, query: Any) -> None:
     scenery.make("orders", {"a": lambda p: p})
     answer_json = found(op.get(at("orders", "timeline"), params=query))
     assert "2020" < answer_json["since"] < answer_json["until"] <= answer_json["as_of"]
 
 
-def test_workers_are_those_that_have_registered_and_those_that_hold_something(scenery: Scenery, op: TestClient) -> None:
+def test_workers_are_registered_ones_and_lease_owners(scenery: Scenery, op: TestClient) -> None:
     scenery.make("orders", dict.fromkeys(("a", "b", "c"), lambda p: p))
     registered, other = scenery.worker("orders", 0), scenery.worker("orders", 1)
     registered.workers.register(max_leases=5)
@@ -539,7 +533,7 @@ def test_workers_are_those_that_have_registered_and_those_that_hold_something(sc
     assert (rows[1]["registered_until"], rows[0]["job"]) == (None, None)
 
 
-def test_a_run_sees_what_it_holds_and_what_it_held(scenery: Scenery, as_role: Any, op: TestClient) -> None:
+def test_run_lists_its_current_and_previous_leases(scenery: Scenery, as_role: Any, op: TestClient) -> None:
     scenery.make("orders", dict.fromkeys(("a", "b", "c"), lambda p: p))
     first, second = scenery.worker("orders", 0), scenery.worker("orders", 1)
     [done] = first.leases.acquire(1)
@@ -564,7 +558,7 @@ def test_a_run_sees_what_it_holds_and_what_it_held(scenery: Scenery, as_role: An
 # What may be pressed
 
 
-def test_each_action_does_what_it_says_in_the_name_of_who_pressed_it(scenery: Scenery, op: TestClient) -> None:
+def test_each_action_runs_in_the_name_of_its_user(scenery: Scenery, op: TestClient) -> None:
     scenery.trouble("orders")
     [released] = act(op, "orders", "release", "state/held.json.gz")
     assert released["partition"]["state"] == "waiting"
@@ -576,7 +570,7 @@ def test_each_action_does_what_it_says_in_the_name_of_who_pressed_it(scenery: Sc
     assert (reset["outcome"], reset["partition"]["status"]) == ("done", "UNASSIGNED")
 
 
-def test_a_stale_click_changes_nothing_and_gets_the_current_state(scenery: Scenery, op: TestClient) -> None:
+def test_stale_click_changes_nothing_and_gets_the_current_state(scenery: Scenery, op: TestClient) -> None:
     scenery.trouble("orders")
     key = "state/held.json.gz"
     seen = row(op, "orders", key)["version"]
@@ -590,7 +584,7 @@ def test_a_stale_click_changes_nothing_and_gets_the_current_state(scenery: Scene
     assert scenery.found("orders", key) == now
 
 
-def test_many_partitions_are_acted_on_at_once_and_each_has_an_outcome(scenery: Scenery, op: TestClient) -> None:
+def test_bulk_action_returns_an_outcome_per_partition(scenery: Scenery, op: TestClient) -> None:
     scenery.trouble("orders")
     keys = ["state/resting.json.gz", "state/completed.json.gz", "state/due.json.gz"]
     seen = [{"key": key, "version": row(op, "orders", key)["version"]} for key in keys]
@@ -607,7 +601,7 @@ def test_many_partitions_are_acted_on_at_once_and_each_has_an_outcome(scenery: S
 
 
 @pytest.mark.parametrize("to", ["earliest", "latest", "2026-01-01T00:00:00Z", "12345678901234567890"])
-def test_a_shard_is_reset_to_the_requested_position(scenery: Scenery, op: TestClient, to: str) -> None:
+def test_shard_is_reset_to_the_requested_position(scenery: Scenery, op: TestClient, to: str) -> None:
     scenery.tree("telemetry", 10)
     [held, *_] = found(op.get(at("telemetry", "partitions"), params={"status": "ASSIGNED"}))["partitions"]
     [result] = act(op, "telemetry", "reset", held["partition_key"], to=to)
@@ -616,7 +610,7 @@ def test_a_shard_is_reset_to_the_requested_position(scenery: Scenery, op: TestCl
     assert position.startswith({"earliest": "TRIM_HORIZON", "12345678901234567890": to}.get(to, "AT_TIMESTAMP:"))
 
 
-def test_what_has_no_such_position_is_refused_and_the_rest_is_reset(scenery: Scenery, op: TestClient) -> None:
+def test_partition_without_the_position_is_refused_and_others_reset(scenery: Scenery, op: TestClient) -> None:
     scenery.tree("mixed", 10)
     scenery.make("mixed", {"an object": lambda p: p})
     [shard, *_] = found(op.get(at("mixed", "partitions"), params={"status": "ASSIGNED"}))["partitions"]
@@ -642,7 +636,7 @@ def test_what_has_no_such_position_is_refused_and_the_rest_is_reset(scenery: Sce
         ("reset", {"to": "12", "partitions": [{"key": "a", "version": 1}, {"key": "b", "version": 1}]}, "body.to"),
     ],
 )
-def test_a_senseless_order_is_refused_whole(
+def test_invalid_action_is_refused_as_a_whole(
     scenery: Scenery, op: TestClient, action: str, change: dict[str, Any], detail: str
 ) -> None:
     scenery.make("orders", {"a": lambda p: p, "b": lambda p: p})
@@ -653,7 +647,7 @@ def test_a_senseless_order_is_refused_whole(
     assert scenery.found("orders", "a") == before
 
 
-def test_what_is_no_position_of_a_shard_is_refused_whole(scenery: Scenery, op: TestClient) -> None:
+def test_invalid_shard_position_is_refused_as_a_whole(scenery: Scenery, op: TestClient) -> None:
     scenery.tree("telemetry", 4)
     [seen, *_] = found(op.get(at("telemetry", "partitions")))["partitions"]
     body = {"partitions": [{"key": seen["partition_key"], "version": seen["version"]}], "reason": "x", "to": "tomorrow"}
@@ -665,7 +659,7 @@ def test_what_is_no_position_of_a_shard_is_refused_whole(scenery: Scenery, op: T
     assert row(op, "telemetry", seen["partition_key"])["version"] == seen["version"]
 
 
-def test_our_own_words_stand_alone_in_what_is_refused(scenery: Scenery, op: TestClient) -> None:
+def test_refusal_shows_our_message_alone(scenery: Scenery, op: TestClient) -> None:
     body = {"partitions": [{"key": "a", "version": 1}] * 2, "reason": "x"}
     answer = op.post(at("orders", "partitions/park"), json=body)
     assert answer.json() == {"detail": "body.partitions: a key occurs twice; send each partition once"}
@@ -674,13 +668,13 @@ def test_our_own_words_stand_alone_in_what_is_refused(scenery: Scenery, op: Test
 
 
 @pytest.mark.parametrize("content", ["", " ", "{", "[" * 30_000])
-def test_an_action_without_a_body_says_what_to_send(scenery: Scenery, op: TestClient, content: str) -> None:
+def test_action_without_a_body_is_refused_with_the_format(scenery: Scenery, op: TestClient, content: str) -> None:
     answer = op.post(at("orders", "suspend"), content=content, headers={"Content-Type": "application/json"})
     assert answer.status_code in (400, 422)
     assert "body" in answer.json()["detail"]
 
 
-def test_an_action_takes_nothing_in_the_query(scenery: Scenery, op: TestClient) -> None:
+def test_action_accepts_no_query_parameters(scenery: Scenery, op: TestClient) -> None:
     scenery.make("orders", {"a": lambda p: p})
     answer = op.post(at("orders", "suspend"), params={"new_source": "true"}, json={"reason": "x"})
     assert (answer.status_code, answer.json()["detail"]) == (
@@ -689,7 +683,7 @@ def test_an_action_takes_nothing_in_the_query(scenery: Scenery, op: TestClient) 
     )
 
 
-def test_what_is_refused_for_its_body_is_not_in_airflows_audit_log(scenery: Scenery, op: TestClient) -> None:
+def test_invalid_body_is_not_in_the_audit_log(scenery: Scenery, op: TestClient) -> None:
     before = audited()
     assert op.post(at("orders", "suspend"), json={"reason": "x", "dag_id": {}}).status_code == 422
     assert audited() == before
@@ -703,7 +697,7 @@ def audited() -> int:
         return session.scalar(sa.select(sa.func.count()).select_from(Log)) or 0
 
 
-def test_once_the_store_is_unavailable_nothing_more_is_tried_and_what_was_done_is_reported(api: Any) -> None:
+def test_unavailable_store_ends_a_bulk_action_with_partial_results(api: Any) -> None:
     store = UnreliableStore(InMemoryStore())
     coordinator = SourceCoordinator(store, "orders", "http")
     coordinator.initialize()
@@ -724,7 +718,7 @@ def test_once_the_store_is_unavailable_nothing_more_is_tried_and_what_was_done_i
     assert store.calls == ["get", "transact", "get"]
 
 
-def test_a_source_is_suspended_and_goes_on(scenery: Scenery, op: TestClient) -> None:
+def test_source_is_suspended_and_resumed(scenery: Scenery, op: TestClient) -> None:
     scenery.make("orders", {"a": lambda p: p})
     card = found(op.post(at("orders", "suspend"), json={"reason": "the sink is full"}))
     assert (card["suspended"]["by"], card["suspended"]["reason"]) == ("olga", "the sink is full")
@@ -734,7 +728,7 @@ def test_a_source_is_suspended_and_goes_on(scenery: Scenery, op: TestClient) -> 
     assert len(scenery.worker("orders").leases.acquire(1)) == 1
 
 
-def test_a_misspelt_source_is_not_suspended_and_similar_names_are_listed(scenery: Scenery, op: TestClient) -> None:
+def test_misspelt_source_is_refused_with_similar_names(scenery: Scenery, op: TestClient) -> None:
     scenery.make("orders", {"a": lambda p: p})
     scenery.make("returns", {"a": lambda p: p})
     answer = op.post(at("ordesr", "suspend"), json={"reason": "the sink is full"})
@@ -746,19 +740,19 @@ def test_a_misspelt_source_is_not_suspended_and_similar_names_are_listed(scenery
     assert [card["source"] for card in found(op.get(f"{CONNECTION}/sources"))["sources"]] == ["orders", "returns"]
 
 
-def test_a_source_may_be_suspended_before_it_begins(scenery: Scenery, op: TestClient) -> None:
+def test_source_may_be_suspended_before_it_exists(scenery: Scenery, op: TestClient) -> None:
     body = {"reason": "the sink is not there yet", "new_source": True}
     assert found(op.post(at("new", "suspend"), json=body))["suspended"]["by"] == "olga"
     again = found(op.post(at("new", "suspend"), json={"reason": "x"}))
     assert again["suspended"]["reason"] == "the sink is not there yet"
 
 
-def test_a_source_whose_supplier_found_nothing_is_known(scenery: Scenery, op: TestClient) -> None:
+def test_source_with_an_empty_supplier_is_known(scenery: Scenery, op: TestClient) -> None:
     assert scenery.worker("orders").supply(lambda state: iter(())) == []
     assert op.post(at("orders", "suspend"), json={"reason": "x"}).status_code == 200
 
 
-def test_a_suspension_that_nobody_has_seen_stays(scenery: Scenery, op: TestClient) -> None:
+def test_resume_keeps_a_suspension_unseen_by_the_user(scenery: Scenery, op: TestClient) -> None:
     scenery.make("orders", {"a": lambda p: p})
     seen = found(op.post(at("orders", "suspend"), json={"reason": "the sink is full"}))["suspended"]["since"]
     op.post(at("orders", "resume"), json={"reason": "it was emptied"})
@@ -770,7 +764,7 @@ def test_a_suspension_that_nobody_has_seen_stays(scenery: Scenery, op: TestClien
     assert op.post(at("orders", "resume"), json={"reason": "x", "since": suspension["since"]}).status_code == 200
 
 
-def test_what_was_done_is_in_airflows_audit_log_and_in_the_log(
+def test_actions_are_in_the_audit_log_and_the_log(
     scenery: Scenery, op: TestClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     from airflow.models.log import Log
@@ -796,7 +790,7 @@ def test_what_was_done_is_in_airflows_audit_log_and_in_the_log(
     assert said["partitions"][0]["key"] == "a\nb"
 
 
-def test_what_was_done_is_seen_at_once(scenery: Scenery, op: TestClient) -> None:
+def test_actions_are_visible_at_once(scenery: Scenery, op: TestClient) -> None:
     scenery.make("orders", {"a": lambda p: p})
     for action, state in (("park", "parked"), ("reopen", "waiting")) * 3:
         act(op, "orders", action, "a")
@@ -812,7 +806,7 @@ def everything(connection: str = CONNECTION) -> list[str]:
     return [f"{connection}/sources", *(at("orders", route, connection) for route in routes)]
 
 
-def test_an_action_that_airflow_cannot_note_is_refused_and_not_done(scenery: Scenery, op: TestClient) -> None:
+def test_action_that_airflow_cannot_record_is_refused(scenery: Scenery, op: TestClient) -> None:
     scenery.make("orders", {"a": lambda p: p})
     body = {"partitions": [{"key": "a", "version": row(op, "orders", "a")["version"]}], "reason": "x"}
     with closing(sqlite3.connect(urlsplit(os.environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]).path)) as other:
@@ -825,7 +819,7 @@ def test_an_action_that_airflow_cannot_note_is_refused_and_not_done(scenery: Sce
     assert found(op.post(at("orders", "partitions/park"), json=body))["results"][0]["outcome"] == "done"
 
 
-def test_a_store_that_is_down_harms_nobody_else(
+def test_unavailable_store_affects_no_other_connection(
     scenery: Scenery, as_role: Any, connect: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     scenery.make("orders", {"a": lambda p: p})
@@ -851,7 +845,7 @@ def test_a_store_that_is_down_harms_nobody_else(
         ("nope", 404, "connection 'nope' is not defined"),
     ],
 )
-def test_a_connection_that_is_none_is_named(
+def test_unusable_connection_is_named(
     scenery: Scenery, op: TestClient, connect: Any, connection: str, status_code: int, detail: str
 ) -> None:
     connect("lake", "aws", password=PASSWORD)
@@ -860,7 +854,7 @@ def test_a_connection_that_is_none_is_named(
         assert (answer.status_code, answer.json()["detail"]) == (status_code, detail)
 
 
-def test_fifty_tabs_ask_the_store_about_once(scenery: Scenery, op: TestClient) -> None:
+def test_fifty_tabs_share_their_queries(scenery: Scenery, op: TestClient) -> None:
     scenery.many("orders", 200)
     asked, counting = [], threading.Lock()
 
@@ -880,7 +874,7 @@ def test_fifty_tabs_ask_the_store_about_once(scenery: Scenery, op: TestClient) -
     assert 1 <= len([statement for statement in asked if "coordination_partition" in statement]) <= 25
 
 
-def test_a_connection_that_is_changed_leads_to_the_other_store(
+def test_changed_connection_leads_to_the_other_store(
     scenery: Scenery, op: TestClient, connect: Any, queries: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
     scenery.make("orders", {"a": lambda p: p})
@@ -890,7 +884,7 @@ def test_a_connection_that_is_changed_leads_to_the_other_store(
     assert found(op.get(at("orders", "partitions")))["partitions"] == []
 
 
-def test_nothing_of_the_login_of_a_store_is_in_any_answer(
+def test_credentials_of_a_store_are_in_no_response(
     scenery: Scenery, op: TestClient, connect: Any, tmp_path: Path
 ) -> None:
     url = f"sqlite:///{tmp_path}/coordination.db?password={PASSWORD}"
@@ -905,7 +899,7 @@ def test_nothing_of_the_login_of_a_store_is_in_any_answer(
 # The pages' modules
 
 
-def test_a_module_of_the_pages_is_sent_again_only_if_it_has_changed(as_role: Any) -> None:
+def test_unchanged_module_is_not_sent_again(as_role: Any) -> None:
     viewer = as_role("viewer")
     answer = viewer.get("/coordination/static/coordination.js")
     assert answer.headers["content-type"] == "text/javascript; charset=utf-8"
@@ -917,7 +911,7 @@ def test_a_module_of_the_pages_is_sent_again_only_if_it_has_changed(as_role: Any
     assert viewer.get("/coordination/static/coordination.js", headers={"If-None-Match": '"x"'}).status_code == 200
 
 
-def test_a_module_is_kept_by_a_browser_only_under_the_address_of_its_edition(as_role: Any) -> None:
+def test_module_is_cached_only_under_its_versioned_url(as_role: Any) -> None:
     viewer = as_role("viewer")
 
     def kept(edition: str) -> bool:
@@ -945,16 +939,16 @@ def test_a_module_is_kept_by_a_browser_only_under_the_address_of_its_edition(as_
         ".",
     ],
 )
-def test_nothing_else_is_served(as_role: Any, path: str) -> None:
+def test_other_static_paths_are_not_served(as_role: Any, path: str) -> None:
     assert as_role("admin").get(f"/coordination/static/{path}").status_code in (404, 405)
 
 
-def test_every_file_of_the_pages_is_of_a_kind_that_is_served() -> None:
+def test_every_file_of_the_pages_has_a_served_type() -> None:
     kinds = {file.suffix for file in urls.FOLDER.rglob("*") if file.is_file()}
     assert kinds and kinds <= set(pages.MEDIA_TYPES)
 
 
-def test_a_set_that_ends_during_the_request_is_left_out_of_the_partition(scenery: Scenery, op: TestClient) -> None:
+def test_set_that_ends_during_the_request_is_left_out(scenery: Scenery, op: TestClient) -> None:
     waiting = scenery.awaiting("orders", "a", "warehouse")
     AcknowledgmentSets(scenery.worker("orders"), SourceBatches()).cancel(waiting.set_id, "the sink was emptied")
     answer_json = row(op, "orders", "a")

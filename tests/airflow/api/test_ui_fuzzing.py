@@ -150,7 +150,7 @@ def asking(as_role: Any) -> Asking:
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES, ids=NAMES)
-def test_no_route_fails_at_values_at_which_programs_do(world: World, asking: Asking, method: str, path: str) -> None:
+def test_routes_survive_malformed_values(world: World, asking: Asking, method: str, path: str) -> None:
     route, texts = TABLE[method, path], [quote(text, safe="") for text in TEXTS]
     if world.is_sqlite:
         texts += [*([] if route.body else [quote(text, safe="") for text in MORE_TEXTS]), *NOT_UTF_8]
@@ -173,7 +173,7 @@ def test_no_route_fails_at_values_at_which_programs_do(world: World, asking: Ask
 
 
 @pytest.mark.parametrize(("method", "path"), ACTIONS, ids=[path.replace(SOURCE, "…") for _, path in ACTIONS])
-def test_no_action_fails_at_a_body_at_which_programs_do(world: World, asking: Asking, method: str, path: str) -> None:
+def test_actions_survive_malformed_bodies(world: World, asking: Asking, method: str, path: str) -> None:
     route = TABLE[method, path]
     assert route.body is not None
     address, valid = world.address(path, route), route.body(world.version(route))
@@ -193,7 +193,7 @@ def test_no_action_fails_at_a_body_at_which_programs_do(world: World, asking: As
 @pytest.mark.parametrize("made", ["sqlite"], indirect=True)
 @pytest.mark.deep
 @pytest.mark.parametrize("mode", GenerationMode, ids=lambda mode: mode.value)
-def test_no_route_fails_whatever_is_made_up_of_its_schema(world: World, as_role: Any, mode: GenerationMode) -> None:
+def test_routes_survive_requests_generated_from_their_schema(world: World, as_role: Any, mode: GenerationMode) -> None:
     roles = cycle([Asking(as_role(role)) for role in ("op", "viewer", "op", None, "op")])
     for number, made in enumerate(schemathesis.openapi.from_dict(schema()).get_all_operations()):
         operation = made.ok()

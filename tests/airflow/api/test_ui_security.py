@@ -243,7 +243,7 @@ def test_every_field_is_in_the_manual(heading: str, model: type[BaseModel]) -> N
 
 
 @pytest.mark.parametrize(("method", "path"), TABLE)
-def test_every_role_gets_what_the_table_says(world: World, as_role: Any, method: str, path: str) -> None:
+def test_every_role_gets_the_response_of_the_table(world: World, as_role: Any, method: str, path: str) -> None:
     route = TABLE[method, path]
     address = world.address(path, route)
 
@@ -272,7 +272,7 @@ def test_every_role_gets_what_the_table_says(world: World, as_role: Any, method:
 
 
 @pytest.mark.parametrize(("method", "path"), TABLE)
-def test_where_viewers_may_read_they_view_and_act_on_nothing(
+def test_viewers_who_may_read_cannot_act(
     world: World, as_role: Any, viewers_may_read: None, method: str, path: str
 ) -> None:
     route = TABLE[method, path]
@@ -288,7 +288,7 @@ def test_where_viewers_may_read_they_view_and_act_on_nothing(
 
 
 @pytest.mark.parametrize("path", [path for method, path in TABLE if method == "POST"])
-def test_what_acts_takes_json_alone_and_not_too_much_of_it(world: World, as_role: Any, path: str) -> None:
+def test_actions_accept_only_small_json_bodies(world: World, as_role: Any, path: str) -> None:
     address, op = world.address(path, TABLE["POST", path]), as_role("op")
     before = world.everything()
     for media_type in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
@@ -300,7 +300,7 @@ def test_what_acts_takes_json_alone_and_not_too_much_of_it(world: World, as_role
 
 
 @pytest.mark.parametrize("role", [None, "admin"])
-def test_no_more_is_read_than_a_body_may_have_whoever_sends_it(world: World, as_role: Any, role: str | None) -> None:
+def test_oversized_body_is_refused_for_every_role(world: World, as_role: Any, role: str | None) -> None:
     address, client = f"{PREFIX}/connections/{CONNECTION}/sources/x/suspend", as_role(role)
     too_much = b" " * 200_000
     for content in (too_much, iter([too_much])):  # the second one does not say how much comes
@@ -309,7 +309,7 @@ def test_no_more_is_read_than_a_body_may_have_whoever_sends_it(world: World, as_
         assert answer.json()["detail"].startswith("the request has more than 192000 bytes")
 
 
-def test_a_browser_that_is_at_airflow_itself_may_act(world: World, as_role: Any, monkeypatch: Any) -> None:
+def test_same_origin_browser_may_act(world: World, as_role: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example/team")
     route = TABLE["POST", SOURCE + "/suspend"]
     address = world.address(SOURCE + "/suspend", route)
@@ -323,12 +323,12 @@ def test_a_browser_that_is_at_airflow_itself_may_act(world: World, as_role: Any,
 
 
 @pytest.mark.parametrize("path", ["/docs", "/redoc", "/openapi.json", "/static", "/static/", "/", "/connections/"])
-def test_there_is_nothing_else(as_role: Any, path: str) -> None:
+def test_other_paths_are_not_found(as_role: Any, path: str) -> None:
     assert as_role(None).get(f"{PREFIX}{path}").status_code in (401, 404)
     assert as_role("admin").get(f"{PREFIX}{path}").status_code == 404
 
 
-def test_an_expired_session_is_an_error_of_its_token(world: World, as_role: Any) -> None:
+def test_expired_session_is_reported_as_a_token_error(world: World, as_role: Any) -> None:
     answer = as_role(None).get(f"{PREFIX}/connections", headers={"Authorization": "Bearer nonsense"})
     assert answer.status_code in (401, 403)
     assert "token" in answer.json()["detail"].lower()

@@ -53,7 +53,7 @@ def test_identical_queries_at_once_run_once(queries: QueryScheduler) -> None:
     assert set(asyncio.run(all_of_them())) == {1}
 
 
-def test_a_query_from_another_event_loop_shares_the_result(
+def test_query_from_another_event_loop_shares_the_result(
     queries: QueryScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_queries, "FRESH_SECONDS", 60.0)
@@ -64,7 +64,7 @@ def test_a_query_from_another_event_loop_shares_the_result(
     assert set(found) == {1}
 
 
-def test_a_cancelled_request_takes_the_result_from_no_other(queries: QueryScheduler) -> None:
+def test_cancelled_request_leaves_the_result_to_others(queries: QueryScheduler) -> None:
     question = Question()
 
     async def two_of_them() -> int:
@@ -80,9 +80,7 @@ def test_a_cancelled_request_takes_the_result_from_no_other(queries: QuerySchedu
     assert asyncio.run(two_of_them()) == 1
 
 
-def test_after_an_action_every_query_of_its_connection_runs_again(
-    queries: QueryScheduler, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_action_invalidates_queries_of_its_connection(queries: QueryScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_queries, "FRESH_SECONDS", 60.0)
     question, lasting, other = Question(), Question(), Question()
     for each in (question, lasting, other):
@@ -101,7 +99,7 @@ def test_after_an_action_every_query_of_its_connection_runs_again(
     assert asyncio.run(one_after_the_other()) == [2, 1, 1]
 
 
-def test_a_slow_query_runs_less_often(queries: QueryScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slow_query_runs_less_often(queries: QueryScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_queries, "FRESH_SECONDS", 0.0)
     slow, quick = Question(lasts=0.1), Question()
     for each in (slow, quick):
@@ -117,7 +115,7 @@ def test_a_slow_query_runs_less_often(queries: QueryScheduler, monkeypatch: pyte
     assert (slow.asked, quick.asked) == (1, 3)
 
 
-def test_a_query_among_many_similar_ones_runs_less_often(
+def test_query_among_many_similar_ones_runs_less_often(
     queries: QueryScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_queries, "FRESH_SECONDS", 0.001)
@@ -137,7 +135,7 @@ def test_a_query_among_many_similar_ones_runs_less_often(
     assert card.asked == 2, "who asks for one alone gets it fresh"
 
 
-def test_a_connection_that_hangs_holds_up_no_other_one(queries: QueryScheduler) -> None:
+def test_hanging_connection_blocks_no_other_one(queries: QueryScheduler) -> None:
     hanging, quick = Question(), Question()
     quick.may_end.set()
 
@@ -153,7 +151,7 @@ def test_a_connection_that_hangs_holds_up_no_other_one(queries: QueryScheduler) 
     assert asyncio.run(beside()) == 1
 
 
-def test_a_request_does_not_wait_for_ever(queries: QueryScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_request_times_out(queries: QueryScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_queries, "ANSWER_SECONDS", 0.05)
     question = Question()
 
@@ -171,7 +169,7 @@ def test_a_request_does_not_wait_for_ever(queries: QueryScheduler, monkeypatch: 
     assert asyncio.run(impatient()) == 1
 
 
-def test_an_unavailable_store_is_not_queried_again_for_some_seconds(store_url: str) -> None:
+def test_unavailable_store_is_not_queried_again_for_seconds(store_url: str) -> None:
     stores, asked = Stores(), []
 
     def away(store: Any) -> None:
@@ -186,7 +184,7 @@ def test_an_unavailable_store_is_not_queried_again_for_some_seconds(store_url: s
     stores.close()
 
 
-def test_a_connection_that_is_not_defined_gets_no_threads(queries: QueryScheduler) -> None:
+def test_undefined_connection_starts_no_threads(queries: QueryScheduler) -> None:
     async def undefined() -> None:
         for number in range(5):
             with pytest.raises(Exception, match="is not defined"):

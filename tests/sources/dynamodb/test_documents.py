@@ -23,23 +23,23 @@ keys = st.dictionaries(st.text(min_size=1), key_values, min_size=1, max_size=2)
 
 
 @given(keys)
-def test_a_key_of_any_type_survives_being_a_position(key: dict[str, Any]) -> None:
+def test_key_of_any_type_survives_as_a_position(key: dict[str, Any]) -> None:
     assert key_at(position_of(key)) == key
 
 
 @given(keys)
-def test_a_key_survives_being_part_of_the_position_of_a_partition(key: dict[str, Any]) -> None:
+def test_key_survives_within_a_partition_position(key: dict[str, Any]) -> None:
     stored = str(ItemPosition(0, position_of(key)))
     assert key_at(ItemPosition.parse(stored).within) == key
 
 
 @pytest.mark.parametrize("position", ["x", "[]", '"a"', '{"id": 1}', '{"id": {"B": "*"}}'])
-def test_what_is_no_key_is_refused_with_the_way_out(position: str) -> None:
+def test_invalid_key_is_refused_with_a_remedy(position: str) -> None:
     with pytest.raises(ItemUnreadableError, match="reset the partition"):
         key_at(position)
 
 
-def test_an_item_becomes_plain_json() -> None:
+def test_item_becomes_plain_json() -> None:
     item = {
         "text": {"S": 'a "quote", é and 😀'},
         "number": {"N": "12"},
@@ -65,27 +65,27 @@ def test_an_item_becomes_plain_json() -> None:
 
 
 @given(numbers)
-def test_a_number_keeps_every_digit(number: str) -> None:
+def test_number_keeps_every_digit(number: str) -> None:
     read = json.loads(plain_json({"n": {"N": number}}), parse_float=Decimal, parse_int=Decimal)
     assert str(read["n"]) == str(Decimal(number))
 
 
-def test_a_number_that_json_cannot_hold_becomes_text() -> None:
+def test_number_beyond_json_becomes_text() -> None:
     assert plain_json({"n": {"N": "NaN"}, "m": {"N": ".5"}}) == '{"n":"NaN","m":".5"}'
 
 
 @given(st.binary())
-def test_binary_of_an_export_and_of_a_scan_become_the_same(content: bytes) -> None:
+def test_export_and_scan_give_the_same_binary(content: bytes) -> None:
     scanned = plain_json({"b": {"B": content}})
     exported = json.loads(scanned)["b"]
     assert b64decode(exported) == content and plain_json({"b": {"B": exported}}) == scanned
 
 
 @pytest.mark.parametrize("value", [1, {}, {"X": 1}, {"N": "1", "S": "1"}])
-def test_a_value_without_a_type_of_dynamodb_is_refused(value: Any) -> None:
+def test_value_without_dynamodb_type_is_refused(value: Any) -> None:
     with pytest.raises(ItemUnreadableError, match="not a typed value"):
         plain_json({"a": value})
 
 
-def test_values_of_expressions_are_given_to_boto3_with_binary_as_bytes() -> None:
+def test_expression_values_pass_binary_as_bytes() -> None:
     assert typed_values({":a": {"N": "1"}, ":b": {"B": "AP8="}}) == {":a": {"N": "1"}, ":b": {"B": b"\x00\xff"}}

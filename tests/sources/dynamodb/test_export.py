@@ -43,7 +43,7 @@ def read(pages: Iterator[ReadPage]) -> list[Any]:
     return [json.loads(data)["n"] for page in pages for data in page.records.column("data").to_pylist()]
 
 
-def test_the_files_of_an_export_hold_each_item_once(tmp_path: Path) -> None:
+def test_export_files_hold_each_item_once(tmp_path: Path) -> None:
     location = write_export(tmp_path, [range(3), range(3, 5), range(0), range(5, 9)])
     chosen = settings(location=str(location), files_per_partition=2)
     found = partitions(chosen)
@@ -52,7 +52,7 @@ def test_the_files_of_an_export_hold_each_item_once(tmp_path: Path) -> None:
     assert [n for items in found.values() for item in items for n in read(reader.read(item, ""))] == list(range(9))
 
 
-def test_a_file_is_read_on_at_the_position_of_any_page(tmp_path: Path) -> None:
+def test_reading_resumes_at_any_page_position(tmp_path: Path) -> None:
     chosen = settings(location=str(write_export(tmp_path, [range(100)])))
     [[item]] = partitions(chosen).values()
     reader = ExportReader(chosen, page_bytes=1000)
@@ -62,7 +62,7 @@ def test_a_file_is_read_on_at_the_position_of_any_page(tmp_path: Path) -> None:
         assert read(iter(pages[: n + 1])) + read(reader.read(item, page.position)) == list(range(100))
 
 
-def test_a_file_that_is_gone_has_nothing_left_to_read(tmp_path: Path) -> None:
+def test_deleted_file_has_nothing_left_to_read(tmp_path: Path) -> None:
     location = write_export(tmp_path, [range(3)])
     chosen = settings(location=str(location))
     [[item]] = partitions(chosen).values()
@@ -80,7 +80,7 @@ def test_a_file_that_is_gone_has_nothing_left_to_read(tmp_path: Path) -> None:
     ],
     ids=["cut off", "no item", "no type"],
 )
-def test_a_damaged_file_cannot_be_read(tmp_path: Path, content: bytes, says: str) -> None:
+def test_damaged_file_is_unreadable(tmp_path: Path, content: bytes, says: str) -> None:
     chosen = settings(location=str(write_export(tmp_path, [range(3)])))
     [[item]] = partitions(chosen).values()
     Path(item["uri"]).write_bytes(content)
@@ -88,7 +88,7 @@ def test_a_damaged_file_cannot_be_read(tmp_path: Path, content: bytes, says: str
         list(ExportReader(chosen).read(item, ""))
 
 
-def test_files_stay_in_the_partitions_that_they_were_put_into_whatever_the_settings_say_later(tmp_path: Path) -> None:
+def test_files_keep_their_partitions_when_settings_change(tmp_path: Path) -> None:
     location, source = str(write_export(tmp_path, [range(1)] * 7)), coordinator()
     source.supply(ExportSupplier(settings(location=location, files_per_partition=3), source.view))
     for others in (1, 2, 7):
@@ -101,20 +101,20 @@ def test_files_stay_in_the_partitions_that_they_were_put_into_whatever_the_setti
     ("manifest", "content"),
     [("manifest-summary.json", "{"), ("manifest-summary.json", "1"), ("manifest-files.json", '{"etag": "x"}\n')],
 )
-def test_a_damaged_manifest_is_named(tmp_path: Path, manifest: str, content: str) -> None:
+def test_damaged_manifest_is_named(tmp_path: Path, manifest: str, content: str) -> None:
     location = write_export(tmp_path, [range(3)])
     (location / manifest).write_text(content)
     with pytest.raises(ConfigurationError, match=f"{manifest} is not a manifest of an export: .*; restore it"):
         partitions(settings(location=str(location)))
 
 
-def test_a_folder_without_a_finished_export_is_refused(tmp_path: Path) -> None:
+def test_folder_without_a_finished_export_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"manifest-summary.json does not exist; wait until the export is"):
         partitions(settings(location=str(tmp_path)))
 
 
 @pytest.mark.parametrize(("name", "value"), [("exportType", "INCREMENTAL_EXPORT"), ("outputFormat", "ION")])
-def test_an_export_of_a_kind_that_is_not_read_is_refused(tmp_path: Path, name: str, value: str) -> None:
+def test_unsupported_export_kind_is_refused(tmp_path: Path, name: str, value: str) -> None:
     location = write_export(tmp_path, [range(3)])
     summary = location / "manifest-summary.json"
     summary.write_text(json.dumps(json.loads(summary.read_text()) | {name: value}))
@@ -122,13 +122,13 @@ def test_an_export_of_a_kind_that_is_not_read_is_refused(tmp_path: Path, name: s
         partitions(settings(location=str(location)))
 
 
-def test_an_export_that_goes_on_has_no_partitions_yet() -> None:
+def test_running_export_has_no_partitions_yet() -> None:
     supplier = ExportSupplier(settings(export_arn=EXPORT_ARN), coordinator().view)
     AwsWire(supplier.calls.client).answer("DescribeExport", {"ExportDescription": {"ExportStatus": "IN_PROGRESS"}})
     assert list(supplier({})) == []
 
 
-def test_an_export_that_failed_says_why() -> None:
+def test_failed_export_gives_the_reason() -> None:
     supplier = ExportSupplier(settings(export_arn=EXPORT_ARN), coordinator().view)
     failed = {"ExportStatus": "FAILED", "FailureCode": "S3NoSuchBucket", "FailureMessage": "no bucket"}
     AwsWire(supplier.calls.client).answer("DescribeExport", {"ExportDescription": failed})
@@ -136,7 +136,7 @@ def test_an_export_that_failed_says_why() -> None:
         list(supplier({}))
 
 
-def test_an_export_is_started_once_however_often_the_supplier_runs() -> None:
+def test_repeated_supplier_runs_start_one_export() -> None:
     source = coordinator()
     started = {"ExportDescription": {"ExportArn": EXPORT_ARN, "ExportStatus": "IN_PROGRESS"}}
     chosen = settings(table_arn=TABLE_ARN, bucket="exports", prefix="daily", export="2026-01-31")
@@ -160,14 +160,14 @@ def test_an_export_is_started_once_however_often_the_supplier_runs() -> None:
     }
 
 
-def test_a_table_that_does_not_exist_is_named() -> None:
+def test_missing_table_is_named() -> None:
     supplier = ExportSupplier(settings(table_arn=TABLE_ARN, bucket="exports"), coordinator().view)
     AwsWire(supplier.calls.client).refuse("ExportTableToPointInTime", "TableNotFoundException")
     with pytest.raises(ConfigurationError, match=r"table/orders.* does not exist"):
         list(supplier({}))
 
 
-def test_an_export_is_named_like_its_folder(tmp_path: Path) -> None:
+def test_export_id_is_its_folder_name(tmp_path: Path) -> None:
     chosen = settings(location=str(write_export(tmp_path, [range(1)])))
     assert list(partitions(chosen)) == [f"{EXPORT_ID}/0"]
     assert typed(1) == {"Item": {"id": {"S": "item-1"}, "n": {"N": "1"}}}

@@ -24,12 +24,12 @@ TABLE_ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/orders"
         ({"count": 0, "interval_seconds": 1.0}, "'count' must be at least 1"),
     ],
 )
-def test_a_setting_that_cannot_work_is_named_with_its_value_and_the_remedy(changes: Any, says: str) -> None:
+def test_invalid_setting_names_value_and_remedy(changes: Any, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         DynamoDBSettings(**{"table": "orders", **changes})
 
 
-def test_a_table_that_is_read_n_times_has_n_minus_one_reads_left_after_the_first() -> None:
+def test_first_read_leaves_count_minus_one_reads() -> None:
     assert DynamoDBSettings(table="orders", interval_seconds=60.0, count=3).reads_left == 2
     assert DynamoDBSettings(table="orders", interval_seconds=60.0).reads_left is None
 
@@ -44,11 +44,11 @@ def test_a_table_that_is_read_n_times_has_n_minus_one_reads_left_after_the_first
         ({"location": "s3://a/b", "files_per_partition": 0}, "'files_per_partition' must be at least 1"),
     ],
 )
-def test_an_export_is_named_in_one_way(given: Any, says: str) -> None:
+def test_export_requires_exactly_one_identification(given: Any, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         DynamoDBExportSettings(**given)
 
 
-def test_settings_travel_as_json() -> None:
+def test_settings_survive_json() -> None:
     settings = DynamoDBSettings(table="orders", expression_attribute_values={":a": {"N": "1"}})
     assert read_settings(DynamoDBSettings, "settings", write_settings(settings)) == settings

@@ -53,9 +53,7 @@ def wholes(kind: Kind, keys: st.SearchStrategy[Any]) -> st.SearchStrategy[Range]
 
 @settings(max_examples=examples(60))
 @given(kind=st.sampled_from(list(Kind)), data=st.data(), rows=st.integers(1, 5))
-def test_every_row_of_a_range_is_in_exactly_one_of_those_it_is_cut_into(
-    kind: Kind, rows: int, data: st.DataObject
-) -> None:
+def test_cut_ranges_hold_each_row_once(kind: Kind, rows: int, data: st.DataObject) -> None:
     keys = KEYS[kind]
     whole = data.draw(wholes(kind, keys))
     there = sorted(value for value in data.draw(st.lists(keys, max_size=25)) if holds(whole, value))
@@ -79,7 +77,7 @@ def test_every_row_of_a_range_is_in_exactly_one_of_those_it_is_cut_into(
 
 @settings(max_examples=examples(30))
 @given(values=st.lists(st.integers(-5, 40) | st.none(), max_size=60), rows=st.integers(1, 7))
-def test_a_database_finds_each_row_by_exactly_one_predicate(values: list[int | None], rows: int) -> None:
+def test_database_finds_each_row_by_one_predicate(values: list[int | None], rows: int) -> None:
     whole = Range(column="k", kind=Kind.INTEGER.value)
     starts = sorted(value for value in values if value is not None)[::rows]
     ranges = (*cut(whole, starts).ranges, Range(column="k", is_null=True))
@@ -97,36 +95,36 @@ def strings(starts: list[int], **whole: Any) -> list[str]:
     return [str(each) for each in cut(Range(column="k", kind=Kind.INTEGER.value, **whole), starts).ranges]
 
 
-def test_what_has_no_bounds_stays_open_at_both_ends() -> None:
+def test_range_without_bounds_stays_open_at_both_ends() -> None:
     assert strings([1, 10, 20]) == ["k (-inf, 10)", "k [10, 20)", "k [20, inf)"]
     assert strings([]) == ["k (-inf, inf)"]
 
 
-def test_bounds_stay_what_they_are() -> None:
+def test_bounds_stay_unchanged() -> None:
     assert strings([5, 10], lower="1", lower_open=True, upper="10", upper_closed=True) == ["k (1, 10)", "k = 10"]
     assert strings([5, 10], lower="5", upper="11") == ["k [5, 10)", "k [10, 11)"]
 
 
-def test_a_key_that_fills_a_portion_alone_is_a_range_of_its_own() -> None:
+def test_key_that_fills_a_portion_is_its_own_range() -> None:
     made = cut(Range(column="k", kind=Kind.INTEGER.value), [1, 7, 7, 7, 9])
     assert [str(each) for each in made.ranges] == ["k (-inf, 7)", "k = 7", "k (7, 9)", "k [9, inf)"]
     assert made.huge == (7,)
     assert strings([7, 7], upper="7", upper_closed=True) == ["k (-inf, 7]"]
 
 
-def test_an_item_is_a_range_as_json_with_nothing_that_goes_without_saying() -> None:
+def test_item_is_a_range_as_minimal_json() -> None:
     read = Range(column="k", kind=Kind.INTEGER.value, lower="5")
     assert read.to_item() == {"column": "k", "kind": "integer", "lower": "5"}
     assert Range.from_item(read.to_item()) == read
 
 
 @pytest.mark.parametrize("item", [{}, {"column": "k", "where": "1=1"}, {"column": 5}])
-def test_an_item_that_says_no_range_is_refused(item: dict[str, Any]) -> None:
+def test_item_without_a_range_is_refused(item: dict[str, Any]) -> None:
     with pytest.raises(ItemUnreadableError, match="item"):
         Range.from_item(item)
 
 
-def test_predicates_quote_the_column_and_write_bounds_as_their_kind_says() -> None:
+def test_predicates_quote_columns_and_format_bounds_by_kind() -> None:
     read = Range(column="at", kind=Kind.TIMESTAMP.value, lower="2026-01-01T00:00:00", upper="2026-01-02T00:00:00")
     assert read.predicate("mysql") == (
         "`at` >= TIMESTAMP '2026-01-01 00:00:00' AND `at` < TIMESTAMP '2026-01-02 00:00:00'"

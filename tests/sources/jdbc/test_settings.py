@@ -26,13 +26,13 @@ SETTINGS = JdbcSettings(
 RANGES = RangeSettings(column="id")
 
 
-def test_usual_settings_are_right() -> None:
+def test_usual_settings_are_valid() -> None:
     SETTINGS.check()
     RANGES.check()
     assert (SETTINGS.dialect, SETTINGS.driver_class) == ("postgresql", "org.postgresql.Driver")
 
 
-def test_secrets_are_not_shown() -> None:
+def test_secrets_are_hidden() -> None:
     assert "s3cret!" not in repr(SETTINGS) and "private" not in repr(SETTINGS)
 
 
@@ -45,13 +45,13 @@ def test_secrets_are_not_shown() -> None:
         "jdbc:oracle:thin:me/s3cret@//db:1521/shop",
     ],
 )
-def test_a_password_in_the_url_is_refused_and_not_repeated(url: str) -> None:
+def test_password_in_the_url_is_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(ConfigurationError, match="must not contain a password") as refused:
         replace(SETTINGS, url=url).check()
     assert "s3cret" not in str(refused.value)
 
 
-def test_a_url_with_an_at_sign_elsewhere_is_none_with_a_password() -> None:
+def test_at_sign_elsewhere_in_a_url_is_no_password() -> None:
     replace(SETTINGS, url="jdbc:postgresql://db:5432/shop?ApplicationName=a@b").check()
 
 
@@ -72,7 +72,7 @@ def test_a_url_with_an_at_sign_elsewhere_is_none_with_a_password() -> None:
         ({"properties": {"socketTimeout": 5}}, "field 'properties' must map text to text"),
     ],
 )
-def test_a_wrong_setting_is_refused_by_its_name(changes: dict[str, Any], said: str) -> None:
+def test_invalid_setting_is_refused_by_name(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         replace(SETTINGS, **changes).check()
 
@@ -87,7 +87,7 @@ def test_tables_may_have_schemas_and_quotes(table: str) -> None:
 @pytest.mark.parametrize(
     "query", ["select ';' as a", "WITH t AS (SELECT 1) SELECT * FROM t", "-- what;\nSELECT 1", "/* a; */ SELECT 1"]
 )
-def test_a_query_may_hold_semicolons_that_separate_nothing(query: str) -> None:
+def test_query_may_contain_harmless_semicolons(query: str) -> None:
     replace(SETTINGS, table=None, query=query).check()
 
 
@@ -105,31 +105,31 @@ def test_a_query_may_hold_semicolons_that_separate_nothing(query: str) -> None:
         ({"lag_seconds": -1.0, "incremental": True}, "field 'lag' must not be negative"),
     ],
 )
-def test_a_wrong_way_of_cutting_is_refused_by_its_name(changes: dict[str, Any], said: str) -> None:
+def test_invalid_partitioning_is_refused_by_name(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         replace(RANGES, **changes).check()
 
 
-def test_a_driver_has_to_be_named_where_none_is_usual() -> None:
+def test_driver_is_required_without_a_default() -> None:
     with pytest.raises(ConfigurationError, match="field 'driver' must name the class of the JDBC driver for 'h2'"):
         _ = replace(SETTINGS, url="jdbc:h2:mem:x").driver_class
 
 
-def test_sessions_of_mysql_have_one_time_zone_whoever_opens_them() -> None:
+def test_mysql_sessions_share_one_time_zone() -> None:
     mysql = replace(SETTINGS, url="jdbc:mysql://db/shop")
     assert mysql.session_statement == "SET time_zone = '+00:00'"
     assert replace(mysql, session="SET x = 1").session_statement == "SET x = 1"
     assert SETTINGS.session_statement is None
 
 
-def test_the_reader_is_made_of_settings_that_travelled_as_json() -> None:
+def test_reader_is_built_from_json_settings() -> None:
     mapping = json.loads(json.dumps(write_settings(SETTINGS)))
     reader = reader_of(ReadsSettings(kind="jdbc", settings=mapping))
     assert isinstance(reader, FrameReader) and isinstance(reader, Checking)
     assert reader.origin({"column": "id", "kind": "integer", "lower": "5", "upper": "9"}) == "orders: id [5, 9)"
 
 
-def test_an_item_with_a_bound_that_is_no_value_is_refused_before_anything_is_read() -> None:
+def test_invalid_item_bound_is_refused_before_reading() -> None:
     reader: Any = RangeReader(SETTINGS)
     with pytest.raises(ItemUnreadableError, match="is not of the kind 'integer'"):
         reader.frame(None, [{"column": "id", "kind": "integer", "lower": "5 OR 1=1"}])
@@ -153,7 +153,7 @@ def asked_by(settings: JdbcSettings) -> dict[str, Any]:
     return asked
 
 
-def test_each_item_is_a_predicate_and_the_login_a_property() -> None:
+def test_item_becomes_a_predicate_and_login_properties() -> None:
     server = replace(SETTINGS, url="jdbc:sqlserver://db:1433;databaseName=shop")
     assert asked_by(server) == {
         "url": "jdbc:sqlserver://db:1433;databaseName=shop",
@@ -168,7 +168,7 @@ def test_each_item_is_a_predicate_and_the_login_a_property() -> None:
     }
 
 
-def test_mysql_gets_properties_unless_the_user_sets_them() -> None:
+def test_mysql_properties_default_unless_set() -> None:
     mysql = replace(SETTINGS, url="jdbc:mysql://db/shop", properties={})
     added = {"useCursorFetch": "true", "tinyInt1isBit": "false", "yearIsDateType": "false"}
     assert added.items() <= driver_properties(mysql).items()

@@ -82,21 +82,19 @@ def database(tmp_path: Path) -> Iterator[Database]:
 # Cutting
 
 
-def test_a_table_is_cut_by_its_rows_whatever_gaps_its_keys_have(database: Database) -> None:
+def test_table_is_cut_by_rows_despite_key_gaps(database: Database) -> None:
     database.insert(1, 2, 3, 1_000_000, 1_000_001, 1_000_002, 9_000_000_000)
     keys = database.supply(rows_per_partition=3)
     assert keys == ["id (-inf, 1000000)", "id [1000000, 9000000000)", "id [9000000000, inf)"]
     assert [len(database.ids_of(key)) for key in keys] == [3, 3, 1]
 
 
-def test_a_number_of_partitions_is_a_share_of_the_rows(database: Database) -> None:
+def test_partition_count_divides_the_rows(database: Database) -> None:
     database.insert(*range(100))
     assert [len(database.ids_of(key)) for key in database.supply(partitions=4)] == [25] * 4
 
 
-def test_a_key_with_very_many_rows_is_a_partition_of_its_own_and_logged(
-    database: Database, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_key_with_many_rows_is_its_own_logged_partition(database: Database, caplog: pytest.LogCaptureFixture) -> None:
     database.insert(*range(10), *[7] * 30)
     with caplog.at_level(logging.WARNING):
         keys = database.supply(rows_per_partition=5)
@@ -105,47 +103,47 @@ def test_a_key_with_very_many_rows_is_a_partition_of_its_own_and_logged(
     assert max(len(database.ids_of(key)) for key in keys if key != "id = 7") < 10
 
 
-def test_rows_without_a_value_are_a_partition_of_their_own(database: Database) -> None:
+def test_null_rows_are_their_own_partition(database: Database) -> None:
     database.insert(1, None, 2, None)
     assert database.supply() == ["id is null", "id (-inf, inf)"]
     assert database.supplied() == [None, None, 1, 2]
 
 
 @pytest.mark.parametrize("nulls", [None, "refuse"])
-def test_rows_without_a_value_are_refused_where_they_belong_nowhere(database: Database, nulls: str | None) -> None:
+def test_null_rows_are_refused_within_an_interval(database: Database, nulls: str | None) -> None:
     database.insert(1, None)
     with pytest.raises(ConfigurationError, match="1 rows have NULL in the column"):
         database.supply(start="0", end="10", nulls=nulls)
     assert list(database.coordinator.view.partitions()) == []
 
 
-def test_rows_without_a_value_may_be_left_out(database: Database) -> None:
+def test_null_rows_may_be_skipped(database: Database) -> None:
     database.insert(1, None)
     database.supply(nulls="ignore")
     assert database.supplied() == [1]
 
 
-def test_a_query_is_cut_as_a_table_is(database: Database) -> None:
+def test_query_is_cut_like_a_table(database: Database) -> None:
     database.insert(*range(10))
     query = {"table": None, "query": "SELECT id * 2 AS twice FROM orders -- all of them"}
     keys = database.coordinator.supply(database.supplier(query, column="twice", rows_per_partition=5))
     assert keys == ["twice (-inf, 10)", "twice [10, inf)"]
 
 
-def test_an_empty_table_is_one_partition_which_holds_what_comes_before_it_is_read(database: Database) -> None:
+def test_empty_table_is_one_partition_including_later_rows(database: Database) -> None:
     [key] = database.supply()
     database.insert(1)
     assert database.ids_of(key) == [1]
 
 
-def test_a_second_run_has_nothing_to_add(database: Database) -> None:
+def test_second_run_adds_nothing(database: Database) -> None:
     database.insert(1, 2)
     assert len(database.supply()) == 1
     database.insert(3)
     assert database.supply() == []
 
 
-def test_it_is_done_once_everything_is_partitions_and_never_with_what_is_new(database: Database) -> None:
+def test_supplier_is_done_once_all_ranges_are_partitions(database: Database) -> None:
     database.insert(1, 2)
     state = database.coordinator.view.supplier_state
     assert not database.supplier().is_done(state())
@@ -165,13 +163,13 @@ def test_it_is_done_once_everything_is_partitions_and_never_with_what_is_new(dat
 # Intervals
 
 
-def test_an_interval_has_its_start_and_not_its_end(database: Database) -> None:
+def test_interval_includes_its_start_and_excludes_its_end(database: Database) -> None:
     database.insert(*range(20))
     database.supply(start="5", end="15", rows_per_partition=4)
     assert database.supplied() == list(range(5, 15))
 
 
-def test_intervals_that_follow_each_other_share_nothing_and_leave_nothing_out(database: Database) -> None:
+def test_consecutive_intervals_neither_overlap_nor_skip(database: Database) -> None:
     database.insert(*range(20))
     found: list[int | None] = []
     for start, end in (("0", "7"), ("7", "13"), ("13", "20")):
@@ -183,19 +181,19 @@ def test_intervals_that_follow_each_other_share_nothing_and_leave_nothing_out(da
 
 
 @pytest.mark.parametrize(("start", "end"), [("7", "5"), ("5", "5")])
-def test_an_interval_without_a_length_is_refused(database: Database, start: str, end: str) -> None:
+def test_empty_interval_is_refused(database: Database, start: str, end: str) -> None:
     database.insert(1)
     with pytest.raises(ConfigurationError, match=f"'start' must be before 'end'; got '{start}' and '{end}'"):
         database.supply(start=start, end=end)
 
 
-def test_a_bound_that_does_not_fit_the_column_is_refused(database: Database) -> None:
+def test_bound_unfit_for_the_column_is_refused(database: Database) -> None:
     database.insert(1)
     with pytest.raises(ConfigurationError, match="field 'start' does not fit: the column is of the kind 'integer'"):
         database.supply(start="2026-01-01T00:00:00Z")
 
 
-def test_a_source_that_was_made_for_another_interval_is_refused_with_both_named(database: Database) -> None:
+def test_source_made_for_another_interval_is_refused(database: Database) -> None:
     database.insert(1)
     database.supply(start="0", end="10")
     with pytest.raises(ConfigurationError, match=r"made with 'start' '0', 'end' '10', and is now given 'start' '10'"):
@@ -205,7 +203,7 @@ def test_a_source_that_was_made_for_another_interval_is_refused_with_both_named(
 # By a high-water column
 
 
-def test_each_run_takes_what_came_since_the_last_one(database: Database) -> None:
+def test_each_run_takes_rows_since_the_last(database: Database) -> None:
     database.insert(1, 2, 3)
     assert database.supply(incremental=True) == ["id (-inf, 3]"]
     assert database.supply(incremental=True) == []
@@ -214,13 +212,13 @@ def test_each_run_takes_what_came_since_the_last_one(database: Database) -> None
     assert database.supplied() == [1, 2, 3, 4, 5]
 
 
-def test_the_first_run_starts_at_the_configured_start(database: Database) -> None:
+def test_first_run_starts_at_the_configured_start(database: Database) -> None:
     database.insert(1, 2, 3)
     database.supply(incremental=True, start="2")
     assert database.supplied() == [2, 3]
 
 
-def test_rows_that_may_still_become_visible_are_left_to_a_later_run(database: Database) -> None:
+def test_rows_that_may_become_visible_wait_for_later_runs(database: Database) -> None:
     database.insert(1, 2, 9, 10)
     assert database.supply(incremental=True, lag_keys=5) == ["id (-inf, 2]"]
     database.insert(5, 20)
@@ -252,7 +250,7 @@ class Calendar:
     ],
     ids=["days", "times", "instants"],
 )
-def test_a_day_is_taken_once_it_is_over_and_a_time_once_it_is_there_in_utc(type_code: int, bound: str) -> None:
+def test_days_are_taken_once_over_and_times_in_utc(type_code: int, bound: str) -> None:
     calendar = Calendar(day=type_code)
     there = datetime(2026, 1, 31, 1, tzinfo=timezone(timedelta(hours=2)))
     ranges = RangeSettings(column="day", incremental=True, lag_seconds=3600.0)
@@ -261,18 +259,18 @@ def test_a_day_is_taken_once_it_is_over_and_a_time_once_it_is_there_in_utc(type_
     assert calendar.asked[-1].endswith(bound)
 
 
-def test_columns_whose_names_differ_only_in_case_are_refused() -> None:
+def test_columns_differing_only_in_case_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="orders: column 'Day' appears twice; give each column its own name"):
         list(RangeSupplier(Calendar(day=1082, Day=1082), CALENDAR, RangeSettings(column="day"))({}))
 
 
-def test_an_empty_table_has_nothing_new_and_loses_nothing_later(database: Database) -> None:
+def test_empty_table_loses_no_later_rows(database: Database) -> None:
     assert database.supply(incremental=True) == []
     database.insert(1)
     assert database.supply(incremental=True) == ["id (-inf, 1]"]
 
 
-def test_a_duration_is_no_lag_for_a_column_of_numbers(database: Database) -> None:
+def test_duration_is_no_lag_for_numeric_columns(database: Database) -> None:
     database.insert(1)
     with pytest.raises(ConfigurationError, match="field 'lag' must be a number for a column of the kind 'integer'"):
         database.supply(incremental=True, lag_seconds=60.0)
@@ -284,7 +282,7 @@ def test_a_duration_is_no_lag_for_a_column_of_numbers(database: Database) -> Non
 @pytest.mark.parametrize("incremental", [False, True])
 @pytest.mark.parametrize("is_written", [False, True])
 @pytest.mark.parametrize("at", range(5))
-def test_a_run_that_is_cut_off_anywhere_is_gone_on_with_though_the_rows_have_changed(
+def test_interrupted_run_resumes_although_rows_changed(
     database: Database, monkeypatch: pytest.MonkeyPatch, at: int, is_written: bool, incremental: bool
 ) -> None:
     monkeypatch.setattr(module, "PAGE_RANGES", 2)
@@ -307,7 +305,7 @@ def test_a_run_that_is_cut_off_anywhere_is_gone_on_with_though_the_rows_have_cha
     assert list(database.supplier(**ranges)(state)) == []
 
 
-def test_the_state_of_a_page_stays_small_enough_to_be_stored(database: Database) -> None:
+def test_page_state_stays_small_enough_to_store(database: Database) -> None:
     database.insert(*range(300))
     pages: list[Page] = list(database.supplier(rows_per_partition=1)({}))
     assert max(len(str(page.state)) for page in pages) < 40_000
@@ -331,7 +329,7 @@ def test_the_state_of_a_page_stays_small_enough_to_be_stored(database: Database)
         ({"table": None, "query": "SELECT 1 AS id, 2 AS _row"}, {}, "the name of column '_row' is reserved by"),
     ],
 )
-def test_what_cannot_be_cut_is_refused_before_anything_is_created(
+def test_unsplittable_column_is_refused_before_anything_is_created(
     database: Database, settings: dict[str, Any], ranges: dict[str, Any], said: str
 ) -> None:
     database.insert(1)
@@ -347,25 +345,25 @@ def test_too_many_ranges_are_refused(database: Database, monkeypatch: pytest.Mon
         database.supply(rows_per_partition=1)
 
 
-def test_a_column_of_fractions_is_cut_too(database: Database) -> None:
+def test_fractional_column_is_supported(database: Database) -> None:
     database.insert(1, 2)
     assert database.supply(column="amount", rows_per_partition=5) == ["amount (-inf, inf)"]
 
 
-def test_an_infinite_value_bounds_no_range_and_is_read_all_the_same(database: Database) -> None:
+def test_infinite_value_bounds_no_range_and_is_read(database: Database) -> None:
     database.connection.execute("INSERT INTO orders VALUES (1, 0.5, ''), (2, 1.5, ''), (3, 9e999, ''), (4, 9e999, '')")
     keys = database.supply(column="amount", rows_per_partition=1)
     assert keys == ["amount (-inf, 1.5)", "amount [1.5, inf)"]
     assert [database.ids_of(key) for key in keys] == [[1], [2, 3, 4]]
 
 
-def test_nothing_can_come_after_an_infinite_value(database: Database) -> None:
+def test_incremental_read_refuses_an_infinite_maximum(database: Database) -> None:
     database.connection.execute("INSERT INTO orders VALUES (1, 0.5, ''), (2, 9e999, '')")
     with pytest.raises(ConfigurationError, match="'amount': its largest value is inf, which no value can follow"):
         database.supply(column="amount", incremental=True)
 
 
-def test_a_lag_of_keys_is_exact_for_many_digits() -> None:
+def test_key_lag_is_exact_for_many_digits() -> None:
     highest = Decimal(10**37)
     assert module._less(highest, 1000) == 10**37 - 1000
     assert module._less(7, 1.5) == 5
@@ -386,7 +384,7 @@ class OperationalError(Exception):
         (OperationalError(1054, "Unknown column 'x'"), ConfigurationError),
     ],
 )
-def test_an_unavailable_server_is_distinguished_from_one_that_refuses(error: Exception, kind: type[Exception]) -> None:
+def test_unavailable_server_is_distinguished_from_a_refusal(error: Exception, kind: type[Exception]) -> None:
     def connect() -> Any:
         raise error
 
@@ -394,7 +392,7 @@ def test_an_unavailable_server_is_distinguished_from_one_that_refuses(error: Exc
         DbApiQuery(connect).ask("SELECT 1")
 
 
-def test_a_result_has_the_names_and_at_most_the_requested_rows(database: Database) -> None:
+def test_result_has_names_and_limited_rows(database: Database) -> None:
     database.insert(1, 2, 3)
     assert database.query.ask("SELECT id FROM orders WHERE id % 5 < 4", at_most=2) == QueryResult(
         [("id", None)], [(1,), (2,)]

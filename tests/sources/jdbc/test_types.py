@@ -50,12 +50,12 @@ def column(type_name: str, precision: int = 0, scale: int = 0) -> DatabaseColumn
         ("oracle", column("DATE"), AS_IT_IS),
     ],
 )
-def test_a_column_is_read_by_its_type(dialect: str, read: DatabaseColumn, reading: ColumnReading) -> None:
+def test_column_is_read_by_its_type(dialect: str, read: DatabaseColumn, reading: ColumnReading) -> None:
     assert reading_of(dialect, read) == reading
 
 
 @pytest.mark.parametrize("dialect", DATABASE_TYPES)
-def test_the_manual_has_the_table_of_types(dialect: str) -> None:
+def test_manual_has_the_type_table(dialect: str) -> None:
     rows = [f"| {each.types} | `{each.arrives}` | {each.notes} |" for each in DATABASE_TYPES[dialect]]
     table = "\n".join(["| database type | arrives as | notes |", "|---|---|---|", *rows])
     assert table in PAGE.read_text(encoding="utf-8"), f"write this table into docs/jdbc.md:\n{table}"

@@ -36,7 +36,7 @@ VALUES = {
 
 @settings(max_examples=examples(60))
 @given(kind=st.sampled_from(list(Kind)), data=st.data())
-def test_a_value_that_is_written_down_is_read_again(kind: Kind, data: st.DataObject) -> None:
+def test_value_survives_its_text(kind: Kind, data: st.DataObject) -> None:
     value = data.draw(VALUES[kind])
     assert value_of(kind, text_of(kind, value)) == value
 
@@ -60,7 +60,7 @@ def test_each_kind_has_its_own_literals(kind: Kind, text: str, sql: str) -> None
     assert literal("postgresql", kind, text) == sql
 
 
-def test_times_are_written_as_each_database_reads_them() -> None:
+def test_times_use_the_format_of_each_database() -> None:
     noon = "2026-01-31T12:00:00"
     for dialect, kind, text, sql in (
         ("oracle", Kind.TIMESTAMP, noon, "TIMESTAMP '2026-01-31 12:00:00'"),
@@ -74,7 +74,7 @@ def test_times_are_written_as_each_database_reads_them() -> None:
 
 @settings(max_examples=examples(60))
 @given(text=st.text("0123456789-+.:eTZ '\";OR", max_size=30), kind=st.sampled_from(list(Kind)))
-def test_a_literal_holds_nothing_but_a_value(text: str, kind: Kind) -> None:
+def test_literal_holds_only_a_value(text: str, kind: Kind) -> None:
     try:
         sql = literal("postgresql", kind, text)
     except ValueError:
@@ -85,18 +85,18 @@ def test_a_literal_holds_nothing_but_a_value(text: str, kind: Kind) -> None:
 
 @pytest.mark.parametrize("kind", list(Kind))
 @pytest.mark.parametrize("text", ["1 OR 1=1", "1; DROP TABLE t", "'", "", "NaN", "2026-01-31'--", "٣"])
-def test_what_is_no_value_becomes_no_literal(kind: Kind, text: str) -> None:
+def test_invalid_value_has_no_literal(kind: Kind, text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         literal("postgresql", kind, text)
 
 
-def test_names_are_quoted_as_the_database_does() -> None:
+def test_names_are_quoted_for_the_database() -> None:
     assert quoted("postgresql", 'a"b') == '"a""b"'
     assert quoted("mysql", "a`b") == "`a``b`"
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, Decimal("NaN"), Decimal("Infinity")])
-def test_what_has_no_place_among_the_others_is_no_bound(value: Any) -> None:
+def test_unordered_value_is_no_bound(value: Any) -> None:
     with pytest.raises(ValueError, match="cannot be a bound"):
         text_of(kind_of_value(value) or Kind.FLOAT, value)
 
@@ -115,11 +115,11 @@ def test_what_has_no_place_among_the_others_is_no_bound(value: Any) -> None:
         (timedelta(1), None),
     ],
 )
-def test_the_kind_of_a_value_is_found_by_the_type_that_the_driver_returns(value: object, kind: Kind | None) -> None:
+def test_value_kind_follows_the_returned_type(value: object, kind: Kind | None) -> None:
     assert kind_of_value(value) is kind
 
 
-def test_the_kind_of_a_column_without_values_is_found_by_its_type() -> None:
+def test_empty_column_takes_its_kind_from_its_type() -> None:
     assert [kind_of_type("postgresql", code) for code in (20, 1700, 1184, 25)] == [
         Kind.INTEGER, Kind.DECIMAL, Kind.TIMESTAMP_TZ, None,
     ]  # fmt: skip
@@ -139,7 +139,7 @@ def test_the_kind_of_a_column_without_values_is_found_by_its_type() -> None:
         (Kind.DATE, "2026-01-31", date(2026, 1, 31)),
     ],
 )
-def test_a_person_may_name_an_instant_for_any_kind_of_time(kind: Kind, text: str, value: object) -> None:
+def test_users_may_give_instants_for_any_time_kind(kind: Kind, text: str, value: object) -> None:
     assert given_value(kind, text) == value
 
 
@@ -153,11 +153,11 @@ def test_a_person_may_name_an_instant_for_any_kind_of_time(kind: Kind, text: str
         (Kind.DATE, "2026-01-31T06:00:00Z", "has dates"),
     ],
 )
-def test_a_bound_that_does_not_fit_its_column_is_refused(kind: Kind, text: str, said: str) -> None:
+def test_bound_unfit_for_its_column_is_refused(kind: Kind, text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         given_value(kind, text)
 
 
-def test_an_instant_is_written_down_in_utc() -> None:
+def test_instant_is_written_in_utc() -> None:
     there = datetime(2026, 1, 31, 2, tzinfo=timezone(timedelta(hours=2)))
     assert text_of(Kind.TIMESTAMP_TZ, there) == "2026-01-31T00:00:00+00:00"

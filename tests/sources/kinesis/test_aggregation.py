@@ -42,7 +42,7 @@ RECORD_A = record(b"\x08\x00\x1a\x02hi")
 
 
 @given(USER_RECORDS)
-def test_what_is_aggregated_expands_to_the_same_records_in_order(records: list[tuple[str, bytes]]) -> None:
+def test_aggregate_expands_to_the_same_records_in_order(records: list[tuple[str, bytes]]) -> None:
     data = aggregate(records)
 
     assert is_aggregated(data)
@@ -55,7 +55,7 @@ def test_more_than_127_keys_expand() -> None:
     assert [key for _, key, _ in expand(aggregate(records), "outer")] == [key for key, _ in records]
 
 
-def test_a_record_the_producer_library_wrote_by_the_book_expands() -> None:
+def test_record_of_the_producer_library_expands() -> None:
     # Three user records under two keys, as the format's public description lays them out.
     message = KEY_A + KEY_B + RECORD_A + record(b"\x08\x01\x1a\x01x") + record(b"\x08\x00\x1a\x00")
 
@@ -82,7 +82,7 @@ def test_a_record_the_producer_library_wrote_by_the_book_expands() -> None:
         pytest.param(b"\x8a\x00\x01a" + RECORD_A, id="a tag in two bytes"),
     ],
 )
-def test_every_valid_way_to_write_a_record_is_read(message: bytes) -> None:
+def test_every_valid_encoding_is_read(message: bytes) -> None:
     assert expand(sealed(message), "outer") == [(0, "a", b"hi")]
 
 
@@ -124,12 +124,12 @@ def test_every_valid_way_to_write_a_record_is_read(message: bytes) -> None:
         pytest.param(sealed(KEY_A + RECORD_A + b"\x0b\x0c"), id="a group"),
     ],
 )
-def test_what_is_no_valid_aggregate_passes_through_unchanged(data: bytes) -> None:
+def test_invalid_aggregate_passes_through_unchanged(data: bytes) -> None:
     assert expand(data, "outer") == [(0, "outer", data)]
 
 
 @given(USER_RECORDS, st.data())
-def test_damage_anywhere_leaves_the_record_whole(records: list[tuple[str, bytes]], draw: st.DataObject) -> None:
+def test_damaged_record_stays_whole(records: list[tuple[str, bytes]], draw: st.DataObject) -> None:
     data = bytearray(aggregate(records))
     place = draw.draw(st.integers(0, len(data) - 1))
     data[place] ^= draw.draw(st.integers(1, 255))
@@ -138,7 +138,7 @@ def test_damage_anywhere_leaves_the_record_whole(records: list[tuple[str, bytes]
 
 
 @given(USER_RECORDS, st.data())
-def test_a_message_damaged_before_it_was_sealed_never_raises_and_never_vanishes(
+def test_message_damaged_before_sealing_neither_raises_nor_vanishes(
     records: list[tuple[str, bytes]], draw: st.DataObject
 ) -> None:
     message = bytearray(aggregate(records)[len(MAGIC) : -16])
@@ -157,13 +157,13 @@ def test_any_sealed_bytes_give_at_least_one_record(message: bytes) -> None:
     assert expand(sealed(message), "outer")
 
 
-def test_an_aggregate_within_an_aggregate_is_expanded_once() -> None:
+def test_nested_aggregate_is_expanded_once() -> None:
     inner = aggregate([("a", b"hi")])
 
     assert expand(aggregate([("b", inner)]), "outer") == [(0, "b", inner)]
 
 
-def test_nothing_cannot_be_aggregated() -> None:
+def test_empty_aggregate_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one user record"):
         aggregate([])
 
@@ -173,7 +173,7 @@ HASH_KEYS = st.none() | st.integers(0, 2**128 - 1).map(str) | st.integers(0, 99)
 
 @settings(max_examples=examples(50))
 @given(st.lists(st.tuples(KEYS, PAYLOADS, HASH_KEYS), min_size=1, max_size=10), st.data())
-def test_a_user_record_belongs_to_the_shard_that_takes_its_hash_key(
+def test_user_record_belongs_to_the_shard_of_its_hash_key(
     records: list[tuple[str, bytes, str | None]], draw: st.DataObject
 ) -> None:
     first, last = sorted(draw.draw(st.tuples(*[st.integers(0, 2**128 - 1) | st.integers(0, 99)] * 2)))
@@ -190,7 +190,7 @@ def test_a_user_record_belongs_to_the_shard_that_takes_its_hash_key(
     assert expand_within(data, "outer", None)[0] == [(n, key, payload) for n, (key, payload, _) in enumerate(records)]
 
 
-def test_the_ends_of_a_hash_range_belong_to_it() -> None:
+def test_hash_range_includes_its_ends() -> None:
     data = aggregate([("k", b"%d" % number) for number in range(4)], ["9", "10", "20", "21"])
 
     kept, filtered = expand_within(data, "outer", HashKeyRange(10, 20))
@@ -198,14 +198,14 @@ def test_the_ends_of_a_hash_range_belong_to_it() -> None:
     assert ([payload for _, _, payload in kept], filtered) == ([b"1", b"2"], 2)
 
 
-def test_what_was_not_aggregated_is_never_left_out() -> None:
+def test_unaggregated_record_is_never_left_out() -> None:
     nowhere = HashKeyRange(5, 5)
     assert expand_within(b"plain", "outer", nowhere) == ([(0, "outer", b"plain")], 0)
     broken = aggregate([("k", b"x")])[:-1]
     assert expand_within(broken, "outer", nowhere) == ([(0, "outer", broken)], 0)
 
 
-def test_a_partition_key_hashes_as_kinesis_hashes_it() -> None:
+def test_partition_key_hashes_like_kinesis() -> None:
     # md5("ö") in UTF-8, unsigned and big-endian
     assert hash_key_of("\u00f6") == int(hashlib.md5("\u00f6".encode()).hexdigest(), 16)
     assert hash_key_of("a") == 0x0CC175B9C0F1B6A831C399E269772661
@@ -214,7 +214,7 @@ def test_a_partition_key_hashes_as_kinesis_hashes_it() -> None:
 @pytest.mark.parametrize(
     "hash_key", [b"", b"-1", b"+1", b" 1", b"1.0", b"x", "\u0661".encode(), str(2**128).encode(), b"0" * 101]
 )
-def test_an_aggregate_with_a_hash_key_that_cannot_be_passes_through(hash_key: bytes) -> None:
+def test_aggregate_with_an_invalid_hash_key_passes_through(hash_key: bytes) -> None:
     data = sealed(KEY_A + b"\x12" + bytes([len(hash_key)]) + hash_key + record(b"\x08\x00\x10\x00\x1a\x02hi"))
 
     for within in (None, HashKeyRange(5, 5)):

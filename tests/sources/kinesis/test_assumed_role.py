@@ -40,7 +40,7 @@ def describe_twice(aws: FakeAws) -> None:
             describe_stream(client, "clicks")
 
 
-def test_calls_are_signed_as_the_role_which_is_assumed_once(aws: FakeAws) -> None:
+def test_calls_are_signed_as_a_role_assumed_once(aws: FakeAws) -> None:
     describe_twice(aws)
 
     [request] = aws.assumed
@@ -52,7 +52,7 @@ def test_calls_are_signed_as_the_role_which_is_assumed_once(aws: FakeAws) -> Non
     ]
 
 
-def test_a_role_is_assumed_again_before_its_credentials_expire(aws: FakeAws) -> None:
+def test_role_is_assumed_again_before_expiry(aws: FakeAws) -> None:
     aws.lifetime = timedelta(minutes=5)
 
     describe_twice(aws)
@@ -61,7 +61,7 @@ def test_a_role_is_assumed_again_before_its_credentials_expire(aws: FakeAws) -> 
     assert first != second
 
 
-def test_a_role_that_cannot_be_assumed_is_a_clear_error(aws: FakeAws) -> None:
+def test_unassumable_role_is_a_clear_error(aws: FakeAws) -> None:
     aws.denies = True
 
     with pytest.raises(AccessDeniedError, match=r"the role cannot be assumed.*check role_arn"):

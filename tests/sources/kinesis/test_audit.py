@@ -52,14 +52,12 @@ def leases(done: str = "", unfinished: str = "") -> dict[str, ShardLease]:
         ([(0, MAX), (3, 4)], None),
     ],
 )
-def test_the_first_range_that_nobody_reads_is_found(
-    ranges: list[tuple[int, int]], hole: tuple[int, int] | None
-) -> None:
+def test_first_unread_range_is_found(ranges: list[tuple[int, int]], hole: tuple[int, int] | None) -> None:
     assert first_hole([HashRange(*ends) for ends in ranges]) == (hole and HashRange(*hole))
 
 
 @given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)).map(sorted), max_size=8))
-def test_a_hole_is_the_first_hash_keys_that_no_range_holds(ends: list[list[int]]) -> None:
+def test_hole_is_the_first_uncovered_hash_range(ends: list[list[int]]) -> None:
     width = (MAX + 1) // 16
     ranges = [HashRange(first * width, (last + 1) * width - 1) for first, last in ends]
     held = {key for first, last in ends for key in range(first, last + 1)}
@@ -78,19 +76,19 @@ def test_parents_and_children_together_cover_a_stream() -> None:
     assert hole_between(leases(done="0 1", unfinished="2 3 4 5 6")) is None
 
 
-def test_a_finished_shard_whose_children_are_missing_is_a_hole() -> None:
+def test_finished_shard_with_missing_children_is_a_hole() -> None:
     assert hole_between(leases(done="5", unfinished="0 1 2 3 4 9"), GRAPH_A) == HashRange(
         int(GRAPH_A[10].starting_hash_key), MAX
     )
 
 
-def test_a_finished_shard_whose_child_waits_for_its_other_parent_is_no_hole() -> None:
+def test_child_waiting_for_its_other_parent_is_no_hole() -> None:
     assert hole_between(leases(done="0", unfinished="1 2 3 4 5"), GRAPH_A) is None
     assert hole_between(leases(done="0 1 6", unfinished="2 3 4 5"), GRAPH_A) is None
     assert hole_between(leases(done="0 1", unfinished="2 3 4 5"), GRAPH_A) is not None
 
 
-def test_the_other_parent_that_is_missing_is_a_hole_of_its_own() -> None:
+def test_missing_other_parent_is_its_own_hole() -> None:
     first = GRAPH_A[0]
 
     assert hole_between(leases(done="1", unfinished="2 3 4 5"), GRAPH_A) == HashRange(0, int(first.ending_hash_key))
@@ -105,7 +103,7 @@ def test_leases_alone_show_every_hole() -> None:
     assert holes_between(leases(done="5", unfinished="0 1 2 3 4")) == [keys_of(5)]
 
 
-def test_leases_alone_show_no_hole_if_nothing_is_left_to_read_or_a_range_is_unknown() -> None:
+def test_leases_alone_show_no_hole_without_unread_known_ranges() -> None:
     assert holes_between(leases(done="0 1")) == []
     assert holes_between({}) == []
     unknown = leases(unfinished="0 2")
@@ -115,7 +113,7 @@ def test_leases_alone_show_no_hole_if_nothing_is_left_to_read_or_a_range_is_unkn
 
 @given(st.sets(st.sampled_from([shard.shard_id for shard in GRAPH_A])))
 @settings(max_examples=examples(30))
-def test_what_is_due_leaves_no_hole(finished: set[str]) -> None:
+def test_due_leases_leave_no_hole(finished: set[str]) -> None:
     """Whatever is finished in whichever order: once the due leases are there, every hash key is read."""
     statuses: dict[str, PartitionStatus] = {}
     while due := leases_to_create(GRAPH_A, statuses):
@@ -129,7 +127,7 @@ def test_what_is_due_leaves_no_hole(finished: set[str]) -> None:
     assert hole_between({name: lease(by_name[name], status) for name, status in statuses.items()}, GRAPH_A) is None
 
 
-def test_a_hole_is_certain_at_its_third_sight_and_stays_so() -> None:
+def test_hole_is_certain_from_its_third_sighting() -> None:
     tracker, sights = HoleTracker(), []
     for _ in range(4):
         tracker = tracker.after_check(HashRange(3, 5))

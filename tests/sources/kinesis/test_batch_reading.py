@@ -63,13 +63,13 @@ def numbers(reading: BatchReading, *pages: ShardPage) -> list[int]:
 # What was lost
 
 
-def test_a_record_that_is_still_there_says_that_nothing_is_lost() -> None:
+def test_existing_record_proves_no_loss() -> None:
     reading = reading_of("5", NOON - 2 * DAY)
     assert numbers(reading, a_page(5, 6, behind=9), a_page()) == [6]
     assert (reading.gap, reading.end) == (None, "6")
 
 
-def test_a_record_that_is_gone_after_the_retention_is_a_gap() -> None:
+def test_missing_record_after_the_retention_is_a_gap() -> None:
     since, arrival = NOON - 2 * DAY, NOON - HOUR
     with pytest.raises(DataLostError) as error:
         numbers(reading_of("5", since), a_page(8, arrivals=[arrival]))
@@ -78,13 +78,13 @@ def test_a_record_that_is_gone_after_the_retention_is_a_gap() -> None:
     assert "trimmed" in gap.reason
 
 
-def test_behind_a_gap_reading_goes_on_if_it_may() -> None:
+def test_reading_continues_behind_a_gap_if_allowed() -> None:
     reading = reading_of("5", NOON - 2 * DAY, reads_on=True)
     assert numbers(reading, a_page(8, behind=1), a_page()) == [8]
     assert reading.gap is not None and reading.end == "8"
 
 
-def test_a_gap_is_found_on_an_empty_shard_too() -> None:
+def test_gap_is_found_on_an_empty_shard() -> None:
     reading = reading_of("5", NOON - 2 * DAY, reads_on=True)
     assert numbers(reading, a_page()) == []
     assert reading.gap is not None
@@ -92,19 +92,19 @@ def test_a_gap_is_found_on_an_empty_shard_too() -> None:
     assert (reading.end, reading.read_until) == ("5", NOON)
 
 
-def test_empty_pages_on_the_way_to_the_first_record_say_nothing() -> None:
+def test_empty_pages_before_the_first_record_prove_nothing() -> None:
     reading = reading_of("5", NOON - 2 * DAY)
     assert numbers(reading, a_page(behind=9), a_page(behind=9), a_page(5, 6), a_page()) == [6]
 
 
-def test_an_idle_shard_that_was_looked_at_lost_nothing_although_its_last_record_is_gone() -> None:
+def test_checked_idle_shard_lost_nothing() -> None:
     reading = reading_of("5", NOON - HOUR)
     assert not reading._inclusive
     assert numbers(reading, a_page(8), a_page()) == [8]
     assert reading.gap is None
 
 
-def test_the_record_is_looked_for_long_before_it_can_be_lost() -> None:
+def test_record_is_checked_long_before_it_can_expire() -> None:
     # The service's clock decides; ours may be behind it.
     reading = reading_of("5", NOON - DAY + HOUR)
     assert reading._inclusive
@@ -112,13 +112,13 @@ def test_the_record_is_looked_for_long_before_it_can_be_lost() -> None:
     assert reading.gap is None
 
 
-def test_a_number_of_unknown_age_is_looked_for() -> None:
+def test_number_of_unknown_age_is_checked() -> None:
     with pytest.raises(DataLostError) as error:
         numbers(reading_of("5"), a_page(8))
     assert error.value.gap.since is None
 
 
-def test_a_record_that_was_not_looked_for_is_not_missed() -> None:
+def test_unchecked_record_is_not_missing() -> None:
     # Our clock is half a retention behind the service's, so nothing seemed to be at stake.
     start = BatchStart(position="5", delivered_until=NOON - DAY - HOUR, retention=DAY)
     inclusive = start.is_inclusive(NOON - DAY)
@@ -128,20 +128,20 @@ def test_a_record_that_was_not_looked_for_is_not_missed() -> None:
     assert reading.gap is None
 
 
-def test_of_a_stream_of_unknown_retention_the_least_is_assumed() -> None:
+def test_unknown_retention_defaults_to_the_minimum() -> None:
     with pytest.raises(DataLostError):
         numbers(reading_of("5", NOON - DAY - HOUR, retention=None), a_page(8))
 
 
 @pytest.mark.parametrize("position", ["TRIM_HORIZON", "AT_TIMESTAMP:2025-12-01T00:00:00.000000Z"])
-def test_where_the_position_names_no_record_a_pause_beyond_the_retention_is_a_gap(position: str) -> None:
+def test_pause_beyond_retention_is_a_gap_without_a_record(position: str) -> None:
     with pytest.raises(DataLostError, match="nothing was read for longer than records are kept"):
         numbers(reading_of(position, NOON - 2 * DAY), a_page(8))
     for delivered_until in (None, NOON - HOUR):
         assert numbers(reading_of(position, delivered_until), a_page(8), a_page()) == [8]
 
 
-def test_a_longer_retention_keeps_longer() -> None:
+def test_longer_retention_keeps_records_longer() -> None:
     reading = reading_of("TRIM_HORIZON", NOON - 2 * DAY, retention=7 * DAY)
     assert numbers(reading, a_page(8), a_page()) == [8]
 
@@ -149,13 +149,13 @@ def test_a_longer_retention_keeps_longer() -> None:
 # Inside an aggregate
 
 
-def test_an_aggregate_that_was_read_in_part_comes_again_with_the_part_that_was_read() -> None:
+def test_partly_read_aggregate_is_returned_with_its_count() -> None:
     reading = reading_of("5:2", NOON)
     assert numbers(reading, a_page(5, 6), a_page()) == [5, 6]
     assert reading.after == 2
 
 
-def test_an_aggregate_that_is_gone_was_not_read_to_its_end() -> None:
+def test_missing_aggregate_was_not_read_completely() -> None:
     with pytest.raises(DataLostError, match="with its unread user records"):
         numbers(reading_of("5:2", NOON), a_page(8))
     reading = reading_of("5:2", NOON, reads_on=True)
@@ -166,7 +166,7 @@ def test_an_aggregate_that_is_gone_was_not_read_to_its_end() -> None:
 # The end of the shard, and of the batch
 
 
-def test_a_closed_shard_ends_the_batch_with_its_children_also_without_a_record() -> None:
+def test_closed_shard_ends_its_batch_with_children() -> None:
     reading = reading_of("TRIM_HORIZON")
     assert numbers(reading, a_page(end=True)) == []
     assert reading.end_of_shard and reading.children == (CHILD,)
@@ -180,7 +180,7 @@ def test_only_an_empty_page_without_lag_is_the_tip() -> None:
     ]
 
 
-def test_a_batch_stops_before_the_first_record_that_arrived_at_the_stop_or_later() -> None:
+def test_batch_stops_before_records_at_or_after_the_stop() -> None:
     stop = NOON
     arrivals = [stop - HOUR, stop - timedelta(microseconds=1), stop, stop - HOUR]
     reading = reading_of("TRIM_HORIZON", stop_at=stop)
@@ -189,20 +189,20 @@ def test_a_batch_stops_before_the_first_record_that_arrived_at_the_stop_or_later
     assert (reading.end, reading.read_until) == ("2", stop)
 
 
-def test_a_later_page_may_bring_the_stop() -> None:
+def test_later_page_may_reach_the_stop() -> None:
     reading = reading_of("TRIM_HORIZON", stop_at=NOON)
     assert numbers(reading, a_page(1, arrivals=[NOON - HOUR]), a_page(2, arrivals=[NOON])) == [1]
     assert (reading.at_stop, reading.end) == (True, "1")
 
 
 @pytest.mark.parametrize(("past", "at_stop"), [(SETTLING, True), (SETTLING - timedelta(milliseconds=1), False)])
-def test_a_drained_shard_is_at_the_stop_once_the_services_clock_is_past_it(past: timedelta, at_stop: bool) -> None:
+def test_drained_shard_stops_by_the_service_clock(past: timedelta, at_stop: bool) -> None:
     reading = reading_of("TRIM_HORIZON", stop_at=NOON)
     numbers(reading, a_page(read_at=NOON + past))
     assert reading.at_stop is at_stop
 
 
-def test_a_shard_that_ended_before_the_stop_is_at_its_end_and_not_at_the_stop() -> None:
+def test_shard_ending_before_the_stop_is_at_its_end() -> None:
     reading = reading_of("TRIM_HORIZON", stop_at=NOON)
     assert numbers(reading, a_page(1, arrivals=[NOON - HOUR], end=True)) == [1]
     assert reading.end_of_shard and not reading.at_stop
@@ -211,11 +211,11 @@ def test_a_shard_that_ended_before_the_stop_is_at_its_end_and_not_at_the_stop() 
 @pytest.mark.parametrize(
     ("begins", "at_stop"), [("2026-01-01T12:00:00.000000Z", True), ("2026-01-01T11:59:59.999999Z", False)]
 )
-def test_what_begins_at_the_stop_has_nothing_before_it(begins: str, at_stop: bool) -> None:
+def test_batch_beginning_at_the_stop_is_empty(begins: str, at_stop: bool) -> None:
     assert reading_of(f"AT_TIMESTAMP:{begins}", stop_at=NOON).starts_at_stop is at_stop
 
 
-def test_a_batch_stops_after_the_record_of_a_sequence_number() -> None:
+def test_batch_stops_after_a_sequence_number() -> None:
     reading = reading_of("1", NOON, stop_after="10")
     arrivals = [NOON - HOUR, NOON, NOON]
     assert numbers(reading, a_page(9, 10, 11, arrivals=arrivals, end=True)) == [9, 10]
@@ -223,19 +223,19 @@ def test_a_batch_stops_after_the_record_of_a_sequence_number() -> None:
     assert (reading.end, reading.read_until) == ("10", NOON)
 
 
-def test_the_record_of_the_stop_ends_the_batch_though_nothing_follows_it() -> None:
+def test_stop_record_ends_the_batch_without_a_successor() -> None:
     reading = reading_of("1", NOON, stop_after="10")
     assert numbers(reading, a_page(9, behind=5), a_page(10)) == [9, 10]
     assert reading.at_stop
 
 
-def test_a_stop_that_is_no_record_ends_the_batch_at_the_first_one_behind_it() -> None:
+def test_stop_between_records_ends_before_the_next_one() -> None:
     reading = reading_of("1", NOON, stop_after="10")
     assert numbers(reading, a_page(9, behind=5), a_page(12)) == [9]
     assert (reading.at_stop, reading.end) == (True, "9")
 
 
-def test_a_stop_that_is_yet_to_come_leaves_the_batch_at_the_tip() -> None:
+def test_future_stop_leaves_the_batch_at_the_tip() -> None:
     reading = reading_of("1", NOON, stop_after="10")
     assert numbers(reading, a_page(9), a_page()) == [9]
     assert not reading.at_stop
@@ -244,17 +244,17 @@ def test_a_stop_that_is_yet_to_come_leaves_the_batch_at_the_tip() -> None:
 @pytest.mark.parametrize(
     ("begins", "at_stop"), [("10", True), ("11", True), ("9", False), ("AT_SEQUENCE_NUMBER:10", False)]
 )
-def test_what_begins_behind_the_record_of_the_stop_has_nothing_before_it(begins: str, at_stop: bool) -> None:
+def test_batch_beginning_behind_the_stop_record_is_empty(begins: str, at_stop: bool) -> None:
     assert reading_of(begins, stop_after="10").starts_at_stop is at_stop
 
 
-def test_a_batch_may_begin_with_the_record_that_its_position_names() -> None:
+def test_batch_may_include_its_start_record() -> None:
     reading = reading_of("AT_SEQUENCE_NUMBER:5")
     assert numbers(reading, a_page(5, 6, behind=9), a_page()) == [5, 6]
     assert (reading.gap, reading.end) == (None, "6")
 
 
-def test_a_first_record_that_is_not_there_counts_as_trimmed() -> None:
+def test_missing_first_record_counts_as_trimmed() -> None:
     with pytest.raises(DataLostError, match="is trimmed, or never existed"):
         numbers(reading_of("AT_SEQUENCE_NUMBER:5"), a_page(7))
     reading = reading_of("AT_SEQUENCE_NUMBER:5", stop_after="6", reads_on=True)
@@ -262,7 +262,7 @@ def test_a_first_record_that_is_not_there_counts_as_trimmed() -> None:
     assert reading.at_stop and reading.gap is not None and reading.gap.before == "7"
 
 
-def test_a_first_record_that_never_was_is_no_loss_where_nothing_can_have_been_trimmed() -> None:
+def test_nonexistent_first_record_is_no_loss_without_trimming() -> None:
     reading = reading_of("AT_SEQUENCE_NUMBER:5", NOON - HOUR)
     assert numbers(reading, a_page(7), a_page()) == [7]
     assert reading.gap is None

@@ -56,7 +56,7 @@ def acknowledge(coordinator: SourceCoordinator, set_id: str, *, positive: bool =
     sets.release(set_id, "sink", positive=positive, reason=None if positive else "disk full")
 
 
-def test_the_checkpoint_moves_over_what_is_acknowledged_without_a_gap() -> None:
+def test_checkpoint_advances_over_contiguous_acknowledgments() -> None:
     a = holding(InMemoryStore(), "p")
     first = begin_delivery(a, key("p"), a_batch(TRIM_HORIZON, "5"), ["sink"])
     second = begin_delivery(a, key("p"), a_batch("5", "9"), ["sink"])
@@ -66,7 +66,7 @@ def test_the_checkpoint_moves_over_what_is_acknowledged_without_a_gap() -> None:
     assert (progress(a, "p").checkpoint, progress(a, "p").landed) == ("9", ())
 
 
-def test_a_rejected_batch_stops_the_checkpoint_and_what_was_acknowledged_after_it_waits() -> None:
+def test_rejected_batch_holds_the_checkpoint_and_later_acknowledgments() -> None:
     a = holding(InMemoryStore(), "p")
     first = begin_delivery(a, key("p"), a_batch(TRIM_HORIZON, "5"), ["sink"])
     second = begin_delivery(a, key("p"), a_batch("5", "9"), ["sink"])
@@ -81,7 +81,7 @@ def test_a_rejected_batch_stops_the_checkpoint_and_what_was_acknowledged_after_i
     assert a.leases.leased(key("p")).attempts == 0
 
 
-def test_a_batch_acknowledged_after_a_gap_does_not_forgive_failures() -> None:
+def test_acknowledgment_after_a_gap_keeps_the_failure_count() -> None:
     a = holding(InMemoryStore(), "p")
     first = begin_delivery(a, key("p"), a_batch(TRIM_HORIZON, "5"), ["sink"])
     second = begin_delivery(a, key("p"), a_batch("5", "9"), ["sink"])
@@ -91,7 +91,7 @@ def test_a_batch_acknowledged_after_a_gap_does_not_forgive_failures() -> None:
     assert a.leases.leased(key("p")).attempts == 1
 
 
-def test_a_split_creates_both_children_at_trim_horizon() -> None:
+def test_split_creates_both_children_at_trim_horizon() -> None:
     a = holding(InMemoryStore(), "p")
     end_shard(a, key("p"), a_child("c1", "p"), a_child("c2", "p"))
     assert status(a, "p") is PartitionStatus.COMPLETED
@@ -107,9 +107,7 @@ def reset(coordinator: SourceCoordinator, shard: str, position: str, epoch: int)
 
 
 @pytest.mark.parametrize(("records", "start"), [(10, TRIM_HORIZON), (0, at_timestamp(LONG_AGO))])
-def test_children_are_of_the_epoch_of_their_parent_and_keep_its_instant_if_it_held_nothing_since(
-    records: int, start: str
-) -> None:
+def test_children_inherit_epoch_and_instant_of_their_parent(records: int, start: str) -> None:
     a = holding(InMemoryStore(), "p")
     reset(a, "p", at_timestamp(LONG_AGO), epoch=7)
     if records:
@@ -122,7 +120,7 @@ def test_children_are_of_the_epoch_of_their_parent_and_keep_its_instant_if_it_he
 
 
 @pytest.mark.parametrize("first", ["p", "q"])
-def test_a_merge_child_is_of_the_later_epoch_of_its_parents(first: str) -> None:
+def test_merge_child_takes_the_later_epoch(first: str) -> None:
     a = holding(InMemoryStore(), "p", "q")
     reset(a, "p", TRIM_HORIZON, epoch=7)
     for parent in (first, "q" if first == "p" else "p"):
@@ -130,7 +128,7 @@ def test_a_merge_child_is_of_the_later_epoch_of_its_parents(first: str) -> None:
     assert progress(a, "c").epoch == 7
 
 
-def test_a_shard_is_finished_when_the_last_of_its_batches_is_acknowledged_whichever_that_is() -> None:
+def test_last_acknowledged_batch_finishes_the_shard() -> None:
     a = holding(InMemoryStore(), "p")
     last = begin_delivery(a, key("p"), a_batch(TRIM_HORIZON, "5"), ["sink"])
     end_shard(a, key("p"), a_child("c", "p"))
@@ -139,7 +137,7 @@ def test_a_shard_is_finished_when_the_last_of_its_batches_is_acknowledged_whiche
     assert status(a, "p") is PartitionStatus.COMPLETED and status(a, "c") is PartitionStatus.UNASSIGNED
 
 
-def test_a_child_that_exists_is_left_alone() -> None:
+def test_existing_child_is_left_alone() -> None:
     store = InMemoryStore()
     a = holding(store, "p")
     a.create_partitions({key("c1"): {"already": "there"}})
@@ -148,7 +146,7 @@ def test_a_child_that_exists_is_left_alone() -> None:
     assert existing is not None and existing.progress == {"already": "there"}
 
 
-def test_a_merge_child_waits_for_its_second_parent_and_is_created_by_it_once() -> None:
+def test_second_parent_creates_the_merge_child_once() -> None:
     a = holding(InMemoryStore(), "left", "right")
     merged = a_child("merged", "left", "right")
     end_shard(a, key("left"), merged)
@@ -157,7 +155,7 @@ def test_a_merge_child_waits_for_its_second_parent_and_is_created_by_it_once() -
     assert status(a, "merged") is PartitionStatus.UNASSIGNED
 
 
-def test_a_merge_child_whose_other_parent_has_no_partition_is_left_to_shard_sync() -> None:
+def test_merge_child_without_other_parent_is_left_to_shard_sync() -> None:
     a = holding(InMemoryStore(), "left")
     end_shard(a, key("left"), a_child("merged", "left", "unseen"))
     assert status(a, "left") is PartitionStatus.COMPLETED and status(a, "merged") is None
@@ -176,7 +174,7 @@ class LetsSomebodyInFirst(InMemoryStore):
 
 
 @pytest.mark.parametrize("ends", ["with the release of its last batch", "without anything to release"])
-def test_two_parents_that_finish_in_the_same_moment_do_not_lose_their_child(ends: str) -> None:
+def test_parents_finishing_simultaneously_keep_their_child(ends: str) -> None:
     store = LetsSomebodyInFirst()
     a, b = holding(store, "left"), holding(store, "right", owner="b")
     merged = a_child("merged", "left", "right")
@@ -192,7 +190,7 @@ def test_two_parents_that_finish_in_the_same_moment_do_not_lose_their_child(ends
     assert status(a, "merged") is PartitionStatus.UNASSIGNED
 
 
-def test_a_parent_that_keeps_being_renewed_does_not_keep_the_other_from_finishing() -> None:
+def test_renewed_parent_does_not_block_the_other() -> None:
     store = LetsSomebodyInFirst()
     a, b = holding(store, "left"), holding(store, "right", owner="b")
     times = iter(range(10))
@@ -207,7 +205,7 @@ def test_a_parent_that_keeps_being_renewed_does_not_keep_the_other_from_finishin
     assert status(a, "left") is PartitionStatus.COMPLETED and status(a, "merged") is None
 
 
-def test_a_shard_whose_lease_is_lost_is_not_finished() -> None:
+def test_shard_with_a_lost_lease_is_not_finished() -> None:
     store = InMemoryStore()
     a = holding(store, "p")
     an_owner(store, "operator").give_up_owner("a")
@@ -217,14 +215,14 @@ def test_a_shard_whose_lease_is_lost_is_not_finished() -> None:
     assert status(a, "c") is None and list(AcknowledgmentSets(a).view.ended_since(LONG_AGO)) == []
 
 
-def test_a_partition_that_is_no_shard_is_refused() -> None:
+def test_partition_that_is_no_shard_is_refused() -> None:
     with pytest.raises(ProgressFormatError, match="stored progress"):
         ShardBatches().set_of({"object": "a.csv"}, "batch")
     with pytest.raises(ProgressFormatError, match="stored progress"):
         ShardBatches().in_delivery({}, "batch", "a set")
 
 
-def test_the_batches_of_any_source_are_distinguished_by_the_progress_of_their_partitions() -> None:
+def test_batches_are_distinguished_by_partition_progress() -> None:
     a = holding(InMemoryStore(), "p")
     a.create_partitions({"a.csv": {"object": "a.csv"}})
     a.leases.acquire(1)
@@ -240,7 +238,7 @@ def test_the_batches_of_any_source_are_distinguished_by_the_progress_of_their_pa
     assert (status(a, "p"), progress(a, "p").checkpoint) == (PartitionStatus.ASSIGNED, "5")
 
 
-def test_an_object_that_is_rejected_is_tried_again_with_what_it_remembers() -> None:
+def test_rejected_object_is_retried_with_its_progress() -> None:
     a = an_owner(InMemoryStore())
     a.create_partitions({"a.csv": {"object": "a.csv"}})
     a.leases.acquire(1)

@@ -43,38 +43,38 @@ def new(*names: int, checkpoint: str = TRIM_HORIZON) -> list[ShardLease]:
     return [a_lease(BY_NAME[str(name)], checkpoint=checkpoint) for name in names]
 
 
-def test_finished_shards_are_removed_once_their_children_are_under_way_ancestors_first() -> None:
+def test_finished_shards_are_removed_ancestors_first() -> None:
     assert removed([*done(0, 1, 2, 3, 6, 7), *begun(8)], GRAPH_A) == "0 1 2 3 6 7"
 
 
-def test_a_shard_stays_while_a_child_has_not_begun_or_has_no_lease() -> None:
+def test_shard_stays_until_its_children_are_leased_and_begun() -> None:
     assert removed([*done(5), *begun(9), *new(10)], GRAPH_A) == ""
     assert removed([*done(5), *begun(9), *new(10, checkpoint=at_timestamp(NOON))], GRAPH_A) == ""
     assert removed([*done(5), *begun(9)], GRAPH_A) == ""
     assert removed([*done(5), *begun(9, 10)], GRAPH_A) == "5"
 
 
-def test_a_shard_stays_while_a_parent_of_it_has_a_lease() -> None:
+def test_shard_stays_while_a_parent_has_a_lease() -> None:
     assert removed([*done(0), *new(1), *done(6), *begun(8)], GRAPH_A) == "0"
     assert removed([*new(0, 1), *done(6), *begun(8)], GRAPH_A) == ""
 
 
-def test_a_shard_without_known_children_stays() -> None:
+def test_shard_without_known_children_stays() -> None:
     # The Kinesis Client Library deletes it: all of no children have started.
     assert removed(done(4), GRAPH_A) == ""
 
 
-def test_a_shard_that_was_finished_just_now_stays() -> None:
+def test_recently_finished_shard_stays() -> None:
     lease = a_lease(BY_NAME["5"], completed_at=NOON + timedelta(seconds=1))
 
     assert removed([lease, *begun(9, 10)], GRAPH_A) == ""
 
 
-def test_an_unfinished_lease_is_never_removed() -> None:
+def test_unfinished_lease_is_never_removed() -> None:
     assert removed([*begun(5), *begun(9, 10)], GRAPH_A) == ""
 
 
-def test_finished_leases_of_shards_that_the_stream_cannot_hold_any_more_are_removed() -> None:
+def test_finished_leases_beyond_the_retention_are_removed() -> None:
     gone, kept = a_lease(shard(99, 1, 2), completed_at=NOON), a_lease(shard(98, 1, 2), completed_at=NOON)
     leases = {"99": gone, "98": kept, "4": begun(4)[0]}
 
@@ -87,7 +87,7 @@ def test_finished_leases_of_shards_that_the_stream_cannot_hold_any_more_are_remo
     assert found(24.1) == [gone]
 
 
-def test_a_finished_parent_that_expired_stays_while_its_child_waits_for_the_other() -> None:
+def test_expired_parent_stays_while_a_merge_child_waits() -> None:
     listed = [each for each in GRAPH_A if each.shard_id != "0"]
     leases = {"0": done(0)[0], "1": begun(1)[0]}
 
@@ -105,7 +105,7 @@ def test_a_finished_parent_that_expired_stays_while_its_child_waits_for_the_othe
         (timedelta(hours=23), at_timestamp(NOON), timedelta(hours=99), True),
     ],
 )
-def test_a_shard_can_only_have_expired_if_nobody_read_it_within_the_retention(
+def test_only_shards_unread_within_retention_may_have_expired(
     delivered_until: timedelta | None, checkpoint: str, created_before: timedelta, is_suspect: bool
 ) -> None:
     now = NOON + timedelta(hours=25)
@@ -254,7 +254,7 @@ class TestManyHistories(Histories.TestCase):  # type: ignore[name-defined,misc]
 
 @given(st.sets(st.sampled_from(sorted(BY_NAME))))
 @settings(max_examples=examples(25))
-def test_what_is_removed_is_never_created_again(unfinished: set[str]) -> None:
+def test_removed_leases_are_never_created_again(unfinished: set[str]) -> None:
     """Whichever shards of the graph are worked off: removing what can be leaves nothing more to create than before."""
     leases: dict[str, ShardLease] = {}
     while due := leases_to_create(GRAPH_A, {name: lease.partition.status for name, lease in leases.items()}):

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 
-def test_the_package_is_imported_without_the_aws_sdk() -> None:
+def test_package_imports_without_the_aws_sdk() -> None:
     modules = "aggregation batches client errors leases progress reader shards sync"
     imports = "; ".join(f"import airflow_provider_coordination.sources.kinesis.{module}" for module in modules.split())
     check = f"import sys; {imports}; assert not {{'boto3', 'botocore'}} & set(sys.modules)"

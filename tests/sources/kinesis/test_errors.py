@@ -99,7 +99,7 @@ def refused(code: str, operation: str = "GetRecords") -> exceptions.ClientError:
         ),
     ],
 )
-def test_an_error_of_the_sdk(error: Exception, call: Call, kind: type[Exception], message: str) -> None:
+def test_sdk_error_is_translated(error: Exception, call: Call, kind: type[Exception], message: str) -> None:
     ours = translated(error, call)
 
     assert type(ours) is kind
@@ -108,7 +108,7 @@ def test_an_error_of_the_sdk(error: Exception, call: Call, kind: type[Exception]
 
 
 @pytest.mark.parametrize("code", ["InvalidSignatureException", "SignatureDoesNotMatch"])
-def test_a_signature_that_is_refused_for_the_clock_names_the_host_and_both_times(code: str) -> None:
+def test_signature_refused_for_clock_skew_names_both_times(code: str) -> None:
     there = datetime.now(UTC) + timedelta(minutes=10)
     headers = {"date": format_datetime(there, usegmt=True)}
     said = {"Error": {"Code": code, "Message": "Signature expired"}, "ResponseMetadata": {"HTTPHeaders": headers}}
@@ -122,14 +122,14 @@ def test_a_signature_that_is_refused_for_the_clock_names_the_host_and_both_times
     )
 
 
-def test_errors_that_a_user_must_fix_are_distinguished_from_temporary_ones() -> None:
+def test_user_errors_are_distinguished_from_temporary_ones() -> None:
     assert issubclass(StreamNotFoundError, ConfigurationError)
     assert issubclass(MissingCredentialsError, ConfigurationError)
     assert issubclass(KinesisUnavailableError, SourceError)
     assert issubclass(ShardNotFoundError, SourceError)
 
 
-def test_an_endpoint_where_nobody_listens_is_named(client: KinesisClient) -> None:
+def test_unreachable_endpoint_is_named(client: KinesisClient) -> None:
     with pytest.raises(KinesisUnavailableError, match=r"http://127\.0\.0\.1:1"):
         describe_stream(client, "clicks")
 

@@ -74,7 +74,7 @@ def data(pages: list[ShardPage]) -> list[bytes]:
     return [record.data for page in pages for record in page.records]
 
 
-def test_a_subscription_gives_the_records_that_polling_gives(stream: Stream) -> None:
+def test_subscription_gives_the_records_of_polling(stream: Stream) -> None:
     stream.put(b"1", b"2", b"3")
     [polled] = islice(read_shard(stream.client, "clicks", SHARD, "TRIM_HORIZON"), 1)
 
@@ -94,7 +94,7 @@ def test_a_subscription_gives_the_records_that_polling_gives(stream: Stream) -> 
         ("AT_TIMESTAMP:2026-01-01T00:00:10.000000Z", False, [b"1", b"2"]),
     ],
 )
-def test_a_subscription_begins_at_any_position(
+def test_subscription_begins_at_any_position(
     stream: Stream, start: str, inclusive: bool, expected: list[bytes]
 ) -> None:
     numbers = []
@@ -105,7 +105,7 @@ def test_a_subscription_begins_at_any_position(
     assert data(stream.read(start.format(*numbers), inclusive=inclusive)) == expected
 
 
-def test_a_shards_end_names_its_children(stream: Stream) -> None:
+def test_shard_end_names_its_children(stream: Stream) -> None:
     stream.put(b"1")
     stream.split()
 
@@ -116,7 +116,7 @@ def test_a_shards_end_names_its_children(stream: Stream) -> None:
     assert [child.shard_id for child in pages[-1].children] == ["shardId-000000000001", "shardId-000000000002"]
 
 
-def test_a_subscription_that_ends_after_its_time_is_followed_by_another_one(stream: Stream) -> None:
+def test_expired_subscription_is_replaced(stream: Stream) -> None:
     numbers: list[str] = []
     reading = subscribe_shard(stream.client, stream.consumer, "clicks", SHARD, "TRIM_HORIZON", retry=stream.retry())
     seen: list[str] = []
@@ -130,13 +130,13 @@ def test_a_subscription_that_ends_after_its_time_is_followed_by_another_one(stre
     assert stream.engine.calls["SubscribeToShard"] > 1
 
 
-def test_the_record_it_began_with_comes_once(stream: Stream) -> None:
+def test_inclusive_start_record_is_returned_once(stream: Stream) -> None:
     [number] = stream.put(b"1")
     assert data(stream.read(number, pages=70, inclusive=True)) == [b"1"]
     assert stream.engine.calls["SubscribeToShard"] > 1
 
 
-def test_an_idle_shard_is_subscribed_to_again_from_where_it_was_known_to_be(stream: Stream) -> None:
+def test_idle_shard_is_resubscribed_from_its_known_position(stream: Stream) -> None:
     [number] = stream.put(b"1")
     stream.read(number, pages=70)
     assert stream.engine.calls["SubscribeToShard"] > 1
@@ -159,13 +159,13 @@ def test_closing_the_pages_ends_the_subscription(stream: Stream) -> None:
     ],
     ids=["throttled", "failed", "reset", "answer lost", "taken"],
 )
-def test_what_passes_is_outlasted(stream: Stream, harm: Callable[[object], object]) -> None:
+def test_temporary_errors_are_retried(stream: Stream, harm: Callable[[object], object]) -> None:
     stream.put(b"1")
     harm(stream.engine.faults)
     assert data(stream.read()) == [b"1"]
 
 
-def test_a_subscription_in_the_way_is_waited_for(stream: Stream) -> None:
+def test_conflicting_subscription_is_waited_for(stream: Stream) -> None:
     stream.put(b"1")
     other = stream.client.subscribe_to_shard(
         ConsumerARN=stream.consumer, ShardId=SHARD, StartingPosition={"Type": "LATEST"}
@@ -178,7 +178,7 @@ def test_a_subscription_in_the_way_is_waited_for(stream: Stream) -> None:
     other.close()
 
 
-def test_waiting_ends_with_the_patience_and_without_a_record(stream: Stream) -> None:
+def test_waiting_times_out_without_a_record(stream: Stream) -> None:
     stream.put(b"1")
     stream.client.subscribe_to_shard(ConsumerARN=stream.consumer, ShardId=SHARD, StartingPosition={"Type": "LATEST"})
 
@@ -188,7 +188,7 @@ def test_waiting_ends_with_the_patience_and_without_a_record(stream: Stream) -> 
     assert [(page.is_drained, page.end_of_shard) for page in pages] == [(False, False)]
 
 
-def test_a_subscription_that_another_one_takes_over_is_taken_back(stream: Stream) -> None:
+def test_subscription_taken_over_is_taken_back(stream: Stream) -> None:
     stream.put(b"1")
     reading = subscribe_shard(stream.client, stream.consumer, "clicks", SHARD, "TRIM_HORIZON", retry=stream.retry())
     assert data([next(reading)]) == [b"1"]
@@ -200,7 +200,7 @@ def test_a_subscription_that_another_one_takes_over_is_taken_back(stream: Stream
     reading.close()
 
 
-def test_an_outage_is_an_error_at_last(stream: Stream) -> None:
+def test_persistent_outage_is_an_error(stream: Stream) -> None:
     stream.engine.faults.fail("SubscribeToShard", times=None)
     with pytest.raises(KinesisUnavailableError):
         stream.read(attempts=3)
@@ -214,13 +214,13 @@ def test_an_outage_is_an_error_at_last(stream: Stream) -> None:
         ("InvalidArgumentException", PositionRefusedError),
     ],
 )
-def test_what_does_not_pass_is_an_error_at_once(stream: Stream, code: str, error: type[Exception]) -> None:
+def test_permanent_failure_is_an_error_at_once(stream: Stream, code: str, error: type[Exception]) -> None:
     stream.engine.faults.refuse("SubscribeToShard", code, times=None)
     with pytest.raises(error, match=SHARD):
         stream.read()
 
 
-def test_an_instant_ahead_of_the_services_clock_is_waited_for(stream: Stream) -> None:
+def test_instant_ahead_of_the_service_clock_is_waited_for(stream: Stream) -> None:
     waiting, *_ = stream.read("AT_TIMESTAMP:2026-01-01T00:00:02.500000Z", pages=1)
     assert waiting.is_drained
     stream.clock.advance(10)
@@ -228,7 +228,7 @@ def test_an_instant_ahead_of_the_services_clock_is_waited_for(stream: Stream) ->
     assert data(stream.read("AT_TIMESTAMP:2026-01-01T00:00:02.500000Z")) == [b"1"]
 
 
-def test_a_lost_shard_is_distinguished_from_a_lost_consumer(stream: Stream) -> None:
+def test_lost_shard_is_distinguished_from_a_lost_consumer(stream: Stream) -> None:
     with pytest.raises(ShardNotFoundError):
         list(subscribe_shard(stream.client, stream.consumer, "clicks", "shardId-000000000009", "TRIM_HORIZON"))
     stream.client.deregister_stream_consumer(ConsumerARN=stream.consumer)
@@ -236,7 +236,7 @@ def test_a_lost_shard_is_distinguished_from_a_lost_consumer(stream: Stream) -> N
         stream.read()
 
 
-def test_an_event_that_lay_in_the_connection_does_not_show_the_present(stream: Stream) -> None:
+def test_buffered_event_keeps_its_earlier_read_time(stream: Stream) -> None:
     reading = subscribe_shard(stream.client, stream.consumer, "clicks", SHARD, "TRIM_HORIZON", retry=stream.retry())
     began = stream.clock.now()
     first = next(reading)
@@ -252,19 +252,19 @@ def test_an_event_that_lay_in_the_connection_does_not_show_the_present(stream: S
 # Registration
 
 
-def test_a_consumer_is_registered_once_and_for_all(stream: Stream) -> None:
+def test_consumer_is_registered_once(stream: Stream) -> None:
     assert stream.ensure("analytics") == stream.consumer
     assert stream.engine.calls["RegisterStreamConsumer"] == 1
 
 
-def test_a_consumer_that_is_being_created_is_waited_for(stream: Stream) -> None:
+def test_consumer_being_created_is_waited_for(stream: Stream) -> None:
     stream.engine.behaviour = Behaviour(transition_seconds=10)
     arn = stream.ensure("other")
     described = stream.client.describe_stream_consumer(ConsumerARN=arn)["ConsumerDescription"]
     assert described["ConsumerStatus"] == "ACTIVE"
 
 
-def test_a_consumer_that_does_not_become_active_is_an_error_with_a_way_out(stream: Stream) -> None:
+def test_inactive_consumer_is_an_error_with_a_remedy(stream: Stream) -> None:
     stream.engine.behaviour = Behaviour(transition_seconds=1000)
     with pytest.raises(
         StreamNotReadyError, match=r"consumer 'other' is CREATING after 20 s; .*leave consumer_name out"
@@ -272,7 +272,7 @@ def test_a_consumer_that_does_not_become_active_is_an_error_with_a_way_out(strea
         stream.ensure("other", ready_within_seconds=20)
 
 
-def test_of_two_who_register_at_once_one_does(stream: Stream) -> None:
+def test_concurrent_registrations_create_one_consumer(stream: Stream) -> None:
     stream.engine.faults.before(
         "RegisterStreamConsumer",
         lambda: InProcessClient(stream.engine).register_stream_consumer(StreamARN=stream.arn, ConsumerName="other"),
@@ -281,18 +281,18 @@ def test_of_two_who_register_at_once_one_does(stream: Stream) -> None:
     assert ":stream/clicks/consumer/other:" in stream.ensure("other")
 
 
-def test_too_many_consumers_are_an_error_with_a_way_out(stream: Stream) -> None:
+def test_too_many_consumers_are_an_error_with_a_remedy(stream: Stream) -> None:
     stream.engine.limits = Limits(consumers_per_stream=1)
     with pytest.raises(ConfigurationError, match=r"'other' cannot be registered: .*deregister a consumer"):
         stream.ensure("other")
 
 
-def test_a_consumer_of_no_stream_is_an_error(stream: Stream) -> None:
+def test_consumer_of_a_missing_stream_is_an_error(stream: Stream) -> None:
     with pytest.raises(StreamNotFoundError, match="'nowhere'"):
         ensure_consumer(stream.client, "nowhere", stream.arn.replace("clicks", "nowhere"), "a", retry=stream.retry())
 
 
-def test_everything_is_in_utc(stream: Stream) -> None:
+def test_times_are_in_utc(stream: Stream) -> None:
     stream.put(b"1")
     [page] = stream.read()
     assert page.read_at.tzinfo is UTC and isinstance(page.records[0].approximate_arrival_timestamp, datetime)

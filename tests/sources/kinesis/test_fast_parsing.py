@@ -78,7 +78,7 @@ def first_page(client: Any, answer: dict[str, Any]) -> ShardPage:
 
 
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
-def test_both_ways_give_the_same_page(plain: Any, fast: Any, page: dict[str, Any]) -> None:
+def test_both_parsers_give_the_same_page(plain: Any, fast: Any, page: dict[str, Any]) -> None:
     one, other = first_page(plain, page), first_page(fast, page)
 
     assert list(one.records) == list(other.records)
@@ -89,13 +89,13 @@ def test_both_ways_give_the_same_page(plain: Any, fast: Any, page: dict[str, Any
     )
 
 
-def test_a_record_comes_as_it_was_sent(fast: Any) -> None:
+def test_record_is_returned_as_sent(fast: Any) -> None:
     assert first_page(fast, PAGES["records"]).records[0] == KinesisRecord(
         str(10**55 + 1), "ключ-1", datetime(2026, 1, 1, 12, 0, 1, 123000, tzinfo=UTC), b"\x00\xff data 1"
     )
 
 
-def test_pages_do_go_the_fast_way(fast: Any, plain: Any) -> None:
+def test_pages_use_the_fast_path(fast: Any, plain: Any) -> None:
     for client, is_fast in ((fast, True), (plain, False)):
         wire = AwsWire(client)
         wire.answer("GetRecords", PAGES["records"])
@@ -104,14 +104,14 @@ def test_pages_do_go_the_fast_way(fast: Any, plain: Any) -> None:
 
 
 @given(st.integers(1_400_000_000_000, 4_000_000_000_000))
-def test_every_millisecond_is_the_same_instant_either_way(since_1970_ms: int) -> None:
+def test_every_millisecond_parses_to_the_same_instant(since_1970_ms: int) -> None:
     decode = page_decoder()
     assert decode is not None
     body = json.dumps({"Records": [a_record(1, ApproximateArrivalTimestamp=since_1970_ms / 1000)]}).encode()
     assert decode(body)[COLUMNS].arrivals.to_pylist() == [since_1970_ms * 1000]
 
 
-def test_an_error_stays_botocores(fast: Any) -> None:
+def test_errors_stay_those_of_botocore(fast: Any) -> None:
     wire = AwsWire(fast)
     wire.refuse("GetRecords", "ExpiredIteratorException")
     with pytest.raises(ClientError, match="ExpiredIteratorException"):
@@ -119,7 +119,7 @@ def test_an_error_stays_botocores(fast: Any) -> None:
     fast.meta.events.unregister("before-send", wire._send)
 
 
-def test_an_answer_that_is_no_page_is_left_to_botocore(fast: Any) -> None:
+def test_other_responses_are_left_to_botocore(fast: Any) -> None:
     wire = AwsWire(fast)
     wire.answer("GetRecords", {"MillisBehindLatest": 0})
     answer = fast.get_records(ShardIterator="i1")
@@ -140,7 +140,7 @@ def without_msgspec(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("without_msgspec")
-def test_where_msgspec_is_missing_botocore_parses(plain: Any) -> None:
+def test_botocore_parses_without_msgspec(plain: Any) -> None:
     assert page_decoder() is None
     client = ShardCalls(plain)
     assert first_page(client, PAGES["records"]).records == first_page(plain, PAGES["records"]).records

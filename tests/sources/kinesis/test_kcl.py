@@ -87,7 +87,7 @@ def progress_of(planned: ImportPlan, name: str) -> ShardProgress:
 # Checkpoints
 
 
-def test_a_sequence_number_is_the_checkpoint() -> None:
+def test_sequence_number_is_the_checkpoint() -> None:
     planned = plan([lease("s0", "150")], [shard("s0")])
 
     assert of(planned, "s0") == ShardPlan(
@@ -105,14 +105,14 @@ def test_a_sequence_number_is_the_checkpoint() -> None:
     )
 
 
-def test_an_unread_shard_is_read_from_its_earliest_record_on() -> None:
+def test_unread_shard_is_read_from_its_earliest_record() -> None:
     planned = plan([lease("s0", "TRIM_HORIZON")], [shard("s0")])
 
     assert of(planned, "s0").outcome is ImportOutcome.PARTITION
     assert progress_of(planned, "s0").checkpoint == "TRIM_HORIZON"
 
 
-def test_a_finished_shard_is_completed_and_names_its_children() -> None:
+def test_finished_shard_is_completed_and_names_its_children() -> None:
     shards = [
         shard("s0", end=200),
         shard("s1", "s0", start=201, keys=(0, 4)),
@@ -133,7 +133,7 @@ def test_a_finished_shard_is_completed_and_names_its_children() -> None:
     )
 
 
-def test_a_shard_at_latest_is_read_from_the_instant_of_the_import_on() -> None:
+def test_shard_at_latest_starts_at_the_import_instant() -> None:
     planned = plan([lease("s0", "LATEST"), lease("s1", "150")], [shard("s0"), shard("s1")])
 
     assert of(planned, "s0").outcome is ImportOutcome.PARTITION
@@ -143,7 +143,7 @@ def test_a_shard_at_latest_is_read_from_the_instant_of_the_import_on() -> None:
     assert planned.from_now_on == (of(planned, "s0"),)
 
 
-def test_a_shard_at_a_timestamp_that_the_lease_does_not_store_is_refused() -> None:
+def test_shard_at_an_unstored_timestamp_is_refused() -> None:
     refused = of(plan([lease("s0", "AT_TIMESTAMP")], [shard("s0")]), "s0")
 
     assert refused.outcome is ImportOutcome.REFUSED
@@ -151,7 +151,7 @@ def test_a_shard_at_a_timestamp_that_the_lease_does_not_store_is_refused() -> No
 
 
 @pytest.mark.parametrize(("hours", "noticed"), [(1, True), (24, False)])
-def test_it_is_read_from_the_timestamp_that_a_user_gives(hours: int, noticed: bool) -> None:
+def test_shard_starts_at_the_timestamp_of_the_user(hours: int, noticed: bool) -> None:
     instant = NOON - hours * HOUR
     planned = plan([lease("s0", "AT_TIMESTAMP")], [shard("s0")], unread_since=instant)
 
@@ -162,7 +162,7 @@ def test_it_is_read_from_the_timestamp_that_a_user_gives(hours: int, noticed: bo
 
 
 @pytest.mark.parametrize("checkpoint", ["LATEST", "AT_TIMESTAMP"])
-def test_it_is_read_from_its_earliest_record_on_if_a_person_says_so(checkpoint: str) -> None:
+def test_shard_starts_at_its_earliest_record_on_request(checkpoint: str) -> None:
     planned = plan([lease("s0", checkpoint)], [shard("s0")], unread_from_trim_horizon=True)
 
     assert of(planned, "s0").outcome is ImportOutcome.PARTITION
@@ -171,7 +171,7 @@ def test_it_is_read_from_its_earliest_record_on_if_a_person_says_so(checkpoint: 
     assert planned.from_now_on == ()
 
 
-def test_a_prepared_checkpoint_is_reported_and_ignored() -> None:
+def test_prepared_checkpoint_is_reported_and_ignored() -> None:
     planned = plan([lease("s0", "150", pending_checkpoint="160")], [shard("s0")])
 
     assert progress_of(planned, "s0").checkpoint == "150"
@@ -193,7 +193,7 @@ def test_a_prepared_checkpoint_is_reported_and_ignored() -> None:
         (3, None, "150"),
     ],
 )
-def test_a_checkpoint_is_inside_its_record_where_user_records_of_it_are_left(
+def test_checkpoint_stays_inside_a_partly_processed_record(
     sub_sequence_number: int, user_records: int | None, checkpoint: str
 ) -> None:
     planned = plan(
@@ -206,7 +206,7 @@ def test_a_checkpoint_is_inside_its_record_where_user_records_of_it_are_left(
     assert progress_of(planned, "s0").checkpoint == checkpoint
 
 
-def test_a_checkpoint_inside_an_aggregated_record_says_how_much_of_it_is_processed() -> None:
+def test_checkpoint_inside_an_aggregate_names_the_processed_part() -> None:
     planned = plan([lease("s0", "150", sub_sequence_number=3)], [shard("s0")], {"s0": CheckpointRecord(user_records=5)})
 
     assert of(planned, "s0").kcl_checkpoint == "150/3"
@@ -214,7 +214,7 @@ def test_a_checkpoint_inside_an_aggregated_record_says_how_much_of_it_is_process
     assert planned.refused == ()
 
 
-def test_a_record_that_cannot_be_looked_at_refuses_the_shard() -> None:
+def test_unreadable_record_refuses_the_shard() -> None:
     planned = plan([lease("s0", "150")], [shard("s0")], {"s0": CheckpointRecord(problem="throttled")})
 
     assert of(planned, "s0").outcome is ImportOutcome.REFUSED and "throttled" in of(planned, "s0").note
@@ -224,7 +224,7 @@ def test_a_record_that_cannot_be_looked_at_refuses_the_shard() -> None:
 
 
 @pytest.mark.parametrize("parent", ["150", "TRIM_HORIZON", "LATEST"])
-def test_an_unread_child_of_an_unfinished_shard_waits_for_it(parent: str) -> None:
+def test_unread_child_waits_for_its_unfinished_parent(parent: str) -> None:
     shards = [shard("s0", end=200), shard("s1", "s0", start=201)]
     planned = plan([lease("s0", parent), lease("s1", "TRIM_HORIZON")], shards)
 
@@ -232,14 +232,14 @@ def test_an_unread_child_of_an_unfinished_shard_waits_for_it(parent: str) -> Non
     assert "s0" in of(planned, "s1").note
 
 
-def test_a_grandchild_waits_for_a_child_that_waits() -> None:
+def test_grandchild_waits_for_a_waiting_child() -> None:
     shards = [shard("s0", end=200), shard("s1", "s0", start=201, end=300), shard("s2", "s1", start=301)]
     planned = plan([lease("s0", "150"), lease("s1", "TRIM_HORIZON"), lease("s2", "TRIM_HORIZON")], shards)
 
     assert outcomes(planned) == {"s0": ImportOutcome.PARTITION, "s1": ImportOutcome.LATER, "s2": ImportOutcome.LATER}
 
 
-def test_the_child_of_a_merge_waits_for_the_parent_that_is_left() -> None:
+def test_merge_child_waits_for_the_remaining_parent() -> None:
     shards = [shard("s0", end=200), shard("s1", end=200), shard("s2", "s0", "s1", start=201)]
     leases = [lease("s0", "SHARD_END"), lease("s1", "150"), lease("s2", "TRIM_HORIZON")]
 
@@ -250,7 +250,7 @@ def test_the_child_of_a_merge_waits_for_the_parent_that_is_left() -> None:
     }
 
 
-def test_a_child_that_was_begun_is_imported_whatever_its_parent_says() -> None:
+def test_begun_child_is_imported_despite_its_parent() -> None:
     shards = [shard("s0", end=200), shard("s1", "s0", start=201)]
 
     planned = plan([lease("s0", "150"), lease("s1", "250")], shards)
@@ -258,7 +258,7 @@ def test_a_child_that_was_begun_is_imported_whatever_its_parent_says() -> None:
     assert outcomes(planned) == {"s0": ImportOutcome.PARTITION, "s1": ImportOutcome.PARTITION}
 
 
-def test_listed_ancestors_whose_leases_were_cleaned_up_are_completed() -> None:
+def test_listed_ancestors_without_leases_are_completed() -> None:
     shards = [shard("s0", end=200), shard("s1", "s0", start=201, end=300), shard("s2", "s1", start=301)]
     planned = plan([lease("s2", "350")], shards)
 
@@ -270,14 +270,14 @@ def test_listed_ancestors_whose_leases_were_cleaned_up_are_completed() -> None:
     assert progress_of(planned, "s1").is_finished
 
 
-def test_a_shard_that_nobody_has_seen_yet_is_left_to_the_shard_sync() -> None:
+def test_unseen_shard_is_left_to_shard_sync() -> None:
     shards = [shard("s0", end=200), shard("s1", "s0", start=201)]
     planned = plan([lease("s0", "150")], shards)
 
     assert of(planned, "s1").outcome is ImportOutcome.LATER and of(planned, "s1").kcl_checkpoint == "no lease"
 
 
-def test_parents_and_hash_keys_come_from_the_listing_where_version_1_did_not_write_them() -> None:
+def test_version_1_takes_parents_and_hash_keys_from_listing() -> None:
     shards = [shard("s0", end=200), shard("s1", "s0", start=201, keys=(3, 7))]
     planned = plan([lease("s0", "SHARD_END"), lease("s1", "250")], shards)
 
@@ -285,7 +285,7 @@ def test_parents_and_hash_keys_come_from_the_listing_where_version_1_did_not_wri
     assert (progress.parent_shard_ids, progress.starting_hash_key, progress.ending_hash_key) == (("s0",), "3", "7")
 
 
-def test_parents_come_from_the_lease_where_the_listing_has_forgotten_them() -> None:
+def test_lease_supplies_parents_missing_from_the_listing() -> None:
     planned = plan([lease("s1", "150", parent_shard_ids=("s0",))], [shard("s1")])
 
     assert progress_of(planned, "s1").parent_shard_ids == ("s0",)
@@ -294,7 +294,7 @@ def test_parents_come_from_the_lease_where_the_listing_has_forgotten_them() -> N
 # Shards that are gone
 
 
-def test_a_finished_shard_that_is_gone_is_completed() -> None:
+def test_finished_shard_missing_from_the_stream_is_completed() -> None:
     gone = lease("s0", "SHARD_END", hash_key_range=(0, 9), child_shard_ids=("s1", "s9"))
     planned = plan([gone, lease("s1", "250")], [shard("s1", "s0", start=201)])
 
@@ -303,14 +303,14 @@ def test_a_finished_shard_that_is_gone_is_completed() -> None:
     assert [child.shard_id for child in progress.children] == ["s1"]
 
 
-def test_a_finished_shard_that_is_gone_and_has_no_hash_keys_of_version_1_is_not_needed() -> None:
+def test_finished_missing_shard_without_hash_keys_is_not_needed() -> None:
     planned = plan([lease("s0", "SHARD_END"), lease("s1", "250")], [shard("s1", "s0", start=201)])
 
     assert of(planned, "s0").outcome is ImportOutcome.NOTHING
 
 
 @pytest.mark.parametrize("checkpoint", ["150", "TRIM_HORIZON", "LATEST", "AT_TIMESTAMP"])
-def test_an_unfinished_shard_that_is_gone_is_lost(checkpoint: str) -> None:
+def test_unfinished_missing_shard_is_lost(checkpoint: str) -> None:
     planned = plan([lease("s0", checkpoint), lease("s1", "TRIM_HORIZON")], [shard("s1", "s0", start=201)])
 
     lost = of(planned, "s0")
@@ -331,16 +331,14 @@ def test_an_unfinished_shard_that_is_gone_is_lost(checkpoint: str) -> None:
         (lease("s0", "50"), shard("s0"), "before the first sequence number of the shard, 100"),
     ],
 )
-def test_a_lease_that_contradicts_the_shard_of_its_name_is_refused(
-    contradicting: KclLease, listed: Shard, note: str
-) -> None:
+def test_lease_contradicting_its_shard_is_refused(contradicting: KclLease, listed: Shard, note: str) -> None:
     refused = of(plan([contradicting], [listed]), "s0")
 
     assert refused.outcome is ImportOutcome.REFUSED
     assert note in refused.note and "earlier stream of the same name" in refused.remedy
 
 
-def test_only_the_leases_of_the_stream_are_taken_from_a_multi_stream_table() -> None:
+def test_multi_stream_table_gives_only_leases_of_the_stream() -> None:
     planned = plan([lease_of("s0", "150"), lease_of("s0", "160", stream="views")], [shard("s0")])
 
     assert outcomes(planned) == {"s0": ImportOutcome.PARTITION}
@@ -348,7 +346,7 @@ def test_only_the_leases_of_the_stream_are_taken_from_a_multi_stream_table() -> 
     assert planned.other_streams == 1
 
 
-def test_leases_of_an_earlier_stream_of_the_name_are_refused() -> None:
+def test_leases_of_an_earlier_stream_are_refused() -> None:
     planned = plan([lease_of("s0", "150", epoch=EPOCH - 60)], [shard("s0")])
 
     refused = of(planned, f"1:clicks:{EPOCH - 60}:s0")
@@ -357,7 +355,7 @@ def test_leases_of_an_earlier_stream_of_the_name_are_refused() -> None:
     assert of(planned, "s0").outcome is ImportOutcome.LATER
 
 
-def test_streams_of_one_name_in_two_accounts_need_the_account_from_the_user() -> None:
+def test_ambiguous_stream_name_requires_the_account() -> None:
     leases = [lease_of("s0", "150"), lease_of("s0", "160", account="2")]
 
     with pytest.raises(ConfigurationError, match="in the accounts 1, 2"):
@@ -365,7 +363,7 @@ def test_streams_of_one_name_in_two_accounts_need_the_account_from_the_user() ->
     assert progress_of(plan(leases, [shard("s0")], account="2"), "s0").checkpoint == "160"
 
 
-def test_leases_of_a_single_stream_application_in_a_multi_stream_table_are_refused() -> None:
+def test_single_stream_leases_in_a_multi_stream_table_are_refused() -> None:
     planned = plan([lease_of("s0", "150"), lease("s0", "120"), lease("s1", "130")], [shard("s0"), shard("s1")])
 
     assert [(p.shard_id, p.outcome) for p in planned.shards if p.kcl_checkpoint != "150"] == [
@@ -378,7 +376,7 @@ def test_leases_of_a_single_stream_application_in_a_multi_stream_table_are_refus
 # Damaged leases
 
 
-def test_a_damaged_lease_refuses_its_shard_and_no_other() -> None:
+def test_damaged_lease_refuses_only_its_shard() -> None:
     shards = [shard("s0", end=200), shard("s1", "s0", start=201), shard("s2")]
     planned = plan(
         [lease("s1", "TRIM_HORIZON"), lease("s2", "150")],
@@ -390,7 +388,7 @@ def test_a_damaged_lease_refuses_its_shard_and_no_other() -> None:
     assert "checkpoint is missing" in of(planned, "s0").note
 
 
-def test_a_damaged_lease_of_another_stream_is_none_of_ours() -> None:
+def test_damaged_lease_of_another_stream_is_ignored() -> None:
     planned = plan(
         [lease_of("s0", "150")], [shard("s0")], unreadable=(UnreadableItem("1:views:5:s0", "checkpoint is missing"),)
     )

@@ -57,7 +57,7 @@ def look(client: KinesisClient) -> CheckpointRecord:
     ],
     ids=["plain", "aggregate", "after-an-empty-page", "trimmed", "trimmed-and-nothing-after"],
 )
-def test_what_is_at_a_checkpoint(
+def test_record_at_a_checkpoint_is_found(
     client: KinesisClient, kinesis_answers: Stubber, pages: list[dict[str, Any]], found: CheckpointRecord
 ) -> None:
     answer(kinesis_answers, *pages)
@@ -65,34 +65,32 @@ def test_what_is_at_a_checkpoint(
     assert look(client) == found
 
 
-def test_a_shard_that_ends_after_its_checkpoint_has_nothing_there(
-    client: KinesisClient, kinesis_answers: Stubber
-) -> None:
+def test_shard_ending_after_its_checkpoint_has_no_record(client: KinesisClient, kinesis_answers: Stubber) -> None:
     kinesis_answers.add_response("get_shard_iterator", {"ShardIterator": "first"})
     kinesis_answers.add_response("get_records", {"Records": [], "MillisBehindLatest": 9})
 
     assert look(client) == CheckpointRecord()
 
 
-def test_a_record_before_the_checkpoint_is_no_answer(client: KinesisClient, kinesis_answers: Stubber) -> None:
+def test_record_before_the_checkpoint_is_a_problem(client: KinesisClient, kinesis_answers: Stubber) -> None:
     answer(kinesis_answers, record("149"))
 
     assert "149, which is before the checkpoint" in (look(client).problem or "")
 
 
-def test_the_number_of_pages_without_a_record_is_limited(client: KinesisClient, kinesis_answers: Stubber) -> None:
+def test_pages_without_a_record_are_limited(client: KinesisClient, kinesis_answers: Stubber) -> None:
     answer(kinesis_answers, *[{"MillisBehindLatest": 5}] * MAX_PAGES_READ)
 
     assert "try again" in (look(client).problem or "")
 
 
-def test_what_concerns_one_shard_is_its_problem_alone(client: KinesisClient, kinesis_answers: Stubber) -> None:
+def test_single_shard_errors_become_its_problem(client: KinesisClient, kinesis_answers: Stubber) -> None:
     kinesis_answers.add_client_error("get_shard_iterator", "InvalidArgumentException", "not of this stream")
 
     assert "not of this stream" in (look(client).problem or "")
 
 
-def test_what_concerns_them_all_is_raised(client: KinesisClient, kinesis_answers: Stubber) -> None:
+def test_errors_of_all_shards_are_raised(client: KinesisClient, kinesis_answers: Stubber) -> None:
     kinesis_answers.add_client_error("get_shard_iterator", "AccessDeniedException")
 
     with pytest.raises(AccessDeniedError):
@@ -121,7 +119,7 @@ def progress(**fields: Any) -> ShardProgress:
         (ImportOutcome.REFUSED, progress(), PartitionStatus.CLOSED),
     ],
 )
-def test_a_shard_becomes_a_partition_under_the_key_of_the_shard_sync(
+def test_shard_partition_uses_the_key_of_shard_sync(
     outcome: ImportOutcome, given: ShardProgress, status: PartitionStatus
 ) -> None:
     [partition] = partitions_of(plan(outcome, given), "clicks|PARTITION", NOW)
@@ -130,14 +128,14 @@ def test_a_shard_becomes_a_partition_under_the_key_of_the_shard_sync(
     assert (partition.status, ShardProgress.from_mapping(partition.progress)) == (status, given)
 
 
-def test_a_refused_shard_is_parked_and_says_why() -> None:
+def test_refused_shard_is_parked_with_its_reason() -> None:
     [parked] = partitions_of(plan(ImportOutcome.REFUSED, progress()), "clicks|PARTITION", NOW)
 
     assert parked.is_parked and parked.last_error == "not imported: why; what to do"
 
 
 @pytest.mark.parametrize("outcome", [ImportOutcome.LATER, ImportOutcome.NOTHING, ImportOutcome.LOST])
-def test_what_becomes_nothing_makes_no_partition(outcome: ImportOutcome) -> None:
+def test_skipped_outcome_makes_no_partition(outcome: ImportOutcome) -> None:
     assert partitions_of(plan(outcome, None), "clicks|PARTITION", NOW) == []
 
 
@@ -151,7 +149,7 @@ def imported(checkpoint: str, instant: datetime | None, **fields: Any) -> tuple[
     return shard, partition
 
 
-def test_a_shard_at_latest_begins_where_the_first_import_began_when_it_is_imported_again() -> None:
+def test_reimported_shard_at_latest_keeps_its_first_start() -> None:
     earlier = NOW - timedelta(hours=1)
     _, existing = imported(at_timestamp(earlier), earlier)
     shard, again = imported(at_timestamp(NOW), NOW)
@@ -161,7 +159,7 @@ def test_a_shard_at_latest_begins_where_the_first_import_began_when_it_is_import
 
 
 @pytest.mark.parametrize("changes", [{"checkpoint": "7"}, {"epoch": 3}])
-def test_a_shard_that_was_worked_on_since_is_not_as_the_first_import_left_it(changes: dict[str, Any]) -> None:
+def test_progressed_shard_does_not_keep_its_first_start(changes: dict[str, Any]) -> None:
     _, existing = imported(**{"checkpoint": at_timestamp(NOW), "instant": NOW, **changes})
     shard, again = imported(at_timestamp(NOW + timedelta(hours=1)), NOW)
 

@@ -42,7 +42,7 @@ VERSION_3 = VERSION_2 | {
 }
 
 
-def test_a_lease_of_version_1_has_shard_checkpoint_and_parents() -> None:
+def test_version_1_lease_has_shard_checkpoint_and_parents() -> None:
     assert parse_lease(VERSION_1) == KclLease(
         lease_key="shardId-000000000001",
         shard_id="shardId-000000000001",
@@ -53,7 +53,7 @@ def test_a_lease_of_version_1_has_shard_checkpoint_and_parents() -> None:
     )
 
 
-def test_a_lease_of_version_2_has_children_hash_keys_and_the_prepared_checkpoint() -> None:
+def test_version_2_lease_adds_children_hash_keys_and_prepared_checkpoint() -> None:
     lease = parse_lease(VERSION_2)
 
     assert lease.child_shard_ids == ("shardId-000000000002", "shardId-000000000003")
@@ -61,14 +61,14 @@ def test_a_lease_of_version_2_has_children_hash_keys_and_the_prepared_checkpoint
     assert lease.pending_checkpoint == "49590338271490256608559692538361571095921575989136588803"
 
 
-def test_a_lease_of_a_multi_stream_application_has_its_stream() -> None:
+def test_multi_stream_lease_has_its_stream() -> None:
     lease = parse_lease(VERSION_3)
 
     assert lease.stream == KclStream("123456789012", "clicks", 1767268800)
     assert lease.shard_id == "shardId-000000000001"
 
 
-def test_an_unowned_lease_has_no_owner() -> None:
+def test_unowned_lease_has_no_owner() -> None:
     unowned = {name: value for name, value in VERSION_1.items() if name != "leaseOwner"}
 
     assert parse_lease(unowned).owner is None
@@ -94,9 +94,7 @@ def test_an_unowned_lease_has_no_owner() -> None:
         ("entityType", {"N": "1"}, "entityType is of type N and not S"),
     ],
 )
-def test_one_damaged_item_is_reported_and_stops_nothing(
-    attribute: str, value: dict[str, Any] | None, problem: str
-) -> None:
+def test_damaged_item_is_reported_without_stopping(attribute: str, value: dict[str, Any] | None, problem: str) -> None:
     damaged = {name: v for name, v in (VERSION_3 | {attribute: value}).items() if v is not None}
 
     table = lease_table([damaged, VERSION_1])
@@ -107,7 +105,7 @@ def test_one_damaged_item_is_reported_and_stops_nothing(
     assert problem in unreadable.problem
 
 
-def test_items_of_other_kinds_in_the_same_table_are_left_out() -> None:
+def test_items_of_other_kinds_are_skipped() -> None:
     others = [
         {"leaseKey": {"S": "Leader"}, "entityType": {"S": "LEADER"}},
         {"leaseKey": {"S": "worker-1"}, "entityType": {"S": "WORKER_METRIC_STATS"}},
@@ -132,12 +130,12 @@ def test_items_of_other_kinds_in_the_same_table_are_left_out() -> None:
     ],
     ids=["renewed", "taken", "created", "deleted"],
 )
-def test_a_table_that_changes_between_two_readings_is_still_worked_on(after: list[Any]) -> None:
+def test_table_changing_between_reads_is_in_use(after: list[Any]) -> None:
     with pytest.raises(KclRunningError, match=r"still writes to its lease table: .*shardId-000000000001 changed"):
         check_unchanged([VERSION_1], after)
 
 
-def test_a_table_that_is_returned_in_another_order_has_not_changed() -> None:
+def test_reordered_table_has_not_changed() -> None:
     reordered = VERSION_2 | {"childShardIds": {"SS": ["shardId-000000000002", "shardId-000000000003"]}}
 
     check_unchanged([VERSION_2, VERSION_3], [VERSION_3, reordered])

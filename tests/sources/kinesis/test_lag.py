@@ -61,33 +61,33 @@ def shard(client: KinesisClient, kinesis_answers: Stubber) -> Asked:
     return Asked(client, kinesis_answers)
 
 
-def test_the_lag_is_how_long_the_first_unread_record_waits(shard: Asked) -> None:
+def test_lag_is_the_wait_of_the_first_unread_record(shard: Asked) -> None:
     shard.gives(NOON - timedelta(seconds=90), behind=90_000)
 
     assert shard.lag() == timedelta(seconds=90)
 
 
-def test_a_quiet_shard_has_none(shard: Asked) -> None:
+def test_quiet_shard_has_no_lag(shard: Asked) -> None:
     shard.gives(behind=0)
 
     assert shard.lag() == timedelta(0)
 
 
-def test_an_empty_page_far_behind_the_tip_is_passed_over(shard: Asked) -> None:
+def test_empty_page_far_behind_the_tip_is_skipped(shard: Asked) -> None:
     shard.gives(behind=5_000)
     shard.gives(NOON - timedelta(seconds=4), behind=4_000, page=1)
 
     assert shard.lag() == timedelta(seconds=4.25)  # a read of the shard later
 
 
-def test_it_is_unknown_after_a_few_empty_pages(shard: Asked) -> None:
+def test_lag_is_unknown_after_a_few_empty_pages(shard: Asked) -> None:
     for number in range(PAGES):
         shard.gives(behind=5_000, page=number)
 
     assert shard.lag() is None
 
 
-def test_it_is_unknown_where_the_stream_does_not_answer(shard: Asked) -> None:
+def test_lag_is_unknown_without_a_response(shard: Asked) -> None:
     shard.answers.add_client_error("get_records", "InternalFailure", http_status_code=500)
 
     assert shard.lag() is None

@@ -64,7 +64,7 @@ def all_in(status: PartitionStatus, *names: int) -> dict[int, PartitionStatus]:
         (all_in(COMPLETED, 99), "0 1 2 3 4 5"),
     ],
 )
-def test_graph_a(existing: dict[int, PartitionStatus], expected: str) -> None:
+def test_graph_a_creates_expected_leases(existing: dict[int, PartitionStatus], expected: str) -> None:
     assert created(GRAPH_A, existing) == expected
 
 
@@ -81,7 +81,7 @@ def test_graph_a(existing: dict[int, PartitionStatus], expected: str) -> None:
         (all_in(COMPLETED, 6, 7), "8"),
     ],
 )
-def test_graph_b(existing: dict[int, PartitionStatus], expected: str) -> None:
+def test_graph_b_creates_expected_leases(existing: dict[int, PartitionStatus], expected: str) -> None:
     assert created(GRAPH_B, existing) == expected
 
 
@@ -120,22 +120,24 @@ def test_graph_b(existing: dict[int, PartitionStatus], expected: str) -> None:
         pytest.param([shard(0, 1, None), shard(0, 1, None)], {}, "0", id="listed twice"),
     ],
 )
-def test_other_listings(shards: list[Shard], existing: dict[int, PartitionStatus], expected: str) -> None:
+def test_other_listings_create_expected_leases(
+    shards: list[Shard], existing: dict[int, PartitionStatus], expected: str
+) -> None:
     assert created(shards, existing) == expected
 
 
-def test_the_order_of_the_listing_does_not_matter() -> None:
+def test_listing_order_does_not_matter() -> None:
     assert leases_to_create(GRAPH_A[::-1], {}) == leases_to_create(GRAPH_A, {})
 
 
-def test_a_stream_that_was_resharded_thousands_of_times_is_decided() -> None:
+def test_stream_resharded_thousands_of_times_is_decided() -> None:
     chain = [shard(name, name, name + 1, name - 1) for name in range(1, 5_000)]
 
     assert leases_to_create(chain, {"4999": ASSIGNED}) == []
     assert leases_to_create(chain, {"1": ASSIGNED}, LATEST) == []
 
 
-def test_following_the_rule_to_the_end_leases_every_shard_once_and_parents_first() -> None:
+def test_rule_leases_every_shard_once_parents_first() -> None:
     statuses: dict[str, PartitionStatus] = {}
     order: list[str] = []
     while due := leases_to_create(GRAPH_A, statuses):
@@ -149,17 +151,17 @@ AT = "AT_TIMESTAMP:2026-01-01T00:00:00.000000Z"
 
 
 @pytest.mark.parametrize("position", [TRIM_HORIZON, AT, LATEST])
-def test_children_of_finished_parents_begin_at_their_first_record_whatever_the_position(position: str) -> None:
+def test_children_of_finished_parents_begin_at_trim_horizon(position: str) -> None:
     existing = {"0": COMPLETED, "1": COMPLETED, **dict.fromkeys("2345", ASSIGNED)}
 
     assert leases_to_create(GRAPH_A, existing, position) == [NewLease(GRAPH_A[6], TRIM_HORIZON)]
 
 
-def test_what_was_missing_begins_where_the_source_began() -> None:
+def test_missing_shard_begins_at_the_position_of_its_source() -> None:
     assert {lease.checkpoint for lease in leases_to_create(GRAPH_A, {"3": ASSIGNED}, AT)} == {AT}
 
 
-def test_at_latest_a_gap_below_a_shard_that_was_passed_is_closed_too() -> None:
+def test_gap_below_a_passed_shard_is_closed_at_latest() -> None:
     # The library waits for the end of 1 here, which never leases 3: its other child 5 is there, so 3 counts as read.
     graph = [
         shard(1, 1, 10),
@@ -173,7 +175,7 @@ def test_at_latest_a_gap_below_a_shard_that_was_passed_is_closed_too() -> None:
     assert leases == [NewLease(graph[3], LATEST)]
 
 
-def test_a_partition_key_names_stream_epoch_and_shard() -> None:
+def test_partition_key_names_stream_epoch_and_shard() -> None:
     key = partition_key("clicks", 1_700_000_000, "shardId-000000000003")
 
     assert key == "clicks:1700000000:shardId-000000000003"
@@ -184,6 +186,6 @@ def test_a_partition_key_names_stream_epoch_and_shard() -> None:
     "text",
     ["", "clicks", "clicks:1", "clicks::s", ":1:s", "clicks:-1:s", "clicks:0:s", "c:x:s", "c:1:", "c:1:s:t"],
 )
-def test_what_is_no_partition_key_is_refused(text: str) -> None:
+def test_invalid_partition_key_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not <stream>"):
         parse_partition_key(text)

@@ -53,7 +53,7 @@ def test_reads_come_as_fast_as_a_shard_allows(sizes: list[int], times: list[floa
 
 @settings(max_examples=examples(40))
 @given(st.lists(st.integers(0, 10 * MIB), min_size=1, max_size=25))
-def test_no_page_is_asked_for_while_the_budget_is_used_up(sizes: list[int]) -> None:
+def test_exhausted_budget_delays_the_next_page(sizes: list[int]) -> None:
     times = times_of(sizes)
     for number, time in enumerate(times):
         before = list(zip(times[:number], sizes[:number], strict=True))
@@ -64,7 +64,7 @@ def test_no_page_is_asked_for_while_the_budget_is_used_up(sizes: list[int]) -> N
 
 @settings(max_examples=examples(40))
 @given(st.lists(st.integers(0, 10 * MIB), min_size=1, max_size=12), st.lists(st.integers(0, 10 * MIB), max_size=12))
-def test_a_reader_that_goes_on_for_another_keeps_to_the_budget_that_is_left(first: list[int], then: list[int]) -> None:
+def test_successor_keeps_to_the_remaining_budget(first: list[int], then: list[int]) -> None:
     clock = ManualClock()
     begun, pace, times = clock.monotonic(), Pace(patient(clock)), []
     for size in first:
@@ -83,7 +83,7 @@ def test_a_reader_that_goes_on_for_another_keeps_to_the_budget_that_is_left(firs
         assert sum(counting) < READ_BYTES_PER_SECOND
 
 
-def test_what_was_read_before_counts_for_a_while() -> None:
+def test_earlier_reads_count_for_a_while() -> None:
     clock = ManualClock()
     pace = Pace(patient(clock))
     assert not pace.accounts_for_everything
@@ -91,7 +91,7 @@ def test_what_was_read_before_counts_for_a_while() -> None:
     assert pace.accounts_for_everything
 
 
-def test_pauses_grow_and_end() -> None:
+def test_pauses_grow_up_to_a_limit() -> None:
     clock = ManualClock()
     retry, pauses = patient(clock), []
     for failures in range(1, 8):
@@ -101,14 +101,14 @@ def test_pauses_grow_and_end() -> None:
     assert pauses == [0.25, 0.5, 1, 2, 4, 5, 5]
 
 
-def test_half_of_a_pause_is_chance() -> None:
+def test_half_of_a_pause_is_random() -> None:
     clock = ManualClock()
     before = clock.monotonic()
     RetryBudget(clock=clock, sleep=clock.advance, jitter=lambda: 0.0).pause(3)
     assert clock.monotonic() - before == 0.5
 
 
-def test_nobody_waits_beyond_the_end_of_the_patience() -> None:
+def test_wait_never_exceeds_the_deadline() -> None:
     clock = ManualClock()
     before = clock.monotonic()
     retry = patient(clock, until=before + 1.0)

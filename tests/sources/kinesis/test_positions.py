@@ -29,7 +29,7 @@ POSITIONS = st.one_of(
 )
 
 
-def test_positions_are_in_the_order_of_the_kinesis_client_library_and_numbers_are_no_text() -> None:
+def test_positions_order_like_kcl_with_numeric_numbers() -> None:
     positions = [
         *(
             at_timestamp(NOON - HOUR),
@@ -52,14 +52,14 @@ def test_positions_are_in_the_order_of_the_kinesis_client_library_and_numbers_ar
 
 
 @given(POSITIONS)
-def test_a_position_is_read_as_it_was_written(position: Position) -> None:
+def test_position_survives_its_text(position: Position) -> None:
     assert parse_position(str(position)) == position
     follows_a_record = position.sequence_number is not None and not position.is_before
     assert is_sequence_number(str(position)) == follows_a_record
 
 
 @given(POSITIONS, POSITIONS)
-def test_positions_compare_by_what_they_say(one: Position, other: Position) -> None:
+def test_positions_compare_by_meaning(one: Position, other: Position) -> None:
     def order(p: Position) -> tuple[object, ...]:
         if p.timestamp is not None:
             return (0, p.timestamp)
@@ -79,13 +79,13 @@ def test_positions_compare_by_what_they_say(one: Position, other: Position) -> N
         *("AT_TIMESTAMP", "AT_TIMESTAMP:", "AT_TIMESTAMP:now", "AT_TIMESTAMP:2026-01-01"),
     ],
 )
-def test_what_is_no_position_is_refused(position: str) -> None:
+def test_invalid_position_is_refused(position: str) -> None:
     message = "is invalid; give TRIM_HORIZON, AT_TIMESTAMP:<instant in UTC>, <sequence number>"
     with pytest.raises(ValueError, match=message):
         position_order(position)
 
 
-def test_an_instant_is_stored_in_utc_and_needs_a_zone() -> None:
+def test_instant_requires_a_zone_and_is_stored_in_utc() -> None:
     assert at_timestamp(NOON.astimezone(timezone(-5 * HOUR))) == "AT_TIMESTAMP:2026-01-01T12:00:00.000000Z"
     assert parse_position(at_timestamp(NOON + timedelta(microseconds=1))).timestamp == NOON + timedelta(microseconds=1)
     with pytest.raises(ValueError, match="has no time zone"):

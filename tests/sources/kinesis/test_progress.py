@@ -36,12 +36,12 @@ FRESH = ShardProgress(
 CHILD = ChildShard(shard_id="shard-2", parent_shard_ids=("shard-1",), starting_hash_key="0", ending_hash_key="4")
 
 
-def test_a_new_shard_is_read_from_its_earliest_record_on() -> None:
+def test_new_shard_is_read_from_its_earliest_record() -> None:
     assert FRESH.landed_position == TRIM_HORIZON
     assert not FRESH.is_finished
 
 
-def test_landing_moves_the_reading_position_and_not_the_checkpoint() -> None:
+def test_landing_moves_only_the_reading_position() -> None:
     progress = FRESH.landing(batch(TRIM_HORIZON, "5")).landing(batch("5", "9"))
 
     assert (progress.landed_position, progress.checkpoint) == ("9", TRIM_HORIZON)
@@ -51,13 +51,13 @@ def in_delivery(progress: ShardProgress, batch_id: str) -> ShardProgress:
     return progress.in_delivery(batch_id, "a set")
 
 
-def test_an_acknowledgment_moves_the_checkpoint_to_the_end_of_the_batch() -> None:
+def test_acknowledgment_moves_the_checkpoint_to_the_batch_end() -> None:
     progress = FRESH.landing(batch(TRIM_HORIZON, "5")).landing(batch("5", "9")).acknowledged("batch-to-5")
 
     assert (progress.checkpoint, progress.landed_position, progress.delivered_until) == ("5", "9", NOON)
 
 
-def test_a_batch_that_does_not_continue_what_is_landed_is_refused() -> None:
+def test_discontinuous_batch_is_refused() -> None:
     with pytest.raises(ProgressChangedError, match="starts at '6', but the landed batches end at '5'"):
         FRESH.landing(batch(TRIM_HORIZON, "5")).landing(batch("6", "9"))
 
@@ -67,14 +67,14 @@ def three_batches() -> ShardProgress:
     return FRESH.landing(batch(TRIM_HORIZON, "5")).landing(later[0]).landing(later[1])
 
 
-def test_an_acknowledgment_after_a_gap_waits_for_the_ones_before_it() -> None:
+def test_acknowledgment_after_a_gap_waits_for_earlier_ones() -> None:
     progress = three_batches().acknowledged("batch-to-9")
 
     assert (progress.checkpoint, progress.delivered_until, len(progress.landed)) == (TRIM_HORIZON, None, 3)
     assert [b.acknowledged for b in progress.landed] == [False, True, False]
 
 
-def test_the_checkpoint_moves_over_all_that_is_acknowledged_without_a_gap_and_no_further() -> None:
+def test_checkpoint_stops_at_the_first_unacknowledged_batch() -> None:
     progress = three_batches().acknowledged("batch-to-9").acknowledged("batch-to-5")
 
     assert (progress.checkpoint, progress.delivered_until) == ("9", NOON + HOUR)
@@ -82,7 +82,7 @@ def test_the_checkpoint_moves_over_all_that_is_acknowledged_without_a_gap_and_no
 
 
 @given(st.permutations([5, 9, 12]))
-def test_in_whatever_order_batches_are_acknowledged_all_of_them_count_in_the_end(order: list[int]) -> None:
+def test_batches_acknowledged_in_any_order_all_count(order: list[int]) -> None:
     progress = three_batches()
     seen = []
     for end in order:
@@ -93,7 +93,7 @@ def test_in_whatever_order_batches_are_acknowledged_all_of_them_count_in_the_end
     assert (progress.checkpoint, progress.landed, progress.delivered_until) == ("12", (), NOON + 2 * HOUR)
 
 
-def test_a_rejected_batch_stops_the_checkpoint_until_it_is_delivered_again() -> None:
+def test_rejected_batch_holds_the_checkpoint_until_redelivery() -> None:
     waiting = three_batches().in_delivery("batch-to-5", "a set").in_delivery("batch-to-9", "another")
     rejected = waiting.rejected("batch-to-5").acknowledged("batch-to-9")
 
@@ -103,7 +103,7 @@ def test_a_rejected_batch_stops_the_checkpoint_until_it_is_delivered_again() -> 
     assert rejected.in_delivery("batch-to-5", "a third").acknowledged("batch-to-5").checkpoint == "9"
 
 
-def test_a_batch_waits_for_the_set_of_its_last_delivery() -> None:
+def test_batch_waits_for_its_latest_acknowledgment_set() -> None:
     progress = three_batches().in_delivery("batch-to-9", "first").in_delivery("batch-to-9", "second")
 
     assert [b.acknowledgment_set for b in progress.landed] == [None, "second", None]
@@ -111,7 +111,7 @@ def test_a_batch_waits_for_the_set_of_its_last_delivery() -> None:
 
 
 @pytest.mark.parametrize("act", [ShardProgress.acknowledged, ShardProgress.rejected, in_delivery])
-def test_only_what_is_to_be_delivered_can_be_in_delivery_acknowledged_or_rejected(
+def test_only_pending_batches_change_delivery_state(
     act: Callable[[ShardProgress, str], ShardProgress],
 ) -> None:
     progress = three_batches().acknowledged("batch-to-9").acknowledged("batch-to-5")
@@ -125,13 +125,13 @@ def test_only_what_is_to_be_delivered_can_be_in_delivery_acknowledged_or_rejecte
         act(FRESH, "batch-to-5")
 
 
-def test_a_batch_that_does_not_say_until_when_keeps_what_is_known() -> None:
+def test_batch_without_read_until_keeps_the_known_time() -> None:
     progress = FRESH.landing(batch(TRIM_HORIZON, "5")).landing(batch("5", "9", read_until=None))
 
     assert progress.acknowledged("batch-to-5").acknowledged("batch-to-9").delivered_until == NOON
 
 
-def test_a_shard_is_finished_when_its_end_is_delivered() -> None:
+def test_delivered_end_finishes_the_shard() -> None:
     ended = FRESH.landing(batch(TRIM_HORIZON, "5", is_last=True), (CHILD,))
 
     assert not ended.is_finished
@@ -139,32 +139,32 @@ def test_a_shard_is_finished_when_its_end_is_delivered() -> None:
     assert ended.acknowledged("batch-to-5").children == (CHILD,)
 
 
-def test_a_shard_whose_end_is_delivered_before_what_comes_before_is_not_finished() -> None:
+def test_early_delivered_end_does_not_finish_the_shard() -> None:
     ended = FRESH.landing(batch(TRIM_HORIZON, "5")).landing(batch("5", "9", is_last=True), (CHILD,))
 
     assert not ended.acknowledged("batch-to-9").is_finished
     assert ended.acknowledged("batch-to-9").acknowledged("batch-to-5").is_finished
 
 
-def test_a_shard_that_ended_empty_is_finished_by_a_batch_without_records() -> None:
+def test_batch_without_records_finishes_an_empty_shard() -> None:
     end = batch(TRIM_HORIZON, TRIM_HORIZON, records=0, bytes=0, file="", is_last=True, batch_id="end")
 
     assert FRESH.landing(end).acknowledged("end").is_finished
 
 
-def test_nothing_lands_after_the_end_of_a_shard() -> None:
+def test_shard_end_refuses_further_landings() -> None:
     ended = FRESH.landing(batch(TRIM_HORIZON, "5", is_last=True))
 
     with pytest.raises(ProgressChangedError, match="after the end of the shard"):
         ended.landing(batch("5", "9"))
 
 
-def test_children_come_with_the_end_of_a_shard_only() -> None:
+def test_children_come_only_with_the_shard_end() -> None:
     with pytest.raises(ValueError, match="does not end the shard"):
         FRESH.landing(batch(TRIM_HORIZON, "5"), (CHILD,))
 
 
-def test_a_batch_cannot_end_before_it_starts() -> None:
+def test_batch_cannot_end_before_it_starts() -> None:
     with pytest.raises(ValueError, match="ends at 9, before its start 10"):
         replace(FRESH, landed=(batch("10", "9"),))
 
@@ -178,7 +178,7 @@ INSTANTS = st.none() | st.datetimes(min_value=datetime(2000, 1, 1), timezones=st
     acts=st.lists(st.sampled_from(ACTS), max_size=4),
     ends=st.booleans(),
 )
-def test_progress_survives_being_stored_as_json(
+def test_progress_survives_json(
     steps: list[tuple[int, datetime | None]],
     acts: list[Callable[[ShardProgress, str], ShardProgress]],
     ends: bool,
@@ -225,12 +225,12 @@ STORED = FRESH.landing(batch(TRIM_HORIZON, "5")).to_mapping()
         pytest.param(STORED | {"parent_shard_ids": None}, id="no parents"),
     ],
 )
-def test_a_stored_progress_that_cannot_be_trusted_is_refused(stored: dict[str, Any]) -> None:
+def test_untrustworthy_stored_progress_is_refused(stored: dict[str, Any]) -> None:
     with pytest.raises(ProgressFormatError, match="stored progress"):
         ShardProgress.from_mapping(stored)
 
 
-def test_a_batch_that_was_landed_before_there_were_acknowledgment_sets_waits_for_none() -> None:
+def test_batch_landed_before_acknowledgment_sets_waits_for_none() -> None:
     added = {"acknowledgment_set", "acknowledged", "redeliver"}
     former = {name: value for name, value in STORED["landed"][0].items() if name not in added}
 
@@ -250,7 +250,7 @@ LINEAGES = st.lists(
 
 
 @given(LINEAGES)
-def test_a_checkpoint_never_goes_back_but_by_a_reset_and_what_is_landed_follows_it_without_a_gap(
+def test_only_a_reset_moves_the_checkpoint_back(
     lineage: list[tuple[str, Any]],
 ) -> None:
     progress = FRESH
@@ -280,7 +280,7 @@ def test_a_checkpoint_never_goes_back_but_by_a_reset_and_what_is_landed_follows_
         assert not progress.landed or not progress.landed[0].acknowledged
 
 
-def test_a_reset_keeps_what_the_shard_is_and_what_was_lost_of_it() -> None:
+def test_reset_keeps_shard_identity_and_losses() -> None:
     gap = Gap(after="5", before="9", since=None, until=NOON, found_at=NOON, reason="it was trimmed")
     ended = three_batches().with_gap(gap).measured(100.0)
 
@@ -324,13 +324,13 @@ FINISHED = replace(FRESH, is_ended=True, epoch=3)
         "one of two was passed by, since it had ended before the instant",
     ],
 )
-def test_a_child_begins_at_its_earliest_record_or_at_the_instant_that_its_parents_were_set_to(
+def test_child_begins_at_trim_horizon_or_its_parents_instant(
     parents: list[ShardProgress], start: tuple[str, int]
 ) -> None:
     assert start_of_child(parents) == start
 
 
-def test_each_landing_of_a_shard_has_a_batch_id_of_its_own() -> None:
+def test_each_landing_has_its_own_batch_id() -> None:
     one, other = (new_batch_id("clicks:17:shard-1") for _ in range(2))
     assert one.startswith("shard-1-") and one != other
 
@@ -349,6 +349,6 @@ def test_each_landing_of_a_shard_has_a_batch_id_of_its_own() -> None:
         (at_timestamp(NOON), "7", "7"),
     ],
 )
-def test_a_reset_shard_starts_no_earlier_than_its_bounds(start: str | None, asked: str, begins: str) -> None:
+def test_reset_shard_starts_within_its_bounds(start: str | None, asked: str, begins: str) -> None:
     progress = replace(ShardProgress.first("s", CHILD), start=start)
     assert progress.restarted(asked).checkpoint == begins

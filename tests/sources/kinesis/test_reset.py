@@ -64,7 +64,7 @@ def created(planned: StreamReset) -> list[str]:
     return [shard.shard_id for shard in planned.create]
 
 
-def test_the_oldest_shards_are_read_again_and_their_descendants_wait() -> None:
+def test_oldest_shards_are_reread_before_their_descendants() -> None:
     planned = plan(*everything())
 
     assert planned.begin == ("0", "1", "5")
@@ -72,25 +72,25 @@ def test_the_oldest_shards_are_read_again_and_their_descendants_wait() -> None:
     assert (created(planned), planned.left) == ([], {})
 
 
-def test_a_shard_whose_lease_was_cleaned_up_is_leased_again_while_the_stream_has_it() -> None:
+def test_cleaned_up_shard_is_leased_again_while_it_exists() -> None:
     planned = plan(lease("2", FINISHED), lease("3"), lease("4"), lease("5"))
 
     assert (planned.begin, created(planned), planned.remove) == (("5",), ["0", "1"], ("2", "3", "4"))
 
 
-def test_what_is_cleaned_up_in_the_middle_comes_back_by_itself() -> None:
+def test_shards_cleaned_up_in_between_need_no_new_lease() -> None:
     planned = plan(lease("0", FINISHED), lease("1", FINISHED), lease("3"), lease("4"), lease("5"))
 
     assert (planned.begin, created(planned), planned.remove) == (("0", "1", "5"), [], ("3", "4"))
 
 
-def test_a_shard_that_nobody_has_leased_yet_is_left_to_the_shard_sync() -> None:
+def test_unleased_shard_is_left_to_shard_sync() -> None:
     planned = plan(lease("0"), lease("1"), lease("5"))
 
     assert (planned.begin, created(planned), planned.remove) == (("0", "1", "5"), [], ())
 
 
-def test_shards_that_the_stream_no_longer_has_stay_and_are_reported() -> None:
+def test_shards_missing_from_the_stream_stay_and_are_reported() -> None:
     planned = plan(lease("0", FINISHED), lease("1"), *(lease(name) for name in "2345"), listed="2345")
 
     assert (planned.begin, planned.remove) == (("2", "5"), ("3", "4"))
@@ -98,7 +98,7 @@ def test_shards_that_the_stream_no_longer_has_stay_and_are_reported() -> None:
     assert "unread records are gone" in planned.left["1"]
 
 
-def test_from_an_instant_on_what_was_finished_before_it_stays() -> None:
+def test_shards_finished_before_the_instant_stay() -> None:
     old = [lease(name, FINISHED, delivered_until=NOON - HOUR) for name in "012"]
     planned = plan(*old, lease("3"), lease("4"), lease("5"), since=NOON)
 
@@ -107,14 +107,14 @@ def test_from_an_instant_on_what_was_finished_before_it_stays() -> None:
 
 
 @pytest.mark.parametrize("delivered_until", [None, NOON, NOON + HOUR])
-def test_from_an_instant_on_shards_that_may_have_later_records_are_read_again(delivered_until: datetime | None) -> None:
+def test_shards_with_possibly_later_records_are_reread(delivered_until: datetime | None) -> None:
     old = [lease(name, FINISHED, delivered_until=NOON - HOUR) for name in "01"]
     planned = plan(*old, lease("2", FINISHED, delivered_until=delivered_until), lease("3"), lease("4"), since=NOON)
 
     assert (planned.begin, planned.remove) == (("2",), ("3", "4"))
 
 
-def test_the_ancestors_of_a_shard_that_stays_stay_too_even_if_their_end_is_unknown() -> None:
+def test_ancestors_of_a_kept_shard_stay() -> None:
     planned = plan(
         lease("0", FINISHED),
         lease("2", FINISHED, delivered_until=NOON - HOUR),
@@ -127,14 +127,14 @@ def test_the_ancestors_of_a_shard_that_stays_stay_too_even_if_their_end_is_unkno
     assert set(planned.left) == {"0", "2"}
 
 
-def test_from_now_on_nothing_that_is_finished_is_read() -> None:
+def test_reset_to_latest_rereads_no_finished_shard() -> None:
     planned = plan(*everything()[1:], since=NOON, unfinished_only=True)
 
     assert (planned.begin, created(planned), planned.remove) == (("3", "4", "5"), [], ())
     assert set(planned.left) == {"1", "2"}
 
 
-def test_the_epoch_is_above_every_leases_epoch() -> None:
+def test_epoch_exceeds_every_lease_epoch() -> None:
     assert plan(lease("0", FINISHED, epoch=4), lease("1"), lease("5", epoch=7), listed="15").epoch == 8
 
 
@@ -145,7 +145,7 @@ def test_the_epoch_is_above_every_leases_epoch() -> None:
     since=st.sampled_from([None, NOON]),
     hours=st.lists(st.integers(-3, 3), min_size=6, max_size=6),
 )
-def test_whatever_the_leases_each_shard_has_one_fate_and_no_parent_comes_after_its_child(
+def test_each_shard_has_one_outcome_and_parents_come_first(
     finished: set[str], cleaned_up: set[str], expired: set[str], since: datetime | None, hours: list[int]
 ) -> None:
     leases = [

@@ -48,7 +48,7 @@ def client_of(sent: list[AWSPreparedRequest], **settings: Any) -> ShardCalls:
 @pytest.mark.parametrize(
     "endpoint", [None, "http://127.0.0.1:4567", "https://kinesis.example/", "https://kinesis.example:443"]
 )
-def test_a_request_is_signed_as_botocore_signs_it(
+def test_request_is_signed_like_botocore(
     sent: list[AWSPreparedRequest], token: str | None, endpoint: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client_of(sent, session_token=token, endpoint_url=endpoint).get_records(ShardIterator="ключ", Limit=10)
@@ -65,7 +65,7 @@ def test_a_request_is_signed_as_botocore_signs_it(
     assert headers.get("x-amz-security-token") == token
 
 
-def test_the_calls_are_those_that_the_service_knows(sent: list[AWSPreparedRequest]) -> None:
+def test_calls_match_the_service_model(sent: list[AWSPreparedRequest]) -> None:
     client = client_of(sent)
     at = datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
 
@@ -82,7 +82,7 @@ def test_the_calls_are_those_that_the_service_knows(sent: list[AWSPreparedReques
     ]
 
 
-def test_other_calls_are_boto3s() -> None:
+def test_other_calls_are_left_to_boto3() -> None:
     client = kinesis_client(SETTINGS)
     wire = AwsWire(client)
     wire.answer("DescribeStreamSummary", {"StreamDescriptionSummary": {"StreamName": "s"}})
@@ -90,7 +90,7 @@ def test_other_calls_are_boto3s() -> None:
     assert ShardCalls(client).describe_stream_summary(StreamName="s")["StreamDescriptionSummary"]["StreamName"] == "s"
 
 
-def test_a_refusal_is_the_error_that_boto3_raises() -> None:
+def test_refusal_raises_the_error_of_boto3() -> None:
     client = kinesis_client(SETTINGS)
     AwsWire(client).refuse("GetRecords", "ExpiredIteratorException", times=2)
 
@@ -102,7 +102,7 @@ def test_a_refusal_is_the_error_that_boto3_raises() -> None:
     assert raised[0] == raised[1]
 
 
-def test_without_credentials_the_error_is_boto3s(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_missing_credentials_raise_the_error_of_boto3(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -114,7 +114,7 @@ def test_without_credentials_the_error_is_boto3s(monkeypatch: pytest.MonkeyPatch
         ShardCalls(client).get_records(ShardIterator="i")
 
 
-def test_credentials_are_asked_for_at_each_call(sent: list[AWSPreparedRequest]) -> None:
+def test_credentials_are_resolved_for_each_call(sent: list[AWSPreparedRequest]) -> None:
     client = client_of(sent)
     client.get_records(ShardIterator="i")
     client._request_signer._credentials = Credentials("AKIB", "hush")
@@ -129,7 +129,7 @@ def server() -> Iterator[AilingKinesis]:
         yield server
 
 
-def test_one_connection_serves_one_caller(server: AilingKinesis) -> None:
+def test_caller_reuses_one_connection(server: AilingKinesis) -> None:
     client = ShardCalls(kinesis_client(server.settings))
 
     for _ in range(5):

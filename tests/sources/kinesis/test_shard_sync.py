@@ -63,7 +63,7 @@ def statuses(synced: Synced, stream: str = STREAM) -> list[PartitionStatus]:
 # When nothing happens
 
 
-def test_what_is_synced_is_left_alone(synced: Synced) -> None:
+def test_synced_stream_is_left_alone(synced: Synced) -> None:
     first = synced.sync()
     leases = synced.leases()
     second = synced.sync()
@@ -73,13 +73,13 @@ def test_what_is_synced_is_left_alone(synced: Synced) -> None:
     assert synced.leases() == leases
 
 
-def test_a_first_sync_makes_one_listing_and_one_write_of_all_partitions(synced: Synced) -> None:
+def test_first_sync_lists_and_writes_once(synced: Synced) -> None:
     synced.sync()
 
     assert synced.engine.calls["ListShards"] == 1
 
 
-def test_a_job_does_not_list_shards_while_every_hash_key_is_read(synced: Synced) -> None:
+def test_job_skips_listing_while_every_hash_key_is_read(synced: Synced) -> None:
     synced.sync()
     before = dict(synced.engine.calls)
     summary = synced.summary(forced=False)
@@ -89,7 +89,7 @@ def test_a_job_does_not_list_shards_while_every_hash_key_is_read(synced: Synced)
     assert synced.count("shard_syncs_skipped") == 1
 
 
-def test_a_job_lists_shards_every_half_hour_all_the_same(synced: Synced) -> None:
+def test_job_lists_shards_every_half_hour(synced: Synced) -> None:
     synced.sync()
     synced.pass_time(1800)
     before = synced.engine.calls["ListShards"]
@@ -100,14 +100,14 @@ def test_a_job_lists_shards_every_half_hour_all_the_same(synced: Synced) -> None
     assert summary is not None and summary.skipped == NOTHING_TO_DO
 
 
-def test_a_job_leaves_a_stream_that_no_task_has_begun(synced: Synced) -> None:
+def test_job_ignores_a_stream_no_task_began(synced: Synced) -> None:
     summary = synced.summary(forced=False)
 
     assert summary is not None and summary.skipped == NOTHING_TO_DO
     assert synced.leases() == {}
 
 
-def test_a_job_does_not_wait_for_another_worker_that_syncs(synced: Synced) -> None:
+def test_job_does_not_wait_for_another_syncing_worker(synced: Synced) -> None:
     synced.sync()
     synced.pass_time(1800)
     found = []
@@ -130,7 +130,7 @@ def taken_by(synced: Synced, holder: str, lease_seconds: float) -> None:
     synced.store.transact(update=[item.acquired(holder, synced.clock.now() + timedelta(seconds=lease_seconds))])
 
 
-def test_a_task_waits_for_a_dead_worker_as_long_as_its_lease_and_then_syncs(synced: Synced) -> None:
+def test_task_syncs_once_the_lease_of_a_dead_worker_expires(synced: Synced) -> None:
     held_by(synced, "dead", 900)
     began = synced.clock.monotonic()
 
@@ -138,7 +138,7 @@ def test_a_task_waits_for_a_dead_worker_as_long_as_its_lease_and_then_syncs(sync
     assert 902 <= synced.clock.monotonic() - began < 906
 
 
-def test_a_task_fails_where_another_worker_goes_on_syncing(synced: Synced) -> None:
+def test_task_fails_while_another_worker_keeps_syncing(synced: Synced) -> None:
     held_by(synced, "alive", 60)
     began = synced.clock.monotonic()
 
@@ -152,7 +152,7 @@ def test_a_task_fails_where_another_worker_goes_on_syncing(synced: Synced) -> No
     assert len(synced.leases()) == 1
 
 
-def test_the_next_try_of_a_task_that_was_killed_syncs_at_once(synced: Synced) -> None:
+def test_retry_of_a_killed_task_syncs_at_once(synced: Synced) -> None:
     held_by(synced, "host:dag:run:sync_shards:-1:1:00000000", 900)
     began = synced.clock.monotonic()
     synced.coordinator = synced.owner("host:dag:run:sync_shards:-1:2:11111111")
@@ -161,7 +161,7 @@ def test_the_next_try_of_a_task_that_was_killed_syncs_at_once(synced: Synced) ->
     assert synced.clock.monotonic() - began < 6
 
 
-def test_a_sync_whose_lease_was_taken_runs_again_from_the_beginning(synced: Synced) -> None:
+def test_sync_that_lost_its_lease_restarts(synced: Synced) -> None:
     synced.sync()
     synced.delete(1)
     before = synced.engine.calls["ListShards"]
@@ -173,7 +173,7 @@ def test_a_sync_whose_lease_was_taken_runs_again_from_the_beginning(synced: Sync
     assert len(result.created) == 1
 
 
-def test_a_task_does_nothing_at_once_where_the_source_is_suspended_and_says_so(synced: Synced) -> None:
+def test_task_of_a_suspended_source_reports_it_and_ends(synced: Synced) -> None:
     synced.coordinator.view.suspensions.suspend("ann", "why not")
     began = synced.clock.monotonic()
     summary = synced.summary()
@@ -185,7 +185,7 @@ def test_a_task_does_nothing_at_once_where_the_source_is_suspended_and_says_so(s
         sync_shards(synced.client, synced.coordinator, STREAM)
 
 
-def test_a_sync_that_is_suspended_on_its_way_creates_no_more_and_says_so(synced: Synced) -> None:
+def test_sync_suspended_midway_creates_no_more_and_reports_it(synced: Synced) -> None:
     person = synced.owner("person")
 
     def before_listing() -> None:
@@ -204,7 +204,7 @@ def test_a_sync_that_is_suspended_on_its_way_creates_no_more_and_says_so(synced:
 # Where a stream begins
 
 
-def test_a_gap_is_filled_from_the_instant_at_which_the_source_began(synced: Synced) -> None:
+def test_gap_is_filled_from_the_start_of_the_source(synced: Synced) -> None:
     synced.sync(initial_position=LATEST)
     began = at_timestamp(synced.clock.now())
     synced.pass_time(hours=1)
@@ -216,7 +216,7 @@ def test_a_gap_is_filled_from_the_instant_at_which_the_source_began(synced: Sync
     assert at_timestamp(synced.progress(shard_id(1)).delivered_until or synced.clock.now()) == began
 
 
-def test_a_gap_in_a_source_that_began_long_ago_owes_nothing_that_the_stream_has_dropped(synced: Synced) -> None:
+def test_gap_in_an_old_source_owes_no_expired_records(synced: Synced) -> None:
     # Else every reader would take for lost what was delivered before the lease went missing.
     synced.sync(initial_position=LATEST)
     began = synced.progress(shard_id(1)).checkpoint
@@ -228,7 +228,7 @@ def test_a_gap_in_a_source_that_began_long_ago_owes_nothing_that_the_stream_has_
     assert (filled.checkpoint, filled.delivered_until, filled.owed_since) == (began, None, synced.clock.now())
 
 
-def test_latest_beside_leases_of_unknown_beginning_is_now(synced: Synced) -> None:
+def test_latest_with_leases_of_unknown_start_is_now(synced: Synced) -> None:
     synced.sync()
     synced.delete(1)
     [state] = synced.coordinator.store.query("source|GLOBAL_STATE", UNASSIGNED)
@@ -239,7 +239,7 @@ def test_latest_beside_leases_of_unknown_beginning_is_now(synced: Synced) -> Non
     assert synced.progress(shard_id(0)).checkpoint == TRIM_HORIZON
 
 
-def test_the_clock_of_the_service_says_what_latest_is_where_the_own_one_is_ahead(synced: Synced) -> None:
+def test_latest_follows_the_clock_of_the_service(synced: Synced) -> None:
     service = synced.clock.now()
     listed = synced.client.list_shards
 
@@ -258,7 +258,7 @@ def test_the_clock_of_the_service_says_what_latest_is_where_the_own_one_is_ahead
     assert synced.progress(shard_id(0)).checkpoint == at_timestamp(service)
 
 
-def test_all_leases_deleted_by_hand_begin_again_where_the_source_began(synced: Synced) -> None:
+def test_deleted_leases_restart_at_the_start_of_the_source(synced: Synced) -> None:
     synced.sync(initial_position=LATEST)
     began = at_timestamp(synced.clock.now())
     synced.pass_time(hours=2)
@@ -268,7 +268,7 @@ def test_all_leases_deleted_by_hand_begin_again_where_the_source_began(synced: S
     assert {synced.progress(shard_id(n)).checkpoint for n in (0, 1)} == {began}
 
 
-def test_a_source_that_forgot_its_streams_begins_as_a_new_one(synced: Synced) -> None:
+def test_forgotten_streams_begin_as_new_ones(synced: Synced) -> None:
     synced.sync(initial_position=LATEST)
     synced.pass_time(hours=2)
     create(synced, "orders")
@@ -284,7 +284,7 @@ def test_a_source_that_forgot_its_streams_begins_as_a_new_one(synced: Synced) ->
     assert {synced.progress(shard_id(n)).checkpoint for n in (0, 1)} == {TRIM_HORIZON}
 
 
-def test_an_instant_beyond_the_retention_is_the_earliest_record_with_a_warning(
+def test_instant_beyond_retention_is_trim_horizon_with_a_warning(
     synced: Synced, caplog: pytest.LogCaptureFixture
 ) -> None:
     synced.pass_time(hours=48)
@@ -294,7 +294,7 @@ def test_an_instant_beyond_the_retention_is_the_earliest_record_with_a_warning(
     assert "keeps records for 24 hours only, and not since AT_TIMESTAMP" in caplog.text
 
 
-def test_an_instant_in_the_second_of_the_streams_creation_is_no_error() -> None:
+def test_instant_in_the_second_of_stream_creation_is_valid() -> None:
     synced = Synced(0)
     created = synced.clock.now()
     synced.pass_time(0.9)
@@ -315,13 +315,13 @@ def test_an_instant_in_the_second_of_the_streams_creation_is_no_error() -> None:
         (f"AT_TIMESTAMP:{'2030-01-01T00:00:00.000000Z'}", "in the future: now is 2026-01-01T00:00:0.Z; give an"),
     ],
 )
-def test_a_position_at_which_no_stream_can_begin_is_refused(synced: Synced, position: str, message: str) -> None:
+def test_invalid_initial_position_is_refused(synced: Synced, position: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=f"field 'initial_position' is '{position}'.*{message}"):
         synced.sync(initial_position=position)
     assert synced.leases() == {}
 
 
-def test_at_the_instant_of_a_split_the_parent_begins_and_its_children_follow(synced: Synced) -> None:
+def test_parent_begins_at_the_split_instant_and_children_follow(synced: Synced) -> None:
     synced.pass_time(300)
     at = at_timestamp(synced.clock.now())
     synced.split(0)
@@ -334,7 +334,7 @@ def test_at_the_instant_of_a_split_the_parent_begins_and_its_children_follow(syn
     assert synced.names() == "0 1"
 
 
-def test_an_instant_before_the_streams_creation_is_its_trim_horizon(synced: Synced) -> None:
+def test_instant_before_stream_creation_is_trim_horizon(synced: Synced) -> None:
     at = at_timestamp(synced.clock.now() - timedelta(hours=2))
     synced.sync(initial_position=at)
 
@@ -345,7 +345,7 @@ def test_an_instant_before_the_streams_creation_is_its_trim_horizon(synced: Sync
 # Resharding
 
 
-def test_splits_and_merges_in_a_chain_are_followed_generation_by_generation(synced: Synced) -> None:
+def test_chained_splits_and_merges_are_followed_by_generation(synced: Synced) -> None:
     synced.sync()
     synced.merge(0, 1)
     synced.split(2)
@@ -360,7 +360,7 @@ def test_splits_and_merges_in_a_chain_are_followed_generation_by_generation(sync
     assert synced.names() == "4 5 6"
 
 
-def test_a_stream_that_is_being_updated_is_synced(synced: Synced) -> None:
+def test_updating_stream_is_synced(synced: Synced) -> None:
     synced.sync()
     synced.engine.behaviour = Behaviour(transition_seconds=30)
     synced.client.split_shard(StreamName=STREAM, ShardToSplit=shard_id(0), NewStartingHashKey="5000")
@@ -368,7 +368,7 @@ def test_a_stream_that_is_being_updated_is_synced(synced: Synced) -> None:
     assert synced.sync().error is None
 
 
-def test_a_finished_partition_stays_for_a_while_so_that_others_can_ask_for_it(synced: Synced) -> None:
+def test_finished_partition_stays_for_a_while(synced: Synced) -> None:
     synced.sync()
     synced.split(0)
     synced.work_off(0)
@@ -379,7 +379,7 @@ def test_a_finished_partition_stays_for_a_while_so_that_others_can_ask_for_it(sy
     assert len(synced.sync(keep_completed=timedelta(hours=1)).removed) == 1
 
 
-def test_a_finished_partition_that_has_changed_is_not_removed(synced: Synced) -> None:
+def test_changed_finished_partition_is_not_removed(synced: Synced) -> None:
     synced.sync()
     synced.split(0)
     synced.work_off(0)
@@ -395,9 +395,7 @@ def test_a_finished_partition_that_has_changed_is_not_removed(synced: Synced) ->
     assert statuses(synced)[0] is UNASSIGNED
 
 
-def test_a_shard_that_expired_unread_parks_its_partition_alone(
-    synced: Synced, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unread_expired_shard_parks_only_its_partition(synced: Synced, caplog: pytest.LogCaptureFixture) -> None:
     synced.sync()
     synced.split(0)
     synced.start(0)
@@ -418,7 +416,7 @@ def test_a_shard_that_expired_unread_parks_its_partition_alone(
     assert synced.names() == "0 1"
 
 
-def test_a_loss_is_reported_once(synced: Synced) -> None:
+def test_loss_is_reported_once(synced: Synced) -> None:
     synced.sync()
     synced.split(0)
     synced.pass_time(hours=25)
@@ -429,7 +427,7 @@ def test_a_loss_is_reported_once(synced: Synced) -> None:
     assert (synced.count("data_loss"), len(synced.progress(shard_id(0)).gaps)) == (1, 1)
 
 
-def test_a_loss_that_a_job_has_reported_is_not_reported_again(synced: Synced) -> None:
+def test_loss_reported_by_a_job_is_not_repeated(synced: Synced) -> None:
     synced.sync()
     synced.split(0)
     synced.pass_time(hours=25)
@@ -445,7 +443,7 @@ def test_a_loss_that_a_job_has_reported_is_not_reported_again(synced: Synced) ->
 
 
 @pytest.mark.parametrize("parked_before", [False, True])
-def test_a_shard_that_expired_unread_is_passed_over_where_that_is_wanted(synced: Synced, parked_before: bool) -> None:
+def test_unread_expired_shard_is_skipped_on_request(synced: Synced, parked_before: bool) -> None:
     synced.sync()
     synced.split(0)
     synced.pass_time(hours=25)
@@ -459,7 +457,7 @@ def test_a_shard_that_expired_unread_is_passed_over_where_that_is_wanted(synced:
     assert (synced.count("data_loss"), len(synced.progress(shard_id(0)).gaps)) == (1, 1)
 
 
-def test_what_is_landed_of_a_shard_that_expired_is_delivered_before_its_children_are_read(synced: Synced) -> None:
+def test_landed_data_of_an_expired_shard_precedes_its_children(synced: Synced) -> None:
     synced.sync()
     synced.split(0)
     synced.land(0, "100")
@@ -472,7 +470,7 @@ def test_what_is_landed_of_a_shard_that_expired_is_delivered_before_its_children
     assert statuses(synced) == [UNASSIGNED, UNASSIGNED]
 
 
-def test_a_shard_that_was_read_to_its_end_is_not_lost_when_it_expires(synced: Synced) -> None:
+def test_fully_read_shard_is_not_lost_on_expiry(synced: Synced) -> None:
     synced.sync()
     synced.split(0)
     synced.land(0, "100")
@@ -484,7 +482,7 @@ def test_a_shard_that_was_read_to_its_end_is_not_lost_when_it_expires(synced: Sy
     assert synced.sync().lost == {}
 
 
-def test_a_shard_that_a_listing_leaves_out_and_the_service_has_is_not_lost(synced: Synced) -> None:
+def test_shard_missing_only_from_the_listing_is_not_lost(synced: Synced) -> None:
     synced.sync()
     synced.pass_time(hours=25)
     complete = synced.client.list_shards
@@ -502,7 +500,7 @@ def test_a_shard_that_a_listing_leaves_out_and_the_service_has_is_not_lost(synce
     assert synced.sync().lost == {}
 
 
-def test_what_a_job_holds_is_left_to_it(synced: Synced) -> None:
+def test_partitions_held_by_a_job_are_left_alone(synced: Synced) -> None:
     synced.sync()
     synced.split(0)
     synced.pass_time(hours=25)
@@ -514,7 +512,7 @@ def test_what_a_job_holds_is_left_to_it(synced: Synced) -> None:
     assert synced.leases() == before
 
 
-def test_a_hole_that_a_listing_does_not_fill_is_listed_again_at_once_and_reported_once() -> None:
+def test_unfilled_hole_is_relisted_and_reported_once() -> None:
     synced = Synced(client=GraphClient([shard(0, 1, None), shard(1, 2, None, 0), shard(2, 2, None, 0)]))
     synced.sync()
     synced.worker.leases.acquire(1)
@@ -532,7 +530,7 @@ def test_a_hole_that_a_listing_does_not_fill_is_listed_again_at_once_and_reporte
 # Several streams
 
 
-def test_a_stream_that_is_added_begins_for_itself(synced: Synced) -> None:
+def test_added_stream_begins_independently(synced: Synced) -> None:
     create(synced, OTHER)
     synced.sync()
     synced.pass_time(60)
@@ -544,7 +542,7 @@ def test_a_stream_that_is_added_begins_for_itself(synced: Synced) -> None:
     assert synced.progress(shard_id(0)).checkpoint == TRIM_HORIZON
 
 
-def test_a_stream_that_is_no_longer_named_is_put_aside_until_it_is_named_again(synced: Synced) -> None:
+def test_removed_stream_is_parked_until_named_again(synced: Synced) -> None:
     create(synced, OTHER)
     synced.summary(STREAM, OTHER)
     synced.start(0, stream=OTHER)
@@ -564,7 +562,7 @@ def test_a_stream_that_is_no_longer_named_is_put_aside_until_it_is_named_again(s
     assert synced.count("data_loss") == 0
 
 
-def test_a_partition_that_was_parked_for_another_reason_stays_parked(synced: Synced) -> None:
+def test_partition_parked_for_another_reason_stays_parked(synced: Synced) -> None:
     synced.sync()
     parked = synced.coordinator.settlement.parked(synced.leases()[shard_id(0)], "a person shall look at it")
     synced.store.transact(update=[parked])
@@ -576,7 +574,7 @@ def test_a_partition_that_was_parked_for_another_reason_stays_parked(synced: Syn
 
 
 @pytest.mark.parametrize("words", [NOT_NAMED, "shard sync: its stream is gone: stream 'clicks' does not exist"])
-def test_what_a_person_parked_in_the_words_of_a_sync_stays_parked(synced: Synced, words: str) -> None:
+def test_partition_parked_by_a_user_like_sync_stays_parked(synced: Synced, words: str) -> None:
     synced.sync()
     parked = synced.coordinator.settlement.parked(synced.leases()[shard_id(0)], words)
     synced.store.transact(update=[parked])
@@ -586,7 +584,7 @@ def test_what_a_person_parked_in_the_words_of_a_sync_stays_parked(synced: Synced
     assert statuses(synced) == [CLOSED, UNASSIGNED]
 
 
-def test_what_a_person_reopened_and_parked_again_after_a_sync_had_put_it_aside_stays_parked(synced: Synced) -> None:
+def test_partition_reparked_by_a_user_after_sync_stays_parked(synced: Synced) -> None:
     create(synced, OTHER)
     synced.summary(STREAM, OTHER)
     synced.summary(STREAM)
@@ -600,7 +598,7 @@ def test_what_a_person_reopened_and_parked_again_after_a_sync_had_put_it_aside_s
     assert statuses(synced, OTHER) == [CLOSED]
 
 
-def test_a_stream_that_is_put_aside_a_second_time_is_taken_back_a_second_time(synced: Synced) -> None:
+def test_stream_parked_twice_is_reopened_twice(synced: Synced) -> None:
     create(synced, OTHER)
     for _ in range(2):
         synced.summary(STREAM, OTHER)
@@ -610,7 +608,7 @@ def test_a_stream_that_is_put_aside_a_second_time_is_taken_back_a_second_time(sy
     assert summary is not None and len(summary.streams[1].reopened) == 1
 
 
-def test_a_loss_that_was_found_before_a_stream_was_no_longer_named_is_kept(synced: Synced) -> None:
+def test_loss_found_before_stream_removal_is_kept(synced: Synced) -> None:
     synced.sync()
     lease = synced.leases()[shard_id(0)]
     progress = synced.progress(shard_id(0))
@@ -624,7 +622,7 @@ def test_a_loss_that_was_found_before_a_stream_was_no_longer_named_is_kept(synce
     assert [gap.reason for gap in synced.progress(shard_id(0)).gaps] == ["it expired unread"]
 
 
-def test_a_job_puts_no_other_streams_aside(synced: Synced) -> None:
+def test_job_parks_no_other_streams(synced: Synced) -> None:
     create(synced, OTHER)
     synced.summary(STREAM, OTHER)
     synced.pass_time(1800)
@@ -633,14 +631,14 @@ def test_a_job_puts_no_other_streams_aside(synced: Synced) -> None:
     assert statuses(synced, OTHER) == [UNASSIGNED]
 
 
-def test_a_stream_that_never_was_is_an_error_once_the_others_are_synced(synced: Synced) -> None:
+def test_missing_stream_is_an_error_after_syncing_the_others(synced: Synced) -> None:
     with pytest.raises(StreamNotFoundError, match="'klicks' does not exist"):
         synced.summary("klicks", STREAM)
 
     assert len(synced.leases()) == 2
 
 
-def test_a_stream_that_was_deleted_is_a_loss_of_its_own(synced: Synced) -> None:
+def test_deleted_stream_is_a_distinct_loss(synced: Synced) -> None:
     create(synced, OTHER)
     synced.summary(STREAM, OTHER)
     synced.client.delete_stream(StreamName=STREAM)
@@ -655,7 +653,7 @@ def test_a_stream_that_was_deleted_is_a_loss_of_its_own(synced: Synced) -> None:
     assert other.error is None and statuses(synced, OTHER) == [UNASSIGNED]
 
 
-def test_a_stream_of_another_account_is_no_loss_once_the_right_one_is_asked_again(synced: Synced) -> None:
+def test_stream_reopens_without_loss_after_a_wrong_account(synced: Synced) -> None:
     synced.sync()
     right, wrong = synced.client, Synced(0).client
     synced.client = wrong
@@ -670,7 +668,7 @@ def test_a_stream_of_another_account_is_no_loss_once_the_right_one_is_asked_agai
 
 
 @pytest.mark.parametrize("on_data_loss", ["fail", "reset"])
-def test_a_stream_that_was_recreated_is_read_from_its_first_record(synced: Synced, on_data_loss: str) -> None:
+def test_recreated_stream_is_read_from_its_first_record(synced: Synced, on_data_loss: str) -> None:
     synced.sync(initial_position=LATEST)
     former = {p.partition_key for p in synced.leases().values()}
     recreate(synced)
@@ -684,7 +682,7 @@ def test_a_stream_that_was_recreated_is_read_from_its_first_record(synced: Synce
     assert stored[next(iter(former))].progress["gaps"][0]["reason"].endswith("was deleted and created again")
 
 
-def test_a_stream_that_was_deleted_first_and_recreated_later_is_read_from_its_first_record(synced: Synced) -> None:
+def test_stream_recreated_after_deletion_is_read_from_its_start(synced: Synced) -> None:
     synced.sync(initial_position=LATEST)
     synced.client.delete_stream(StreamName=STREAM)
     synced.pass_time(60)
@@ -695,7 +693,7 @@ def test_a_stream_that_was_deleted_first_and_recreated_later_is_read_from_its_fi
     assert result.began == TRIM_HORIZON
 
 
-def test_a_recreated_stream_is_known_by_what_is_remembered_alone(synced: Synced) -> None:
+def test_recreated_stream_is_recognized_from_remembered_state(synced: Synced) -> None:
     synced.sync(initial_position=LATEST)
     synced.delete(0, 1)
     recreate(synced)
@@ -703,7 +701,7 @@ def test_a_recreated_stream_is_known_by_what_is_remembered_alone(synced: Synced)
     assert synced.sync(initial_position=LATEST).began == TRIM_HORIZON
 
 
-def test_a_job_finds_that_a_stream_was_recreated(synced: Synced) -> None:
+def test_job_detects_a_recreated_stream(synced: Synced) -> None:
     synced.sync()
     recreate(synced)
     synced.pass_time(1800)
@@ -714,7 +712,7 @@ def test_a_job_finds_that_a_stream_was_recreated(synced: Synced) -> None:
 # What can go wrong
 
 
-def test_a_job_goes_on_where_it_may_not_list_shards(synced: Synced, caplog: pytest.LogCaptureFixture) -> None:
+def test_job_continues_without_permission_to_list_shards(synced: Synced, caplog: pytest.LogCaptureFixture) -> None:
     create(synced, OTHER)
     synced.summary(STREAM, OTHER)
     synced.pass_time(1800)
@@ -727,14 +725,14 @@ def test_a_job_goes_on_where_it_may_not_list_shards(synced: Synced, caplog: pyte
     assert f"stream {STREAM} could not be synced" in caplog.text
 
 
-def test_a_task_that_may_not_list_shards_fails(synced: Synced) -> None:
+def test_task_fails_without_permission_to_list_shards(synced: Synced) -> None:
     synced.engine.faults.deny("ListShards")
 
     with pytest.raises(AccessDeniedError, match=r"stream 'clicks'.*check the credentials, their policy"):
         synced.sync()
 
 
-def test_the_quota_of_the_listing_is_waited_for() -> None:
+def test_exceeded_listing_quota_is_waited_for() -> None:
     synced = Synced(2)
     synced.engine.limits = Limits(list_shards_per_second=1)
     synced.client.list_shards(StreamName=STREAM)
@@ -742,14 +740,14 @@ def test_the_quota_of_the_listing_is_waited_for() -> None:
     assert len(synced.sync().created) == 2
 
 
-def test_a_quota_that_stays_exceeded_is_an_error(synced: Synced) -> None:
+def test_persistently_exceeded_quota_is_an_error(synced: Synced) -> None:
     synced.engine.faults.throttle("ListShards", times=QUOTA_TRIES)
 
     with pytest.raises(QuotaExceededError):
         synced.sync()
 
 
-def test_a_stream_that_is_being_created_is_waited_for_by_a_task() -> None:
+def test_task_waits_for_a_stream_being_created() -> None:
     synced = Synced(0)
     synced.engine.behaviour = Behaviour(transition_seconds=20)
     synced.client.create_stream(StreamName=STREAM, ShardCount=1)
@@ -757,7 +755,7 @@ def test_a_stream_that_is_being_created_is_waited_for_by_a_task() -> None:
     assert len(synced.sync().created) == 1
 
 
-def test_a_global_state_that_cannot_be_read_stops_the_sync(synced: Synced) -> None:
+def test_unreadable_global_state_stops_the_sync(synced: Synced) -> None:
     synced.sync()
     [state] = synced.store.query("source|GLOBAL_STATE", UNASSIGNED)
     synced.store.transact(update=[state.with_progress({"streams": [], "named": [], "later": 1})])
@@ -766,7 +764,7 @@ def test_a_global_state_that_cannot_be_read_stops_the_sync(synced: Synced) -> No
         synced.sync()
 
 
-def test_a_progress_that_cannot_be_read_is_left_alone(synced: Synced) -> None:
+def test_unreadable_progress_is_left_alone(synced: Synced) -> None:
     synced.sync()
     partition = synced.leases()[shard_id(0)]
     synced.store.transact(update=[partition.with_progress({"shard_id": 7})])
@@ -783,7 +781,7 @@ def test_partitions_of_other_kinds_are_left_alone(synced: Synced) -> None:
     assert synced.coordinator.view.get("x") is not None
 
 
-def test_a_setting_that_is_not_usable_is_refused(synced: Synced) -> None:
+def test_invalid_setting_is_refused(synced: Synced) -> None:
     with pytest.raises(ConfigurationError, match="field 'on_data_loss' must be 'fail' or 'reset'; got 'ignore'"):
         synced.sync(on_data_loss="ignore")
 
@@ -791,7 +789,7 @@ def test_a_setting_that_is_not_usable_is_refused(synced: Synced) -> None:
 # The state, and the summary
 
 
-def test_what_is_remembered_of_streams_that_are_gone_is_forgotten(synced: Synced) -> None:
+def test_state_of_removed_streams_is_forgotten(synced: Synced) -> None:
     create(synced, OTHER)
     synced.summary(STREAM, OTHER)
     synced.delete(0, stream=OTHER)
@@ -800,7 +798,7 @@ def test_what_is_remembered_of_streams_that_are_gone_is_forgotten(synced: Synced
     assert synced.state(OTHER) is None and synced.state(STREAM) is not None
 
 
-def test_a_summary_that_travels_stays_small_and_counts_all() -> None:
+def test_summary_stays_small_and_counts_all() -> None:
     synced = Synced(150)
     summary = synced.summary()
     assert summary is not None
@@ -810,5 +808,5 @@ def test_a_summary_that_travels_stays_small_and_counts_all() -> None:
     assert shortened["counts"] == {"created": 150}
 
 
-def test_one_stream_can_be_synced_in_one_call(synced: Synced) -> None:
+def test_single_call_syncs_one_stream(synced: Synced) -> None:
     assert sync_shards(synced.client, synced.coordinator, STREAM).open_shards == 2

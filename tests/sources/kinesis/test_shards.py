@@ -56,7 +56,7 @@ def listed(name: str, ending: str | None = None, **parents: str) -> dict[str, An
 
 
 @pytest.mark.parametrize("status", ["ACTIVE", "UPDATING"])
-def test_a_stream_is_described_with_its_epoch_in_whole_seconds(
+def test_stream_description_has_an_epoch_in_seconds(
     client: KinesisClient, kinesis_answers: Stubber, status: str
 ) -> None:
     kinesis_answers.add_response("describe_stream_summary", summary(status), {"StreamName": "clicks"})
@@ -65,7 +65,7 @@ def test_a_stream_is_described_with_its_epoch_in_whole_seconds(
     assert describe_stream(client, "clicks") == StreamDescription("clicks", epoch, 4, 24)
 
 
-def test_a_stream_that_is_being_created_is_waited_for(client: KinesisClient, kinesis_answers: Stubber) -> None:
+def test_stream_being_created_is_waited_for(client: KinesisClient, kinesis_answers: Stubber) -> None:
     for status in ("CREATING", "CREATING", "ACTIVE"):
         kinesis_answers.add_response("describe_stream_summary", summary(status))
     clock = ManualClock()
@@ -73,9 +73,7 @@ def test_a_stream_that_is_being_created_is_waited_for(client: KinesisClient, kin
     assert describe_stream(client, "clicks", clock=clock, sleep=clock.advance).open_shards == 4
 
 
-def test_a_stream_that_does_not_get_ready_is_not_waited_for_for_ever(
-    client: KinesisClient, kinesis_answers: Stubber
-) -> None:
+def test_waiting_for_a_stream_times_out(client: KinesisClient, kinesis_answers: Stubber) -> None:
     for _ in range(4):
         kinesis_answers.add_response("describe_stream_summary", summary("CREATING"))
     clock = ManualClock()
@@ -84,23 +82,21 @@ def test_a_stream_that_does_not_get_ready_is_not_waited_for_for_ever(
         describe_stream(client, "clicks", ready_within_seconds=3, clock=clock, sleep=clock.advance)
 
 
-def test_a_stream_that_is_being_deleted_is_as_good_as_gone(client: KinesisClient, kinesis_answers: Stubber) -> None:
+def test_stream_being_deleted_counts_as_missing(client: KinesisClient, kinesis_answers: Stubber) -> None:
     kinesis_answers.add_response("describe_stream_summary", summary("DELETING"))
 
     with pytest.raises(StreamNotFoundError, match="is being deleted"):
         describe_stream(client, "clicks")
 
 
-def test_a_stream_that_does_not_exist_is_a_clear_error(client: KinesisClient, kinesis_answers: Stubber) -> None:
+def test_missing_stream_is_a_clear_error(client: KinesisClient, kinesis_answers: Stubber) -> None:
     kinesis_answers.add_client_error("describe_stream_summary", "ResourceNotFoundException")
 
     with pytest.raises(StreamNotFoundError, match="stream 'clicks' does not exist in region eu-west-1 at http://"):
         describe_stream(client, "clicks")
 
 
-def test_every_page_of_the_list_is_read_and_the_token_stands_alone(
-    client: KinesisClient, kinesis_answers: Stubber
-) -> None:
+def test_listing_reads_every_page_by_token_alone(client: KinesisClient, kinesis_answers: Stubber) -> None:
     kinesis_answers.add_response(
         "list_shards", {"Shards": [listed("a", ending="20")], "NextToken": "more"}, {"StreamName": "clicks"}
     )
@@ -113,12 +109,12 @@ def test_every_page_of_the_list_is_read_and_the_token_stands_alone(
     ]
 
 
-def test_a_shard_is_open_until_it_has_an_ending_sequence_number() -> None:
+def test_shard_is_open_until_its_ending_sequence_number() -> None:
     assert Shard.from_api(listed("a")).is_open
     assert not Shard.from_api(listed("a", ending="20")).is_open
 
 
-def test_a_listing_can_be_filtered(client: KinesisClient, kinesis_answers: Stubber) -> None:
+def test_listing_can_be_filtered(client: KinesisClient, kinesis_answers: Stubber) -> None:
     kinesis_answers.add_response(
         "list_shards", {"Shards": []}, {"StreamName": "clicks", "ShardFilter": {"Type": "AT_LATEST"}}
     )
@@ -126,7 +122,7 @@ def test_a_listing_can_be_filtered(client: KinesisClient, kinesis_answers: Stubb
     assert list_shards(client, "clicks", shard_filter={"Type": "AT_LATEST"}) == []
 
 
-def test_a_listing_waits_while_the_quota_is_exceeded(client: KinesisClient, kinesis_answers: Stubber) -> None:
+def test_listing_waits_while_the_quota_is_exceeded(client: KinesisClient, kinesis_answers: Stubber) -> None:
     for _ in range(QUOTA_TRIES - 1):
         kinesis_answers.add_client_error("list_shards", "LimitExceededException", http_status_code=400)
     kinesis_answers.add_response("list_shards", {"Shards": [listed("a")]})
@@ -136,7 +132,7 @@ def test_a_listing_waits_while_the_quota_is_exceeded(client: KinesisClient, kine
     assert waited == [1.5] * 49
 
 
-def test_a_listing_whose_quota_stays_exceeded_is_given_up(client: KinesisClient, kinesis_answers: Stubber) -> None:
+def test_listing_fails_if_the_quota_stays_exceeded(client: KinesisClient, kinesis_answers: Stubber) -> None:
     for _ in range(QUOTA_TRIES):
         kinesis_answers.add_client_error("list_shards", "LimitExceededException", http_status_code=400)
 
@@ -144,7 +140,7 @@ def test_a_listing_whose_quota_stays_exceeded_is_given_up(client: KinesisClient,
         list_shards(client, "clicks", sleep=lambda seconds: None)
 
 
-def test_an_error_that_is_no_quota_is_not_waited_for(client: KinesisClient, kinesis_answers: Stubber) -> None:
+def test_other_errors_are_not_waited_for(client: KinesisClient, kinesis_answers: Stubber) -> None:
     kinesis_answers.add_client_error("list_shards", "AccessDeniedException", http_status_code=400)
 
     with pytest.raises(AccessDeniedError, match="clicks"):
@@ -167,7 +163,7 @@ MAX = MAX_HASH_KEY
         ([(0, MAX - 1)], "the last hash range, of s0, ends at .*454 and not at .*455"),
     ],
 )
-def test_shards_that_do_not_cover_every_hash_key_once_are_reported(ranges: list[tuple[int, int]], fault: str) -> None:
+def test_shards_covering_hash_keys_incorrectly_are_reported(ranges: list[tuple[int, int]], fault: str) -> None:
     shards = [shard(f"s{number}", 1, None, keys=keys) for number, keys in enumerate(ranges)]
 
     assert re.fullmatch(fault, hash_range_fault(shards))

@@ -83,7 +83,7 @@ def in_columns(page: KinesisRecords, hash_keys: HashKeyRange | None, after: int 
 
 @settings(max_examples=examples(60))  # the first call imports a lot
 @given(st.lists(DATA, max_size=6).map(page_of), RANGES, st.none() | st.integers(0, 3))
-def test_columns_hold_what_the_records_expand_to_one_by_one(
+def test_columns_hold_the_individually_expanded_records(
     page: KinesisRecords, hash_keys: HashKeyRange | None, after: int | None
 ) -> None:
     assert in_columns(page, hash_keys, after) == one_by_one(page, hash_keys, after)
@@ -111,7 +111,7 @@ KEY, USER = b"\x0a\x01a", b"\x1a\x06\x08\x00\x1a\x02hi"
         pytest.param(KEY + USER[:-1], id="cut off"),
     ],
 )
-def test_an_irregular_aggregate_among_regular_ones_is_expanded_as_it_is_alone(message: bytes) -> None:
+def test_irregular_aggregate_among_regular_ones_expands_the_same(message: bytes) -> None:
     good = aggregate([("b", b"1"), ("c", b"2")])
     page = page_of([good, sealed(message), good, b"plain"])
     assert in_columns(page, None, None) == one_by_one(page, None, None)
@@ -124,7 +124,7 @@ def test_aggregates_with_many_keys_are_expanded(count: int) -> None:
     assert in_columns(page, HALF, None) == one_by_one(page, HALF, None)
 
 
-def test_regular_aggregates_do_go_the_fast_way(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_regular_aggregates_use_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*arguments: object) -> None:
         raise AssertionError("one by one")
 
@@ -133,7 +133,7 @@ def test_regular_aggregates_do_go_the_fast_way(monkeypatch: pytest.MonkeyPatch) 
     assert users.columns["data"].to_pylist() == [b"plain", b"x" * 200, b"", b"y"]
 
 
-def test_without_numpy_the_result_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_is_the_same_without_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     page = page_of([b"plain", aggregate([("a", b"1"), ("b", b"2")])])
     before = in_columns(page, HALF, None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -141,13 +141,13 @@ def test_without_numpy_the_result_is_the_same(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.integration  # for its time
-def test_an_aggregate_of_a_million_tiny_records_expands() -> None:
+def test_aggregate_of_a_million_tiny_records_expands() -> None:
     message = b"\x0a\x01a" + b"\x1a\x05\x08\x00\x1a\x01x" * 1_000_000
     users = user_records(page_of([sealed(message)]), HashKeyRange(hash_key_of("a"), hash_key_of("a")))
     assert (users.columns.num_rows, users.filtered) == (1_000_000, 0)
     assert users.columns["sub_sequence_number"][-1].as_py() == 999_999
 
 
-def test_a_page_all_of_whose_user_records_belong_elsewhere_is_empty() -> None:
+def test_page_of_foreign_user_records_is_empty() -> None:
     users = user_records(page_of([aggregate([("a", b"1"), ("b", b"2")])] * 2), HashKeyRange(5, 5))
     assert (users.columns.num_rows, users.filtered) == (0, 4)

@@ -84,34 +84,34 @@ def failing(kind: str, reason: str = "so it is") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
-def test_a_plea_for_patience_is_heeded_with_growing_pauses(node: Node, status: int) -> None:
+def test_throttled_request_is_retried_with_growing_pauses(node: Node, status: int) -> None:
     pauses: list[float] = []
     node.answers = [(status, failing("rejected_execution_exception"))] * (MAX_ATTEMPTS - 1) + [(200, {"a": 1})]
     assert client(node.url, sleep=pauses.append).json("GET", "/", about="its version") == {"a": 1}
     assert len(pauses) == MAX_ATTEMPTS - 1 and pauses == sorted(pauses) and pauses[0] > 0
 
 
-def test_a_cluster_that_goes_on_asking_for_patience_is_unavailable(node: Node) -> None:
+def test_constantly_throttling_cluster_is_unavailable(node: Node) -> None:
     node.answers = [(429, failing("circuit_breaking_exception", "Data too large"))] * 20
     with pytest.raises(SourceUnavailableError, match=r"too many requests; .* \(429\): Data too large"):
         client(node.url).json("GET", "/", about="its version")
     assert len(node.requests) == MAX_ATTEMPTS
 
 
-def test_what_must_not_be_sent_twice_is_sent_once(node: Node) -> None:
+def test_non_idempotent_request_is_sent_once(node: Node) -> None:
     node.answers = [(503, {})]
     with pytest.raises(SourceUnavailableError):
         client(node.url).send("POST", "/_search/scroll", about="a scroll", repeat=False)
     assert len(node.requests) == 1
 
 
-def test_another_node_is_asked_where_one_does_not_answer(node: Node) -> None:
+def test_unresponsive_node_is_replaced_by_another(node: Node) -> None:
     [closed] = free_ports(1)
     asking = client(f"http://127.0.0.1:{closed}", node.url)
     assert [asking.json("GET", "/", about="its version") for _ in range(4)] == [{}] * 4
 
 
-def test_a_cluster_that_does_not_answer_is_unavailable() -> None:
+def test_unresponsive_cluster_is_unavailable() -> None:
     [closed] = free_ports(1)
     with pytest.raises(SourceUnavailableError, match=r"no response: .*; check hosts and the network"):
         client(f"http://127.0.0.1:{closed}").json("GET", "/", about="its version")
@@ -130,7 +130,7 @@ def test_a_cluster_that_does_not_answer_is_unavailable() -> None:
         (400, failing("parsing_exception", "unknown query [x]"), ConfigurationError, r"unknown query \[x\]"),
     ],
 )
-def test_each_refusal_says_what_is_wrong_and_whether_trying_again_helps(
+def test_refusal_names_its_cause_and_whether_to_retry(
     node: Node, status: int, body: Any, error: type[Exception], says: str
 ) -> None:
     node.answers = [(status, body)]
@@ -139,13 +139,13 @@ def test_each_refusal_says_what_is_wrong_and_whether_trying_again_helps(
     assert type(caught.value) is error and SECRET not in str(caught.value) and "index 'logs'" in str(caught.value)
 
 
-def test_a_server_that_is_not_opensearch_is_reported_as_such(node: Node) -> None:
+def test_server_other_than_opensearch_is_reported(node: Node) -> None:
     node.answers = [(200, b"<html>")]
     with pytest.raises(SourceUnavailableError, match=r"is not JSON; check that .* is OpenSearch, and not a proxy"):
         client(node.url).json("GET", "/", about="its version")
 
 
-def test_a_user_is_sent_with_each_request(node: Node) -> None:
+def test_user_is_sent_with_each_request(node: Node) -> None:
     client(node.url, user="mé", password=SECRET).json("GET", "/", about="its version")
     [(_, _, headers, _)] = node.requests
     assert base64.b64decode(headers["Authorization"].removeprefix("Basic ")).decode() == f"mé:{SECRET}"
@@ -161,7 +161,7 @@ def test_requests_to_amazon_opensearch_service_are_signed(node: Node) -> None:
 
 
 @pytest.mark.parametrize("part", [{"timed_out": True}, {"_shards": {"failed": 1}}])
-def test_a_search_that_did_not_reach_all_of_the_shard_is_never_taken_for_all(node: Node, part: dict[str, Any]) -> None:
+def test_partial_search_is_never_taken_as_complete(node: Node, part: dict[str, Any]) -> None:
     settings = OpenSearchSettings(hosts=(node.url,), context="scroll")
     node.answers = [(200, {"hits": {"hits": []}, "_shards": {"failed": 0}, "_scroll_id": "s", **part})]
     with (
@@ -171,7 +171,7 @@ def test_a_search_that_did_not_reach_all_of_the_shard_is_never_taken_for_all(nod
         list(view.pages())
 
 
-def test_a_document_whose_source_is_not_kept_cannot_be_read(node: Node) -> None:
+def test_document_without_a_stored_source_is_unreadable(node: Node) -> None:
     settings = OpenSearchSettings(hosts=(node.url,), context="scroll")
     hit = {"_id": "a", "sort": [0]}
     node.answers = [(200, {"hits": {"hits": [hit]}, "_shards": {"failed": 0}, "_scroll_id": "s"})]
@@ -191,7 +191,7 @@ def test_a_document_whose_source_is_not_kept_cannot_be_read(node: Node) -> None:
         ({"number": "7.10.2"}, "/logs/_search"),
     ],
 )
-def test_a_server_is_read_with_what_it_has(node: Node, version: dict[str, str], path: str) -> None:
+def test_server_version_selects_the_view(node: Node, version: dict[str, str], path: str) -> None:
     empty = {"hits": {"hits": []}, "_shards": {"failed": 0}, "pit_id": "p", "_scroll_id": "s"}
     node.answers = [(200, {"version": version}), (200, empty), (200, empty), (200, {})]
     with Views(client(node.url), OpenSearchSettings(hosts=(node.url,))).of(ITEM, -1) as view:
@@ -199,7 +199,7 @@ def test_a_server_is_read_with_what_it_has(node: Node, version: dict[str, str], 
     assert node.requests[1][1].partition("?")[0] == path
 
 
-def test_pages_are_as_large_as_the_documents_allow(node: Node) -> None:
+def test_page_size_follows_document_size(node: Node) -> None:
     settings = OpenSearchSettings(hosts=(node.url,), context="point_in_time", page_documents=5000)
 
     def page(first: int, count: int) -> tuple[int, Any]:

@@ -29,18 +29,18 @@ HOST = "https://search.example.com:9200"
         ({"count": 2}, "'count' needs 'interval'"),
     ],
 )
-def test_a_setting_that_cannot_work_is_named_with_its_value_and_the_remedy(changes: Any, says: str) -> None:
+def test_invalid_setting_names_value_and_remedy(changes: Any, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         OpenSearchSettings(**{"hosts": (HOST,), **changes})
 
 
-def test_a_password_in_a_url_is_refused_and_not_repeated() -> None:
+def test_password_in_a_url_is_refused_and_not_repeated() -> None:
     with pytest.raises(ConfigurationError, match="must not contain a password") as caught:
         OpenSearchSettings(hosts=("https://me:never-to-be-seen@search.example.com",))
     assert "never-to-be-seen" not in str(caught.value)
 
 
-def test_settings_travel_as_json_and_never_show_the_password() -> None:
+def test_settings_survive_json_and_hide_the_password() -> None:
     settings = OpenSearchSettings(hosts=(HOST,), user="me", password="never-to-be-seen", query={"match_all": {}})
     assert read_settings(OpenSearchSettings, "settings", write_settings(settings)) == settings
     assert "never-to-be-seen" not in repr(settings)

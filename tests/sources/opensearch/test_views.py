@@ -21,7 +21,7 @@ class SlowCluster:
         return {"version": {"distribution": "opensearch", "number": "1.0.0"}}
 
 
-def test_a_cluster_that_does_not_answer_keeps_nobody_from_another_one() -> None:
+def test_slow_cluster_does_not_block_another() -> None:
     both = threading.Barrier(2, timeout=60)
 
     def looked(cluster: Any) -> str:

@@ -25,7 +25,7 @@ class Bucket:
         self.deleted.append(request)
 
 
-def test_s3_is_sent_the_version_that_it_may_delete() -> None:
+def test_deletion_request_names_the_version() -> None:
     listed = found("a.csv")
     bucket = Bucket(listed.version, listed.modified)
     assert delete_s3(bucket, listed)
@@ -33,7 +33,7 @@ def test_s3_is_sent_the_version_that_it_may_delete() -> None:
 
 
 @pytest.mark.parametrize(("etag", "later"), [('"another"', 0), (None, 1)])
-def test_what_was_uploaded_again_is_not_deleted(etag: str | None, later: int) -> None:
+def test_object_uploaded_again_is_not_deleted(etag: str | None, later: int) -> None:
     listed = found("a.csv")
     bucket = Bucket(etag or listed.version, MODIFIED + timedelta(seconds=later))
     assert not delete_s3(bucket, listed)

@@ -113,11 +113,11 @@ PAGES = {
 
 
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
-def test_both_ways_give_the_same_answer(plain: Any, fast: Any, page: str) -> None:
+def test_both_parsers_give_the_same_response(plain: Any, fast: Any, page: str) -> None:
     assert listed(fast, page) == listed(plain, page)
 
 
-def test_keys_that_are_not_to_be_decoded_stay_as_they_are(plain: Any, fast: Any) -> None:
+def test_undecoded_keys_stay_unchanged(plain: Any, fast: Any) -> None:
     """Who asks for encoded keys gets them."""
     page = a_page(an_object("b/c d"))
     answer = listed(fast, page, EncodingType="url")
@@ -133,7 +133,7 @@ XML_TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"], exclude_charac
     st.lists(st.tuples(st.text(min_size=1), st.integers(0, 2**53), XML_TEXT, st.datetimes()), max_size=4),
     st.booleans(),
 )
-def test_any_object_is_the_same_either_way(plain: Any, fast: Any, objects: list[Any], encoded: bool) -> None:
+def test_any_object_is_parsed_the_same(plain: Any, fast: Any, objects: list[Any], encoded: bool) -> None:
     """Keys hold whatever they like, as S3 encodes it; and servers that encode nothing hold what XML can."""
     parts = [
         an_object(
@@ -150,7 +150,7 @@ def test_any_object_is_the_same_either_way(plain: Any, fast: Any, objects: list[
     assert listed(fast, page) == listed(plain, page)
 
 
-def test_objects_do_go_the_fast_way(fast: Any) -> None:
+def test_objects_use_the_fast_path(fast: Any) -> None:
     decoded = decode_listing(PAGES["objects"].encode())
     assert b"Contents" not in decoded.rest
     assert [each["Key"] for each in decoded.fields["Contents"]] == ["a", "b/c+d%2Be%25%26%3C%3E.txt"]
@@ -169,20 +169,20 @@ def test_objects_do_go_the_fast_way(fast: Any) -> None:
         ("", "no element"),
     ],
 )
-def test_what_is_no_page_is_left_to_botocore(page: str, why: str) -> None:
+def test_other_responses_are_left_to_botocore(page: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         decode_listing(page.encode())
 
 
 @pytest.mark.parametrize("status", [200, 503])
-def test_an_error_stays_botocores(fast: Any, status: int) -> None:
+def test_errors_stay_those_of_botocore(fast: Any, status: int) -> None:
     """S3 also reports errors in responses that begin like successful ones."""
     body = "<Error><Code>SlowDown</Code><Message>reduce your rate</Message></Error>"
     with answering(fast, body, status), pytest.raises(ClientError, match="SlowDown"):
         fast.list_objects_v2(Bucket="bucket")
 
 
-def test_a_listing_finds_the_objects_of_either_client(plain: Any, fast: Any) -> None:
+def test_listing_finds_objects_with_either_client(plain: Any, fast: Any) -> None:
     page = PAGES["objects"].replace("<IsTruncated>true", "<IsTruncated>false")
     pages = []
     for client in (plain, fast):
@@ -192,7 +192,7 @@ def test_a_listing_finds_the_objects_of_either_client(plain: Any, fast: Any) -> 
     assert [each.uri for each in pages[1][0].found] == ["s3://bucket/a", "s3://bucket/b/c d+e%&<>.txt"]
 
 
-def test_a_client_that_is_not_boto3s_is_left_alone() -> None:
+def test_other_client_is_left_alone() -> None:
     class Client:
         meta = object()
 

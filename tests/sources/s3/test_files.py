@@ -58,7 +58,7 @@ def items(found: list[ListedObject]) -> list[dict[str, object]]:
 # Listing
 
 
-def test_files_are_listed_folder_by_folder_in_order(tmp_path: Path) -> None:
+def test_files_are_listed_in_order_by_folder(tmp_path: Path) -> None:
     files(tmp_path, "b.csv", "a.csv", "z/y/c.csv", "z/a.csv")
     (tmp_path / "empty").mkdir()
     found = listed(tmp_path)
@@ -68,23 +68,23 @@ def test_files_are_listed_folder_by_folder_in_order(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["with space+%41.csv", "ümläut.csv", "#hash?x.csv"])
-def test_a_name_is_taken_as_it_is(tmp_path: Path, name: str) -> None:
+def test_file_name_is_taken_literally(tmp_path: Path, name: str) -> None:
     files(tmp_path, name)
     for path in (str(tmp_path), f"file://{tmp_path}", str(tmp_path / name)):
         assert [each.uri for each in listed(path)] == [f"{tmp_path}/{name}"]
 
 
-def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+def test_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(BucketNotFoundError, match=rf"{tmp_path}/nowhere does not exist; check 'paths'"):
         listed(tmp_path / "nowhere")
 
 
-def test_a_filesystem_that_nobody_reaches_is_an_error_of_the_settings() -> None:
+def test_unreachable_filesystem_is_a_settings_error() -> None:
     with pytest.raises(ConfigurationError, match="'paths': 'ftp://host/in' cannot be reached"):
         FilesystemListing("ftp://host/in")
 
 
-def test_a_folder_that_is_removed_during_the_listing_is_skipped(tmp_path: Path) -> None:
+def test_folder_removed_during_listing_is_skipped(tmp_path: Path) -> None:
     files(tmp_path, "a.csv", "gone/b.csv", "stays/c.csv")
     pages = FilesystemListing(str(tmp_path)).pages()
     next(pages)
@@ -93,13 +93,13 @@ def test_a_folder_that_is_removed_during_the_listing_is_skipped(tmp_path: Path) 
     assert [each.uri for page in pages for each in page.found] == [f"{tmp_path}/stays/c.csv"]
 
 
-def test_a_folder_of_many_files_gives_many_pages(tmp_path: Path) -> None:
+def test_folder_of_many_files_gives_many_pages(tmp_path: Path) -> None:
     for number in range(1001):
         (tmp_path / f"{number:04}").touch()
     assert [len(page.found) for page in FilesystemListing(str(tmp_path)).pages()] == [1000, 1]
 
 
-def test_two_pages_are_fetched_while_another_is_worked_on_and_no_more() -> None:
+def test_listing_prefetches_two_pages() -> None:
     asked: list[int] = []
     fetched = threading.Event()
 
@@ -118,7 +118,7 @@ def test_two_pages_are_fetched_while_another_is_worked_on_and_no_more() -> None:
     assert asked == [0, 1, 2, 3]
 
 
-def test_an_error_of_a_listing_comes_where_its_page_would() -> None:
+def test_listing_error_is_raised_in_place_of_its_page() -> None:
     def pages() -> Iterator[ListedPage]:
         yield ListedPage([], "0")
         raise ConfigurationError("access denied")
@@ -129,7 +129,7 @@ def test_an_error_of_a_listing_comes_where_its_page_would() -> None:
         next(reading)
 
 
-def test_a_file_that_is_written_again_is_found_again(tmp_path: Path) -> None:
+def test_rewritten_file_is_found_again(tmp_path: Path) -> None:
     files(tmp_path, "a.csv", "b.csv")
     worker, settings = coordinator(), S3Settings(paths=(str(tmp_path),))
     assert len(worker.supply(S3Scan(settings, worker)) or []) == 1
@@ -141,7 +141,7 @@ def test_a_file_that_is_written_again_is_found_again(tmp_path: Path) -> None:
 # Waiting
 
 
-def test_files_wait_for_something_in_their_folder(tmp_path: Path) -> None:
+def test_files_wait_for_an_object_in_their_folder(tmp_path: Path) -> None:
     files(tmp_path, "day/a.csv")
     condition = ProcessingCondition(object_name="_SUCCESS", retry_seconds=60.0, max_retries=3)
     conditions = Conditions(S3Settings(paths=(str(tmp_path),), condition=condition))
@@ -155,7 +155,7 @@ def test_files_wait_for_something_in_their_folder(tmp_path: Path) -> None:
     assert conditions.waits_for(items(listed(tmp_path / "day"))) is None
 
 
-def test_nothing_waits_without_a_condition(tmp_path: Path) -> None:
+def test_files_do_not_wait_without_a_condition(tmp_path: Path) -> None:
     files(tmp_path, "a.csv")
     assert Conditions(S3Settings(paths=(str(tmp_path),))).waits_for(items(listed(tmp_path))) is None
 
@@ -163,7 +163,7 @@ def test_nothing_waits_without_a_condition(tmp_path: Path) -> None:
 # Deleting
 
 
-def test_files_are_deleted_once_they_are_delivered_unless_they_are_others_by_now(tmp_path: Path) -> None:
+def test_delivered_files_are_deleted_unless_replaced(tmp_path: Path) -> None:
     files(tmp_path, "a.csv", "b.csv", "gone.csv")
     found = items(listed(tmp_path))
     (tmp_path / "b.csv").write_text("written again")
@@ -172,13 +172,13 @@ def test_files_are_deleted_once_they_are_delivered_unless_they_are_others_by_now
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b.csv"]
 
 
-def test_nothing_is_deleted_unless_that_is_asked_for(tmp_path: Path) -> None:
+def test_files_are_kept_by_default(tmp_path: Path) -> None:
     files(tmp_path, "a.csv")
     Deletion(S3Settings(paths=(str(tmp_path),))).delivered(items(listed(tmp_path)))
     assert (tmp_path / "a.csv").exists()
 
 
-def test_a_scan_deletes_what_a_job_did_not_and_forgets_it(tmp_path: Path) -> None:
+def test_scan_deletes_leftovers_of_a_job_and_forgets_them(tmp_path: Path) -> None:
     files(tmp_path, "a.csv")
     worker, settings = coordinator(), S3Settings(paths=(str(tmp_path),), delete_on_success=True)
     [key] = worker.supply(S3Scan(settings, worker)) or []
@@ -194,7 +194,7 @@ def test_a_scan_deletes_what_a_job_did_not_and_forgets_it(tmp_path: Path) -> Non
     assert len(worker.supply(S3Scan(settings, worker)) or []) == 1
 
 
-def test_what_could_not_be_read_is_not_deleted_with_the_rest(tmp_path: Path) -> None:
+def test_unreadable_files_are_not_deleted(tmp_path: Path) -> None:
     files(tmp_path, "a.csv", "damaged.csv")
     worker, settings = coordinator(), S3Settings(paths=(str(tmp_path),), delete_on_success=True)
     [key] = worker.supply(S3Scan(settings, worker)) or []

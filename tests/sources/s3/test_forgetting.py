@@ -41,7 +41,7 @@ def scans() -> Scans:
     return scans
 
 
-def test_what_is_older_is_forgotten_after_the_next_scan_and_not_found_again(scans: Scans) -> None:
+def test_old_objects_are_forgotten_and_not_found_again(scans: Scans) -> None:
     assert claimed(scans) == 2
     assert scans.run() == [["c"]]
     assert claimed(scans) == 1
@@ -50,24 +50,24 @@ def test_what_is_older_is_forgotten_after_the_next_scan_and_not_found_again(scan
     assert scans.run() == [] and claimed(scans) == 0 and scans.run() == []
 
 
-def test_what_was_uploaded_while_no_scan_ran_is_found_however_old_it_is(scans: Scans) -> None:
+def test_object_uploaded_between_scans_is_found_at_any_age(scans: Scans) -> None:
     scans.clock.advance(10 * DAY)
     assert scans.run() == [["c"]]
 
 
-def test_what_is_forgotten_is_not_found_once_the_setting_is_gone(scans: Scans) -> None:
+def test_forgotten_objects_stay_unfound_without_the_setting(scans: Scans) -> None:
     scans.run()
     scans.settings = S3Settings(paths=(PATH,))
     assert scans.run() == []
 
 
-def test_a_claim_that_is_a_little_older_than_its_object_is_kept(scans: Scans) -> None:
+def test_claim_slightly_older_than_its_object_is_kept(scans: Scans) -> None:
     scans.clock.advance(-2 * DAY + DAY + HOUR)
     scans.run()
     assert claimed(scans) == 3
 
 
-def test_a_scan_that_could_not_list_everything_forgets_nothing(scans: Scans) -> None:
+def test_incomplete_scan_forgets_nothing(scans: Scans) -> None:
     def denied(page: int) -> None:
         raise ConfigurationError("access denied")
 
@@ -77,9 +77,7 @@ def test_a_scan_that_could_not_list_everything_forgets_nothing(scans: Scans) -> 
     assert claimed(scans) == 2
 
 
-def test_a_scan_forgets_a_limited_number_and_leaves_the_rest_to_the_next(
-    scans: Scans, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_scan_forgets_a_limited_number(scans: Scans, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "FORGOTTEN_AT_ONCE", 1)
     scans.run()
     assert claimed(scans) == 2
@@ -88,7 +86,7 @@ def test_a_scan_forgets_a_limited_number_and_leaves_the_rest_to_the_next(
 
 
 @pytest.mark.parametrize("at", range(30))
-def test_wherever_a_scan_is_killed_each_object_is_found_once(at: int, scans: Scans) -> None:
+def test_killed_scan_finds_each_object_once(at: int, scans: Scans) -> None:
     worker = scans.worker("killed", SteppedStore(scans.store, at=at, before=killed))
     try:
         scans.run(worker)
@@ -100,7 +98,7 @@ def test_wherever_a_scan_is_killed_each_object_is_found_once(at: int, scans: Sca
 
 
 @pytest.mark.parametrize("at", range(30))
-def test_a_source_that_shares_claims_selects_nothing_that_was_just_forgotten(at: int, scans: Scans) -> None:
+def test_source_sharing_claims_selects_no_forgotten_objects(at: int, scans: Scans) -> None:
     other = scans.worker()
     other = type(other)(
         SteppedStore(scans.store, at=at, before=scans.run), "interval", "b", prefix="test", clock=scans.clock
@@ -116,7 +114,7 @@ def test_a_source_that_shares_claims_selects_nothing_that_was_just_forgotten(at:
     assert sorted([*delivered(scans), *taken]) == ["a", "b", "c"]
 
 
-def test_an_interval_that_begins_before_what_is_forgotten_is_refused(scans: Scans) -> None:
+def test_interval_beginning_in_the_forgotten_time_is_refused(scans: Scans) -> None:
     scans.run()
     now = scans.clock.now()
     scans.settings = S3Settings(paths=(PATH,), start_time=now - timedelta(days=5), end_time=now)

@@ -104,7 +104,7 @@ PAGE_BYTES = st.integers(1, 40)
 
 @settings(max_examples=examples(30))
 @given(LINES, st.sampled_from([b"\n", b"\r\n"]), st.booleans(), CODECS, st.integers(0, 50), PAGE_BYTES)
-def test_lines_of_text_are_the_same_wherever_reading_is_taken_up(
+def test_text_lines_are_the_same_at_any_resumption(
     lines: list[bytes], end: bytes, is_ended: bool, codec: str, split: int, page_bytes: int
 ) -> None:
     data = compressed(end.join(lines) + (end if is_ended and lines else b""), codec, split)
@@ -116,7 +116,7 @@ def test_lines_of_text_are_the_same_wherever_reading_is_taken_up(
 
 @settings(max_examples=examples(30))
 @given(st.lists(st.integers() | st.just(None), max_size=12), CODECS, st.integers(0, 50), PAGE_BYTES)
-def test_lines_of_json_are_the_same_wherever_reading_is_taken_up(
+def test_json_lines_are_the_same_at_any_resumption(
     numbers: list[int | None], codec: str, split: int, page_bytes: int
 ) -> None:
     lines = ["" if number is None else json.dumps({"n": str(number), "x": [1]}) for number in numbers]
@@ -139,7 +139,7 @@ def test_lines_of_json_are_the_same_wherever_reading_is_taken_up(
     st.integers(0, 50),
     PAGE_BYTES,
 )
-def test_rows_of_csv_are_the_same_wherever_reading_is_taken_up(
+def test_csv_rows_are_the_same_at_any_resumption(
     values: list[tuple[str, str]],
     delimiter: str,
     end: str,
@@ -163,7 +163,7 @@ def test_rows_of_csv_are_the_same_wherever_reading_is_taken_up(
 
 @settings(max_examples=examples(60))
 @given(st.text(st.sampled_from('ab,"\n\r'), max_size=30), PAGE_BYTES)
-def test_a_csv_that_is_not_well_quoted_is_refused_or_read_the_same_in_pieces(text: str, page_bytes: int) -> None:
+def test_badly_quoted_csv_is_refused_or_read_consistently(text: str, page_bytes: int) -> None:
     given = {"name": "csv", "header": False, "columns": "x STRING, y STRING"}
     try:
         expected = whole(text.encode(), **given)
@@ -174,7 +174,7 @@ def test_a_csv_that_is_not_well_quoted_is_refused_or_read_the_same_in_pieces(tex
         assert piecewise(text.encode(), page_bytes, **given) == expected
 
 
-def test_a_quote_within_a_value_opens_nothing() -> None:
+def test_quote_within_a_csv_value_is_literal() -> None:
     given = {"name": "csv", "header": False, "columns": "x STRING, y STRING"}
     for page_bytes in (1, 8, 11, 14):
         found = piecewise(b'a,5"\n"x\ny",b\n', page_bytes, **given)
@@ -183,16 +183,14 @@ def test_a_quote_within_a_value_opens_nothing() -> None:
 
 @settings(max_examples=examples(30))
 @given(st.lists(st.integers(0, 9), max_size=30), st.integers(1, 10), PAGE_BYTES)
-def test_rows_of_parquet_are_the_same_wherever_reading_is_taken_up(
-    numbers: list[int], group: int, page_bytes: int
-) -> None:
+def test_parquet_rows_are_the_same_at_any_resumption(numbers: list[int], group: int, page_bytes: int) -> None:
     data = as_parquet(pa.table({"n": pa.array(numbers, pa.int64())}), row_group_size=group)
     found = piecewise(data, page_bytes, name="parquet")
     assert [row["n"] for row in found] == numbers
     assert found == whole(data, name="parquet")
 
 
-def test_no_page_is_larger_than_asked_for() -> None:
+def test_page_size_respects_the_limit() -> None:
     numbers = list(range(20_000))
     plain = "".join(f'{n},"{n}"\n' for n in numbers).encode()
     table = as_parquet(pa.table({"n": pa.array(numbers, pa.int64())}), use_dictionary=False)
@@ -205,7 +203,7 @@ def test_no_page_is_larger_than_asked_for() -> None:
         assert sum(sizes) == len(numbers) and len(sizes) > 10 and max(sizes) < 2_000
 
 
-def test_the_further_a_compressed_object_was_read_the_further_its_positions_are_apart() -> None:
+def test_compressed_positions_grow_further_apart() -> None:
     data = b"".join(b"%07d\n" % n for n in range(1000))
     for codec, apart in (("none", 80), ("gzip", 1040)):
         given = {"name": "text", "compression": codec}
@@ -215,7 +213,7 @@ def test_the_further_a_compressed_object_was_read_the_further_its_positions_are_
         assert sum(page.records.num_rows for page in found) == 500
 
 
-def test_compression_goes_by_the_end_of_the_name_unless_it_is_named() -> None:
+def test_compression_follows_the_suffix_unless_set() -> None:
     plain = b"a\nb\n"
     for suffix, codec in (("gz", "gzip"), ("BZ2", "bzip2"), ("zst", "zstd"), ("lz4", "lz4"), ("snappy", "snappy")):
         assert len(whole(compressed(plain, codec), f"x.{suffix}", name="text")) == 2
@@ -224,7 +222,7 @@ def test_compression_goes_by_the_end_of_the_name_unless_it_is_named() -> None:
 
 
 @pytest.mark.parametrize("codec", ["gzip", "bzip2", "zstd", "lz4", "snappy"])
-def test_damaged_compression_is_distinguished_from_an_unavailable_source(codec: str) -> None:
+def test_damaged_compression_is_distinguished_from_an_outage(codec: str) -> None:
     data = compressed(b"some line of text\n" * 1000 + bytes(range(11, 256)) * 20, codec, 9000)
     middle = len(data) // 2
     damaged = [data[: middle - 5], b"this is no compression at all"]
@@ -236,14 +234,14 @@ def test_damaged_compression_is_distinguished_from_an_unavailable_source(codec: 
 
 
 @pytest.mark.parametrize("length", [3, 5, 7, 2**31])
-def test_snappy_whose_lengths_contradict_each_other_is_refused(length: int) -> None:
+def test_snappy_with_contradictory_lengths_is_refused(length: int) -> None:
     chunk = pa.compress(b"a\nbcde", codec="snappy", asbytes=True)
     data = struct.pack(">II", length, len(chunk)) + chunk
     with pytest.raises(ItemUnreadableError, match="snappy"):
         whole(data, name="text", compression="snappy")
 
 
-def test_a_record_without_end_is_refused_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_record_is_refused_before_it_fills_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines_module, "MAX_RECORD_BYTES", 100)
     with pytest.raises(ItemUnreadableError, match="the record at byte 3 does not end within 100 bytes"):
         piecewise(b"ab\n" + b"x" * 1000, 10, name="text")
@@ -252,7 +250,7 @@ def test_a_record_without_end_is_refused_before_it_fills_the_memory(monkeypatch:
 # CSV
 
 
-def test_a_column_of_csv_is_text_unless_types_are_given() -> None:
+def test_csv_columns_default_to_text() -> None:
     assert whole(b'id,name\n1,"x, y"\n2,\n3,""\n', name="csv") == [
         {"id": "1", "name": "x, y"},
         {"id": "2", "name": None},
@@ -260,7 +258,7 @@ def test_a_column_of_csv_is_text_unless_types_are_given() -> None:
     ]
 
 
-def test_columns_of_csv_have_the_types_that_are_given() -> None:
+def test_csv_columns_take_the_given_types() -> None:
     columns = "id BIGINT, price DECIMAL(10,2), at TIMESTAMP, local TIMESTAMP_NTZ, day DATE, ok BOOLEAN, x DOUBLE"
     data = (
         b"id,price,at,local,day,ok,x\n"
@@ -292,7 +290,7 @@ def test_columns_of_csv_have_the_types_that_are_given() -> None:
 @pytest.mark.parametrize(
     "text", ["28761055404705483442485810226557240", "-5463134113" + "0" * 20, "0.1234567890123456789"]
 )
-def test_a_decimal_with_too_many_digits_is_refused(text: str) -> None:
+def test_decimal_with_too_many_digits_is_refused(text: str) -> None:
     # pyarrow reads the first two as other numbers.
     for data, name in ((f"a\n{text}\n", "csv"), (f'{{"a": {text}}}\n', "json"), (f'{{"a": "{text}"}}\n', "json")):
         with pytest.raises(ItemUnreadableError, match=r"cannot be read|does not fit the columns"):
@@ -301,13 +299,13 @@ def test_a_decimal_with_too_many_digits_is_refused(text: str) -> None:
         assert whole(held, name=name, columns="a DECIMAL(38,18)") == [{"a": Decimal(text[:20])}]
 
 
-def test_what_is_quoted_and_empty_is_null_in_each_column_that_is_not_text() -> None:
+def test_quoted_empty_value_is_null_outside_text_columns() -> None:
     columns = "id BIGINT, at TIMESTAMP, local TIMESTAMP_NTZ, day DATE, name STRING"
     [row] = whole(b'id,at,local,day,name\n"","","","",""\n', name="csv", columns=columns)
     assert row == {"id": None, "at": None, "local": None, "day": None, "name": ""}
 
 
-def test_what_stands_for_null_is_null_where_it_is_not_quoted_or_can_be_nothing_else() -> None:
+def test_null_marker_is_null_unless_quoted_text() -> None:
     given: dict[str, Any] = {"name": "csv", "null_values": ("NA", "-")}
     assert whole(b'a,b,c\nNA,"NA",\n', **given) == [{"a": None, "b": "NA", "c": ""}]
     assert whole(b'a,b,c\nNA,"NA","-"\n', columns="a INT, b INT, c DATE", **given) == [
@@ -319,18 +317,18 @@ def test_what_stands_for_null_is_null_where_it_is_not_quoted_or_can_be_nothing_e
     ("given", "day"),
     [("2026-01-31", 31), ("2026-01-31 00:00", 31), ("2026-01-31T00Z", 31), ("2026-01-31T23:00:00-0100", 32)],
 )
-def test_an_instant_without_a_zone_or_a_time_is_in_utc(given: str, day: int) -> None:
+def test_instant_without_zone_or_time_is_in_utc(given: str, day: int) -> None:
     at = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=day - 1)
     assert whole(f"at\n{given}\n".encode(), name="csv", columns="at TIMESTAMP") == [{"at": at}]
     assert whole(json.dumps({"at": given}).encode(), name="json", columns="at TIMESTAMP") == [{"at": at}]
 
 
-def test_a_header_may_name_the_columns_in_another_order() -> None:
+def test_header_may_reorder_columns() -> None:
     assert whole(b"name,id\nx,1\n", name="csv", columns="id INT, name STRING") == [{"id": 1, "name": "x"}]
 
 
 @pytest.mark.parametrize("header", ["id,title", "id", "id,name,more", "ID,name"])
-def test_a_changed_header_is_refused_with_what_was_expected_and_found(header: str) -> None:
+def test_changed_header_is_refused_with_both_versions(header: str) -> None:
     with pytest.raises(ItemUnreadableError) as caught:
         whole(f"{header}\n1,x\n".encode(), name="csv", columns="id INT, name STRING")
     found = ", ".join(map(repr, header.split(",")))
@@ -349,7 +347,7 @@ def test_a_changed_header_is_refused_with_what_was_expected_and_found(header: st
         (b'a,b\n1,"2\n3,4\n', "its last row, at byte 4, has a quote that is not closed"),
     ],
 )
-def test_what_is_no_csv_is_refused(data: bytes, message: str) -> None:
+def test_invalid_csv_is_refused(data: bytes, message: str) -> None:
     with pytest.raises(ItemUnreadableError, match=re.escape(message)):
         whole(data, name="csv")
 
@@ -364,7 +362,7 @@ def test_what_is_no_csv_is_refused(data: bytes, message: str) -> None:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("quote", ["", '"'])
-def test_a_csv_value_of_another_type_is_refused_with_its_place(kind: str, text: str, quote: str) -> None:
+def test_csv_value_of_another_type_is_refused_with_its_place(kind: str, text: str, quote: str) -> None:
     data = f'id,x\n1,\n2,"1"\n"3\n",{quote}{text}{quote}\n'.replace('"1"', "")
     with pytest.raises(ItemUnreadableError) as refused:
         whole(data.encode(), name="csv", columns=f"id STRING, x {kind}")
@@ -387,7 +385,7 @@ def test_csv_that_is_not_utf8_names_its_column() -> None:
         ("16777216", "FLOAT"), ("100000000000000000000", "FLOAT"),
     ],
 )  # fmt: skip
-def test_a_float_holds_whole_numbers_that_are_read_back_the_same(text: str, kind: str) -> None:
+def test_float_holds_integers_that_it_represents_exactly(text: str, kind: str) -> None:
     held = float(text) if kind == "DOUBLE" else struct.unpack("f", struct.pack("f", float(text)))[0]
     assert whole(f"x\n{text}\n".encode(), name="csv", columns=f"x {kind}") == [{"x": held}]
     assert whole(f'{{"x": {text}}}'.encode(), name="json", columns=f"x {kind}") == [{"x": held}]
@@ -403,7 +401,7 @@ def test_a_float_holds_whole_numbers_that_are_read_back_the_same(text: str, kind
         ('[{"a": 16777217}]', "ARRAY<STRUCT<a: FLOAT>>", "x.element.a"),
     ],
 )
-def test_a_whole_number_that_a_float_changes_is_refused(text: str, kind: str, path: str) -> None:
+def test_integer_that_a_float_changes_is_refused(text: str, kind: str, path: str) -> None:
     number = re.search(r"-?\d{8,}", text)
     assert number is not None
     message = f"column '{path}': {number[0]} is a whole number that a .* changes, in row 0; read the column as STRING"
@@ -411,13 +409,13 @@ def test_a_whole_number_that_a_float_changes_is_refused(text: str, kind: str, pa
         whole(f'{{"x": null}}\n{{"x": {text}, "y": 9007199254740993}}'.encode(), name="json", columns=f"x {kind}")
 
 
-def test_a_csv_of_a_header_alone_or_of_nothing_has_no_records() -> None:
+def test_empty_or_header_only_csv_has_no_records() -> None:
     for data in (b"id,name\n", b"id,name", b"", b"\n", b"\r\n\r\n"):
         assert whole(data, name="csv") == whole(data, name="csv", columns="id INT, name STRING") == []
     assert piecewise(b"\n\n\nid\n\n1\n", 1, name="csv") == [{"id": "1"}]
 
 
-def test_a_byte_order_mark_belongs_to_no_record() -> None:
+def test_byte_order_mark_is_no_part_of_a_record() -> None:
     assert whole(b"\xef\xbb\xbfid\n1\n", name="csv") == [{"id": "1"}]
     assert piecewise(b"\xef\xbb\xbfid\n1\n", 1, name="text") == [{"data": b"id"}, {"data": b"1"}]
     second = {"data": b"\xef\xbb\xbfc"}  # not at the beginning it is none
@@ -429,7 +427,7 @@ def test_a_byte_order_mark_belongs_to_no_record() -> None:
 # JSON and Parquet
 
 
-def test_fields_of_json_become_the_columns_that_are_given() -> None:
+def test_json_fields_become_the_given_columns() -> None:
     data = b'{"id": 1, "at": "2026-01-31T00:00:00Z", "tags": ["a"], "who": {"name": "x"}, "more": 1}\n{"id": 2}\n'
     columns = "id BIGINT, at TIMESTAMP, tags ARRAY<STRING>, who STRUCT<name: STRING>"
     assert whole(data, name="json", columns=columns) == [
@@ -438,11 +436,11 @@ def test_fields_of_json_become_the_columns_that_are_given() -> None:
     ]
 
 
-def test_blank_lines_of_json_are_no_records() -> None:
+def test_blank_json_lines_are_skipped() -> None:
     assert whole(b'\n  \n{"n": 1}\n\t\r\n', name="json") == [{"data": b'{"n": 1}'}]
 
 
-def test_dates_of_json_are_text() -> None:
+def test_json_dates_are_text() -> None:
     columns = "day DATE, days ARRAY<DATE>, of STRUCT<day: DATE, at: TIMESTAMP>"
     data = b'{"day": "2026-01-31", "days": ["2026-01-31", null], "of": {"day": "2026-01-31", "at": "2026-01-31"}}\n{}'
     day, at = date(2026, 1, 31), datetime(2026, 1, 31, tzinfo=UTC)
@@ -455,18 +453,18 @@ def test_dates_of_json_are_text() -> None:
 @pytest.mark.parametrize(
     "line", [b"no JSON", b"[1]", b'{"id": "x"}', b'{"id": 1', b"null", b' null\n{"id": 2}', b'{"name": "\xff"}']
 )
-def test_json_that_does_not_fit_the_columns_is_refused_with_its_place(line: bytes) -> None:
+def test_mismatched_json_is_refused_with_its_location(line: bytes) -> None:
     with pytest.raises(ItemUnreadableError, match=r"its JSON between bytes 10 and .* does not fit the columns"):
         piecewise(b'{"id": 1}\n' + line, 10, name="json", columns="id BIGINT, name STRING")
 
 
-def test_a_line_that_is_null_is_refused_and_crashes_nothing() -> None:
+def test_null_line_is_refused_without_a_crash() -> None:
     for data in (b"null\n", b"\n null", b'{"id": 1}\n\tnull\n'):
         with pytest.raises(ItemUnreadableError, match="a line is null, and not an object"):
             whole(data, name="json", columns="id BIGINT")
 
 
-def test_columns_of_parquet_may_be_chosen_and_widened() -> None:
+def test_parquet_columns_may_be_selected_and_widened() -> None:
     data = as_parquet(pa.table({"a": pa.array([1], pa.int32()), "b": ["x"], "c": [True]}))
     assert whole(data, name="parquet", columns="c BOOLEAN, a BIGINT") == [{"c": True, "a": 1}]
     with pytest.raises(ItemUnreadableError, match=r"column 'a': 1.5 is double, and int32 cannot hold it without"):
@@ -479,7 +477,7 @@ def int96(*microseconds: int) -> pa.Table:
     return pa.table({"at": pa.array(microseconds, pa.timestamp("us")), "n": list(range(len(microseconds)))})
 
 
-def test_int96_timestamps_of_parquet_have_all_years() -> None:
+def test_parquet_int96_timestamps_cover_all_years() -> None:
     years = [-62_135_596_800_000_000, 1_714_979_289_123_456, 253_402_300_799_999_999, 253_402_300_800_000_000]
     data = as_parquet(int96(*years * 300), use_deprecated_int96_timestamps=True, row_group_size=500)
     for columns in (None, "n INT, at TIMESTAMP_NTZ"):
@@ -488,7 +486,7 @@ def test_int96_timestamps_of_parquet_have_all_years() -> None:
         assert table["at"].cast(pa.int64()).to_pylist() == years * 300
 
 
-def test_int96_timestamps_of_parquet_keep_their_nanoseconds() -> None:
+def test_parquet_int96_timestamps_keep_nanoseconds() -> None:
     nanoseconds = pa.table({"at": pa.array([1_714_979_289_123_456_789], pa.timestamp("ns"))})
     data = as_parquet(nanoseconds, use_deprecated_int96_timestamps=True)
     [page] = pages(data, PAGE, "", name="parquet")
@@ -498,7 +496,7 @@ def test_int96_timestamps_of_parquet_keep_their_nanoseconds() -> None:
         whole(data, name="parquet", columns="at TIMESTAMP")
 
 
-def test_a_large_row_group_of_parquet_is_fetched_in_parts() -> None:
+def test_large_parquet_row_group_is_fetched_in_parts() -> None:
     class Counted(io.BytesIO):
         largest = 0
 
@@ -519,7 +517,7 @@ def test_a_large_row_group_of_parquet_is_fetched_in_parts() -> None:
     assert len(opened.getvalue()) > WHOLE_BYTES and opened.largest <= PARTS_BYTES + 2**20
 
 
-def test_what_is_no_parquet_is_refused() -> None:
+def test_invalid_parquet_is_refused() -> None:
     table = as_parquet(pa.table({"a": list(range(1000))}))
     for data in (b"", b"no Parquet", table[:-20], table[:100] + bytes(300) + table[400:]):
         with pytest.raises(ItemUnreadableError, match="it is not complete Parquet"):
@@ -551,16 +549,16 @@ def test_what_is_no_parquet_is_refused() -> None:
         ({"columns": "a INT, A INT"}, "column 'a' appears twice"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(given: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(message)):
         FormatSettings(**given).check()
 
 
-def test_names_of_columns_may_be_quoted() -> None:
+def test_column_names_may_be_quoted() -> None:
     assert columns_of("`order` INT, `größe in cm` double").names == ["order", "größe in cm"]
 
 
-def test_the_manual_has_each_option_with_its_default() -> None:
+def test_manual_lists_each_option_with_its_default() -> None:
     page = (REPOSITORY / "docs" / "s3.md").read_text()
     documented = dict(re.findall(r"^\| `(\w+)` \| `([^`]*)` \| [^|]+ \|$", page, re.MULTILINE))
     defaults = {field.name: field.default for field in dataclasses.fields(FormatSettings) if field.name != "name"}
@@ -581,11 +579,11 @@ def test_the_manual_has_each_option_with_its_default() -> None:
     ],
     ids=["between and after", "long"],
 )
-def test_gzip_may_have_zero_bytes_after_its_streams(data: bytes) -> None:
+def test_gzip_may_have_trailing_zero_bytes(data: bytes) -> None:
     assert [row["data"] for row in whole(data, name="text", compression="gzip")] == [b"a", b"b"]
 
 
-def test_gzip_with_anything_else_after_it_is_refused() -> None:
+def test_gzip_with_other_trailing_bytes_is_refused() -> None:
     with pytest.raises(ItemUnreadableError, match="it is not complete gzip: Not a gzipped file"):
         whole(gzip.compress(b"a\n") + b"\0junk", name="text", compression="gzip")
 
@@ -600,7 +598,7 @@ def test_gzip_with_anything_else_after_it_is_refused() -> None:
         (b'{"x": [{"a": -1e39}]}', "json", "x ARRAY<STRUCT<a: FLOAT>>", "x.element.a"),
     ],
 )
-def test_a_number_beyond_its_type_is_refused(data: bytes, name: str, columns: str, path: str) -> None:
+def test_number_beyond_its_type_is_refused(data: bytes, name: str, columns: str, path: str) -> None:
     with pytest.raises(ItemUnreadableError, match=f"column '{path}': .*; read the column as STRING"):
         whole(data, name=name, columns=columns)
 
@@ -616,17 +614,17 @@ def test_a_number_beyond_its_type_is_refused(data: bytes, name: str, columns: st
         ("ARRAY<TIMESTAMP>", '["noon"]', "couldn't parse:noon"),
     ],
 )
-def test_a_json_value_that_does_not_fit_names_its_column(kind: str, text: str, reason: str) -> None:
+def test_mismatched_json_value_names_its_column(kind: str, text: str, reason: str) -> None:
     with pytest.raises(ItemUnreadableError, match=f"column 'x': .*{reason}; read the column as STRING"):
         whole(f'{{"id": 1, "x": {text}}}'.encode(), name="json", columns=f"id BIGINT, x {kind}, y DOUBLE")
 
 
-def test_json_that_is_damaged_blames_no_column() -> None:
+def test_damaged_json_blames_no_column() -> None:
     with pytest.raises(ItemUnreadableError, match=r"does not fit the columns: JSON parse error"):
         whole(b'{"id": 1, "x": 2', name="json", columns="id BIGINT, x INT")
 
 
-def test_infinity_in_csv_is_infinity() -> None:
+def test_csv_infinity_is_infinity() -> None:
     rows = whole(b'x,y\ninf, -Infinity \n,""\nnan,1e-400\n', name="csv", columns="x FLOAT, y DOUBLE")
     assert str(rows) == str([{"x": math.inf, "y": -math.inf}, {"x": None, "y": None}, {"x": math.nan, "y": 0.0}])
 
@@ -642,7 +640,7 @@ def test_infinity_in_csv_is_infinity() -> None:
     ],
 )
 @pytest.mark.parametrize("name", ["csv", "json", "json array"])
-def test_zeros_after_the_microseconds_are_accepted(text: str, zone: Any, name: str) -> None:
+def test_zeros_beyond_microseconds_are_accepted(text: str, zone: Any, name: str) -> None:
     kind = "TIMESTAMP" if zone else "TIMESTAMP_NTZ"
     at = datetime(2024, 5, 6, 7, 8, 9, 123456, zone)
     if name == "csv":
@@ -654,7 +652,7 @@ def test_zeros_after_the_microseconds_are_accepted(text: str, zone: Any, name: s
 
 
 @pytest.mark.parametrize("text", ["2024-05-06T07:08:09.1234567Z", "2024-05-06T07:08:09.123456789Z"])
-def test_digits_after_the_microseconds_are_refused(text: str) -> None:
+def test_digits_beyond_microseconds_are_refused(text: str) -> None:
     message = f"column 'x': '{text}' is no timestamp.*; read the column as STRING"
     with pytest.raises(ItemUnreadableError, match=message):
         whole(json.dumps({"x": text}).encode(), name="json", columns="x TIMESTAMP")
@@ -675,6 +673,6 @@ def test_digits_after_the_microseconds_are_refused(text: str) -> None:
         ({"name": "parquet", "columns": "id BIGINT"}, ["id"]),
     ],
 )
-def test_a_format_knows_its_columns_before_reading(settings: dict[str, str], names: list[str] | None) -> None:
+def test_format_knows_its_columns_before_reading(settings: dict[str, str], names: list[str] | None) -> None:
     columns = columns_before_reading(FormatSettings(**settings))
     assert (None if columns is None else columns.names) == names

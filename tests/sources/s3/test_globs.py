@@ -35,7 +35,7 @@ from airflow_provider_coordination.sources.s3.globs import Globs
         ("*", "with\nnewline"),
     ],
 )
-def test_a_glob_matches(glob: str, name: str) -> None:
+def test_glob_matches(glob: str, name: str) -> None:
     assert Globs((glob,)).match(name)
 
 
@@ -54,11 +54,11 @@ def test_a_glob_matches(glob: str, name: str) -> None:
         ("a.csv", "axcsv"),
     ],
 )
-def test_a_glob_does_not_match(glob: str, name: str) -> None:
+def test_glob_does_not_match(glob: str, name: str) -> None:
     assert not Globs((glob,)).match(name)
 
 
-def test_one_of_several_globs_is_enough_and_none_matches_nothing() -> None:
+def test_any_of_several_globs_is_enough() -> None:
     assert Globs(("*.csv", "*.json")).match("a.json")
     assert not Globs(()).match("a.json")
 
@@ -72,6 +72,6 @@ def test_one_of_several_globs_is_enough_and_none_matches_nothing() -> None:
         ("[z-a]", r"the range \[z-a\] is invalid"),
     ],
 )
-def test_what_is_no_glob_is_refused_with_what_to_do(glob: str, said: str) -> None:
+def test_invalid_glob_is_refused_with_a_remedy(glob: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         Globs((glob,))

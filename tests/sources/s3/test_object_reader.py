@@ -41,7 +41,7 @@ def read(from_reader: ObjectReader, item: Item, position: str = "") -> list[Any]
     return [row for page in from_reader.read(item, position) for row in page.records.to_pylist()]
 
 
-def test_a_file_is_read_and_its_records_say_where_they_are_from(tmp_path: Path) -> None:
+def test_file_is_read_and_records_name_their_origin(tmp_path: Path) -> None:
     (tmp_path / "a b%41.txt").write_text("1\n2\n")
     [item] = items(tmp_path)
     assert read(reader(tmp_path), item) == [{"data": b"1"}, {"data": b"2"}]
@@ -50,13 +50,13 @@ def test_a_file_is_read_and_its_records_say_where_they_are_from(tmp_path: Path) 
     assert reader(tmp_path).origin(item) == f"{tmp_path}/a b%41.txt"
 
 
-def test_parquet_is_read_from_a_file(tmp_path: Path) -> None:
+def test_parquet_file_is_read(tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": [1, 2, 3]}), tmp_path / "a.parquet", row_group_size=2)
     [item] = items(tmp_path)
     assert [row["n"] for row in read(reader(tmp_path, name="parquet"), item, "1")] == [2, 3]
 
 
-def test_a_file_that_was_deleted_or_replaced_since_it_was_listed_is_gone(tmp_path: Path) -> None:
+def test_file_changed_since_its_listing_is_gone(tmp_path: Path) -> None:
     for name in ("deleted", "larger", "later"):
         (tmp_path / name).write_text("1\n")
     deleted, larger, later = items(tmp_path)
@@ -70,7 +70,7 @@ def test_a_file_that_was_deleted_or_replaced_since_it_was_listed_is_gone(tmp_pat
             read(reader(tmp_path), item)
 
 
-def test_a_damaged_file_is_unreadable(tmp_path: Path) -> None:
+def test_damaged_file_is_unreadable(tmp_path: Path) -> None:
     (tmp_path / "a.gz").write_bytes(b"\x1f\x8b no gzip")
     (tmp_path / "b.parquet").write_bytes(b"no Parquet")
     damaged, no_parquet = items(tmp_path)
@@ -80,7 +80,7 @@ def test_a_damaged_file_is_unreadable(tmp_path: Path) -> None:
         read(reader(tmp_path, name="parquet"), no_parquet)
 
 
-def test_the_reader_of_its_kind_travels_also_after_it_was_used(tmp_path: Path) -> None:
+def test_used_reader_survives_pickling(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id\n1\n")
     [item] = items(tmp_path)
     settings = S3Settings(paths=(str(tmp_path),)).to_mapping()
@@ -90,7 +90,7 @@ def test_the_reader_of_its_kind_travels_also_after_it_was_used(tmp_path: Path) -
     assert read(made, item) == read(pickle.loads(pickle.dumps(made)), item) == [{"id": "1"}]
 
 
-def test_what_is_done_once_a_partition_is_delivered_follows_the_settings(tmp_path: Path) -> None:
+def test_settings_decide_actions_after_delivery(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1\n")
     found = items(tmp_path)
     keeping = reader(tmp_path)
@@ -104,7 +104,7 @@ def test_what_is_done_once_a_partition_is_delivered_follows_the_settings(tmp_pat
     assert waiting is not None and "_SUCCESS does not exist yet" in waiting.reason
 
 
-def test_settings_that_cannot_work_are_refused() -> None:
+def test_invalid_settings_are_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"field 'format.name' must be one of"):
         ObjectReader.from_mapping({"paths": ["/data"], "format": {"name": "xml"}})
     with pytest.raises(ConfigurationError, match="S3 settings: unknown field 'path'"):

@@ -40,7 +40,7 @@ def work(packed: list[ListedObject]) -> int:
     room=st.integers(1, 120),
     max_bytes=st.integers(1, 120),
 )
-def test_each_object_is_in_one_pack_and_no_pack_is_beyond_its_limits(
+def test_each_object_is_in_one_pack_within_limits(
     sizes: list[int], max_objects: int, room: int, max_bytes: int
 ) -> None:
     objects = sized(*(size * MEGABYTE for size in sizes))
@@ -64,22 +64,22 @@ def test_packs_are_even(sizes: list[int]) -> None:
         assert max(works) - min(works) <= max(sizes) + OPENING_BYTES
 
 
-def test_small_objects_share_a_partition_and_a_large_one_is_alone() -> None:
+def test_small_objects_share_a_partition_without_the_large_one() -> None:
     packs = pack(sized(10, 300 * MEGABYTE, 20, 30), LIMITS)
     assert [[each.size for each in packed] for packed in packs] == [[10, 20, 30], [300 * MEGABYTE]]
 
 
-def test_as_many_packs_are_made_as_are_needed_and_shared_evenly() -> None:
+def test_objects_are_spread_evenly_over_the_necessary_packs() -> None:
     assert [len(packed) for packed in pack(sized(*[10] * 240), LIMITS)] == [80, 80, 80]
 
 
-def test_no_partition_claims_more_than_it_may() -> None:
+def test_partition_claims_stay_within_room() -> None:
     packs = pack(sized(*[10] * 240), Limits(max_objects=1000, max_bytes=MEGABYTE, room=98))
     assert max(len(packed) for packed in packs) <= 98
 
 
 @pytest.mark.parametrize("character", ["a", "é", "😀", '"', "\x01", "\\"])
-def test_the_items_of_a_partition_fit_into_its_progress_whatever_their_names(character: str) -> None:
+def test_partition_items_fit_into_progress_with_any_names(character: str) -> None:
     objects = [found(f"{character * 60}{n:05}") for n in range(2000)]
     for packed in pack(objects, Limits(max_objects=2000, max_bytes=1 << 40, room=2000)):
         items = json.dumps([each.to_item() for each in packed], separators=(",", ":"))
@@ -88,34 +88,34 @@ def test_the_items_of_a_partition_fit_into_its_progress_whatever_their_names(cha
     assert len(json.dumps(each.to_item(), separators=(",", ":"))) <= item_bytes(each)
 
 
-def test_items_fit_into_progress_also_where_even_work_would_put_them_together() -> None:
+def test_items_fit_into_progress_despite_even_packing() -> None:
     objects = [found("large", size=500 * MEGABYTE), *(found(f"{'x' * 900}{n:05}") for n in range(100))]
     packs = pack(objects, Limits(max_objects=1000, max_bytes=1 << 40, room=1000))
     assert max(sum(map(item_bytes, packed)) for packed in packs) <= MAX_ITEMS_BYTES
 
 
-def test_the_largest_object_takes_no_more_than_is_reckoned() -> None:
+def test_largest_object_stays_within_its_estimate() -> None:
     largest = ListedObject("s3://bucket/x", 10**15, '"0123"', MODIFIED)
     assert len(json.dumps(largest.to_item(), separators=(",", ":"))) + 1 <= item_bytes(largest)
 
 
-def test_nothing_makes_no_pack() -> None:
+def test_no_objects_make_no_pack() -> None:
     assert pack([], LIMITS) == []
 
 
-def test_a_partition_is_named_by_its_first_object_and_what_it_holds() -> None:
+def test_partition_key_names_first_object_and_content() -> None:
     assert partition_key([found("a.csv")]).startswith("s3://bucket/in/a.csv@")
     assert partition_key([found("a.csv"), found("b.csv")]).startswith("s3://bucket/in/a.csv+1@")
     assert partition_key([found("a.csv")]) == partition_key([found("a.csv")])
     assert partition_key([found("a.csv")]) != partition_key([found("a.csv", version='"2"')])
 
 
-def test_the_same_content_that_is_uploaded_again_is_another_partition() -> None:
+def test_same_content_uploaded_again_is_another_partition() -> None:
     again = replace(found("a.csv"), modified=MODIFIED + timedelta(seconds=1))
     assert again.name == found("a.csv").name and partition_key([again]) != partition_key([found("a.csv")])
 
 
-def test_the_key_of_a_partition_is_short_whatever_its_objects_are_called() -> None:
+def test_partition_key_is_short_for_any_object_names() -> None:
     long = partition_key([found("é" * 1000 + "/the end"), found("b")])
     assert long.startswith("s3://bucket/in/é") and "/the end+1@" in long
     assert len(long.encode()) <= MAX_KEY_BYTES // 2

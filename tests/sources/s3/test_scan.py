@@ -45,7 +45,7 @@ def test_objects_become_partitions_of_items(caplog: pytest.LogCaptureFixture) ->
     }
 
 
-def test_what_was_found_is_not_found_again() -> None:
+def test_known_objects_are_not_found_again() -> None:
     scans = Scans(Bucket("a", "b"))
     scans.run()
     assert scans.run() == []
@@ -53,14 +53,14 @@ def test_what_was_found_is_not_found_again() -> None:
     assert scans.run() == [["c"]]
 
 
-def test_an_object_that_is_uploaded_again_is_found_again() -> None:
+def test_object_uploaded_again_is_found_again() -> None:
     scans = Scans(Bucket("a", "b"))
     scans.run()
     scans.bucket.put(found("b", version='"2"', modified=later(60)))
     assert scans.run() == [["b"]]
 
 
-def test_an_object_is_found_however_old_it_says_it_is() -> None:
+def test_object_is_found_at_any_reported_age() -> None:
     """There what is older than the last scan is passed over, such as an upload in parts that began before it."""
     scans = Scans(Bucket("a"))
     scans.run()
@@ -69,20 +69,20 @@ def test_an_object_is_found_however_old_it_says_it_is() -> None:
     assert scans.run() == [["b"]]
 
 
-def test_paths_that_overlap_give_each_object_once() -> None:
+def test_overlapping_paths_give_each_object_once() -> None:
     scans = Scans(Bucket("a", "b"))
     scans.settings = replace(scans.settings, paths=(PATH, f"{PATH}a"))
     assert flat(scans.run()) == ["a", "b"]
 
 
-def test_a_listing_of_many_pages_makes_few_partitions_of_what_is_new_in_it() -> None:
+def test_listing_pages_make_few_partitions_of_new_objects() -> None:
     scans = Scans(Bucket(*(f"{n:03}" for n in range(100)), page_objects=10), max_objects=50)
     assert [len(packed) for packed in scans.run()] == [50, 50]
     scans.bucket.put(*(found(f"{n:03}+") for n in range(0, 100, 20)))
     assert len(scans.run()) == 1
 
 
-def test_jobs_can_begin_while_a_long_listing_goes_on() -> None:
+def test_jobs_can_begin_during_a_long_listing() -> None:
     scans = Scans(Bucket(*"abcdef", page_objects=1))
     waiting = []
 
@@ -121,7 +121,7 @@ class Endless:
 
 
 @pytest.mark.integration
-def test_of_ten_thousand_objects_no_more_than_a_few_pages_are_kept_at_a_time() -> None:
+def test_scan_keeps_only_a_few_pages_in_memory() -> None:
     client = Endless(10_000)
     scans = Scans(Bucket())
     worker = scans.worker()
@@ -151,12 +151,12 @@ def test_of_ten_thousand_objects_no_more_than_a_few_pages_are_kept_at_a_time() -
         ),
     ],
 )
-def test_globs_suffixes_and_what_is_hidden_decide_what_is_taken(settings: dict[str, Any], taken: list[str]) -> None:
+def test_globs_suffixes_and_hidden_files_filter_objects(settings: dict[str, Any], taken: list[str]) -> None:
     names = ["2026/_SUCCESS", "2026/raw/a.csv", "2026/raw/b.csv.tmp", "2026/b.json", "_tmp/x.csv", ".hidden/x.csv"]
     assert sorted(flat(Scans(Bucket(*names, "dt=_x/c.csv", "top.csv"), **settings).run())) == taken
 
 
-def test_windows_that_meet_share_no_object_and_leave_none_out() -> None:
+def test_adjacent_windows_neither_overlap_nor_skip() -> None:
     bucket = Bucket()
     bucket.put(*(found(f"{n}", modified=later(n)) for n in range(6)))
     first, second = (
@@ -165,13 +165,13 @@ def test_windows_that_meet_share_no_object_and_leave_none_out() -> None:
     assert (flat(first), flat(second)) == (["0", "1", "2"], ["3", "4", "5"])
 
 
-def test_the_end_of_a_window_is_not_in_it_to_the_microsecond() -> None:
+def test_window_excludes_its_end_to_the_microsecond() -> None:
     bucket = Bucket("a")
     assert Scans(bucket, end_time=MODIFIED).run() == []
     assert Scans(bucket, end_time=MODIFIED + timedelta(microseconds=1)).run() == [["a"]]
 
 
-def test_a_window_is_looked_through_once_a_whole_scan_began_at_its_end_or_later() -> None:
+def test_window_is_done_after_a_whole_scan_past_its_end() -> None:
     scans = Scans(Bucket(), end_time=later(86400))
     worker = scans.worker()
 
@@ -194,7 +194,7 @@ def test_a_window_is_looked_through_once_a_whole_scan_began_at_its_end_or_later(
     assert not S3Scan(scans.settings, worker).is_done(state)
 
 
-def test_the_range_is_counted_from_the_beginning_of_each_scan() -> None:
+def test_range_counts_from_the_start_of_each_scan() -> None:
     """There it is from the start of the process, so that a range of an hour grows day by day."""
     bucket = Bucket()
     scans = Scans(bucket, range_seconds=60.0)
@@ -209,18 +209,18 @@ def test_the_range_is_counted_from_the_beginning_of_each_scan() -> None:
 # How it is packed
 
 
-def test_objects_of_different_folders_are_not_in_one_partition_where_that_is_asked_for() -> None:
+def test_folders_share_no_partition_on_request() -> None:
     names = ["a/1", "a/x/2", "b/3", "top", "b/y/z/4"]
     assert Scans(Bucket(*names), folder_depth=1).run() == [["a/1", "a/x/2"], ["b/3", "b/y/z/4"], ["top"]]
     assert Scans(Bucket(*names), folder_depth=2).run() == [["a/1"], ["a/x/2"], ["b/3"], ["b/y/z/4"], ["top"]]
 
 
-def test_what_waits_for_something_in_its_folder_shares_no_partition_with_other_folders() -> None:
+def test_waiting_objects_share_partitions_only_within_folders() -> None:
     scans = Scans(Bucket("a/1", "a/2", "a/x/3"), condition=ProcessingCondition(object_name="_SUCCESS"))
     assert scans.run() == [["a/1", "a/2"], ["a/x/3"]]
 
 
-def test_partitions_are_no_larger_than_they_may_be() -> None:
+def test_partitions_respect_their_maximum_size() -> None:
     bucket = Bucket()
     bucket.put(*(found(f"{n}", size=40) for n in range(5)), found("large", size=500))
     sizes = sorted(sum(int(i["size"]) for i in p.progress["items"]) for p in _run(Scans(bucket, max_bytes=100)))
@@ -235,7 +235,7 @@ def _run(scans: Scans) -> list[Any]:
 # When it scans
 
 
-def test_a_scan_waits_for_its_interval_however_often_it_is_run() -> None:
+def test_scan_waits_for_its_interval() -> None:
     scans = Scans(Bucket("a"), interval_seconds=60.0)
     assert scans.run() == [["a"]]
     scans.bucket.put(found("b"))
@@ -245,7 +245,7 @@ def test_a_scan_waits_for_its_interval_however_often_it_is_run() -> None:
     assert scans.run() == [["b"]]
 
 
-def test_there_are_no_more_scans_than_asked_for() -> None:
+def test_scan_count_is_limited() -> None:
     scans = Scans(Bucket("a"), count=2)
     scans.run()
     scans.bucket.put(found("b"))
@@ -254,7 +254,7 @@ def test_there_are_no_more_scans_than_asked_for() -> None:
     assert scans.run() == []
 
 
-def test_a_scan_of_nothing_counts() -> None:
+def test_empty_scan_counts() -> None:
     scans = Scans(Bucket(), count=1)
     scans.run()
     scans.bucket.put(found("a"))
@@ -265,7 +265,7 @@ def test_a_scan_of_nothing_counts() -> None:
 
 
 @pytest.mark.usefixtures("each_page_at_once")
-def test_a_scan_that_is_cut_off_goes_on_where_it_was() -> None:
+def test_interrupted_scan_resumes() -> None:
     scans = Scans(Bucket(*(f"{n:02}" for n in range(30)), page_objects=10), count=1)
 
     def fails(number: int) -> None:
@@ -285,7 +285,7 @@ def test_a_scan_that_is_cut_off_goes_on_where_it_was() -> None:
 @pytest.mark.parametrize(
     "change", [{"paths": ("s3://bucket/other/",)}, {"paths": (PATH,), "after_seconds": 6 * 3600}], ids=str
 )
-def test_an_unfinished_scan_is_forgotten_once_it_is_old_or_its_path_is_scanned_no_more(change: dict[str, Any]) -> None:
+def test_unfinished_scan_is_forgotten_by_age_or_path(change: dict[str, Any]) -> None:
     scans = Scans(Bucket("a", "b", page_objects=1))
 
     def fails(number: int) -> None:
@@ -303,7 +303,7 @@ def test_an_unfinished_scan_is_forgotten_once_it_is_old_or_its_path_is_scanned_n
     assert scans.bucket.began_after == ["", ""]
 
 
-def test_a_path_that_is_wrong_keeps_no_other_from_being_scanned_and_the_scan_counts_once_it_is_right() -> None:
+def test_wrong_path_does_not_block_scanning_of_others() -> None:
     scans = Scans(Bucket("a", page_objects=1), count=1)
     scans.settings = replace(scans.settings, paths=("s3://wrong/", PATH))
 
@@ -330,7 +330,7 @@ SMALL = 4
 
 @pytest.mark.usefixtures("each_page_at_once")
 @pytest.mark.parametrize(("items", "at"), [*((SMALL, at) for at in range(2, 24, 3)), (1000, 8), (1000, 11)])
-def test_a_scan_that_is_killed_loses_nothing_and_finds_nothing_twice(items: int, at: int) -> None:
+def test_killed_scan_neither_loses_nor_repeats_objects(items: int, at: int) -> None:
     names = [f"{n:02}" for n in range(12)]
     store = InMemoryStore()
     store.transaction_items = items
@@ -344,7 +344,7 @@ def test_a_scan_that_is_killed_loses_nothing_and_finds_nothing_twice(items: int,
 
 @pytest.mark.usefixtures("each_page_at_once")
 @pytest.mark.parametrize("at", range(3, 21, 3))  # from where it has looked for a suspension, and for the lease
-def test_two_scans_that_overlap_find_each_object_once(at: int) -> None:
+def test_overlapping_scans_find_each_object_once(at: int) -> None:
     names = [f"{n:02}" for n in range(12)]
     scans = Scans(Bucket(*names, page_objects=4), max_objects=3)
 
@@ -359,7 +359,7 @@ def test_two_scans_that_overlap_find_each_object_once(at: int) -> None:
     assert sorted(name for p in scans.partitions() for name in names_in(p)) == sorted([*names, "00+"])
 
 
-def test_what_the_last_scan_left_must_be_readable() -> None:
+def test_unreadable_scan_state_is_refused() -> None:
     scans = Scans(Bucket("a"))
     worker = scans.worker()
     worker.supply(lambda state: [])

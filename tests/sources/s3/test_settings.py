@@ -16,7 +16,7 @@ from airflow_provider_coordination.sources.s3.settings import ProcessingConditio
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def test_settings_travel_as_json() -> None:
+def test_settings_survive_json() -> None:
     settings = S3Settings(
         paths=("s3://bucket/in/", "/data/in"),
         format=FormatSettings(name="csv", delimiter=";"),
@@ -85,21 +85,21 @@ def test_settings_travel_as_json() -> None:
         ({"max_objects": "many"}, "'max_objects' must be a whole number; got 'many'"),
     ],
 )
-def test_what_is_wrong_is_said(wrong: dict[str, Any], said: str) -> None:
+def test_invalid_settings_are_named(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         S3Settings.from_mapping({"paths": ["s3://bucket/in/"], **wrong})
     assert said in str(raised.value)
 
 
-def test_a_time_without_a_zone_is_refused() -> None:
+def test_time_without_a_zone_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="'end_time' must have a time zone"):
         S3Settings(paths=("/data",), end_time=datetime(2026, 1, 1)).check()
 
 
 @pytest.mark.parametrize("path", ["s3://bucket", "s3a://my.bucket-1/in", "/data/in", "file:///data", "hdfs://h:8020/x"])
-def test_paths_of_s3_and_of_other_filesystems_are_taken(path: str) -> None:
+def test_paths_of_s3_and_other_filesystems_are_accepted(path: str) -> None:
     S3Settings(paths=(path,)).check()
 
 
-def test_the_range_is_a_duration() -> None:
+def test_range_is_a_duration() -> None:
     assert S3Settings(paths=("/data",), range_seconds=60.0).range == timedelta(minutes=1)

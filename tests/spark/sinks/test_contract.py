@@ -46,44 +46,42 @@ def of(attempts: list[Attempt], values: dict[str, list[int]] = VALUES) -> dict[s
 # What is delivered
 
 
-def test_what_is_committed_is_visible_batch_by_batch_and_nothing_is_left_over(
-    place: Place, attempts: list[Attempt]
-) -> None:
+def test_commit_shows_whole_batches_and_leaves_no_files(place: Place, attempts: list[Attempt]) -> None:
     place.deliver(VALUES, attempts)
     assert place.visible == of(attempts)
     assert place.leftovers == []
 
 
-def test_a_sink_that_can_be_written_passes_its_check_which_leaves_nothing_visible(place: Place) -> None:
+def test_check_of_a_writable_sink_leaves_nothing_visible(place: Place) -> None:
     place.sink().check()
     assert place.visible == {} and place.leftovers == []
 
 
-def test_what_is_prepared_is_not_visible(place: Place, attempts: list[Attempt]) -> None:
+def test_prepared_batch_is_not_visible(place: Place, attempts: list[Attempt]) -> None:
     place.sink().prepare(attempts, place.rows(VALUES))
     assert place.visible == {}
 
 
-def test_what_is_in_is_known_by_batch_id_to_every_job(place: Place, attempts: list[Attempt]) -> None:
+def test_every_job_knows_committed_batches_by_id(place: Place, attempts: list[Attempt]) -> None:
     sink, asked = place.sink(), [an_attempt(batch_id, 2) for batch_id in BATCHES]
     assert sink.committed(asked) == set()
     place.deliver(VALUES, attempts, sink)
     assert sink.committed(asked) == place.sink().committed(asked) == {attempt.batch_id for attempt in attempts}
 
 
-def test_what_is_prepared_is_not_in(place: Place, attempts: list[Attempt]) -> None:
+def test_prepared_batch_is_not_committed(place: Place, attempts: list[Attempt]) -> None:
     sink = place.sink()
     sink.prepare(attempts, place.rows(VALUES))
     assert sink.committed(attempts) == place.sink().committed(attempts) == set()
 
 
-def test_batches_of_several_deliveries_stay_beside_each_other(place: Place) -> None:
+def test_batches_of_several_deliveries_coexist(place: Place) -> None:
     for batch_id in BATCHES:
         place.deliver(VALUES, [an_attempt(batch_id)])
     assert place.visible == VALUES
 
 
-def test_a_delivery_of_which_some_batches_are_in_brings_the_others(place: Place) -> None:
+def test_partly_committed_delivery_adds_the_remaining_batches(place: Place) -> None:
     place.deliver(VALUES, [an_attempt("b-1")])
     attempts = [an_attempt(batch_id, 2) for batch_id in BATCHES]
     left = owed(place.sink(), attempts)
@@ -92,7 +90,7 @@ def test_a_delivery_of_which_some_batches_are_in_brings_the_others(place: Place)
     assert place.visible == VALUES
 
 
-def test_a_removed_partition_that_comes_back_is_delivered(place: Place) -> None:
+def test_recreated_partition_is_delivered(place: Place) -> None:
     landed_at = datetime.now(UTC)
     place.deliver(VALUES, [an_attempt("a-1", 7, ordinal=9, landed_at=landed_at)])
     later = an_attempt("b-1", 8, ordinal=1, landed_at=landed_at + timedelta(hours=1))
@@ -102,7 +100,7 @@ def test_a_removed_partition_that_comes_back_is_delivered(place: Place) -> None:
     assert place.visible == {"a-1": [1, 2], "b-1": [3]} and place.sink().committed([back]) == {"b-1"}
 
 
-def test_a_delivery_without_a_batch_changes_nothing(place: Place) -> None:
+def test_delivery_without_batches_changes_nothing(place: Place) -> None:
     place.deliver(VALUES, [an_attempt("a-1")])
     place.deliver({}, [])
     assert place.visible == {"a-1": [1, 2]}
@@ -116,33 +114,31 @@ def test_batches_without_rows_make_nothing_visible(place: Place, attempts: list[
     assert place.visible == {} and place.leftovers == []
 
 
-def test_a_batch_without_rows_is_delivered_beside_others(place: Place) -> None:
+def test_batch_without_rows_is_delivered_beside_others(place: Place) -> None:
     attempts = [an_attempt(batch_id) for batch_id in BATCHES]
     place.deliver({**VALUES, "b-1": []}, attempts)
     assert place.visible == {"a-1": [1, 2], "c-1": [4, 5, 6]}
 
 
-def test_batches_that_were_rejected_are_replaced(place: Place, attempts: list[Attempt]) -> None:
+def test_rejected_batches_are_replaced(place: Place, attempts: list[Attempt]) -> None:
     place.deliver(OTHERS, attempts)
     place.deliver(VALUES, [under_next_lease(attempt, rejected=True) for attempt in attempts])
     assert place.visible == of(attempts)
 
 
-def test_batches_that_were_rejected_are_replaced_by_nothing_where_nothing_is_left(
-    place: Place, attempts: list[Attempt]
-) -> None:
+def test_rejected_batches_may_be_replaced_by_no_rows(place: Place, attempts: list[Attempt]) -> None:
     place.deliver(OTHERS, attempts)
     place.deliver(NOTHING, [under_next_lease(attempt, rejected=True) for attempt in attempts])
     assert place.visible == {}
 
 
-def test_batches_that_were_rejected_without_rows_may_have_some_later(place: Place, attempts: list[Attempt]) -> None:
+def test_rejected_batches_without_rows_may_gain_rows(place: Place, attempts: list[Attempt]) -> None:
     place.deliver(NOTHING, attempts)
     place.deliver(VALUES, [under_next_lease(attempt, rejected=True) for attempt in attempts])
     assert place.visible == of(attempts)
 
 
-def test_one_rejected_batch_is_replaced_and_the_others_of_its_delivery_are_left_alone(place: Place) -> None:
+def test_single_rejected_batch_is_replaced_alone(place: Place) -> None:
     attempts = [an_attempt(batch_id) for batch_id in BATCHES]
     place.deliver(VALUES, attempts)
     rejected = under_next_lease(attempts[1], rejected=True)
@@ -160,7 +156,7 @@ STEPS: dict[str, Callable[[Sink, list[Attempt], dict[str, list[int]]], None]] = 
 
 
 @pytest.mark.parametrize("repeated", STEPS)
-def test_a_step_that_is_made_twice_changes_nothing(place: Place, attempts: list[Attempt], repeated: str) -> None:
+def test_repeated_step_changes_nothing(place: Place, attempts: list[Attempt], repeated: str) -> None:
     sink = place.sink()
     for step, make in STEPS.items():
         make(sink, attempts, OTHERS if step == repeated == "prepare" else VALUES)
@@ -171,9 +167,7 @@ def test_a_step_that_is_made_twice_changes_nothing(place: Place, attempts: list[
 
 
 @pytest.mark.parametrize("last", STEPS)
-def test_whatever_step_a_job_dies_after_the_next_owner_delivers_everything_once(
-    place: Place, attempts: list[Attempt], last: str
-) -> None:
+def test_next_owner_delivers_once_after_death_at_any_step(place: Place, attempts: list[Attempt], last: str) -> None:
     died = place.sink()
     for step, make in STEPS.items():
         make(died, attempts, OTHERS)
@@ -190,7 +184,7 @@ def test_whatever_step_a_job_dies_after_the_next_owner_delivers_everything_once(
 
 @pytest.mark.parametrize("rejected", [False, True])
 @pytest.mark.parametrize("frozen_before", STEPS)
-def test_a_former_owner_that_continues_adds_nothing_and_replaces_nothing(
+def test_previous_owner_neither_adds_nor_replaces_rows(
     place: Place, attempts: list[Attempt], frozen_before: str, rejected: bool
 ) -> None:
     if rejected:
@@ -218,7 +212,7 @@ def test_a_former_owner_that_continues_adds_nothing_and_replaces_nothing(
     assert refused == (["commit"] if frozen_before == "commit" and rejected else []), "what is in, it passes over"
 
 
-def test_one_partition_that_is_another_owners_takes_nothing_from_the_others_of_the_delivery(place: Place) -> None:
+def test_partition_of_another_owner_does_not_block_the_rest(place: Place) -> None:
     sink, attempts = place.sink(), [an_attempt(batch_id) for batch_id in BATCHES]
     sink.prepare(attempts, place.rows(VALUES))
     place.sink().sweep({attempts[1].folder: 2})
@@ -228,7 +222,7 @@ def test_one_partition_that_is_another_owners_takes_nothing_from_the_others_of_t
     assert place.visible == {"a-1": [1, 2], "c-1": [4, 5, 6]}
 
 
-def test_a_delivery_that_is_refused_for_one_batch_goes_through_without_it(place: Place) -> None:
+def test_delivery_proceeds_without_its_refused_batch(place: Place) -> None:
     sink, attempts = place.sink(), [an_attempt(batch_id) for batch_id in BATCHES]
     sink.prepare(attempts, place.rows(VALUES))
     place.sink().sweep({attempts[1].folder: 2})
@@ -242,9 +236,7 @@ def test_a_delivery_that_is_refused_for_one_batch_goes_through_without_it(place:
 # Leftovers
 
 
-def test_a_sweep_takes_what_former_owners_prepared_and_leaves_what_later_ones_did(
-    place: Place, attempts: list[Attempt]
-) -> None:
+def test_sweep_removes_only_files_of_previous_owners(place: Place, attempts: list[Attempt]) -> None:
     former, later = place.sink(), place.sink()
     former.prepare(attempts, place.rows(OTHERS))
     again = [under_next_lease(attempt) for attempt in attempts]
@@ -257,7 +249,7 @@ def test_a_sweep_takes_what_former_owners_prepared_and_leaves_what_later_ones_di
     assert place.leftovers == []
 
 
-def test_a_sweep_of_one_partition_leaves_the_others_alone(place: Place) -> None:
+def test_sweep_of_one_partition_leaves_others_alone(place: Place) -> None:
     sink, one, other = place.sink(), an_attempt("a-1"), an_attempt("b-1")
     sink.prepare([one, other], place.rows(VALUES))
     place.sink().sweep({one.folder: 99})
@@ -265,19 +257,19 @@ def test_a_sweep_of_one_partition_leaves_the_others_alone(place: Place) -> None:
     assert place.visible == {"b-1": [3]}
 
 
-def test_a_sweep_leaves_what_is_visible(place: Place, attempts: list[Attempt]) -> None:
+def test_sweep_leaves_visible_rows(place: Place, attempts: list[Attempt]) -> None:
     place.deliver(VALUES, attempts)
     for attempt in attempts:
         place.sink().sweep({attempt.folder: 99})
     assert place.visible == of(attempts)
 
 
-def test_a_sweep_where_nothing_ever_was_is_no_error(place: Place) -> None:
+def test_sweep_of_an_empty_sink_succeeds(place: Place) -> None:
     place.sink().sweep({"clicks/never": 5})
     assert place.visible == {}
 
 
-def test_what_the_delivery_left_on_the_way_goes_with_a_sweep(place: Place, attempts: list[Attempt]) -> None:
+def test_sweep_removes_scratch_files_of_the_delivery(place: Place, attempts: list[Attempt]) -> None:
     sink = place.sink()
     file = join(sink.scratch(attempts), "all", "part-0.parquet")
     write_text(file, "half", sink.access)
@@ -287,7 +279,7 @@ def test_what_the_delivery_left_on_the_way_goes_with_a_sweep(place: Place, attem
     assert file_size(file, sink.access) is None
 
 
-def test_what_is_discarded_cannot_be_committed(place: Place, attempts: list[Attempt]) -> None:
+def test_discarded_batch_cannot_be_committed(place: Place, attempts: list[Attempt]) -> None:
     sink = place.sink()
     sink.prepare(attempts, place.rows(VALUES))
     sink.discard(attempts)
@@ -304,9 +296,7 @@ class Interrupted(BatchRows):
         raise OSError("the disk is full")
 
 
-def test_what_an_interrupted_preparation_leaves_cannot_be_committed_nor_what_was_there_before(
-    place: Place, attempts: list[Attempt]
-) -> None:
+def test_interrupted_preparation_cannot_be_committed(place: Place, attempts: list[Attempt]) -> None:
     sink = place.sink()
     sink.prepare(attempts[:1], place.rows(OTHERS))
     with pytest.raises(OSError, match="the disk is full"):
@@ -318,13 +308,13 @@ def test_what_an_interrupted_preparation_leaves_cannot_be_committed_nor_what_was
     assert place.visible == of(attempts) and place.leftovers == []
 
 
-def test_what_was_never_prepared_cannot_be_committed(place: Place, attempts: list[Attempt]) -> None:
+def test_unprepared_batch_cannot_be_committed(place: Place, attempts: list[Attempt]) -> None:
     with pytest.raises(CoordinationError):
         place.sink().commit(attempts)
     assert place.visible == {}
 
 
-def test_what_another_job_commits_first_stays(place: Place, attempts: list[Attempt]) -> None:
+def test_first_commit_of_a_batch_stays(place: Place, attempts: list[Attempt]) -> None:
     one, other = place.sink(), place.sink()
     again = [under_next_lease(attempt) for attempt in attempts]
     one.prepare(attempts, place.rows(VALUES))

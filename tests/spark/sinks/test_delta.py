@@ -80,7 +80,7 @@ def following(attempt: Attempt, number: int) -> Attempt:
 # The log
 
 
-def test_a_delivery_is_one_commit_that_names_its_batches(folder: Path) -> None:
+def test_delivery_is_one_commit_naming_its_batches(folder: Path) -> None:
     deliver(a_sink(folder), NUMBERS, A, B)
     [commit, created] = DeltaTable(folder).history()
     said = json.loads(commit["coordination"])
@@ -93,7 +93,7 @@ def test_a_delivery_is_one_commit_that_names_its_batches(folder: Path) -> None:
     assert [batch["batch"] for batch in said["batches"]] == ["a-1", "b-1"]
 
 
-def test_each_partition_has_its_latest_ordinal_and_fencing_token_in_the_log(folder: Path) -> None:
+def test_log_has_latest_ordinal_and_fencing_token_per_partition(folder: Path) -> None:
     sink = a_sink(folder)
     deliver(sink, NUMBERS, A, B)
     deliver(sink, BatchRows({"a-1.4": [5]}), under_next_lease(following(A, 4)))
@@ -103,7 +103,7 @@ def test_each_partition_has_its_latest_ordinal_and_fencing_token_in_the_log(fold
     assert table.transaction_version("coordination/clicks/b-1") == 1
 
 
-def test_a_rejected_batch_that_is_replaced_does_not_take_the_ordinal_back(folder: Path) -> None:
+def test_replaced_batch_keeps_the_latest_ordinal(folder: Path) -> None:
     sink, later = a_sink(folder), following(A, 1)
     deliver(sink, NUMBERS, A)
     deliver(sink, BatchRows({later.batch_id: [7]}), later)
@@ -113,7 +113,7 @@ def test_a_rejected_batch_that_is_replaced_does_not_take_the_ordinal_back(folder
     assert batches_in(folder) == {"a-1": [-1], later.batch_id: [7]}
 
 
-def test_a_batch_does_not_count_as_committed_after_a_later_one(folder: Path) -> None:
+def test_later_commit_does_not_imply_an_earlier_batch(folder: Path) -> None:
     sink, later = a_sink(folder), following(A, 1)
     deliver(sink, BatchRows({later.batch_id: [7]}), later)
     assert sink.committed([A, later]) == {later.batch_id}
@@ -121,7 +121,7 @@ def test_a_batch_does_not_count_as_committed_after_a_later_one(folder: Path) -> 
     assert batches_in(folder) == {"a-1": [1, 2], later.batch_id: [7]}
 
 
-def test_a_batch_of_which_only_the_rows_are_left_is_known_by_them(folder: Path) -> None:
+def test_batch_is_recognized_by_its_rows_alone(folder: Path) -> None:
     deliver(a_sink(folder), NUMBERS, A)
     for log in sorted((folder / "_delta_log").glob("*.json")):  # as if written by somebody who says nothing of batches
         lines = [json.loads(line) for line in log.read_text().splitlines()]
@@ -131,7 +131,7 @@ def test_a_batch_of_which_only_the_rows_are_left_is_known_by_them(folder: Path) 
     assert a_sink(folder).committed([under_next_lease(A)]) == {"a-1"}
 
 
-def test_a_former_owner_whose_batch_is_not_in_is_refused_once_a_later_lease_has_committed(folder: Path) -> None:
+def test_previous_owner_is_refused_after_a_later_lease_commits(folder: Path) -> None:
     deliver(a_sink(folder), NUMBERS, under_next_lease(A))
     former = following(A, 3)
     sink = a_sink(folder)
@@ -143,7 +143,7 @@ def test_a_former_owner_whose_batch_is_not_in_is_refused_once_a_later_lease_has_
     assert batches_in(folder) == {"a-1": [1, 2]}
 
 
-def test_a_batch_is_found_behind_any_number_of_commits(folder: Path) -> None:
+def test_batch_is_found_behind_any_number_of_commits(folder: Path) -> None:
     deliver(a_sink(folder), NUMBERS, A)
     table = DeltaTable(folder)
     table.delete("_batch_id = 'a-1'")
@@ -156,9 +156,7 @@ def test_a_batch_is_found_behind_any_number_of_commits(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("by", ["version", "time"])
-def test_a_batch_that_a_restore_undid_is_delivered_again(
-    folder: Path, by: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_batch_undone_by_a_restore_is_redelivered(folder: Path, by: str, caplog: pytest.LogCaptureFixture) -> None:
     deliver(a_sink(folder), NUMBERS, A)
     deliver(a_sink(folder), NUMBERS, B)
     table = DeltaTable(folder)
@@ -184,21 +182,21 @@ def test_restore_is_reported_before_a_rejected_batch_is_replaced(
     assert caplog.text.count("is a RESTORE of an earlier one: batches that it undid are delivered again") == 1
 
 
-def test_a_table_that_lost_the_column_of_batches_gets_nothing(folder: Path) -> None:
+def test_table_without_the_batch_column_gets_nothing(folder: Path) -> None:
     deliver(a_sink(folder), NUMBERS, A)
     write_deltalake(folder, pa.table({"n": [0]}), mode="overwrite", schema_mode="overwrite")
     with pytest.raises(DeliveryError, match="has lost its column '_batch_id', by which its batches are found; restore"):
         deliver(a_sink(folder), NUMBERS, under_next_lease(A))
 
 
-def test_a_table_whose_transactions_expire_is_refused(folder: Path) -> None:
+def test_table_with_expiring_transactions_is_refused(folder: Path) -> None:
     name = "delta.setTransactionRetentionDuration"
     DeltaTable.create(folder, pa.schema({"n": pa.int64()}), configuration={name: "interval 7 days"})
     with pytest.raises(ConfigurationError, match=f"has the property {name} = 'interval 7 days': an expired trans"):
         a_sink(folder).check()
 
 
-def test_what_others_committed_since_is_seen_by_a_job_that_knows_the_table(folder: Path) -> None:
+def test_job_sees_commits_of_others_since_its_read(folder: Path) -> None:
     one, other = a_sink(folder), a_sink(folder)
     deliver(one, NUMBERS, A)
     assert one.committed([A, following(A, 1)]) == {"a-1"}
@@ -224,9 +222,7 @@ def delete_some_rows(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("change", [compact, add_a_column, delete_some_rows])
-def test_a_table_that_changes_between_read_and_commit_is_read_again(
-    folder: Path, change: Callable[[Path], None]
-) -> None:
+def test_table_changed_between_read_and_commit_is_reread(folder: Path, change: Callable[[Path], None]) -> None:
     for number in range(3):
         write_deltalake(folder, pa.table({"n": [7 + number], "_batch_id": ["somebody's"]}), mode="append")
     sink = a_sink(folder)
@@ -239,9 +235,7 @@ def test_a_table_that_changes_between_read_and_commit_is_read_again(
 
 
 @pytest.mark.parametrize("change", [compact, add_a_column, delete_some_rows])
-def test_a_rejected_batch_is_replaced_in_a_table_that_changed_between_read_and_commit(
-    folder: Path, change: Callable[[Path], None]
-) -> None:
+def test_rejected_batch_is_replaced_despite_concurrent_changes(folder: Path, change: Callable[[Path], None]) -> None:
     deliver(a_sink(folder), BatchRows({"a-1": [-1], "b-1": [7, 8]}), A, B)
     write_deltalake(folder, pa.table({"n": [9], "_batch_id": ["somebody's"]}), mode="append")
     with others_commit_first(lambda: change(folder)) as tries:
@@ -252,7 +246,7 @@ def test_a_rejected_batch_is_replaced_in_a_table_that_changed_between_read_and_c
     assert found["b-1"] == ([8] if change is delete_some_rows else [7, 8])
 
 
-def test_a_batch_waits_while_the_table_is_overwritten_with_other_types(folder: Path) -> None:
+def test_batch_waits_while_the_table_changes_types(folder: Path) -> None:
     sink = a_sink(folder)
     deliver(sink, NUMBERS, A)
     sink.prepare([B], NUMBERS)
@@ -272,7 +266,7 @@ def test_a_batch_waits_while_the_table_is_overwritten_with_other_types(folder: P
     assert batches_in(folder) == {"x": [0], "b-1": [3]}
 
 
-def test_a_table_that_is_dropped_between_read_and_commit_gets_nothing(folder: Path) -> None:
+def test_table_dropped_before_commit_gets_nothing(folder: Path) -> None:
     sink = a_sink(folder)
     deliver(sink, NUMBERS, A)
     sink.prepare([B], NUMBERS)
@@ -285,7 +279,7 @@ def test_a_table_that_is_dropped_between_read_and_commit_gets_nothing(folder: Pa
     assert batches_in(folder) == {"b-1": [3]}
 
 
-def test_a_batch_that_another_job_commits_between_read_and_commit_is_in_once(folder: Path) -> None:
+def test_batch_committed_concurrently_is_stored_once(folder: Path) -> None:
     deliver(a_sink(folder), BatchRows({"c-1": [0]}), an_attempt("c-1"))
     sink = a_sink(folder)
     sink.prepare([A, B], NUMBERS)
@@ -295,9 +289,7 @@ def test_a_batch_that_another_job_commits_between_read_and_commit_is_in_once(fol
     assert batches_in(folder) == {"a-1": [1, 2], "b-1": [3], "c-1": [0]}
 
 
-def test_a_table_that_another_process_creates_at_the_same_moment_is_used(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_table_created_concurrently_is_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sink, create = a_sink(folder), DeltaTable.create
 
     def late(*details: Any, **more: Any) -> DeltaTable:
@@ -310,9 +302,7 @@ def test_a_table_that_another_process_creates_at_the_same_moment_is_used(
     assert batches_in(folder) == {"a-1": [1, 2], "b-1": [3]}
 
 
-def test_a_commit_that_others_always_come_before_ends_with_an_error_and_can_be_tried_again(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_outraced_commit_fails_and_can_be_retried(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_provider_coordination.spark.sinks.delta.sink.COMMIT_TRIES", 4)
     deliver(a_sink(folder), NUMBERS, B)
     sink = a_sink(folder)
@@ -330,7 +320,7 @@ def rows_of_others() -> pa.Table:
     return pa.table({"n": [0], "_batch_id": ["x"]})
 
 
-def test_a_table_that_was_dropped_while_batches_wait_is_created_only_by_the_next_job(folder: Path) -> None:
+def test_only_the_next_job_recreates_a_dropped_table(folder: Path) -> None:
     sink = a_sink(folder)
     deliver(sink, NUMBERS, A)
     sink.prepare([B], NUMBERS)
@@ -345,7 +335,7 @@ def test_a_table_that_was_dropped_while_batches_wait_is_created_only_by_the_next
     assert batches_in(folder) == {"b-1": [3]}
 
 
-def test_a_prepared_file_that_is_gone_or_cut_is_not_added(folder: Path) -> None:
+def test_missing_or_truncated_prepared_file_is_not_added(folder: Path) -> None:
     sink = a_sink(folder)
     sink.prepare([A], NUMBERS)
     [file] = folder.glob("data-*/*.parquet")
@@ -359,7 +349,7 @@ def test_a_prepared_file_that_is_gone_or_cut_is_not_added(folder: Path) -> None:
     assert batches_in(folder) == {}
 
 
-def test_what_is_discarded_before_a_commit_leaves_no_data_file(folder: Path) -> None:
+def test_discarded_batch_leaves_no_data_file(folder: Path) -> None:
     sink = a_sink(folder)
     sink.prepare([A, B], NUMBERS)
     sink.discard([A])
@@ -368,7 +358,7 @@ def test_what_is_discarded_before_a_commit_leaves_no_data_file(folder: Path) -> 
     assert list(folder.glob("data-*/*.parquet")) == []
 
 
-def test_two_sinks_with_batches_of_their_own_may_write_to_one_table(folder: Path) -> None:
+def test_two_sinks_may_write_to_one_table(folder: Path) -> None:
     clicks, orders = a_sink(folder), a_sink(folder)
     clicks.prepare([A], NUMBERS)
     orders.prepare([B], NUMBERS)
@@ -380,14 +370,14 @@ def test_two_sinks_with_batches_of_their_own_may_write_to_one_table(folder: Path
 # Columns
 
 
-def test_a_new_column_is_added_and_is_null_in_what_was_there(folder: Path) -> None:
+def test_new_column_is_null_in_existing_rows(folder: Path) -> None:
     sink = a_sink(folder)
     deliver(sink, NUMBERS, B)
     deliver(sink, rows(n=pa.array([1]), city=pa.array(["Rome"])), A)
     assert sorted((row["n"], row["city"]) for row in rows_in(folder)) == [(1, "Rome"), (3, None)]
 
 
-def test_a_column_that_a_later_batch_does_not_have_is_null_in_it(folder: Path) -> None:
+def test_column_missing_from_a_later_batch_is_null(folder: Path) -> None:
     sink = a_sink(folder)
     deliver(sink, rows(n=pa.array([1]), city=pa.array(["Rome"])), A)
     deliver(sink, NUMBERS, B)
@@ -402,7 +392,7 @@ def test_a_column_that_a_later_batch_does_not_have_is_null_in_it(folder: Path) -
         (pa.decimal128(12, 2), pa.decimal128(8, 1), Decimal("3.50")),
     ],
 )
-def test_values_of_a_narrower_type_become_those_of_the_table(
+def test_narrower_values_are_widened_to_the_table(
     folder: Path, table: pa.DataType, given: pa.DataType, value: Any
 ) -> None:
     sink = a_sink(folder)
@@ -421,7 +411,7 @@ def test_values_of_a_narrower_type_become_those_of_the_table(
         (pa.decimal128(8, 2), pa.decimal128(8, 3), r"'n' is 'decimal\(8,3\)', but 'decimal\(8,2\)' in the table"),
     ],
 )
-def test_a_column_that_cannot_hold_the_values_is_named_and_the_batch_waits(
+def test_unfit_column_is_named_and_the_batch_waits(
     folder: Path, table: pa.DataType, given: pa.DataType, message: str
 ) -> None:
     sink = a_sink(folder)
@@ -434,47 +424,47 @@ def test_a_column_that_cannot_hold_the_values_is_named_and_the_batch_waits(
     assert list(folder.glob("_staging/**/*.json")) == []
 
 
-def test_columns_that_differ_in_the_case_of_letters_alone_are_refused(folder: Path) -> None:
+def test_columns_differing_only_in_case_are_refused(folder: Path) -> None:
     sink = a_sink(folder)
     deliver(sink, NUMBERS, B)
     with pytest.raises(DeliveryError, match="column 'N' is 'n' in the table"):
         sink.prepare([A], rows(N=pa.array([1])))
 
 
-def test_columns_of_a_delivery_that_differ_in_case_are_refused(folder: Path) -> None:
+def test_delivery_columns_differing_only_in_case_are_refused(folder: Path) -> None:
     with pytest.raises(DeliveryError, match="columns 'n' and 'N' differ only in case; rename one in the transform"):
         a_sink(folder).prepare([A], rows(n=pa.array([1]), N=pa.array([1])))
     with pytest.raises(DeliveryError, match=r"columns 's\.n' and 's\.N' differ only in case"):
         a_sink(folder).prepare([A], rows(s=pa.array([{"n": 1, "N": 1}])))
 
 
-def test_a_column_that_the_table_requires_and_the_records_lack_is_named(folder: Path) -> None:
+def test_missing_required_column_is_named(folder: Path) -> None:
     schema = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("_batch_id", pa.string())])
     DeltaTable.create(folder, schema)
     with pytest.raises(DeliveryError, match="column 'id' is missing, but the table requires it"):
         a_sink(folder).prepare([A], NUMBERS)
 
 
-def test_a_null_in_a_column_that_the_table_requires_is_named(folder: Path) -> None:
+def test_null_in_a_required_column_is_named(folder: Path) -> None:
     schema = pa.schema([pa.field("n", pa.int64(), nullable=False), pa.field("_batch_id", pa.string())])
     DeltaTable.create(folder, schema)
     with pytest.raises(DeliveryError, match="column 'n' holds 1 nulls, but the table requires values"):
         a_sink(folder).prepare([A], rows(n=pa.array([1, None])))
 
 
-def test_types_that_delta_does_not_have_are_named(folder: Path) -> None:
+def test_unsupported_types_are_named(folder: Path) -> None:
     with pytest.raises(DeliveryError, match=r"Delta has no type for column 'at' is 'time64\[us\]'"):
         a_sink(folder).prepare([A], rows(at=pa.array([None], pa.time64("us"))))
 
 
-def test_a_table_with_constraints_is_refused_since_they_would_not_be_checked(folder: Path) -> None:
+def test_table_with_constraints_is_refused(folder: Path) -> None:
     write_deltalake(folder, pa.table({"n": [1], "_batch_id": ["x"]}))
     DeltaTable(folder).alter.add_constraint({"positive": "n > 0"})
     with pytest.raises(ConfigurationError, match=r"the property delta\.constraints\.positive = 'n > 0'"):
         a_sink(folder).check()
 
 
-def test_a_table_can_be_created_with_declared_columns(folder: Path) -> None:
+def test_table_can_be_created_with_declared_columns(folder: Path) -> None:
     declared = (DeltaColumn(name="n", type="decimal(12,2)"), DeltaColumn(name="note", type="string"))
     deliver(a_sink(folder, columns=declared), rows(n=pa.array([Decimal("1.5")], pa.decimal128(5, 1))), A)
     [row] = rows_in(folder)
@@ -484,7 +474,7 @@ def test_a_table_can_be_created_with_declared_columns(folder: Path) -> None:
 # Values
 
 
-def test_values_at_the_ends_of_their_types_come_back_as_they_were(folder: Path) -> None:
+def test_extreme_values_are_read_back_unchanged(folder: Path) -> None:
     given = rows(
         at=pa.array([MIDNIGHT_OF_YEAR_1, LAST_MICROSECOND], pa.timestamp("us", "UTC")),
         day=pa.array([date(1, 1, 1), date(9999, 12, 31)]),
@@ -498,7 +488,7 @@ def test_values_at_the_ends_of_their_types_come_back_as_they_were(folder: Path) 
     assert repr(rows_in(folder)) == repr(given.table.to_pylist())
 
 
-def test_instants_beyond_pythons_years_have_no_statistics(folder: Path) -> None:
+def test_instants_beyond_python_years_have_no_statistics(folder: Path) -> None:
     at, day = (
         pa.array([2**61, -(2**61)], pa.timestamp("us", "UTC")),
         pa.array([2**30, None], pa.int32()).cast(pa.date32()),
@@ -510,7 +500,7 @@ def test_instants_beyond_pythons_years_have_no_statistics(folder: Path) -> None:
     assert file["max.n"] == 2 and file.get("max.at") is None and file.get("max.day") is None
 
 
-def test_readers_that_pass_over_files_by_their_statistics_miss_nothing(folder: Path) -> None:
+def test_statistics_skip_no_matching_files(folder: Path) -> None:
     moments = [datetime(2026, 1, 1, microsecond=1, tzinfo=UTC), datetime(2026, 1, 1, microsecond=1999, tzinfo=UTC)]
     deliver(a_sink(folder), rows(at=pa.array(moments), x=pa.array([math.nan, 1.0]), b=pa.array([True, None])), A)
     table = DeltaTable(folder)
@@ -525,7 +515,7 @@ def test_readers_that_pass_over_files_by_their_statistics_miss_nothing(folder: P
 # Partitions of the table
 
 
-def test_a_partitioned_table_has_files_of_one_value_each_null_included(folder: Path) -> None:
+def test_partitioned_table_has_single_valued_files_including_null(folder: Path) -> None:
     given = rows(
         day=pa.array([date(2026, 1, 2), None, date(2026, 1, 2), date(1, 1, 1)]),
         city=pa.array(["a/b=c %", "x", None, "x"]),
@@ -550,12 +540,12 @@ def test_a_partitioned_table_has_files_of_one_value_each_null_included(folder: P
     ],
     ids=["empty text", "bytes", "year"],
 )
-def test_partition_values_that_the_log_cannot_hold_are_refused(folder: Path, column: pa.Array, what: str) -> None:
+def test_invalid_partition_values_are_refused(folder: Path, column: pa.Array, what: str) -> None:
     with pytest.raises(DeliveryError, match=f"^column 'c' partitions the table, and has {what}; convert it in the"):
         a_sink(folder, partition_by=("c",)).prepare([A], rows(c=column))
 
 
-def test_a_rejected_batch_of_a_partitioned_table_is_replaced(folder: Path) -> None:
+def test_rejected_batch_of_a_partitioned_table_is_replaced(folder: Path) -> None:
     sink = a_sink(folder, partition_by=("city",))
     both = TableOfRows(pa.table({"city": ["x", None, "x"], "n": [1, 2, 3], "_batch_id": ["a-1", "a-1", "b-1"]}))
     deliver(sink, both, A, B)
@@ -563,31 +553,31 @@ def test_a_rejected_batch_of_a_partitioned_table_is_replaced(folder: Path) -> No
     assert sorted((row["n"], row["city"]) for row in rows_in(folder)) == [(3, "x"), (7, None), (8, "y")]
 
 
-def test_rows_of_others_that_have_no_batch_outlive_a_replacement(folder: Path) -> None:
+def test_foreign_rows_survive_a_replacement(folder: Path) -> None:
     write_deltalake(folder, pa.table({"n": [0, 1], "_batch_id": pa.array([None, "a-1"])}))
     sink = a_sink(folder)
     deliver(sink, BatchRows({"a-1": [5]}), under_next_lease(A, rejected=True))
     assert sorted((row["n"], row["_batch_id"]) for row in rows_in(folder)) == [(0, None), (5, "a-1")]
 
 
-def test_a_partition_column_that_the_records_lack_is_named(folder: Path) -> None:
+def test_missing_partition_column_is_named(folder: Path) -> None:
     with pytest.raises(DeliveryError, match="is partitioned by 'day', which the records do not have"):
         a_sink(folder, partition_by=("day",)).prepare([A], NUMBERS)
 
 
-def test_a_table_with_other_partition_columns_ends_the_job_at_its_start(folder: Path) -> None:
+def test_other_partition_columns_end_the_job_at_start(folder: Path) -> None:
     deliver(a_sink(folder, partition_by=("n",)), NUMBERS, A)
     with pytest.raises(ConfigurationError, match=r"is partitioned by \['n'\], but 'partition_by' is \['day'\]"):
         a_sink(folder, partition_by=("day",)).check()
     a_sink(folder).check()
 
 
-def test_a_folder_that_cannot_be_written_is_named_by_the_users_field() -> None:
+def test_unwritable_folder_is_named_by_its_field() -> None:
     with pytest.raises(ConfigurationError, match=r"^field 'path' of DeltaTable 'main' is '/proc/lake', which cannot"):
         a_sink(Path("/proc/lake")).check()
 
 
-def test_rows_that_belong_to_no_batch_of_the_delivery_are_an_error_and_not_left_out(folder: Path) -> None:
+def test_rows_of_unknown_batches_are_an_error(folder: Path) -> None:
     strange = TableOfRows(pa.table({"n": [1, 2], "_batch_id": ["a-1", None]}))
     with pytest.raises(DeliveryError, match="rows of None were written, which are not batches"):
         a_sink(folder).prepare([A], Unfiltered(strange.table))
@@ -602,7 +592,7 @@ class Unfiltered(TableOfRows):
         return {file: write_table(self.table, file)}
 
 
-def test_a_delivery_with_many_values_of_a_partition_column_is_written_with_a_warning(
+def test_many_partition_values_are_written_with_a_warning(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("airflow_provider_coordination.spark.sinks.delta.sink.MANY_FILES", 30)

@@ -66,7 +66,7 @@ def calls(module: str) -> Calls:
 ROWS = [("a-1", 1), ("a-1", 2), ("b-1", 3)]
 
 
-def test_the_function_gets_the_rows_of_all_batches_and_their_ids_in_one_call(made: Made, calls: Calls) -> None:
+def test_function_gets_all_batches_in_one_call(made: Made, calls: Calls) -> None:
     sink = made()
     sink.check()
     sink.prepare(BATCHES, BatchRows(VALUES))
@@ -76,7 +76,7 @@ def test_the_function_gets_the_rows_of_all_batches_and_their_ids_in_one_call(mad
     assert calls() == [(["a-1", "b-1"], ROWS)]
 
 
-def test_no_batch_counts_as_committed_so_that_it_is_passed_again_after_a_crash(made: Made, calls: Calls) -> None:
+def test_uncommitted_batches_are_passed_again_after_a_crash(made: Made, calls: Calls) -> None:
     died = made()
     died.prepare(BATCHES, BatchRows(VALUES))
     died.commit(BATCHES)
@@ -90,14 +90,14 @@ def test_no_batch_counts_as_committed_so_that_it_is_passed_again_after_a_crash(m
     assert calls() == [(["a-1", "b-1"], ROWS)] * 2
 
 
-def test_a_batch_without_rows_is_named_in_the_call(made: Made, calls: Calls) -> None:
+def test_batch_without_rows_is_named_in_the_call(made: Made, calls: Calls) -> None:
     sink = made()
     sink.prepare(BATCHES, BatchRows({"a-1": [], "b-1": []}))
     sink.commit(BATCHES)
     assert calls() == [(["a-1", "b-1"], [])]
 
 
-def test_a_former_owner_whose_rows_were_swept_calls_nothing(made: Made, calls: Calls) -> None:
+def test_previous_owner_with_swept_rows_calls_nothing(made: Made, calls: Calls) -> None:
     former = made()
     former.prepare(BATCHES, BatchRows(VALUES))
     for attempt in BATCHES:
@@ -107,7 +107,7 @@ def test_a_former_owner_whose_rows_were_swept_calls_nothing(made: Made, calls: C
     assert calls() == []
 
 
-def test_what_was_never_prepared_or_was_discarded_is_not_given(made: Made, calls: Calls) -> None:
+def test_unprepared_and_discarded_batches_are_not_passed(made: Made, calls: Calls) -> None:
     sink = made()
     with pytest.raises(CoordinationError):
         sink.commit(BATCHES)
@@ -118,35 +118,33 @@ def test_what_was_never_prepared_or_was_discarded_is_not_given(made: Made, calls
     assert calls() == []
 
 
-def test_what_the_function_raises_fails_the_batches_by_its_name(made: Made) -> None:
+def test_function_error_fails_its_batches_by_name(made: Made) -> None:
     sink = made("failing")
     sink.prepare(BATCHES, BatchRows(VALUES))
     with pytest.raises(DeliveryError, match=r"failing' raised on 2 batches \(first: a-1\): .*the broker is away"):
         sink.commit(BATCHES)
 
 
-def test_a_function_that_is_not_there_is_found_before_any_sink_has_the_batches(made: Made) -> None:
+def test_missing_function_is_found_before_any_delivery(made: Made) -> None:
     with pytest.raises(ConfigurationError, match="has no 'missing'; name one that it has: "):
         made("missing").prepare(BATCHES, BatchRows(VALUES))
 
 
-def test_a_module_that_is_not_there_ends_the_job_at_its_start(tmp_path: Path) -> None:
+def test_missing_module_ends_the_job_at_start(tmp_path: Path) -> None:
     settings = ForeachBatchSettings(function="no_such_module:publish", staging_path=str(tmp_path))
     message = "^field 'function' of ForeachBatch 'main' is 'no_such_module:publish', but there is no module"
     with pytest.raises(ConfigurationError, match=message):
         ForeachBatchSink("main", settings).check()
 
 
-def test_that_it_is_at_least_once_is_in_the_log_and_the_location(
-    made: Made, module: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_log_and_location_state_at_least_once(made: Made, module: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     made().check()
     assert f"function {module}:publish receives each batch at least once" in caplog.text
     assert made().location == f"at-least-once://{module}:publish"
 
 
-def test_rows_that_wait_in_a_bucket_are_reached_by_the_connection_alone(
+def test_bucket_rows_are_read_with_the_connection_alone(
     spark: SparkSession, module: str, calls: Calls, s3: S3Server, s3_bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in [name for name in os.environ if name.startswith("AWS_")]:

@@ -88,7 +88,7 @@ def undisturbed(places: Callable[[str], SinkUnderTest]) -> Callable[[Case, str],
     gives_up=st.booleans(),
     data=st.data(),
 )
-def test_whatever_happens_to_jobs_every_sink_has_everything_once(
+def test_sinks_hold_each_record_once_after_failures(
     places: Callable[[str], SinkUnderTest],
     undisturbed: Callable[[Case, str], Calls],
     kind: str,

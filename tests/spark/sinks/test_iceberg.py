@@ -109,7 +109,7 @@ VALUES = BatchRows({"a-1": [1, 2], "b-1": [3], "c-1": [4, 5, 6]})
 # Snapshots
 
 
-def test_a_delivery_is_one_snapshot_that_names_its_batches(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
+def test_delivery_is_one_snapshot_naming_its_batches(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
     deliver(new_sink(), [A, B, C], VALUES)
     [summary] = summaries(catalog)
     assert json.loads(summary[BATCHES]) == {"a-1": "1:.s1", "b-1": "1:.s1", "c-1": "1:.s1"}
@@ -121,16 +121,14 @@ def test_a_delivery_is_one_snapshot_that_names_its_batches(new_sink: Callable[..
     assert (summary["added-data-files"], summary["added-records"]) == ("1", "6")
 
 
-def test_what_would_make_the_tables_metadata_large_is_left_out(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
+def test_oversized_snapshot_metadata_is_omitted(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
     deliver(new_sink(), [an_attempt("a-1", end=secrets.token_hex(150_000))], VALUES)
     [summary] = summaries(catalog)
     assert BATCHES in summary.additional_properties and DELIVERED not in summary.additional_properties
     assert new_sink().history().unknown == ("a-1",)  # type: ignore[attr-defined]
 
 
-def test_a_replaced_batch_and_the_one_that_replaces_it_are_in_one_snapshot(
-    new_sink: Callable[..., Sink], catalog: Catalog
-) -> None:
+def test_batch_replacement_is_one_snapshot(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
     sink = new_sink()
     deliver(sink, [A, B], VALUES)
     deliver(sink, [under_next_lease(A, rejected=True), C], BatchRows({"a-1": [7], "c-1": [4]}))
@@ -139,9 +137,7 @@ def test_a_replaced_batch_and_the_one_that_replaces_it_are_in_one_snapshot(
     assert rows_in(catalog) == [3, 4, 7]
 
 
-def test_a_batch_is_found_by_its_id_alone_in_the_files_of_a_delivery_of_many(
-    new_sink: Callable[..., Sink], catalog: Catalog
-) -> None:
+def test_batch_is_found_by_id_in_shared_files(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
     """Statistics have whole ids, since batches of one source differ only after their first 16 characters."""
     sink = new_sink()
     names = [f"shardId-000000000000-{n}" for n in range(3)]
@@ -164,9 +160,7 @@ def expire_all_but_the_last(catalog: Catalog) -> None:
     assert len(catalog.load_table(TABLE).snapshots()) == 1
 
 
-def test_once_its_snapshot_is_expired_a_batch_is_known_by_its_rows(
-    new_sink: Callable[..., Sink], catalog: Catalog
-) -> None:
+def test_batch_with_an_expired_snapshot_is_recognized_by_rows(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
     deliver(new_sink(), [A], VALUES)
     deliver(new_sink(), [B], VALUES)
     expire_all_but_the_last(catalog)
@@ -177,7 +171,7 @@ def test_once_its_snapshot_is_expired_a_batch_is_known_by_its_rows(
     assert rows_in(catalog) == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_batch_that_this_job_landed_itself_is_not_searched_in_the_tables_files(
+def test_batch_landed_by_this_job_is_not_searched(
     new_sink: Callable[..., Sink], catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deliver(new_sink(), [A], VALUES)
@@ -191,9 +185,7 @@ def test_a_batch_that_this_job_landed_itself_is_not_searched_in_the_tables_files
     assert looked == ["a-1"]
 
 
-def test_a_batch_is_searched_if_snapshots_expired_since_the_job_first_read_the_table(
-    new_sink: Callable[..., Sink], catalog: Catalog
-) -> None:
+def test_batch_is_searched_after_snapshots_expire(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
     sink = new_sink()
     sink.check()
     deliver(sink, [A], VALUES)
@@ -308,7 +300,7 @@ def changed(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.mark.parametrize("rejected", [False, True], ids=["new batches", "a batch is replaced"])
-def test_changes_by_others_between_read_and_commit_stay_and_the_delivery_goes_in_once(
+def test_concurrent_changes_stay_and_delivery_is_added_once(
     new_sink: Callable[..., Sink], catalog: Catalog, monkeypatch: pytest.MonkeyPatch, changed: Any, rejected: bool
 ) -> None:
     change, expected = changed
@@ -333,7 +325,7 @@ def test_changes_by_others_between_read_and_commit_stay_and_the_delivery_goes_in
     assert rows_in(catalog) == sorted(expected([1, 2, 33 if rejected else 3, 4, 5, 6]))
 
 
-def test_partitioning_that_changed_since_a_batch_was_prepared_fails_it_until_it_is_prepared_again(
+def test_changed_partitioning_fails_a_batch_until_prepared_again(
     new_sink: Callable[..., Sink], catalog: Catalog
 ) -> None:
     sink = new_sink()
@@ -347,9 +339,7 @@ def test_partitioning_that_changed_since_a_batch_was_prepared_fails_it_until_it_
     assert rows_in(catalog) == [1, 2, 3]
 
 
-def test_a_dropped_table_is_not_created_again_by_the_job_that_used_it(
-    new_sink: Callable[..., Sink], catalog: Catalog
-) -> None:
+def test_job_does_not_recreate_its_dropped_table(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
     sink = new_sink()
     deliver(sink, [A], VALUES)
     catalog.drop_table(TABLE)
@@ -363,7 +353,7 @@ def test_a_dropped_table_is_not_created_again_by_the_job_that_used_it(
     assert rows_in(catalog) == [3]
 
 
-def test_a_table_that_is_dropped_between_read_and_commit_gets_nothing(
+def test_table_dropped_before_commit_gets_nothing(
     new_sink: Callable[..., Sink], catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = new_sink()
@@ -394,9 +384,7 @@ def test_another_table_of_the_same_name_is_not_used(new_sink: Callable[..., Sink
 # Partitions
 
 
-def test_a_table_is_made_with_partitions_and_files_hold_one_each(
-    new_sink: Callable[..., Sink], catalog: Catalog
-) -> None:
+def test_partitioned_table_has_one_partition_per_file(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
     sink = new_sink(partition_by=["day(at)", "bucket(4, n)", "truncate(1, name)", "kind"])
     columns = {
         "n": pa.array([1, 2, 3], pa.int64()),
@@ -431,7 +419,7 @@ def test_a_table_is_made_with_partitions_and_files_hold_one_each(
     ],
     ids=["years 1 and 9999", "month", "hour", "decimal and null", "bytes", "NaN", "truncated numbers"],
 )
-def test_partitions_of_every_sort_of_value(
+def test_partitions_support_every_type_of_value(
     new_sink: Callable[..., Sink], catalog: Catalog, transform: str, column: pa.Array, expected: list[Any]
 ) -> None:
     deliver(new_sink(partition_by=[transform]), [A], of_one("a-1", c=column))
@@ -445,7 +433,7 @@ def test_partitions_of_every_sort_of_value(
     assert catalog.load_table(TABLE).scan().to_arrow().num_rows == len(column)
 
 
-def test_many_partitions_in_one_delivery_are_written_one_after_the_other_with_a_warning(
+def test_many_partitions_are_written_sequentially_with_a_warning(
     new_sink: Callable[..., Sink],
     catalog: Catalog,
     monkeypatch: pytest.MonkeyPatch,
@@ -458,9 +446,7 @@ def test_many_partitions_in_one_delivery_are_written_one_after_the_other_with_a_
     assert len(rows_in(catalog)) == 21
 
 
-def test_a_partition_column_that_the_delivery_does_not_have_is_named(
-    new_sink: Callable[..., Sink], catalog: Catalog
-) -> None:
+def test_missing_partition_column_is_named(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
     sink = new_sink(partition_by=["day(at)"])
     with pytest.raises(DeliveryError, match=r"cannot be partitioned by 'day\(at\)': there is no column 'at'; th"):
         sink.prepare([A], VALUES)
@@ -471,15 +457,13 @@ def test_a_partition_column_that_the_delivery_does_not_have_is_named(
         sink.prepare([B], VALUES)
 
 
-def test_a_partition_transform_that_does_not_fit_its_column_is_named(new_sink: Callable[..., Sink]) -> None:
+def test_unfit_partition_transform_is_named(new_sink: Callable[..., Sink]) -> None:
     message = r"cannot be partitioned by 'day\(id\)': column 'id' is string: .*; choose another transform$"
     with pytest.raises(DeliveryError, match=message):
         new_sink(partition_by=["day(id)"]).prepare([A], of_one("a-1", n=pa.array([1]), id=pa.array(["x"])))
 
 
-def test_a_table_that_is_partitioned_otherwise_is_named_at_the_start(
-    new_sink: Callable[..., Sink], catalog: Catalog
-) -> None:
+def test_different_partitioning_is_named_at_start(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
     deliver(new_sink(), [A], VALUES)
     with pytest.raises(ConfigurationError, match=r"^field 'partition_by' of IcebergTable 'main' is \['n'\], but"):
         new_sink(partition_by=["n"]).check()
@@ -494,9 +478,7 @@ def test_zero_and_negative_zero_are_two_partitions(new_sink: Callable[..., Sink]
 # Columns
 
 
-def test_columns_are_added_and_types_widened_with_the_rows_that_need_it(
-    new_sink: Callable[..., Sink], catalog: Catalog
-) -> None:
+def test_columns_are_added_and_widened_with_their_rows(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
     sink = new_sink()
     deliver(sink, [A], of_one("a-1", n=pa.array([1], pa.int32()), x=pa.array([1.5], pa.float32())))
     wider = {"n": pa.array([2**40]), "x": pa.array([2.5]), "note": pa.array(["new"])}
@@ -526,7 +508,7 @@ def test_text_and_bytes_are_not_mixed_in_a_column(
 
 
 @pytest.mark.parametrize("name", ["N", "s.A"])
-def test_columns_that_differ_in_case_are_refused(new_sink: Callable[..., Sink], catalog: Catalog, name: str) -> None:
+def test_columns_differing_in_case_are_refused(new_sink: Callable[..., Sink], catalog: Catalog, name: str) -> None:
     def given(*names: str) -> dict[str, pa.Array]:
         within = pa.array([dict.fromkeys((each[2:] for each in names if each.startswith("s.")), 1)])
         return {each: pa.array([1]) for each in names if "." not in each} | {"s": within}
@@ -540,7 +522,7 @@ def test_columns_that_differ_in_case_are_refused(new_sink: Callable[..., Sink], 
         sink.prepare([A], of_one("a-1", **given("s.a", name)))
 
 
-def test_instants_beyond_pythons_years_have_no_bounds(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
+def test_instants_beyond_python_years_have_no_bounds(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
     at = pa.array([2**61, -(2**61)], pa.timestamp("us", "UTC"))
     within = pa.array([[2**61], None], pa.list_(pa.timestamp("us")))
     deliver(new_sink(), [A], of_one("a-1", n=pa.array([1, 2]), at=at, within=within))
@@ -553,9 +535,7 @@ def test_instants_beyond_pythons_years_have_no_bounds(new_sink: Callable[..., Si
 
 
 @pytest.mark.parametrize(("transform", "name"), [("month(at)", "at_month"), ("day(at)", "at_day"), ("at", "at")])
-def test_a_partition_value_that_the_transform_lacks_is_named(
-    new_sink: Callable[..., Sink], transform: str, name: str
-) -> None:
+def test_unsupported_partition_value_is_named(new_sink: Callable[..., Sink], transform: str, name: str) -> None:
     at = pa.array([2**61], pa.timestamp("us"))
     message = f"is partitioned by '{name}', and the value 2305843009213693952 of column 'at' has no"
     with pytest.raises(DeliveryError, match=message):
@@ -571,7 +551,7 @@ def test_a_partition_value_that_the_transform_lacks_is_named(
     ],
     ids=["text", "fraction", "list"],
 )
-def test_columns_that_the_table_cannot_have_are_named_with_their_types_and_nothing_is_written(
+def test_unsupported_columns_are_named_and_nothing_is_written(
     new_sink: Callable[..., Sink], catalog: Catalog, column: pa.Array, types: str, tmp_path: Path
 ) -> None:
     sink = new_sink()
@@ -585,9 +565,7 @@ def test_columns_that_the_table_cannot_have_are_named_with_their_types_and_nothi
     assert rows_in(catalog) == [1, 2] and sorted(tmp_path.rglob("*.parquet")) == before
 
 
-def test_a_column_that_became_another_type_after_a_batch_was_prepared_holds_that_batch(
-    new_sink: Callable[..., Sink], catalog: Catalog
-) -> None:
+def test_column_type_changed_after_preparation_holds_the_batch(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
     sink = new_sink()
     deliver(sink, [A], VALUES)
     sink.prepare([B], of_one("b-1", n=pa.array([3]), note=pa.array([1])))
@@ -597,7 +575,7 @@ def test_a_column_that_became_another_type_after_a_batch_was_prepared_holds_that
     assert rows_in(catalog) == [1, 2]
 
 
-def test_a_table_can_be_declared(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
+def test_table_can_be_declared(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
     declared = {"id": "string", "at": "timestamptz", "amount": "decimal(10, 2)"}
     sink = new_sink(columns=declared, partition_by=["month(at)"], table_properties={"format-version": "2"})
     assert required_columns_of(new_sink(partition_by=["month(at)"]))["'partition_by'"] == ("at",)
@@ -609,9 +587,7 @@ def test_a_table_can_be_declared(new_sink: Callable[..., Sink], catalog: Catalog
     sink.check()
 
 
-def test_a_column_that_the_table_requires_and_the_delivery_has_without_a_value_holds_the_batch(
-    new_sink: Callable[..., Sink], catalog: Catalog
-) -> None:
+def test_null_in_a_required_column_holds_the_batch(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
     from pyiceberg.schema import Schema
     from pyiceberg.types import LongType, NestedField, StringType
 
@@ -627,7 +603,7 @@ def test_a_column_that_the_table_requires_and_the_delivery_has_without_a_value_h
     assert catalog.load_table(TABLE).schema().find_field("n").required
 
 
-def test_values_at_the_edges_come_back_as_they_were(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
+def test_extreme_values_are_read_back_unchanged(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
     columns = {
         "x": pa.array([float("nan"), float("-inf"), None]),
         "at": pa.array([datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC), None]),
@@ -641,16 +617,14 @@ def test_values_at_the_edges_come_back_as_they_were(new_sink: Callable[..., Sink
     assert found["amount"] == columns["amount"].to_pylist() and found["nested"] == columns["nested"].to_pylist()
 
 
-def test_decimals_that_do_not_fit_hold_the_batch_and_name_the_column(
-    new_sink: Callable[..., Sink], catalog: Catalog
-) -> None:
+def test_unfit_decimals_hold_the_batch_and_name_the_column(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
     sink = new_sink(columns={"amount": "decimal(5, 2)"})
     with pytest.raises(DeliveryError, match=r"amount: decimal\(5, 2\) -> decimal\(10, 4\)"):
         sink.prepare([A], of_one("a-1", amount=pa.array([Decimal("1.2345")], pa.decimal128(10, 4))))
 
 
 @pytest.mark.parametrize("when", ["before", "between prepare and commit"])
-def test_a_renamed_column_holds_the_batches_that_have_its_former_name(
+def test_renamed_column_holds_batches_with_its_previous_name(
     new_sink: Callable[..., Sink], catalog: Catalog, when: str
 ) -> None:
     sink = new_sink()
@@ -664,7 +638,7 @@ def test_a_renamed_column_holds_the_batches_that_have_its_former_name(
     assert sorted(rows_in(catalog, "number")) == [1, 2]
 
 
-def test_a_table_that_lost_the_column_of_batches_gets_nothing(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
+def test_table_without_the_batch_column_gets_nothing(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
     deliver(new_sink(), [A], VALUES)
     with catalog.load_table(TABLE).update_schema() as update:
         update.delete_column("_batch_id")
@@ -672,7 +646,7 @@ def test_a_table_that_lost_the_column_of_batches_gets_nothing(new_sink: Callable
         deliver(new_sink(), [B], VALUES)
 
 
-def test_a_merged_batch_older_than_the_snapshots_is_refused(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
+def test_merged_batch_older_than_the_snapshots_is_refused(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
     def sink() -> Sink:
         return new_sink(merge_on=["k"])
 
@@ -684,9 +658,7 @@ def test_a_merged_batch_older_than_the_snapshots_is_refused(new_sink: Callable[.
     assert rows_in(catalog) == [2]
 
 
-def test_a_table_of_others_without_the_column_of_batches_gets_it(
-    new_sink: Callable[..., Sink], catalog: Catalog
-) -> None:
+def test_foreign_table_gains_the_batch_column(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
     catalog.create_table(TABLE, pa.schema([pa.field("n", pa.int64())])).append(pa.table({"n": [7]}))
     deliver(new_sink(), [A], VALUES)
     assert rows_in(catalog) == [1, 2, 7]
@@ -695,7 +667,7 @@ def test_a_table_of_others_without_the_column_of_batches_gets_it(
 # Catalogs
 
 
-def test_a_catalog_that_cannot_be_reached_is_named_at_the_start(short_pauses: None) -> None:
+def test_unreachable_catalog_is_named_at_start(short_pauses: None) -> None:
     properties = {"type": "sql", "uri": "postgresql+psycopg://me:hush-hush@127.0.0.1:9/x", "warehouse": "/tmp/none"}
     settings = {"table": TABLE, "properties": properties}
     [sink] = make_sinks([SinkSettings(name="main", kind="iceberg", location="iceberg://here", settings=settings)])
@@ -732,7 +704,7 @@ def outage(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int, bool], None]:
 
 @pytest.mark.parametrize("executed", [False, True], ids=["nothing arrives", "only answers are lost"])
 @pytest.mark.parametrize("method", ["load_table", "commit_table"])
-def test_a_delivery_waits_for_a_catalog_that_is_away_and_is_in_once(
+def test_delivery_survives_a_catalog_outage(
     new_sink: Callable[..., Sink], catalog: Catalog, outage: Any, short_pauses: None, method: str, executed: bool
 ) -> None:
     sink = new_sink()
@@ -745,7 +717,7 @@ def test_a_delivery_waits_for_a_catalog_that_is_away_and_is_in_once(
     assert len(summaries(catalog)) == 2
 
 
-def test_a_catalog_that_stays_away_fails_the_delivery_which_goes_in_later(
+def test_persistent_catalog_outage_fails_and_delays_delivery(
     new_sink: Callable[..., Sink], catalog: Catalog, outage: Any, short_pauses: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = new_sink()
@@ -764,9 +736,7 @@ def test_a_catalog_that_stays_away_fails_the_delivery_which_goes_in_later(
 # Leftovers
 
 
-def test_files_that_a_former_owner_shares_with_a_current_owner_are_left_to_the_current_one(
-    new_sink: Callable[..., Sink], catalog: Catalog
-) -> None:
+def test_files_shared_with_the_current_owner_are_kept(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
     one, other = new_sink(), new_sink()
     one.prepare([A, B], VALUES)
     other.sweep({A.folder: 2})
@@ -775,9 +745,7 @@ def test_files_that_a_former_owner_shares_with_a_current_owner_are_left_to_the_c
     assert rows_in(catalog) == [1, 2, 3]
 
 
-def test_a_prepared_file_that_is_not_as_it_was_written_adds_nothing(
-    new_sink: Callable[..., Sink], catalog: Catalog, tmp_path: Path
-) -> None:
+def test_changed_prepared_file_adds_nothing(new_sink: Callable[..., Sink], catalog: Catalog, tmp_path: Path) -> None:
     sink = new_sink()
     for damage in (lambda file: file.unlink(), lambda file: file.write_bytes(file.read_bytes()[:50])):
         sink.prepare([A], VALUES)

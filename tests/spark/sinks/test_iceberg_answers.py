@@ -45,6 +45,6 @@ def of_rest(status: int, kind: type[Exception] = exceptions.RESTError) -> Except
     ],
     ids=lambda value: getattr(value, "code", None) or (value if isinstance(value, str) else type(value).__name__),
 )
-def test_a_catalog_error_is_temporary_or_needs_the_user_or_means_a_missing_table(error: Exception, means: str) -> None:
+def test_catalog_errors_are_classified_by_meaning(error: Exception, means: str) -> None:
     found = {"away": is_unavailable(error), "unauthorized": is_unauthorized(error), "gone": is_gone(error)}
     assert [meaning for meaning, is_so in found.items() if is_so] == [meaning for meaning in (means,) if meaning]

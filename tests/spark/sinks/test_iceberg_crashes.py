@@ -134,7 +134,7 @@ def calls_of_a_delivery(tmp_path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("strike", [s for s in Strike if "clock" not in s and s is not Strike.KILLED_BEFORE], ids=str)
-def test_wherever_a_job_is_struck_each_batch_is_in_the_table_once(
+def test_crash_at_any_call_stores_each_batch_once(
     tmp_path: Path, calls_of_a_delivery: list[str], strike: Strike
 ) -> None:
     looks = strike in (Strike.FREEZE, Strike.RAISED_BEFORE)  # a look after which the job dies leaves what was there
@@ -148,5 +148,5 @@ def test_wherever_a_job_is_struck_each_batch_is_in_the_table_once(
         assert calls.struck
 
 
-def test_a_delivery_commits_once(calls_of_a_delivery: list[str]) -> None:
+def test_delivery_commits_once(calls_of_a_delivery: list[str]) -> None:
     assert calls_of_a_delivery.count("catalog.commit_table") == 1

@@ -20,21 +20,19 @@ def settings(kind: str, implementation: str | None = None) -> SinkSettings:
     return SinkSettings(name="main", kind=kind, location="/lake", implementation=implementation)
 
 
-def test_every_kind_of_the_package_is_held_to_the_contract() -> None:
+def test_every_package_kind_runs_the_contract_suite() -> None:
     assert set(SINKS.names()) == {name.partition(",")[0] for name in UNDER_TEST} | AT_LEAST_ONCE
 
 
-def test_a_kind_that_may_receive_a_batch_more_than_once_declares_it() -> None:
+def test_at_least_once_kinds_declare_it() -> None:
     assert {name for name in SINKS.names() if not SINKS.load(name).is_exactly_once} == AT_LEAST_ONCE
 
 
-def test_sinks_are_made_of_their_settings_in_order() -> None:
+def test_sinks_are_built_from_settings_in_order() -> None:
     assert make_sinks([settings("parquet")]) == [ParquetSink(name="main", path="/lake")]
 
 
-def test_a_kind_that_is_not_the_packages_own_is_made_by_its_implementation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_external_kind_is_built_by_its_implementation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "their_sinks.py").write_text(
         "from airflow_provider_coordination.spark.sinks import SinkKind\n"
         "QUEUE = SinkKind(make=lambda settings: ('queue', settings.location))\n"
@@ -57,12 +55,12 @@ def test_a_kind_that_is_not_the_packages_own_is_made_by_its_implementation(
         ),
     ],
 )
-def test_a_kind_that_cannot_be_found_is_named(kind: str, implementation: str | None, message: str) -> None:
+def test_unknown_kind_is_named(kind: str, implementation: str | None, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         make_sinks([settings(kind, implementation)])
 
 
-def test_a_kind_without_its_library_names_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kind_without_its_library_names_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "their_tables.py").write_text(
         "from airflow_provider_coordination.spark.sinks import SinkKind\n"
         "TABLE = SinkKind(make=None, modules=('json', 'no_such_tables'), requirement='their-package[tables]')\n"
@@ -73,7 +71,7 @@ def test_a_kind_without_its_library_names_what_to_install(tmp_path: Path, monkey
         make_sinks([settings("table", "their_tables:TABLE")])
 
 
-def test_describing_sinks_in_a_dag_needs_neither_spark_nor_pyarrow() -> None:
+def test_dag_sinks_need_neither_spark_nor_pyarrow() -> None:
     code = (
         "import sys\n"
         "from airflow_provider_coordination.operators.writes.parquet import ParquetDataset\n"

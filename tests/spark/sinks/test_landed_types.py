@@ -39,7 +39,7 @@ def columns_of_table(kind: str, place: Place) -> tuple[pa.Schema, list[str]]:
 
 
 @pytest.mark.parametrize("kind", TABLES)
-def test_files_of_a_table_have_the_types_of_its_columns(kind: str, tmp_path: Path) -> None:
+def test_table_files_have_the_column_types_of_the_table(kind: str, tmp_path: Path) -> None:
     place = Place(TABLES[kind], tmp_path / "table")
     kinds = KINDS if kind == "delta" else [*KINDS, pa.time32("ms"), pa.time64("us")]
     columns = {str(number): pa.nulls(1, each) for number, each in enumerate(kinds)} | {"untyped": pa.nulls(1)}

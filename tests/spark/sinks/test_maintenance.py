@@ -51,7 +51,7 @@ def backdate(place: Place, days: float = 2) -> None:
             os.utime(file, (then, then))
 
 
-def test_small_files_are_put_together_and_their_rows_stay(place: Place) -> None:
+def test_small_files_are_compacted_and_rows_stay(place: Place) -> None:
     one_by_one(place)
 
     assert maintained(place).files_compacted == 3
@@ -60,7 +60,7 @@ def test_small_files_are_put_together_and_their_rows_stay(place: Place) -> None:
     assert maintained(place).files_compacted == 0
 
 
-def test_a_dry_run_counts_and_changes_nothing(place: Place) -> None:
+def test_dry_run_counts_and_changes_nothing(place: Place) -> None:
     one_by_one(place)
     backdate(place)
     (place.sink()).prepare([an_attempt("d-1")], BatchRows({"d-1": [6]}))
@@ -74,7 +74,7 @@ def test_a_dry_run_counts_and_changes_nothing(place: Place) -> None:
     assert {file: file.read_bytes() for file in place.folder.rglob("*") if file.is_file()} == before
 
 
-def test_files_of_a_delivery_that_died_go_once_they_are_old(place: Place) -> None:
+def test_old_files_of_a_dead_delivery_are_removed(place: Place) -> None:
     one_by_one(place)
     place.sink().prepare([an_attempt("d-1")], BatchRows({"d-1": [6]}))
     place.sink().sweep({"clicks/d-1": 2})
@@ -88,7 +88,7 @@ def test_files_of_a_delivery_that_died_go_once_they_are_old(place: Place) -> Non
     assert len(files(place)) == len(before) - 1 and place.visible == VALUES
 
 
-def test_files_that_are_prepared_stay_however_old_they_are(place: Place) -> None:
+def test_prepared_files_stay_at_any_age(place: Place) -> None:
     one_by_one(place)
     sink, attempt = place.sink(), an_attempt("d-1")
     sink.prepare([attempt], BatchRows({"d-1": [6]}))
@@ -100,9 +100,7 @@ def test_files_that_are_prepared_stay_however_old_they_are(place: Place) -> None
     assert place.visible == {**VALUES, "d-1": [6]}
 
 
-def test_a_former_owner_that_read_the_table_before_files_were_removed_commits_no_missing_file(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_previous_owner_commits_no_removed_files(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     one_by_one(place)
     sink, attempt = place.sink(), an_attempt("d-1")
     sink.prepare([attempt], BatchRows({"d-1": [6]}))
@@ -139,9 +137,7 @@ def between_read_and_commit(sink: Sink, monkeypatch: pytest.MonkeyPatch, act: Ca
     monkeypatch.setattr(PendingSnapshot, "send", late(PendingSnapshot.send))
 
 
-def test_a_delivery_that_comes_while_it_is_maintained_goes_in_once(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_delivery_during_maintenance_is_stored_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     one_by_one(place)
     sink, attempt = place.sink(), an_attempt("d-1")
     sink.prepare([attempt], BatchRows({"d-1": [6]}))
@@ -152,7 +148,7 @@ def test_a_delivery_that_comes_while_it_is_maintained_goes_in_once(
     assert place.visible == {**VALUES, "d-1": [6]}
 
 
-def test_what_is_in_is_known_after_everything_old_is_gone(place: Place) -> None:
+def test_committed_batches_stay_known_after_maintenance(place: Place) -> None:
     one_by_one(place)
     backdate(place)
     maintained(place, AT_ONCE)
@@ -166,7 +162,7 @@ def test_what_is_in_is_known_after_everything_old_is_gone(place: Place) -> None:
     assert place.visible == VALUES
 
 
-def test_a_rejected_batch_is_replaced_after_everything_old_is_gone(place: Place) -> None:
+def test_rejected_batch_is_replaced_after_maintenance(place: Place) -> None:
     one_by_one(place)
     maintained(place, AT_ONCE)
     without_old_commits(place)

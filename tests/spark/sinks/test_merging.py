@@ -25,14 +25,14 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place(TABLES[request.param], tmp_path / "sink")
 
 
-def test_a_row_replaces_the_one_with_its_key_and_others_are_added(place: Place) -> None:
+def test_row_replaces_its_key_and_others_are_added(place: Place) -> None:
     sink = a_sink(place)
     deliver(sink, {"a-1": [("x", 1), ("y", 2)]}, A)
     deliver(sink, {"b-1": [("y", 20), ("z", 30)]}, B)
     assert place.visible == {"a-1": [1], "b-1": [20, 30]}
 
 
-def test_what_is_delivered_is_one_commit_that_names_its_batches(place: Place) -> None:
+def test_delivery_is_one_commit_naming_its_batches(place: Place) -> None:
     sink = a_sink(place)
     deliver(sink, {"a-1": [("x", 1)], "b-1": [("y", 2)]}, A, B)
     next_job = a_sink(place)
@@ -42,7 +42,7 @@ def test_what_is_delivered_is_one_commit_that_names_its_batches(place: Place) ->
     assert place.leftovers == []
 
 
-def test_a_batch_all_of_whose_rows_were_replaced_is_not_delivered_again(place: Place) -> None:
+def test_fully_replaced_batch_is_not_redelivered(place: Place) -> None:
     sink = a_sink(place)
     deliver(sink, {"a-1": [("x", 1)]}, A)
     deliver(sink, {"b-1": [("x", 2)]}, B)
@@ -58,7 +58,7 @@ def expire_all_but_the_last(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("landed", [None, "before", "after"])
-def test_a_batch_older_than_the_commits_is_not_merged_again(tmp_path: Path, landed: str | None) -> None:
+def test_batch_older_than_the_commits_is_not_merged_again(tmp_path: Path, landed: str | None) -> None:
     place = Place(TABLES["delta"], tmp_path / "sink")
     now = datetime.now(UTC)
     times = {"before": now - timedelta(days=40), "after": now + timedelta(days=40)}
@@ -75,18 +75,18 @@ def test_a_batch_older_than_the_commits_is_not_merged_again(tmp_path: Path, land
     assert place.visible == {"b-1": [2]}
 
 
-def test_a_key_in_two_batches_of_a_delivery_is_there_once_from_the_later_one(place: Place) -> None:
+def test_later_batch_of_a_delivery_wins_a_key(place: Place) -> None:
     deliver(a_sink(place), {"a-1": [("x", 1), ("y", 2)], "b-1": [("x", 10)]}, A, B)
     assert place.visible == {"a-1": [2], "b-1": [10]}
 
 
-def test_the_column_of_the_order_decides_within_a_delivery(place: Place) -> None:
+def test_order_column_decides_within_a_delivery(place: Place) -> None:
     of = {"a-1": [("x", 1, 9), ("x", 2, 8), ("y", 3, None), ("y", 4, 1)], "b-1": [("x", 10, 7)]}
     deliver(a_sink(place, order_by="version"), of, A, B)
     assert place.visible == {"a-1": [1, 4]}
 
 
-def test_a_key_that_is_twice_in_a_batch_is_an_error_that_names_it_and_the_batch_waits(place: Place) -> None:
+def test_duplicate_key_in_a_batch_is_named(place: Place) -> None:
     sink = a_sink(place)
     with pytest.raises(DeliveryError, match=r"^batch b-1: 2 rows have 'Key' = 'x', .* set 'order_by' to the column"):
         deliver(sink, {"a-1": [("x", 1)], "b-1": [("x", 2), ("y", 1), ("x", 3)]}, A, B)
@@ -95,46 +95,46 @@ def test_a_key_that_is_twice_in_a_batch_is_an_error_that_names_it_and_the_batch_
     assert place.visible == {"a-1": [1]}
 
 
-def test_a_key_that_is_null_is_an_error_that_names_the_column_and_the_batch(place: Place) -> None:
+def test_null_key_names_its_column_and_batch(place: Place) -> None:
     with pytest.raises(DeliveryError, match=r"^batch b-1: column 'Key', on which .* is merged, is null"):
         deliver(a_sink(place), {"a-1": [("x", 1)], "b-1": [(None, 2)]}, A, B)
 
 
 @pytest.mark.parametrize("more", [{"merge_on": ["Key", "id"]}, {"order_by": "id"}])
-def test_a_column_that_the_records_do_not_have_is_named(place: Place, more: dict[str, Any]) -> None:
+def test_missing_column_is_named(place: Place, more: dict[str, Any]) -> None:
     with pytest.raises(DeliveryError, match=r"is merged on 'Key'.* do not have the column 'id'"):
         deliver(a_sink(place, **more), {"a-1": [("x", 1)]}, A)
 
 
-def test_a_rejected_batch_is_replaced_row_by_row_and_what_it_has_no_more_goes(place: Place) -> None:
+def test_rejected_batch_is_replaced_row_by_row(place: Place) -> None:
     sink = a_sink(place)
     deliver(sink, {"a-1": [("x", 1), ("y", 2)], "b-1": [("z", 3)]}, A, B)
     deliver(a_sink(place), {"a-1": [("y", 20), ("z", 30)]}, under_next_lease(A, rejected=True))
     assert place.visible == {"a-1": [20, 30]}
 
 
-def test_a_rejected_batch_without_rows_takes_what_it_had_away(place: Place) -> None:
+def test_rejected_batch_without_rows_removes_its_rows(place: Place) -> None:
     deliver(a_sink(place), {"a-1": [("x", 1)], "b-1": [("z", 3)]}, A, B)
     deliver(a_sink(place), {"a-1": []}, under_next_lease(A, rejected=True))
     assert place.visible == {"b-1": [3]}
     assert a_sink(place).committed([A]) == {"a-1"}
 
 
-def test_keys_of_several_columns_and_of_rows_of_others(place: Place) -> None:
+def test_keys_may_span_columns_and_match_foreign_rows(place: Place) -> None:
     sink = a_sink(place, merge_on=["Key", "version"])
     deliver(sink, {"a-1": [("x", 1, 1), ("x", 2, 2), ("y", 3, 1)]}, A)
     deliver(sink, {"b-1": [("x", 20, 2), ("y", 30, 2)]}, B)
     assert place.visible == {"a-1": [1, 3], "b-1": [20, 30]}
 
 
-def test_a_partitioned_table_has_a_key_once_also_if_it_moves_to_another_partition(place: Place) -> None:
+def test_key_moving_between_partitions_stays_unique(place: Place) -> None:
     sink = a_sink(place, partition_by=["version"])
     deliver(sink, {"a-1": [("x", 1, 1), ("y", 2, 1)]}, A)
     deliver(sink, {"b-1": [("x", 10, 2)]}, B)
     assert place.visible == {"a-1": [2], "b-1": [10]}
 
 
-def test_a_delivery_that_is_refused_for_one_batch_merges_the_others(place: Place) -> None:
+def test_delivery_merges_without_its_refused_batch(place: Place) -> None:
     sink = a_sink(place)
     sink.prepare([A, B], Rows({"a-1": [("x", 1)], "b-1": [("x", 2)]}))
     place.sink().sweep({B.folder: 2})
@@ -144,7 +144,7 @@ def test_a_delivery_that_is_refused_for_one_batch_merges_the_others(place: Place
     assert place.visible == {"a-1": [1]}
 
 
-def test_landed_files_are_merged_as_well(place: Place, tmp_path: Path) -> None:
+def test_landed_files_are_merged(place: Place, tmp_path: Path) -> None:
     landing = Landing(place, tmp_path / "landing")
     [first, second] = landing.land({"a-1": [1, 2], "b-1": [2, 3]})
     delivery = landing.delivery(a_sink(place, merge_on=["n"]))
@@ -161,6 +161,6 @@ def test_landed_files_are_merged_as_well(place: Place, tmp_path: Path) -> None:
         ((), "at", r"field 'order_by' of DeltaTable 'main' is 'at', and 'merge_on' is missing"),
     ],
 )
-def test_fields_that_say_nothing_are_named(merge_on: tuple[str, ...], order_by: str | None, problem: str) -> None:
+def test_invalid_merge_fields_are_named(merge_on: tuple[str, ...], order_by: str | None, problem: str) -> None:
     with pytest.raises(ConfigurationError, match=problem):
         check_merging(merge_on, order_by, "DeltaTable 'main'")

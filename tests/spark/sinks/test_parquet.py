@@ -41,23 +41,23 @@ def deliver(sink: ParquetSink, attempt: Attempt, *values: int) -> None:
     sink.commit([attempt])
 
 
-def test_a_batch_is_one_file_that_has_its_name(sink: ParquetSink) -> None:
+def test_batch_is_one_file_of_its_name(sink: ParquetSink) -> None:
     deliver(sink, FIRST, 1)
     assert published(sink) == [1]
 
 
-def test_a_batch_without_rows_has_no_file(sink: ParquetSink) -> None:
+def test_batch_without_rows_has_no_file(sink: ParquetSink) -> None:
     deliver(sink, FIRST)
     assert published(sink) is None
 
 
-def test_a_rejected_delivery_is_replaced_by_a_file_without_rows_if_none_are_left(sink: ParquetSink) -> None:
+def test_rejected_delivery_without_rows_leaves_an_empty_file(sink: ParquetSink) -> None:
     deliver(sink, FIRST, 1)
     deliver(sink, SECOND)
     assert published(sink) == []
 
 
-def test_what_is_staged_without_its_manifest_is_never_published(sink: ParquetSink) -> None:
+def test_staged_files_without_a_manifest_are_never_published(sink: ParquetSink) -> None:
     sink.prepare([FIRST], rows(1))
     (staged(sink, FIRST) / MANIFEST).unlink()
     with pytest.raises(DeliveryError, match="is gone or incomplete"):
@@ -65,7 +65,7 @@ def test_what_is_staged_without_its_manifest_is_never_published(sink: ParquetSin
     assert published(sink) is None
 
 
-def test_an_emptied_staging_folder_does_not_count_as_a_batch_without_rows(sink: ParquetSink) -> None:
+def test_emptied_staging_folder_is_no_empty_batch(sink: ParquetSink) -> None:
     deliver(sink, FIRST, 1)
     sink.prepare([SECOND], rows(2))
     for file in staged(sink, SECOND).iterdir():
@@ -75,7 +75,7 @@ def test_an_emptied_staging_folder_does_not_count_as_a_batch_without_rows(sink: 
     assert published(sink) == [1]
 
 
-def test_a_staged_file_that_is_gone_publishes_nothing(sink: ParquetSink) -> None:
+def test_missing_staged_file_publishes_nothing(sink: ParquetSink) -> None:
     deliver(sink, FIRST, 1)
     sink.prepare([SECOND], rows(2))
     (staged(sink, SECOND) / "part-0.parquet").unlink()
@@ -84,7 +84,7 @@ def test_a_staged_file_that_is_gone_publishes_nothing(sink: ParquetSink) -> None
     assert published(sink) == [1]
 
 
-def test_a_staged_file_that_was_cut_in_half_publishes_nothing(sink: ParquetSink) -> None:
+def test_truncated_staged_file_publishes_nothing(sink: ParquetSink) -> None:
     sink.prepare([FIRST], rows(1))
     file = staged(sink, FIRST) / "part-0.parquet"
     file.write_bytes(file.read_bytes()[:50])
@@ -93,7 +93,7 @@ def test_a_staged_file_that_was_cut_in_half_publishes_nothing(sink: ParquetSink)
     assert published(sink) is None
 
 
-def test_a_manifest_of_another_delivery_publishes_nothing(sink: ParquetSink) -> None:
+def test_manifest_of_another_delivery_publishes_nothing(sink: ParquetSink) -> None:
     sink.prepare([FIRST], rows(1))
     staged(sink, SECOND).mkdir(parents=True)
     (staged(sink, FIRST) / MANIFEST).rename(staged(sink, SECOND) / MANIFEST)
@@ -101,14 +101,14 @@ def test_a_manifest_of_another_delivery_publishes_nothing(sink: ParquetSink) -> 
         sink.commit([SECOND])
 
 
-def test_what_is_discarded_leaves_nothing_but_the_sources_folder(sink: ParquetSink) -> None:
+def test_discarding_leaves_only_the_source_folder(sink: ParquetSink) -> None:
     deliver(sink, FIRST, 1)
     sink.discard([FIRST])
     left = sorted(str(path.relative_to(sink.path)) for path in Path(sink.path).rglob("*"))
     assert left == ["_staging", "_staging/clicks", "shard-1-abc.parquet"]
 
 
-def test_what_others_put_beside_the_staged_files_and_the_datasets_is_left_alone(sink: ParquetSink) -> None:
+def test_foreign_files_beside_staging_and_datasets_are_kept(sink: ParquetSink) -> None:
     foreign = [Path(sink.path, name) for name in ("notes.txt", "_staging/notes.txt", f"_staging/{FIRST.folder}/old/x")]
     for file in foreign:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -123,6 +123,6 @@ def test_what_others_put_beside_the_staged_files_and_the_datasets_is_left_alone(
     ("name", "field"),
     [("main", "field 'path' of ParquetDataset 'main'"), ("dead_letter", "BadRecordSettings: field 'dead_letter_path'")],
 )
-def test_a_path_that_cannot_be_written_is_named_by_the_users_field(name: str, field: str) -> None:
+def test_unwritable_path_is_named_by_its_field(name: str, field: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^{field} is '/proc/lake', which cannot be written: "):
         ParquetSink(name=name, path="/proc/lake").check()

@@ -67,9 +67,7 @@ def test_publishing_moves_the_landed_file_to_its_batch_name(out: Path, landed: A
     assert not Path(landed.file).exists()
 
 
-def test_a_batch_of_which_records_are_to_be_left_out_is_not_published_as_it_was_landed(
-    out: Path, landed: Attempt
-) -> None:
+def test_batch_with_excluded_records_is_not_published_unchanged(out: Path, landed: Attempt) -> None:
     bounds = EventTimeBounds(column="at", type="timestamp", earliest=NOW, latest=None)
     bounded = replace(landed, batch=replace(landed.batch, bounds=bounds))
     with pytest.raises(DeliveryError, match=r"leaves records out by their field 'at', .* give the job a 'schema' or"):
@@ -77,24 +75,24 @@ def test_a_batch_of_which_records_are_to_be_left_out_is_not_published_as_it_was_
     assert not published(out)
 
 
-def test_what_is_published_is_counted(out: Path, landed: Attempt) -> None:
+def test_published_rows_are_counted(out: Path, landed: Attempt) -> None:
     prepared = prepare(ParquetLandedDelivery(str(out)), landed)
     assert (prepared.records, prepared.unrouted) == ({MAIN: 2}, 0)
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_publishing_again_finds_it_done(out: Path, landed: Attempt, keep: bool) -> None:
+def test_repeated_publishing_changes_nothing(out: Path, landed: Attempt, keep: bool) -> None:
     for _ in range(3):
         deliver(ParquetLandedDelivery(str(out), keep=keep), landed)
     assert [path.name for path in out.glob("*.parquet")] == ["shard-1-abc.parquet"]
 
 
-def test_a_missing_landed_file_is_an_error_with_a_remedy(out: Path) -> None:
+def test_missing_landed_file_is_an_error_with_a_remedy(out: Path) -> None:
     with pytest.raises(DeliveryError, match=r"gone\.parquet is gone: restore it, or reset its partition"):
         prepare(ParquetLandedDelivery(str(out)), an_attempt(BATCH, file=str(out / "gone.parquet")))
 
 
-def test_a_landed_file_that_was_cut_in_half_is_never_published(out: Path, landed: Attempt) -> None:
+def test_truncated_landed_file_is_never_published(out: Path, landed: Attempt) -> None:
     content = Path(landed.file).read_bytes()
     Path(landed.file).write_bytes(content[: len(content) // 2])
     with pytest.raises(DeliveryError, match=r"has \d+ bytes instead of the \d+ that were landed: restore it"):
@@ -102,13 +100,13 @@ def test_a_landed_file_that_was_cut_in_half_is_never_published(out: Path, landed
     assert published(out) == []
 
 
-def test_what_was_published_serves_as_the_landed_file_that_was_renamed(out: Path, landed: Attempt) -> None:
+def test_published_file_restores_its_renamed_landed_file(out: Path, landed: Attempt) -> None:
     deliver(ParquetLandedDelivery(str(out)), landed)
     ensure_landed(again(landed), [ParquetSink(name=MAIN, path=str(out))])
     assert pq.read_table(landed.file).equals(LANDED) and published(out) == [1, 2]
 
 
-def test_what_a_transform_made_of_a_batch_never_serves_as_its_landed_file(out: Path, landed: Attempt) -> None:
+def test_transformed_file_never_serves_as_landed_file(out: Path, landed: Attempt) -> None:
     Path(landed.file).unlink()
     size = write_table(pa.table({"n": [1, 2]}), str(out / "shard-1-abc.parquet"))
     with pytest.raises(DeliveryError, match="is gone: restore it"):
@@ -116,15 +114,13 @@ def test_what_a_transform_made_of_a_batch_never_serves_as_its_landed_file(out: P
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_a_rejected_delivery_is_replaced_though_its_landed_file_was_renamed(
-    out: Path, landed: Attempt, keep: bool
-) -> None:
+def test_rejected_delivery_is_replaced_despite_its_renamed_file(out: Path, landed: Attempt, keep: bool) -> None:
     deliver(ParquetLandedDelivery(str(out)), landed)
     deliver(ParquetLandedDelivery(str(out), keep=keep), again(landed))
     assert published(out) == [1, 2]
 
 
-def test_a_former_owner_publishes_nothing_once_its_file_is_another_leases(out: Path, landed: Attempt) -> None:
+def test_previous_owner_does_not_publish_files_of_another_lease(out: Path, landed: Attempt) -> None:
     former = ParquetLandedDelivery(str(out))
     former.prepare([landed], [MAIN])
     publish(landed.file, under_token(landed.file, 2))
@@ -133,7 +129,7 @@ def test_a_former_owner_publishes_nothing_once_its_file_is_another_leases(out: P
     assert published(out) == []
 
 
-def test_a_former_owner_publishes_nothing_once_its_copy_is_swept(out: Path, landed: Attempt) -> None:
+def test_previous_owner_does_not_publish_after_a_sweep(out: Path, landed: Attempt) -> None:
     former, next_owner = ParquetLandedDelivery(str(out), keep=True), ParquetLandedDelivery(str(out), keep=True)
     former.prepare([landed], [MAIN])
     next_owner.sweep({FOLDER: 2})
@@ -142,7 +138,7 @@ def test_a_former_owner_publishes_nothing_once_its_copy_is_swept(out: Path, land
     assert published(out) == []
 
 
-def test_a_sweep_leaves_what_later_leases_staged(out: Path, landed: Attempt) -> None:
+def test_sweep_leaves_staged_files_of_later_leases(out: Path, landed: Attempt) -> None:
     later = replace(landed, fencing_token=12)
     sink = ParquetLandedDelivery(str(out), keep=True)
     sink.prepare([later], [MAIN])
@@ -152,7 +148,7 @@ def test_a_sweep_leaves_what_later_leases_staged(out: Path, landed: Attempt) -> 
 
 
 @pytest.mark.parametrize("keep", [False, True])
-def test_many_batches_are_published_at_once_and_what_is_in_is_passed_over(out: Path, keep: bool) -> None:
+def test_many_batches_publish_together_and_skip_committed_ones(out: Path, keep: bool) -> None:
     attempts = []
     for number in range(3):
         uri = str(out / "_landing" / FOLDER / file_name(str(number), 1))
@@ -194,7 +190,7 @@ def held(out: Path) -> list[set[str]]:
     return [set(pq.read_table(file)["_batch_id"].to_pylist()) for file in out.glob("*.parquet")]
 
 
-def test_small_landed_files_are_put_together_and_stay_while_a_large_one_becomes_the_datasets_as_it_is(
+def test_small_landed_files_are_combined_beside_large_ones(
     out: Path,
 ) -> None:
     small = [land(out, f"small-{n}", n + 1) for n in range(3)]
@@ -206,21 +202,21 @@ def test_small_landed_files_are_put_together_and_stay_while_a_large_one_becomes_
     assert sorted(published(out)) == sorted([0, 0, 1, 0, 1, 2, *range(20_000)])
 
 
-def test_a_combined_file_does_not_count_as_a_landed_file(out: Path) -> None:
+def test_combined_file_does_not_count_as_landed(out: Path) -> None:
     attempts = [land(out, "a", 1), land(out, "b", 2)]
     deliver_all(ParquetLandedDelivery(str(out)), attempts)
     [file] = out.glob("*.parquet")
     assert LANDED_BATCH not in (pq.read_schema(file).metadata or {})
 
 
-def test_landed_files_with_different_columns_are_put_together_with_those_alike(out: Path) -> None:
+def test_landed_files_are_combined_by_matching_columns(out: Path) -> None:
     attempts = [land(out, "a", 1), land(out, "b", 1, name=["x"]), land(out, "c", 1), land(out, "d", 1, name=["y"])]
     shared = deliver_all(ParquetLandedDelivery(str(out)), attempts)
     assert shared[0] == shared[2] != shared[1] == shared[3]
     assert sorted(map(sorted, held(out))) == [["a", "c"], ["b", "d"]]
 
 
-def test_a_landed_file_that_is_damaged_in_the_middle_holds_no_other_one(out: Path) -> None:
+def test_corrupt_landed_file_holds_no_other(out: Path) -> None:
     attempts = [land(out, f"b-{n}", 200) for n in range(5)]
     damaged = Path(attempts[2].file)
     content = bytearray(damaged.read_bytes())
@@ -233,7 +229,7 @@ def test_a_landed_file_that_is_damaged_in_the_middle_holds_no_other_one(out: Pat
     assert sorted(batch_id for batches in held(out) for batch_id in batches) == ["b-0", "b-1", "b-3", "b-4"]
 
 
-def test_nothing_is_put_together_that_others_may_reject(out: Path) -> None:
+def test_rejectable_batches_are_not_combined(out: Path) -> None:
     assert deliver_all(ParquetLandedDelivery(str(out), keep=True), [land(out, "a", 1), land(out, "b", 1)]) == [
         None,
         None,
@@ -241,9 +237,7 @@ def test_nothing_is_put_together_that_others_may_reject(out: Path) -> None:
     assert sorted(map(sorted, held(out))) == [["a"], ["b"]]
 
 
-def test_an_unwritable_dataset_is_not_reported_as_unreadable_landed_files(
-    out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unwritable_dataset_is_not_reported_as_unreadable_files(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []
 
     def combine_landed(sink: ParquetSink, attempts: list[Attempt]) -> None:

@@ -35,7 +35,7 @@ for n in range(rounds):
 
 
 @pytest.mark.parametrize("name", sorted(SINKS))
-def test_two_drivers_that_commit_the_same_batches_at_once_bring_each_once_and_lose_none(
+def test_two_concurrent_drivers_store_each_batch_once(
     name: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     kind, url, folder = SINKS[name], "", tmp_path / "sink"

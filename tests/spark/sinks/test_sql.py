@@ -75,7 +75,7 @@ VALUES: dict[str, tuple[pa.DataType, list[Any]]] = {
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_values_of_every_type_are_in_the_table_as_they_were(place: SqlPlace, name: str) -> None:
+def test_values_of_every_type_are_stored_unchanged(place: SqlPlace, name: str) -> None:
     kind, values = VALUES[name]
     deliver(place.sink(), k=[1, 2, 3], **{name: pa.array(values, kind)})
     quote = '"' if place.is_postgresql else "`"
@@ -85,7 +85,7 @@ def test_values_of_every_type_are_in_the_table_as_they_were(place: SqlPlace, nam
     assert found == values
 
 
-def test_a_nested_value_that_json_cannot_have_is_refused_by_column(place: SqlPlace) -> None:
+def test_nested_value_beyond_json_is_refused_by_column(place: SqlPlace) -> None:
     beyond = pa.array([[2_932_897]], pa.list_(pa.date32()))  # the year 10000
     with pytest.raises(
         DeliveryError, match=r"column 'days' of type .* cannot be written as JSON: date value out of range"
@@ -93,7 +93,7 @@ def test_a_nested_value_that_json_cannot_have_is_refused_by_column(place: SqlPla
         deliver(place.sink(), k=[1], days=beyond)
 
 
-def test_what_is_nested_is_json(place: SqlPlace) -> None:
+def test_nested_values_are_json(place: SqlPlace) -> None:
     nested = pa.array(
         [{"a": [1, None], "at": date(2026, 1, 31)}, None], pa.struct([("a", pa.list_(pa.int64())), ("at", pa.date32())])
     )
@@ -109,7 +109,7 @@ def test_what_is_nested_is_json(place: SqlPlace) -> None:
     assert "y" in str(place.rows(f"k, {path[1]}")[0][1])
 
 
-def test_many_rows_over_many_statements_are_all_there(place: SqlPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_over_many_statements_are_all_stored(place: SqlPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mysql, "STATEMENT_BYTES", 1000)
     deliver(place.sink(), n=list(range(120_001)) if place.is_postgresql else list(range(10_001)))
     [(count, total)] = place.rows("COUNT(*), SUM(n)")
@@ -117,9 +117,7 @@ def test_many_rows_over_many_statements_are_all_there(place: SqlPlace, monkeypat
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_nan_and_infinite_values_are_stored_or_refused_before_any_sink_has_the_batch(
-    place: SqlPlace, value: float
-) -> None:
+def test_nonfinite_values_are_stored_or_refused_before_delivery(place: SqlPlace, value: float) -> None:
     if place.is_postgresql:
         deliver(place.sink(), x=[value, 1.0])
         assert sorted(map(str, (x for (x,) in place.rows("x")))) == sorted([str(value), "1.0"])
@@ -132,7 +130,7 @@ def test_nan_and_infinite_values_are_stored_or_refused_before_any_sink_has_the_b
     assert place.rows("x") == []
 
 
-def test_text_that_the_database_has_no_form_for_fails_the_batch_alone(place: SqlPlace) -> None:
+def test_unstorable_text_fails_its_batch_alone(place: SqlPlace) -> None:
     if not place.is_postgresql:
         deliver(place.sink(), n=[1], text=["a\0b"])
         assert place.rows("text") == [("a\0b",)]
@@ -147,7 +145,7 @@ def test_text_that_the_database_has_no_form_for_fails_the_batch_alone(place: Sql
 # The table
 
 
-def test_a_table_that_is_there_takes_rows_whose_values_its_columns_hold(place: SqlPlace) -> None:
+def test_existing_table_accepts_rows_its_columns_hold(place: SqlPlace) -> None:
     place.run("CREATE TABLE clicks (n NUMERIC(20,4), note VARCHAR(10) DEFAULT 'none', _batch_id VARCHAR(100))")
     deliver(place.sink(), n=pa.array([Decimal("1.50")], pa.decimal128(10, 2)))
     assert place.rows("n, note") == [(Decimal("1.5000"), "none")]
@@ -167,9 +165,7 @@ REFUSED: list[tuple[str, pa.Array, str]] = [
 
 
 @pytest.mark.parametrize(("column", "values", "kind"), REFUSED, ids=[f"{c} {k}" for c, _, k in REFUSED])
-def test_a_column_that_would_round_cut_or_change_values_is_named_with_both_types(
-    place: SqlPlace, column: str, values: pa.Array, kind: str
-) -> None:
+def test_lossy_column_is_named_with_both_types(place: SqlPlace, column: str, values: pa.Array, kind: str) -> None:
     if column == "REAL" and not place.is_postgresql:
         column = "FLOAT"
     place.run(f"CREATE TABLE clicks (n {column}, _batch_id VARCHAR(100))")
@@ -180,7 +176,7 @@ def test_a_column_that_would_round_cut_or_change_values_is_named_with_both_types
     assert place.rows() == []
 
 
-def test_columns_that_the_table_lacks_are_an_error_that_names_them_with_their_types(place: SqlPlace) -> None:
+def test_missing_columns_are_named_with_their_types(place: SqlPlace) -> None:
     deliver(place.sink(), n=[1])
     with pytest.raises(DeliveryError, match=r"no column 'b' \(string\) and 'c' \(double\): add it, set 'add_columns'"):
         deliver(place.sink(), an_attempt("b-1"), n=[2], b=["x"], c=[0.5])
@@ -188,7 +184,7 @@ def test_columns_that_the_table_lacks_are_an_error_that_names_them_with_their_ty
 
 
 @pytest.mark.parametrize("add_columns", [False, True])
-def test_a_column_that_differs_in_case_only_is_named_with_both_names(place: SqlPlace, add_columns: bool) -> None:
+def test_column_differing_in_case_is_named_with_both_names(place: SqlPlace, add_columns: bool) -> None:
     deliver(place.sink(), n=[1])
     expected = r"column 'N' is 'n' in table .*: rename it to 'n'" if not place.is_postgresql else "no column 'N'"
     if place.is_postgresql and add_columns:
@@ -200,20 +196,20 @@ def test_a_column_that_differs_in_case_only_is_named_with_both_names(place: SqlP
     assert place.rows() == [("a-1", 1)]
 
 
-def test_columns_that_the_table_lacks_are_added_if_that_is_allowed(place: SqlPlace) -> None:
+def test_missing_columns_are_added_if_allowed(place: SqlPlace) -> None:
     deliver(place.sink(), n=[1])
     deliver(place.sink(add_columns=True), an_attempt("b-1"), n=[2], b=["x"])
     deliver(place.sink(), an_attempt("c-1"), n=[3])
     assert sorted(place.rows("n, b"), key=lambda row: row[0]) == [(1, None), (2, "x"), (3, None)]
 
 
-def test_a_required_column_that_the_rows_lack_is_named(place: SqlPlace) -> None:
+def test_missing_required_column_is_named(place: SqlPlace) -> None:
     place.run("CREATE TABLE clicks (n BIGINT, owner VARCHAR(9) NOT NULL, _batch_id VARCHAR(100))")
     with pytest.raises(DeliveryError, match=r"column 'owner' of table .* must not be null and has no default"):
         deliver(place.sink(), n=[1])
 
 
-def test_a_type_that_the_database_does_not_have_is_named(place: SqlPlace) -> None:
+def test_unsupported_type_is_named(place: SqlPlace) -> None:
     with pytest.raises(
         DeliveryError, match=r"column 'lasts' has the type duration\[us\], but .* has no such type: cast it"
     ):
@@ -222,7 +218,7 @@ def test_a_type_that_the_database_does_not_have_is_named(place: SqlPlace) -> Non
         )
 
 
-def test_a_dropped_table_is_not_created_again_without_its_batches(place: SqlPlace) -> None:
+def test_dropped_table_is_not_recreated_without_its_batches(place: SqlPlace) -> None:
     deliver(place.sink(), n=[1])
     place.run("DROP TABLE clicks")
     with pytest.raises(
@@ -234,7 +230,7 @@ def test_a_dropped_table_is_not_created_again_without_its_batches(place: SqlPlac
     assert place.rows() == [("b-1", 2)]
 
 
-def test_a_table_of_batches_that_was_lost_is_made_of_what_the_table_holds(place: SqlPlace) -> None:
+def test_lost_batch_table_is_rebuilt_from_the_rows(place: SqlPlace) -> None:
     deliver(place.sink(), n=[1])
     place.run("DROP TABLE _coordination_batches")
     deliver(place.sink(), under_next_lease(FIRST), n=[1])
@@ -242,25 +238,25 @@ def test_a_table_of_batches_that_was_lost_is_made_of_what_the_table_holds(place:
     assert place.rows() == [("a-1", 1), ("b-1", 2)]
 
 
-def test_names_that_need_quotes_are_names(place: SqlPlace) -> None:
+def test_names_may_require_quotes(place: SqlPlace) -> None:
     quote = '"' if place.is_postgresql else "`"
     deliver(place.sink(), n=[1], **{"of %s; \"a' `b`": [2], "select": [3]})
     assert place.rows(f"{quote}select{quote}") == [(3,)]
 
 
-def test_a_name_that_the_database_would_cut_is_refused(place: SqlPlace) -> None:
+def test_truncatable_name_is_refused(place: SqlPlace) -> None:
     with pytest.raises(DeliveryError, match=r"the name 'nnnn.*' has more than 6"):
         deliver(place.sink(), **{"n" * 70: [1]})
 
 
 @pytest.mark.parametrize("place", ["mysql"], indirect=True)
-def test_a_table_without_transactions_is_refused(place: SqlPlace) -> None:
+def test_table_without_transactions_is_refused(place: SqlPlace) -> None:
     place.run("CREATE TABLE clicks (n BIGINT, _batch_id VARCHAR(100)) ENGINE=MyISAM")
     with pytest.raises(DeliveryError, match="has the engine MyISAM, but a batch needs a transaction: ALTER TABLE"):
         deliver(place.sink(), n=[1])
 
 
-def test_two_sinks_of_a_job_that_lead_to_one_table_by_different_names_are_an_error(place: SqlPlace) -> None:
+def test_two_sinks_reaching_one_table_are_an_error(place: SqlPlace) -> None:
     deliver(place.sink("one"), n=[1])
     with pytest.raises(DeliveryError, match=r"^batch a-1: sink 'one' of the same job has committed it to this table"):
         deliver(place.sink("other", staging_path=place.settings.staging_path + "/other"), n=[2])
@@ -270,7 +266,7 @@ def test_two_sinks_of_a_job_that_lead_to_one_table_by_different_names_are_an_err
 # Merging
 
 
-def test_rows_replace_those_that_have_the_same_key(place: SqlPlace) -> None:
+def test_rows_replace_those_with_the_same_key(place: SqlPlace) -> None:
     sink = place.sink(merge_on=("k", "of"))
     deliver(sink, k=[1, 2], of=["a", "a"], n=[10, 20])
     deliver(sink, an_attempt("b-1"), k=[2, 2, 3], of=["a", "A", "a"], n=[21, 22, 30])
@@ -282,7 +278,7 @@ def test_rows_replace_those_that_have_the_same_key(place: SqlPlace) -> None:
     ]
 
 
-def test_a_key_that_is_there_twice_in_a_batch_is_refused_before_any_sink_has_it(place: SqlPlace) -> None:
+def test_duplicate_key_is_refused_before_any_sink_writes(place: SqlPlace) -> None:
     rows = as_rows(pa.table({"k": [1, 1, 2], "_batch_id": ["a-1"] * 3}))
     with pytest.raises(
         DeliveryError, match=r"^batch a-1: 1 keys of 'merge_on' \(k\) occur more than once in the batch"
@@ -290,17 +286,17 @@ def test_a_key_that_is_there_twice_in_a_batch_is_refused_before_any_sink_has_it(
         place.sink(merge_on=("k",)).prepare([FIRST], rows)
 
 
-def test_a_key_without_a_value_is_refused(place: SqlPlace) -> None:
+def test_null_key_is_refused(place: SqlPlace) -> None:
     with pytest.raises(DeliveryError, match=r"^batch a-1: column 'k' of 'merge_on' is null in 1 of 2 rows"):
         deliver(place.sink(merge_on=("k",)), k=[1, None])
 
 
-def test_a_key_that_the_rows_do_not_have_is_named(place: SqlPlace) -> None:
+def test_missing_key_column_is_named(place: SqlPlace) -> None:
     with pytest.raises(DeliveryError, match="'merge_on' names the column 'key', but the rows have k, _batch_id"):
         deliver(place.sink(merge_on=("key",)), k=[1])
 
 
-def test_a_table_that_cannot_distinguish_keys_is_refused(place: SqlPlace) -> None:
+def test_table_that_cannot_distinguish_keys_is_refused(place: SqlPlace) -> None:
     deliver(place.sink(), k=[1])
     with pytest.raises(
         DeliveryError, match=r"has no unique key of the columns of 'merge_on': ALTER TABLE .* ADD UNIQUE"
@@ -308,7 +304,7 @@ def test_a_table_that_cannot_distinguish_keys_is_refused(place: SqlPlace) -> Non
         deliver(place.sink(merge_on=("k",)), an_attempt("b-1"), k=[1])
 
 
-def test_a_merge_that_was_rejected_is_made_again(place: SqlPlace) -> None:
+def test_rejected_merge_is_repeated(place: SqlPlace) -> None:
     sink = place.sink(merge_on=("k",))
     deliver(sink, k=[1, 2], n=[1, 2])
     deliver(sink, under_next_lease(FIRST, rejected=True), k=[2], n=[3])
@@ -318,7 +314,7 @@ def test_a_merge_that_was_rejected_is_made_again(place: SqlPlace) -> None:
 # A delivery of many batches
 
 
-def test_batches_that_are_written_together_are_each_there_once(place: SqlPlace) -> None:
+def test_batches_written_together_are_stored_once_each(place: SqlPlace) -> None:
     attempts = [an_attempt(f"batch-{n}") for n in range(20)]
     values = {attempt.batch_id: [n, -n] for n, attempt in enumerate(attempts)}
     sink = place.sink()
@@ -327,7 +323,7 @@ def test_batches_that_are_written_together_are_each_there_once(place: SqlPlace) 
     assert place.rows() == sorted((batch_id, n) for batch_id, numbers in values.items() for n in numbers)
 
 
-def test_a_batch_that_the_database_refuses_leaves_the_others_of_its_delivery_in(place: SqlPlace) -> None:
+def test_refused_batch_leaves_others_of_its_delivery(place: SqlPlace) -> None:
     place.run("CREATE TABLE clicks (n BIGINT, _batch_id VARCHAR(100), CHECK (n <> 3))")
     attempts = [an_attempt(f"batch-{n}") for n in range(6)]
     sink = place.sink()
@@ -345,7 +341,7 @@ def through(place: SqlPlace, cable: Cable) -> SqlSink:
     return place.sink(host="127.0.0.1", port=cable.port)
 
 
-def test_a_database_that_is_away_for_a_while_is_waited_for(place: SqlPlace) -> None:
+def test_temporary_database_outage_is_waited_for(place: SqlPlace) -> None:
     with Cable(place.connect_socket) as cable:
         sink = through(place, cable)
         sink.prepare([FIRST], BatchRows({"a-1": [1]}))
@@ -364,7 +360,7 @@ def test_a_database_that_is_away_for_a_while_is_waited_for(place: SqlPlace) -> N
     assert place.rows() == [("a-1", 1)] and len(pauses) == 3
 
 
-def test_a_database_that_stays_away_fails_the_batch_and_nothing_is_lost(
+def test_persistent_database_outage_fails_the_batch_without_loss(
     place: SqlPlace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "WAIT_SECONDS", 0.2)
@@ -379,7 +375,7 @@ def test_a_database_that_stays_away_fails_the_batch_and_nothing_is_lost(
     assert place.rows() == [("a-1", 1)]
 
 
-def test_a_password_is_in_no_error_log_or_text(
+def test_password_appears_in_no_error_log_or_text(
     place: SqlPlace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(database, "WAIT_SECONDS", 0.1)

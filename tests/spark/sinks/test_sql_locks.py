@@ -55,7 +55,7 @@ def transaction(place: SqlPlace) -> Iterator[Any]:
     [*((server, "a transaction") for server in SERVERS), (POSTGRESQL, "a COPY")],
     indirect=["place"],
 )
-def test_an_abandoned_session_is_waited_for(
+def test_abandoned_session_is_waited_for(
     place: SqlPlace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, within: str
 ) -> None:
     monkeypatch.setattr(locks, "ABANDONED_SECONDS", 2)
@@ -79,7 +79,7 @@ def dropped(copy: Any) -> Iterator[Any]:
         stack.pop_all()
 
 
-def test_a_lock_that_stays_is_no_outage_and_names_its_holder(place: SqlPlace) -> None:
+def test_persistent_lock_names_its_holder(place: SqlPlace) -> None:
     with transaction(place) as cursor:
         cursor.execute("SELECT pg_backend_pid()" if place.is_postgresql else "SELECT CONNECTION_ID()")
         [(session,)] = cursor.fetchall()
@@ -92,7 +92,7 @@ def test_a_lock_that_stays_is_no_outage_and_names_its_holder(place: SqlPlace) ->
     assert f"to end it now: {remedy}" in text and "timeout" in text and "unavailable" not in text
 
 
-def test_a_reader_that_blocks_a_new_column_is_named(place: SqlPlace) -> None:
+def test_reader_blocking_a_new_column_is_named(place: SqlPlace) -> None:
     place.run("ALTER TABLE clicks DROP COLUMN n")
     with closing(place.database.connect()) as connection, closing(connection.cursor()) as cursor:
         cursor.execute("SELECT * FROM clicks")
@@ -100,7 +100,7 @@ def test_a_reader_that_blocks_a_new_column_is_named(place: SqlPlace) -> None:
             deliver(place, add_columns=True)
 
 
-def test_who_changes_tables_is_named(place: SqlPlace) -> None:
+def test_session_changing_tables_is_named(place: SqlPlace) -> None:
     place.run("DROP TABLE _coordination_batches")
     with closing(place.database.connect()) as connection, closing(connection.cursor()) as cursor:
         place.database.lock(cursor)
@@ -108,7 +108,7 @@ def test_who_changes_tables_is_named(place: SqlPlace) -> None:
             place.sink().check()
 
 
-def test_a_deadlock_is_repeated_and_no_outage(place: SqlPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deadlock_is_retried_and_no_outage(place: SqlPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "LOCKED_SECONDS", 60.0)
     monkeypatch.setattr(postgresql, "LOCK_TIMEOUT_SECONDS", 10)  # the server looks for deadlocks after one second
     place.run("CREATE TABLE one (n INT PRIMARY KEY)")
@@ -133,7 +133,7 @@ def test_a_deadlock_is_repeated_and_no_outage(place: SqlPlace, monkeypatch: pyte
     assert len(tries) == 3
 
 
-def test_without_the_right_to_see_transactions_idle_sessions_are_named(mariadb_url: str, tmp_path: Path) -> None:
+def test_idle_sessions_are_named_without_transaction_rights(mariadb_url: str, tmp_path: Path) -> None:
     place = SqlPlace(mariadb_url, tmp_path)
     catalog = place.settings.catalog
     place.run(f"CREATE USER {catalog}@'127.0.0.1' IDENTIFIED BY 'secret'")

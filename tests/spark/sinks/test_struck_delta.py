@@ -78,7 +78,7 @@ class Delivery:
 
 @pytest.mark.parametrize("strike", STRIKES)
 @pytest.mark.parametrize("begin", BEGINNINGS)
-def test_at_no_call_anything_is_lost_or_doubled(
+def test_failure_at_any_call_loses_and_duplicates_nothing(
     tmp_path: Path, begin: Callable[[Place], list[Attempt]], strike: Strike
 ) -> None:
     counted = Place(SINKS["delta"], tmp_path / "counted")

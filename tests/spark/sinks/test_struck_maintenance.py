@@ -63,7 +63,7 @@ class Scenario:
 
 @pytest.mark.parametrize("strike", STRIKES)
 @pytest.mark.parametrize("kind", sorted(TABLES))
-def test_at_no_call_a_row_or_a_file_that_the_table_needs_is_lost(tmp_path: Path, kind: str, strike: Strike) -> None:
+def test_failure_at_any_call_loses_no_rows_or_needed_files(tmp_path: Path, kind: str, strike: Strike) -> None:
     made = calls_of(Scenario(Place(TABLES[kind], tmp_path / "counted")))
     assert any(call in made for call in ("table.compact", "catalog.commit_table"))
     assert any(call.startswith("files.delete") for call in made)

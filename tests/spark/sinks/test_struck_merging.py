@@ -50,7 +50,7 @@ class Delivery:
 
 @pytest.mark.parametrize("strike", STRIKES)
 @pytest.mark.parametrize("kind", sorted(TABLES))
-def test_at_no_call_a_row_is_lost_or_takes_the_place_of_a_later_one(tmp_path: Path, kind: str, strike: Strike) -> None:
+def test_failure_at_any_call_loses_or_reverts_no_row(tmp_path: Path, kind: str, strike: Strike) -> None:
     made = calls_of(Delivery(Place(TABLES[kind], tmp_path / "counted")))
     assert any(call in made for call in ("table.merge", "catalog.commit_table"))
     for point in each_or_every(12, len(made), "merging", kind, strike):

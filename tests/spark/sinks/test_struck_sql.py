@@ -105,7 +105,7 @@ def emptied(place: SqlPlace) -> None:
 
 
 @pytest.mark.parametrize("rejected", [False, True], ids=["first delivery", "after a rejection"])
-def test_wherever_a_job_is_struck_each_batch_is_in_the_table_once(place: SqlPlace, rejected: bool) -> None:
+def test_crash_at_any_call_stores_each_batch_once(place: SqlPlace, rejected: bool) -> None:
     number = calls_of(place, rejected=rejected)
     assert number > 40
     for strike in STRIKES:
@@ -185,7 +185,7 @@ class Merge:
         merged_tables.deliver(sink, LATER, an_attempt("b-1"))
 
 
-def test_at_no_call_a_merged_row_takes_the_place_of_a_later_one(place: SqlPlace) -> None:
+def test_crash_at_any_call_reverts_no_merged_row(place: SqlPlace) -> None:
     number = len(calls_made_by(Merge(place)))
     assert number > 20
     for strike in STRIKES:

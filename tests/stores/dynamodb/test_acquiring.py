@@ -38,7 +38,7 @@ AVAILABLE = [PartitionStatus.ASSIGNED, PartitionStatus.CLOSED, PartitionStatus.U
 
 
 @pytest.mark.parametrize("status", AVAILABLE)
-def test_s22_when_the_first_is_taken_by_another_the_next_is_acquired(
+def test_s22_next_partition_is_acquired_after_a_lost_race(
     make_store: MakeStore, store: DynamoDbStore, other: DynamoDbStore, raw: RawTable, status: PartitionStatus
 ) -> None:
     """S22: owner, ASSIGNED, combination key, timeout and priority are written. We differ: no expirationTime yet."""
@@ -58,7 +58,7 @@ def test_s22_when_the_first_is_taken_by_another_the_next_is_acquired(
 
 
 @pytest.mark.parametrize("status", AVAILABLE)
-def test_s22_when_a_whole_page_is_taken_by_others_the_queue_is_read_again(
+def test_s22_queue_is_reread_after_losing_a_whole_page(
     store: DynamoDbStore, other: DynamoDbStore, wire: AwsWire, status: PartitionStatus
 ) -> None:
     available(store, status, 12)
@@ -71,7 +71,7 @@ def test_s22_when_a_whole_page_is_taken_by_others_the_queue_is_read_again(
     assert wire.counts == {"Query": 2 + AVAILABLE.index(status), "UpdateItem": 2}
 
 
-def test_s24_statuses_are_asked_in_order_and_not_once_there_is_enough(store: DynamoDbStore, wire: AwsWire) -> None:
+def test_s24_statuses_are_queried_in_order_until_enough(store: DynamoDbStore, wire: AwsWire) -> None:
     """S24: there ASSIGNED, UNASSIGNED, CLOSED, with pages of 1, 5 and 1. We differ, as the DESIGN says in section 4."""
     expired = available(store, PartitionStatus.ASSIGNED, 1)
     wire.requests.clear()
@@ -84,14 +84,14 @@ def test_s24_statuses_are_asked_in_order_and_not_once_there_is_enough(store: Dyn
     assert asked == [f"{SOURCE}|{status}" for status in ("ASSIGNED", "CLOSED", "UNASSIGNED")]
 
 
-def test_s24_pages_never_cap_what_is_acquired(store: DynamoDbStore) -> None:
+def test_s24_pages_never_cap_acquisition(store: DynamoDbStore) -> None:
     made = available(store, PartitionStatus.UNASSIGNED, 30)
 
     assert keys(store.acquire(acquisition(9))) == made[:9]
     assert keys(store.acquire(acquisition(100))) == made[9:]
 
 
-def test_many_partitions_are_acquired_with_one_read_and_one_write_each(store: DynamoDbStore, wire: AwsWire) -> None:
+def test_many_partitions_cost_few_reads_and_one_write_each(store: DynamoDbStore, wire: AwsWire) -> None:
     available(store, PartitionStatus.UNASSIGNED, 20)
     wire.requests.clear()
 
@@ -99,9 +99,7 @@ def test_many_partitions_are_acquired_with_one_read_and_one_write_each(store: Dy
     assert wire.counts == {"Query": 3, "UpdateItem": 20}
 
 
-def test_queues_in_which_nothing_was_due_are_not_asked_for_five_seconds_while_there_is_enough(
-    store: DynamoDbStore, wire: AwsWire
-) -> None:
+def test_idle_queues_are_not_queried_for_five_seconds(store: DynamoDbStore, wire: AwsWire) -> None:
     available(store, PartitionStatus.UNASSIGNED, 20)
     asked = []
     for seconds in (0, 1, 4.9, 5):
@@ -112,9 +110,7 @@ def test_queues_in_which_nothing_was_due_are_not_asked_for_five_seconds_while_th
     assert asked == [3, 1, 1, 3]
 
 
-def test_queues_that_were_not_asked_are_asked_before_an_owner_gets_less_than_it_wants(
-    store: DynamoDbStore, other: DynamoDbStore
-) -> None:
+def test_skipped_queues_are_queried_before_returning_too_few(store: DynamoDbStore, other: DynamoDbStore) -> None:
     a, b, c = (a_partition(key) for key in "abc")
     store.create([a, b, c])
     other.transact(update=[b.acquired("dead", NOW + timedelta(seconds=55))])
@@ -124,9 +120,7 @@ def test_queues_that_were_not_asked_are_asked_before_an_owner_gets_less_than_it_
     assert keys(store.acquire(acquisition(at=NOW + timedelta(seconds=61)))) == ["b", "c"]
 
 
-def test_after_five_seconds_an_expired_lease_is_taken_before_what_is_unassigned(
-    store: DynamoDbStore, other: DynamoDbStore
-) -> None:
+def test_expired_lease_precedes_unassigned_after_five_seconds(store: DynamoDbStore, other: DynamoDbStore) -> None:
     made = available(store, PartitionStatus.UNASSIGNED, 20)
     store.acquire(acquisition(1))
     other.acquire(replace(acquisition(1, owner="dead"), ownership_timeout=NOW - timedelta(seconds=6)))
@@ -134,7 +128,7 @@ def test_after_five_seconds_an_expired_lease_is_taken_before_what_is_unassigned(
     assert keys(store.acquire(acquisition(1, at=NOW + timedelta(seconds=5)))) == [made[1]]
 
 
-def test_a_clock_that_was_set_back_makes_no_queue_wait(store: DynamoDbStore, wire: AwsWire) -> None:
+def test_clock_set_back_delays_no_queue(store: DynamoDbStore, wire: AwsWire) -> None:
     available(store, PartitionStatus.UNASSIGNED, 20)
     store.acquire(acquisition(1, at=NOW + timedelta(hours=1)))
     wire.requests.clear()
@@ -144,7 +138,7 @@ def test_a_clock_that_was_set_back_makes_no_queue_wait(store: DynamoDbStore, wir
     assert wire.counts["Query"] == 3
 
 
-def test_nothing_that_is_not_due_is_read(store: DynamoDbStore, wire: AwsWire) -> None:
+def test_partitions_not_due_are_not_read(store: DynamoDbStore, wire: AwsWire) -> None:
     later = [a_partition(f"p{n}", age_seconds=-1 - n) for n in range(30)]
     store.create(later)
     store.transact(update=[later[0].acquired("other", NOW + timedelta(seconds=1))])
@@ -159,7 +153,7 @@ def test_nothing_that_is_not_due_is_read(store: DynamoDbStore, wire: AwsWire) ->
 
 
 @pytest.mark.parametrize("attribute", ["partitionOwnershipTimeout", "reOpenAt"])
-def test_a_priority_that_lies_about_being_due_is_not_believed(
+def test_wrong_priority_does_not_make_a_partition_due(
     store: DynamoDbStore, raw: RawTable, wire: AwsWire, attribute: str
 ) -> None:
     status = "ASSIGNED" if attribute == "partitionOwnershipTimeout" else "CLOSED"
@@ -176,7 +170,7 @@ def test_a_priority_that_lies_about_being_due_is_not_believed(
     assert "UpdateItem" not in wire.counts
 
 
-def test_after_meeting_another_a_worker_begins_anywhere_for_a_while(
+def test_contended_worker_begins_anywhere_for_a_while(
     make_store: MakeStore, store: DynamoDbStore, other: DynamoDbStore
 ) -> None:
     available(store, PartitionStatus.UNASSIGNED, 60)
@@ -192,7 +186,7 @@ def test_after_meeting_another_a_worker_begins_anywhere_for_a_while(
 
 
 @pytest.mark.parametrize(("limit", "requests"), [(1, 4.8), (4, 2.8)])
-def test_eight_workers_that_compete_make_few_requests_for_each_partition(
+def test_eight_competing_workers_make_few_requests_per_partition(
     make_store: MakeStore, store: DynamoDbStore, limit: int, requests: float
 ) -> None:
     """Three reads and one write is the least for one at a time; Data Prepper's way takes about nine requests."""
@@ -214,9 +208,7 @@ def test_eight_workers_that_compete_make_few_requests_for_each_partition(
     assert made.total() / 200 < requests
 
 
-def test_a_worker_that_finds_a_page_worked_off_returns_what_it_has(
-    store: DynamoDbStore, other: DynamoDbStore, wire: AwsWire
-) -> None:
+def test_exhausted_page_returns_what_was_acquired(store: DynamoDbStore, other: DynamoDbStore, wire: AwsWire) -> None:
     available(store, PartitionStatus.UNASSIGNED, 30)
     wire.before("UpdateItem", lambda: other.acquire(acquisition(1, owner="other")))
     store.acquire(acquisition(1))
@@ -228,7 +220,7 @@ def test_a_worker_that_finds_a_page_worked_off_returns_what_it_has(
     assert wire.counts == {"Query": 3, "UpdateItem": 5}
 
 
-def test_an_index_that_is_behind_costs_no_second_write(store: DynamoDbStore, wire: AwsWire, raw: RawTable) -> None:
+def test_stale_index_costs_no_second_write(store: DynamoDbStore, wire: AwsWire, raw: RawTable) -> None:
     """The server's index never is, so what it showed before is shown again."""
     store.create([a_partition("a")])
     before = raw.client.query(
@@ -247,9 +239,7 @@ def test_an_index_that_is_behind_costs_no_second_write(store: DynamoDbStore, wir
     assert wire.counts == {"Query": 3}
 
 
-def test_a_partition_that_was_created_again_is_not_taken_for_an_old_one(
-    store: DynamoDbStore, other: DynamoDbStore
-) -> None:
+def test_recreated_partition_differs_from_the_old_one(store: DynamoDbStore, other: DynamoDbStore) -> None:
     for creator in (store, other):
         store.create([a_partition("a")])
         [mine] = store.acquire(acquisition())
@@ -259,7 +249,7 @@ def test_a_partition_that_was_created_again_is_not_taken_for_an_old_one(
         store.delete(again)
 
 
-def test_what_is_known_of_a_version_is_forgotten_after_the_indexs_delay() -> None:
+def test_known_version_is_forgotten_after_the_index_delay() -> None:
     now = 1000.0
     known = KnownVersions(lambda: now)
     known.note(a_partition("a"), 3)
@@ -269,9 +259,7 @@ def test_what_is_known_of_a_version_is_forgotten_after_the_indexs_delay() -> Non
     assert not known.outdated(a_partition("a"))
 
 
-def test_a_stale_candidate_is_left_to_whoever_took_it(
-    store: DynamoDbStore, other: DynamoDbStore, wire: AwsWire
-) -> None:
+def test_stale_candidate_is_left_to_its_new_owner(store: DynamoDbStore, other: DynamoDbStore, wire: AwsWire) -> None:
     store.create([a_partition("a")])
     wire.before("UpdateItem", lambda: other.acquire(acquisition(owner="other")))
 
@@ -280,7 +268,7 @@ def test_a_stale_candidate_is_left_to_whoever_took_it(
     assert stored is not None and (stored.owner, stored.version) == ("other", 1)
 
 
-def test_times_of_the_request_decide_and_not_the_machines(store: DynamoDbStore) -> None:
+def test_request_time_decides_instead_of_machine_time(store: DynamoDbStore) -> None:
     store.create([a_partition("a", age_seconds=-3600)])
 
     later: datetime = NOW + timedelta(hours=1)

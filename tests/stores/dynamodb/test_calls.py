@@ -44,7 +44,7 @@ def mine(store: DynamoDbStore) -> Partition:
         ("ServiceUnavailable", 503),
     ],
 )
-def test_what_passes_is_tried_again(
+def test_transient_errors_are_retried(
     store: DynamoDbStore, mine: Partition, wire: AwsWire, code: str, status: int
 ) -> None:
     wire.refuse("UpdateItem", code, times=2, status=status)
@@ -67,7 +67,7 @@ def test_s32_throttling_beyond_the_deadline_is_a_clear_error(make_store: MakeSto
     assert store.get(SOURCE, "a") is None
 
 
-def test_one_throttled_partition_of_many_ends_the_others_too(make_store: MakeStore, store: DynamoDbStore) -> None:
+def test_throttled_partition_ends_the_others_too(make_store: MakeStore, store: DynamoDbStore) -> None:
     hurried = make_store(retry_deadline_seconds=0.1)
     wire = AwsWire(hurried.client)
     wire.refuse("PutItem", "ThrottlingException", times=100_000)
@@ -78,9 +78,7 @@ def test_one_throttled_partition_of_many_ends_the_others_too(make_store: MakeSto
 
 
 @pytest.mark.parametrize("code", ["ValidationException", "ItemCollectionSizeLimitExceededException"])
-def test_s32_what_a_person_must_fix_is_not_tried_again(
-    store: DynamoDbStore, mine: Partition, wire: AwsWire, code: str
-) -> None:
+def test_s32_permanent_errors_are_not_retried(store: DynamoDbStore, mine: Partition, wire: AwsWire, code: str) -> None:
     wire.refuse("UpdateItem", code)
 
     with pytest.raises(ConfigurationError, match=f"the wire says {code}"):
@@ -88,7 +86,7 @@ def test_s32_what_a_person_must_fix_is_not_tried_again(
     assert wire.counts == {"UpdateItem": 1}
 
 
-def test_a_server_that_is_not_there_is_reported_after_the_deadline() -> None:
+def test_unreachable_server_is_reported_after_the_deadline() -> None:
     settings = AwsSettings(
         region="eu-west-1", endpoint_url="http://127.0.0.1:9", access_key_id="A", secret_access_key="B"
     )
@@ -100,7 +98,7 @@ def test_a_server_that_is_not_there_is_reported_after_the_deadline() -> None:
         store.initialize()
 
 
-def test_credentials_that_could_not_be_fetched_once_are_fetched_again(store: DynamoDbStore) -> None:
+def test_failed_credential_fetch_is_retried(store: DynamoDbStore) -> None:
     failures = [CredentialRetrievalError(provider="the machine's role", error_msg="timed out")] * 2
 
     def fail(**_: Any) -> None:
@@ -117,9 +115,7 @@ def cancelled(*codes: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("code", ["TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"])
-def test_a_transaction_that_met_another_is_tried_again(
-    store: DynamoDbStore, mine: Partition, wire: AwsWire, code: str
-) -> None:
+def test_conflicting_transaction_is_retried(store: DynamoDbStore, mine: Partition, wire: AwsWire, code: str) -> None:
     wire.refuse("TransactWriteItems", "TransactionCanceledException", times=2, **cancelled("None", code))
 
     store.transact(update=[mine.completed(NOW)], create=[a_partition("child")])
@@ -128,16 +124,14 @@ def test_a_transaction_that_met_another_is_tried_again(
     assert store.count_by_status(SOURCE)[PartitionStatus.COMPLETED] == 1
 
 
-def test_a_transaction_that_dynamodb_does_not_take_says_why(
-    store: DynamoDbStore, mine: Partition, wire: AwsWire
-) -> None:
+def test_refused_transaction_names_the_reason(store: DynamoDbStore, mine: Partition, wire: AwsWire) -> None:
     wire.refuse("TransactWriteItems", "TransactionCanceledException", **cancelled("None", "ValidationError"))
 
     with pytest.raises(ConfigurationError, match=r"a transaction was refused: .*because of ValidationError"):
         store.transact(update=[mine.completed(NOW)], create=[a_partition("child")])
 
 
-def test_a_refused_update_is_not_tried_again(store: DynamoDbStore, mine: Partition, wire: AwsWire) -> None:
+def test_refused_update_is_not_retried(store: DynamoDbStore, mine: Partition, wire: AwsWire) -> None:
     store.transact(update=[mine.given_up(NOW)])
     wire.requests.clear()
 
@@ -146,7 +140,7 @@ def test_a_refused_update_is_not_tried_again(store: DynamoDbStore, mine: Partiti
     assert wire.counts == {"UpdateItem": 1}
 
 
-def test_a_transaction_creates_what_is_absent_and_passes_over_what_exists(
+def test_transaction_creates_absent_items_and_skips_existing_ones(
     store: DynamoDbStore, mine: Partition, wire: AwsWire
 ) -> None:
     store.create([a_partition("child-1", first=True)])
@@ -160,9 +154,7 @@ def test_a_transaction_creates_what_is_absent_and_passes_over_what_exists(
     assert store.get(SOURCE, "child-2") == a_partition("child-2", first=False)
 
 
-def test_an_update_whose_creations_all_exist_is_written_alone(
-    store: DynamoDbStore, mine: Partition, wire: AwsWire
-) -> None:
+def test_update_with_existing_creations_is_written_alone(store: DynamoDbStore, mine: Partition, wire: AwsWire) -> None:
     store.create([a_partition("child")])
     wire.requests.clear()
 
@@ -171,14 +163,14 @@ def test_an_update_whose_creations_all_exist_is_written_alone(
     assert wire.counts == {"TransactWriteItems": 1, "UpdateItem": 1}
 
 
-def test_one_partition_cannot_be_updated_twice_in_one_transaction(store: DynamoDbStore, mine: Partition) -> None:
+def test_partition_cannot_be_updated_twice_in_a_transaction(store: DynamoDbStore, mine: Partition) -> None:
     for update, unchanged in (([mine, mine], []), ([mine], [mine.written()])):
         with pytest.raises(PartitionUpdateError):
             store.transact(update=update, unchanged=unchanged)
     assert store.transact(update=[mine], unchanged=[mine]) == [mine.written()]
 
 
-def test_a_transaction_that_is_too_large_is_reported_and_nothing_written(store: DynamoDbStore, mine: Partition) -> None:
+def test_oversized_transaction_is_reported_and_writes_nothing(store: DynamoDbStore, mine: Partition) -> None:
     with pytest.raises(ConfigurationError, match="a transaction has 101 partitions; the limit of DynamoDB is 100"):
         store.transact(update=[mine.completed(NOW)], create=[a_partition(f"c{n}") for n in range(100)])
     assert store.get(SOURCE, "a") == mine
@@ -188,7 +180,7 @@ def test_a_transaction_that_is_too_large_is_reported_and_nothing_written(store: 
 # Answers that were lost
 
 
-def test_an_acquisition_whose_answer_was_lost_is_found(store: DynamoDbStore, wire: AwsWire) -> None:
+def test_acquisition_with_a_lost_response_is_found(store: DynamoDbStore, wire: AwsWire) -> None:
     store.create([a_partition("a"), a_partition("b", age_seconds=1)])
     wire.lose_the_answer("UpdateItem")
 
@@ -199,7 +191,7 @@ def test_an_acquisition_whose_answer_was_lost_is_found(store: DynamoDbStore, wir
     assert [p.version for p in acquired] == [1, 1]
 
 
-def test_an_acquisition_of_another_owner_is_not_taken_for_a_lost_answer(
+def test_acquisition_by_another_owner_is_no_lost_response(
     store: DynamoDbStore, other: DynamoDbStore, wire: AwsWire
 ) -> None:
     store.create([a_partition("a")])
@@ -211,7 +203,7 @@ def test_an_acquisition_of_another_owner_is_not_taken_for_a_lost_answer(
 
 
 @pytest.mark.parametrize("creations", [[], [a_partition("child")]])
-def test_an_update_whose_answer_was_lost_is_found(
+def test_update_with_a_lost_response_is_found(
     store: DynamoDbStore, mine: Partition, wire: AwsWire, creations: list[Partition]
 ) -> None:
     wire.lose_the_answer("TransactWriteItems" if creations else "UpdateItem")
@@ -222,7 +214,7 @@ def test_an_update_whose_answer_was_lost_is_found(
     assert written.version == mine.version + 1
 
 
-def test_a_transaction_whose_answer_was_lost_is_found_after_its_token_is_forgotten(
+def test_transaction_with_a_lost_response_outlives_its_token(
     store: DynamoDbStore, other: DynamoDbStore, mine: Partition, wire: AwsWire
 ) -> None:
     """DynamoDB remembers the token for ten minutes; what is stored decides afterwards."""
@@ -232,7 +224,7 @@ def test_a_transaction_whose_answer_was_lost_is_found_after_its_token_is_forgott
     assert store.transact(**change) == [store.get(SOURCE, "a")]
 
 
-def test_the_same_change_by_another_is_not_taken_for_a_lost_answer(
+def test_same_change_by_another_is_no_lost_response(
     store: DynamoDbStore, other: DynamoDbStore, mine: Partition
 ) -> None:
     other.transact(update=[mine.given_up(NOW)])
@@ -241,7 +233,7 @@ def test_the_same_change_by_another_is_not_taken_for_a_lost_answer(
         store.transact(update=[mine.given_up(NOW)])
 
 
-def test_a_deletion_whose_answer_was_lost_is_found(store: DynamoDbStore, mine: Partition, wire: AwsWire) -> None:
+def test_deletion_with_a_lost_response_is_found(store: DynamoDbStore, mine: Partition, wire: AwsWire) -> None:
     wire.lose_the_answer("DeleteItem")
 
     store.delete(mine)
@@ -251,15 +243,13 @@ def test_a_deletion_whose_answer_was_lost_is_found(store: DynamoDbStore, mine: P
         store.delete(mine)
 
 
-def test_a_creation_whose_answer_was_lost_counts_as_created(store: DynamoDbStore, wire: AwsWire) -> None:
+def test_creation_with_a_lost_response_counts_as_created(store: DynamoDbStore, wire: AwsWire) -> None:
     wire.lose_the_answer("PutItem", times=2)
 
     assert sorted(store.create([a_partition("a"), a_partition("b")])) == ["a", "b"]
 
 
-def test_a_failure_that_outlasts_the_deadline_leaves_open_what_was_done(
-    make_store: MakeStore, store: DynamoDbStore
-) -> None:
+def test_failure_beyond_the_deadline_leaves_the_result_open(make_store: MakeStore, store: DynamoDbStore) -> None:
     store.create([a_partition("a")])
     hurried = make_store(retry_deadline_seconds=0.2)
     wire = AwsWire(hurried.client)
@@ -272,7 +262,7 @@ def test_a_failure_that_outlasts_the_deadline_leaves_open_what_was_done(
     assert stored is not None and stored.owner == "me"
 
 
-def test_what_was_acquired_before_the_store_failed_is_returned(
+def test_partitions_acquired_before_a_failure_are_returned(
     make_store: MakeStore, store: DynamoDbStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.create([a_partition("a"), a_partition("b", age_seconds=1)])
@@ -284,7 +274,7 @@ def test_what_was_acquired_before_the_store_failed_is_returned(
     assert "1 partitions were acquired before that" in caplog.text
 
 
-def test_a_renewal_is_not_lost_to_its_own_lost_answer(store: DynamoDbStore, mine: Partition, wire: AwsWire) -> None:
+def test_renewal_survives_its_lost_response(store: DynamoDbStore, mine: Partition, wire: AwsWire) -> None:
     wire.lose_the_answer("UpdateItem", times=2)
 
     [renewed] = store.transact(update=[mine.renewed(NOW + timedelta(minutes=5))])
@@ -308,22 +298,20 @@ def left_unprocessed(dynamodb_table: str, *keys: str) -> dict[str, Any]:
     return {"Responses": {dynamodb_table: []}, "UnprocessedKeys": {dynamodb_table: request}}
 
 
-def test_keys_are_looked_up_a_hundred_at_a_time(store: DynamoDbStore, wire: AwsWire) -> None:
+def test_keys_are_looked_up_in_hundreds(store: DynamoDbStore, wire: AwsWire) -> None:
     store.create([a_partition("p001")])
     assert store.existing_keys(SOURCE, [f"p{n:03}" for n in range(250)] * 2) == {"p001"}
     assert wire.counts["BatchGetItem"] == 3
 
 
-def test_keys_that_are_left_unprocessed_are_asked_for_again(
-    store: DynamoDbStore, wire: AwsWire, dynamodb_table: str
-) -> None:
+def test_unprocessed_keys_are_requested_again(store: DynamoDbStore, wire: AwsWire, dynamodb_table: str) -> None:
     store.create([a_partition("a"), a_partition("b")])
     wire.answer("BatchGetItem", left_unprocessed(dynamodb_table, "a", "b"), times=2)
     assert store.existing_keys(SOURCE, ["a", "b", "c"]) == {"a", "b"}
     assert wire.counts["BatchGetItem"] == 3
 
 
-def test_keys_that_stay_unprocessed_are_a_clear_error(make_store: MakeStore, dynamodb_table: str) -> None:
+def test_permanently_unprocessed_keys_are_a_clear_error(make_store: MakeStore, dynamodb_table: str) -> None:
     hurried = make_store(retry_deadline_seconds=0.2)
     hurried.initialize()
     AwsWire(hurried.client).answer("BatchGetItem", left_unprocessed(dynamodb_table, "a"), times=1000)
@@ -332,7 +320,7 @@ def test_keys_that_stay_unprocessed_are_a_clear_error(make_store: MakeStore, dyn
 
 
 @pytest.mark.parametrize("bounds", [{"BROWSE_SECONDS": -1.0}, {"BROWSE_READ_UNITS": 0.5}], ids=["time", "units"])
-def test_a_look_begins_no_further_call_once_it_took_enough(
+def test_browse_stops_calling_at_its_limit(
     store: DynamoDbStore, wire: AwsWire, monkeypatch: pytest.MonkeyPatch, bounds: dict[str, float]
 ) -> None:
     for name, bound in (

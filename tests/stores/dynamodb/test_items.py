@@ -39,7 +39,7 @@ def put_as_data_prepper(raw: RawTable, key: str, status: str, priority: str, **m
     raw.put(key, **item)
 
 
-def test_a_new_partition_is_an_item_with_nothing_more_than_it_needs(store: DynamoDbStore, raw: RawTable) -> None:
+def test_new_partition_is_a_minimal_item(store: DynamoDbStore, raw: RawTable) -> None:
     store.create([a_partition("bucket|key 1/ü")])
 
     assert raw.item("bucket|key 1/ü") == {
@@ -53,7 +53,7 @@ def test_a_new_partition_is_an_item_with_nothing_more_than_it_needs(store: Dynam
     }
 
 
-def test_a_leased_partition_is_an_item_with_its_lease_and_its_failures(store: DynamoDbStore, raw: RawTable) -> None:
+def test_leased_partition_is_an_item_with_lease_and_failures(store: DynamoDbStore, raw: RawTable) -> None:
     store.create([a_partition("a", checkpoint="7")])
     [mine] = store.acquire(acquisition())
     store.transact(update=[mine.failed("boom")])
@@ -75,7 +75,7 @@ def test_a_leased_partition_is_an_item_with_its_lease_and_its_failures(store: Dy
     }
 
 
-def test_what_no_longer_holds_is_removed_from_the_item(store: DynamoDbStore, raw: RawTable) -> None:
+def test_obsolete_attributes_are_removed(store: DynamoDbStore, raw: RawTable) -> None:
     store.create([a_partition("a", checkpoint="7")])
     [mine] = store.acquire(acquisition())
     [failed] = store.transact(update=[mine.failed("boom")])
@@ -105,7 +105,7 @@ def test_what_no_longer_holds_is_removed_from_the_item(store: DynamoDbStore, raw
         ("2026-03-01T11:59:00.123456789Z", datetime(2026, 3, 1, 11, 59, 0, 123_456, tzinfo=UTC)),
     ],
 )
-def test_instants_of_java_are_read_whatever_their_digits(
+def test_java_instants_are_read_with_any_digits(
     store: DynamoDbStore, raw: RawTable, text: str, instant: datetime
 ) -> None:
     put_as_data_prepper(
@@ -125,13 +125,13 @@ def test_instants_of_java_are_read_whatever_their_digits(
 
 
 @pytest.mark.parametrize("state", ["null", "{}"])
-def test_the_states_that_say_nothing_are_an_empty_progress(store: DynamoDbStore, raw: RawTable, state: str) -> None:
+def test_empty_states_are_an_empty_progress(store: DynamoDbStore, raw: RawTable, state: str) -> None:
     put_as_data_prepper(raw, "a", "UNASSIGNED", "2026-03-01T11:59:00Z", partitionProgressState=state)
 
     assert the(store, "a").progress == {}
 
 
-def test_a_state_that_is_not_json_is_kept_through_every_write(store: DynamoDbStore, raw: RawTable) -> None:
+def test_state_that_is_not_json_survives_every_write(store: DynamoDbStore, raw: RawTable) -> None:
     put_as_data_prepper(raw, "a", "UNASSIGNED", "2026-03-01T11:59:00Z", partitionProgressState="<not json>")
 
     [mine] = store.acquire(acquisition())
@@ -141,9 +141,7 @@ def test_a_state_that_is_not_json_is_kept_through_every_write(store: DynamoDbSto
     assert raw.item("a")["partitionProgressState"] == {"S": "<not json>"}
 
 
-def test_a_global_item_without_a_status_is_found_by_its_key_and_never_acquired(
-    store: DynamoDbStore, raw: RawTable
-) -> None:
+def test_global_item_without_status_is_found_and_never_acquired(store: DynamoDbStore, raw: RawTable) -> None:
     put_as_data_prepper(raw, "global", "null", "2026-03-01T11:59:00Z", partitionProgressState='{"last":5}')
 
     found = the(store, "global")
@@ -152,13 +150,13 @@ def test_a_global_item_without_a_status_is_found_by_its_key_and_never_acquired(
     assert store.count_by_status(SOURCE) == dict.fromkeys(PartitionStatus, 0)
 
 
-def test_an_item_with_nothing_but_its_key_is_read(store: DynamoDbStore, raw: RawTable) -> None:
+def test_item_with_only_its_key_is_read(store: DynamoDbStore, raw: RawTable) -> None:
     raw.put("bare")
 
     assert the(store, "bare").status is PartitionStatus.UNASSIGNED
 
 
-def test_attributes_that_are_not_ours_survive_every_write_of_ours(store: DynamoDbStore, raw: RawTable) -> None:
+def test_foreign_attributes_survive_our_writes(store: DynamoDbStore, raw: RawTable) -> None:
     put_as_data_prepper(raw, "a", "UNASSIGNED", "2026-03-01T11:59:00Z", theirs="keep me")
 
     [mine] = store.acquire(acquisition())
@@ -168,9 +166,7 @@ def test_attributes_that_are_not_ours_survive_every_write_of_ours(store: DynamoD
     assert raw.item("a")["theirs"] == {"S": "keep me"}
 
 
-def test_data_preppers_write_of_the_whole_item_is_read_back_without_our_two_attributes(
-    store: DynamoDbStore, raw: RawTable
-) -> None:
+def test_data_prepper_write_is_read_without_our_attributes(store: DynamoDbStore, raw: RawTable) -> None:
     store.create([a_partition("a")])
     [mine] = store.acquire(acquisition())
     store.transact(update=[mine.failed("boom").given_up(NOW)])
@@ -179,7 +175,7 @@ def test_data_preppers_write_of_the_whole_item_is_read_back_without_our_two_attr
     assert (the(store, "a").attempts, the(store, "a").last_error) == (0, None)
 
 
-def test_a_set_of_items_of_data_prepper_is_worked_off_without_loss(store: DynamoDbStore, raw: RawTable) -> None:
+def test_data_prepper_items_are_processed_without_loss(store: DynamoDbStore, raw: RawTable) -> None:
     """The issue's "a table written by a real Data Prepper-shaped item set read and worked on without loss"."""
     state = '{"objectKey":"a","ü":[1,2]}'
     put_as_data_prepper(raw, "new", "UNASSIGNED", "2026-03-01T11:00:00.5Z")
@@ -214,7 +210,7 @@ def test_a_set_of_items_of_data_prepper_is_worked_off_without_loss(store: Dynamo
     assert raw.item("done")["version"] == {"N": "9"}
 
 
-def test_an_item_that_cannot_be_read_is_reported_by_its_key_and_stops_no_other(
+def test_unreadable_item_is_reported_by_key_and_stops_no_other(
     store: DynamoDbStore, raw: RawTable, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.create([a_partition("good")])
@@ -226,7 +222,7 @@ def test_an_item_that_cannot_be_read_is_reported_by_its_key_and_stops_no_other(
         store.get(SOURCE, "bad")
 
 
-def test_s26_a_partition_that_data_prepper_gave_up_waits_for_its_priority(store: DynamoDbStore, raw: RawTable) -> None:
+def test_s26_partition_given_up_by_data_prepper_awaits_its_priority(store: DynamoDbStore, raw: RawTable) -> None:
     """S26: P1's priority is its last lease's end, and P2 comes first. We differ: P1 is not available before."""
     put_as_data_prepper(raw, "p1", "UNASSIGNED", "2026-03-01T12:10:00Z", version=2)
     put_as_data_prepper(raw, "p2", "UNASSIGNED", "2026-03-01T11:59:59Z")
@@ -235,7 +231,7 @@ def test_s26_a_partition_that_data_prepper_gave_up_waits_for_its_priority(store:
     assert keys(store.acquire(acquisition(at=NOW + timedelta(minutes=11)))) == ["p2", "p1"]
 
 
-def test_s26_a_partition_that_we_gave_up_queues_by_when_it_was(store: DynamoDbStore) -> None:
+def test_s26_partition_given_up_by_us_queues_by_its_time(store: DynamoDbStore) -> None:
     """S26 with a priority: P2 first, then P1. Ours always gives one."""
     store.create([a_partition("p1", age_seconds=1), a_partition("p2")])
     [p1] = store.acquire(acquisition(1))
@@ -244,7 +240,7 @@ def test_s26_a_partition_that_we_gave_up_queues_by_when_it_was(store: DynamoDbSt
     assert keys(store.acquire(acquisition(at=NOW + timedelta(seconds=2)))) == ["p2", "p1"]
 
 
-def test_s27_completed_partitions_are_found_by_when_they_were_completed(store: DynamoDbStore, raw: RawTable) -> None:
+def test_s27_completed_partitions_are_found_by_completion_time(store: DynamoDbStore, raw: RawTable) -> None:
     """S27: there the lease's end counts. We differ for what we completed; what Data Prepper did is where it put it."""
     store.create([a_partition("ours")])
     [ours] = store.acquire(acquisition())
@@ -261,9 +257,7 @@ def test_s27_completed_partitions_are_found_by_when_they_were_completed(store: D
 
 
 @pytest.mark.parametrize("status", list(PartitionStatus))
-def test_s29_a_write_needs_the_version_that_is_stored(
-    store: DynamoDbStore, raw: RawTable, status: PartitionStatus
-) -> None:
+def test_s29_write_needs_the_stored_version(store: DynamoDbStore, raw: RawTable, status: PartitionStatus) -> None:
     """S29: a version behind is refused and the row remains; the same version is applied, in all four statuses."""
     store.create([a_partition("a")])
     [mine] = store.acquire(acquisition())
@@ -301,9 +295,7 @@ def test_s31_only_completed_items_expire(make_store: MakeStore, raw: RawTable) -
     assert "expirationTime" not in raw.item("a")
 
 
-def test_an_expiry_that_data_prepper_set_is_removed_when_we_take_the_partition(
-    store: DynamoDbStore, raw: RawTable
-) -> None:
+def test_acquisition_removes_an_expiry_of_data_prepper(store: DynamoDbStore, raw: RawTable) -> None:
     put_as_data_prepper(raw, "a", "UNASSIGNED", "2026-03-01T11:59:00Z", expirationTime=1_900_000_000)
 
     store.acquire(acquisition())
@@ -311,7 +303,7 @@ def test_an_expiry_that_data_prepper_set_is_removed_when_we_take_the_partition(
     assert "expirationTime" not in raw.item("a")
 
 
-def test_pages_neither_skip_nor_repeat_what_java_wrote(store: DynamoDbStore, raw: RawTable) -> None:
+def test_pages_neither_skip_nor_repeat_java_items(store: DynamoDbStore, raw: RawTable) -> None:
     """Texts of different digits are in order but for one second, and each is found once whatever the page."""
     texts = ["00Z", "00.1Z", "00.000001Z", "00.123456789Z", "00.123456001Z", "01Z", "01.000000Z", "01Z"]
     for n, text in enumerate(texts):
@@ -327,7 +319,7 @@ def test_pages_neither_skip_nor_repeat_what_java_wrote(store: DynamoDbStore, raw
         assert set(found[:5]) == {"p0", "p1", "p2", "p3", "p4"}
 
 
-def test_a_page_goes_on_after_a_partition_that_has_left_the_queue(store: DynamoDbStore) -> None:
+def test_page_continues_after_a_partition_that_left_the_queue(store: DynamoDbStore) -> None:
     store.create([a_partition(f"p{n}", age_seconds=10 - n) for n in range(4)])
     first = store.query(SOURCE, PartitionStatus.UNASSIGNED, limit=2)
     store.transact(update=[first[-1].completed(NOW)])
@@ -335,14 +327,14 @@ def test_a_page_goes_on_after_a_partition_that_has_left_the_queue(store: DynamoD
     assert keys(store.query(SOURCE, PartitionStatus.UNASSIGNED, after=first[-1], limit=5)) == ["p2", "p3"]
 
 
-def test_the_sources_of_a_table_are_listed_once_each(store: DynamoDbStore, raw: RawTable) -> None:
+def test_sources_of_a_table_are_listed_once(store: DynamoDbStore, raw: RawTable) -> None:
     store.create([a_partition("a"), a_partition("b")])
     raw.put("leader", source="test|clicks|GLOBAL")
 
     assert store.source_identifiers() == ["test|clicks|GLOBAL", "test|clicks|PARTITION"]
 
 
-def test_a_claim_never_expires(make_store: MakeStore, raw: RawTable) -> None:
+def test_claim_never_expires(make_store: MakeStore, raw: RawTable) -> None:
     """What it names would be read again."""
     store = make_store(ttl_seconds=DECADE)
     store.initialize()

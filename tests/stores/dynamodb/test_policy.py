@@ -54,7 +54,7 @@ def permissions(operation: str, request: dict[str, Any]) -> Iterator[tuple[str, 
         yield f"dynamodb:{operation}", INDEX if index else TABLE
 
 
-def test_the_documented_policy_is_exactly_what_the_store_calls(dynamodb: DynamoDbServer) -> None:
+def test_documented_policy_matches_the_calls_of_the_store(dynamodb: DynamoDbServer) -> None:
     needed: set[tuple[str, str]] = set()
 
     def run(use: Any, *, table: str | None = None, **options: Any) -> str:
@@ -87,7 +87,7 @@ def test_the_documented_policy_is_exactly_what_the_store_calls(dynamodb: DynamoD
     assert needed == documented()
 
 
-def test_without_creation_and_expiry_their_statements_are_not_needed(
+def test_policy_without_creation_and_expiry_needs_fewer_statements(
     dynamodb: DynamoDbServer, store: DynamoDbStore, dynamodb_table: str
 ) -> None:
     """The docs say which statements may go."""

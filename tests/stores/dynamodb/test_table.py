@@ -56,7 +56,7 @@ def ttl_of(raw: RawTable) -> dict[str, str]:
     return answer
 
 
-def test_a_table_is_created_on_demand_with_data_preppers_keys_and_index(make_store: MakeStore, raw: RawTable) -> None:
+def test_table_is_created_with_data_prepper_keys_and_index(make_store: MakeStore, raw: RawTable) -> None:
     make_store().initialize()
 
     found = described(raw)
@@ -68,7 +68,7 @@ def test_a_table_is_created_on_demand_with_data_preppers_keys_and_index(make_sto
     assert ttl_of(raw) == {"TimeToLiveStatus": "DISABLED"}
 
 
-def test_provisioned_capacity_is_the_tables_and_the_indexs(make_store: MakeStore, raw: RawTable) -> None:
+def test_provisioned_capacity_applies_to_table_and_index(make_store: MakeStore, raw: RawTable) -> None:
     make_store(options=TableOptions(capacity=(3, 4))).initialize()
 
     found = described(raw)
@@ -76,7 +76,7 @@ def test_provisioned_capacity_is_the_tables_and_the_indexs(make_store: MakeStore
         assert (provided["ReadCapacityUnits"], provided["WriteCapacityUnits"]) == (3, 4)
 
 
-def test_a_table_that_is_there_is_described_and_nothing_else(store: DynamoDbStore, wire: AwsWire) -> None:
+def test_existing_table_is_only_described(store: DynamoDbStore, wire: AwsWire) -> None:
     store.initialize()
 
     assert wire.operations == ["DescribeTable"]
@@ -98,7 +98,7 @@ def test_a_table_that_is_there_is_described_and_nothing_else(store: DynamoDbStor
     ],
 )
 @pytest.mark.parametrize("skip", [False, True])
-def test_a_table_of_another_form_is_refused_and_said_how(
+def test_table_of_another_form_is_refused_with_the_reason(
     make_store: MakeStore, raw: RawTable, existing: dict[str, Any], message: str, skip: bool
 ) -> None:
     create(raw, **existing)
@@ -107,7 +107,7 @@ def test_a_table_of_another_form_is_refused_and_said_how(
         make_store(options=TableOptions(skip_creation=skip)).initialize()
 
 
-def test_without_creation_an_absent_table_is_reported(make_store: MakeStore, dynamodb: DynamoDbServer) -> None:
+def test_absent_table_is_reported_if_creation_is_off(make_store: MakeStore, dynamodb: DynamoDbServer) -> None:
     store = make_store(options=TableOptions(skip_creation=True))
     wire = AwsWire(store.client)
 
@@ -116,14 +116,14 @@ def test_without_creation_an_absent_table_is_reported(make_store: MakeStore, dyn
     assert wire.operations == ["DescribeTable"]
 
 
-def test_a_table_that_vanishes_is_reported(store: DynamoDbStore, raw: RawTable) -> None:
+def test_vanished_table_is_reported(store: DynamoDbStore, raw: RawTable) -> None:
     raw.client.delete_table(TableName=raw.name)
 
     with pytest.raises(ConfigurationError, match="the table does not exist; create it, or check 'table', 'region'"):
         store.create([a_partition("a")])
 
 
-def test_a_table_name_that_dynamodb_does_not_take_is_reported_at_once() -> None:
+def test_invalid_table_name_is_reported_at_once() -> None:
     with pytest.raises(ConfigurationError, match=r"store 'dynamodb': table 'my table' is not usable: give 3 to 255"):
         DynamoDbStore(AwsSettings(region="eu-west-1"), table="my table")
 
@@ -131,7 +131,7 @@ def test_a_table_name_that_dynamodb_does_not_take_is_reported_at_once() -> None:
 # Waiting
 
 
-def test_s32_a_table_that_another_process_is_creating_is_waited_for(
+def test_s32_table_under_creation_elsewhere_is_awaited(
     make_store: MakeStore, raw: RawTable, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """S32: create gets ResourceInUse; continue and wait."""
@@ -154,7 +154,7 @@ def test_s32_a_table_that_another_process_is_creating_is_waited_for(
         assert f"waiting for 0 s, {state}" in caplog.text
 
 
-def test_a_table_that_stays_in_creation_is_reported_after_the_wait(
+def test_table_stuck_in_creation_is_reported_after_the_wait(
     make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(table, "POLL_SECONDS", 0.01)
@@ -165,7 +165,7 @@ def test_a_table_that_stays_in_creation_is_reported_after_the_wait(
         store.initialize()
 
 
-def test_a_table_that_is_being_deleted_is_not_waited_for(make_store: MakeStore) -> None:
+def test_table_under_deletion_is_not_awaited(make_store: MakeStore) -> None:
     store = make_store()
     AwsWire(store.client).answer("DescribeTable", {"Table": {"TableStatus": "DELETING"}})
 
@@ -173,7 +173,7 @@ def test_a_table_that_is_being_deleted_is_not_waited_for(make_store: MakeStore) 
         store.initialize()
 
 
-def test_processes_may_all_initialize_an_absent_table_at_once(dynamodb: DynamoDbServer, raw: RawTable) -> None:
+def test_processes_may_initialize_an_absent_table_concurrently(dynamodb: DynamoDbServer, raw: RawTable) -> None:
     code = (
         "import sys; from airflow_provider_coordination.stores import *; "
         "open_store(StoreSettings.from_url(sys.argv[1])).initialize()"
@@ -192,7 +192,7 @@ def test_processes_may_all_initialize_an_absent_table_at_once(dynamodb: DynamoDb
 # TTL
 
 
-def test_ttl_is_enabled_once_and_again_without_an_error(make_store: MakeStore, raw: RawTable) -> None:
+def test_ttl_can_be_enabled_repeatedly(make_store: MakeStore, raw: RawTable) -> None:
     make_store(ttl_seconds=60).initialize()
     again = make_store(ttl_seconds=60)
     wire = AwsWire(again.client)
@@ -202,7 +202,7 @@ def test_ttl_is_enabled_once_and_again_without_an_error(make_store: MakeStore, r
     assert "UpdateTimeToLive" not in wire.operations
 
 
-def test_ttl_that_another_process_enables_in_the_same_moment_is_no_error(make_store: MakeStore, raw: RawTable) -> None:
+def test_ttl_enabled_concurrently_is_no_error(make_store: MakeStore, raw: RawTable) -> None:
     store = make_store(ttl_seconds=60)
     specification = {"Enabled": True, "AttributeName": "expirationTime"}
     AwsWire(store.client).before(
@@ -215,7 +215,7 @@ def test_ttl_that_another_process_enables_in_the_same_moment_is_no_error(make_st
     assert ttl_of(raw)["TimeToLiveStatus"] == "ENABLED"
 
 
-def test_ttl_that_cannot_be_enabled_is_reported(make_store: MakeStore) -> None:
+def test_ttl_failure_is_reported(make_store: MakeStore) -> None:
     store = make_store(ttl_seconds=60)
     AwsWire(store.client).refuse("UpdateTimeToLive", "ValidationException")
 
@@ -224,9 +224,7 @@ def test_ttl_that_cannot_be_enabled_is_reported(make_store: MakeStore) -> None:
 
 
 @pytest.mark.parametrize("skip", [False, True])
-def test_a_table_whose_items_expire_by_another_attribute_is_refused(
-    make_store: MakeStore, raw: RawTable, skip: bool
-) -> None:
+def test_table_expiring_by_another_attribute_is_refused(make_store: MakeStore, raw: RawTable, skip: bool) -> None:
     create(raw)
     specification = {"Enabled": True, "AttributeName": "expires"}
     raw.client.update_time_to_live(TableName=raw.name, TimeToLiveSpecification=specification)
@@ -235,9 +233,7 @@ def test_a_table_whose_items_expire_by_another_attribute_is_refused(
         make_store(ttl_seconds=60, options=TableOptions(skip_creation=skip)).initialize()
 
 
-def test_s32_without_creation_disabled_ttl_is_an_error_and_nothing_is_changed(
-    make_store: MakeStore, raw: RawTable
-) -> None:
+def test_s32_disabled_ttl_is_an_error_if_creation_is_off(make_store: MakeStore, raw: RawTable) -> None:
     """S32: skip_table_creation and ttl set, TTL DISABLED: an error at the start, no create, no change of TTL."""
     create(raw)
     store = make_store(ttl_seconds=60, options=TableOptions(skip_creation=True))
@@ -249,9 +245,7 @@ def test_s32_without_creation_disabled_ttl_is_an_error_and_nothing_is_changed(
 
 
 @pytest.mark.parametrize("status", ["ENABLED", "ENABLING"])
-def test_without_creation_ttl_that_is_on_or_about_to_be_will_do(
-    make_store: MakeStore, raw: RawTable, status: str
-) -> None:
+def test_enabled_or_enabling_ttl_suffices_if_creation_is_off(make_store: MakeStore, raw: RawTable, status: str) -> None:
     create(raw)
     store = make_store(ttl_seconds=60, options=TableOptions(skip_creation=True))
     description = {"TimeToLiveStatus": status, "AttributeName": "expirationTime"}
@@ -263,7 +257,7 @@ def test_without_creation_ttl_that_is_on_or_about_to_be_will_do(
 # Who asks
 
 
-def test_a_role_that_cannot_be_assumed_is_reported_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unassumable_role_is_reported_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     with fake_aws() as aws:
         aws.denies = True
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", aws.url)
@@ -296,7 +290,7 @@ def test_calls_are_signed_as_the_role(monkeypatch: pytest.MonkeyPatch) -> None:
         assert "Credential=ROLE1/" in aws.authorizations[0]
 
 
-def test_missing_credentials_are_reported_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_reported_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_WEB_IDENTITY_TOKEN_FILE"):
         monkeypatch.delenv(name, raising=False)
 
@@ -304,7 +298,7 @@ def test_missing_credentials_are_reported_with_the_way_out(monkeypatch: pytest.M
         DynamoDbStore(AwsSettings(region="eu-west-1"), table="leases").initialize()
 
 
-def test_an_action_that_is_not_allowed_is_reported_by_its_name(store: DynamoDbStore, wire: AwsWire) -> None:
+def test_denied_action_is_reported_by_name(store: DynamoDbStore, wire: AwsWire) -> None:
     wire.refuse("PutItem", "AccessDeniedException")
 
     with pytest.raises(

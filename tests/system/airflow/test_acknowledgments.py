@@ -45,7 +45,7 @@ def let_expire(source: SourceCoordinator, sets: AcknowledgmentSets) -> None:
     source.store.transact(update=[item_of(overdue, sets.view.source_identifier)])
 
 
-def test_a_set_that_expires_while_its_task_is_deferred_is_ended_although_the_triggerer_died(
+def test_set_expiring_during_deferral_ends_despite_a_dead_triggerer(
     airflow: Standalone, pipeline: Pipeline, look: Callable[[str], SourceCoordinator]
 ) -> None:
     pipeline.send(20)
@@ -77,7 +77,7 @@ def test_a_set_that_expires_while_its_task_is_deferred_is_ended_although_the_tri
 
 
 @pytest.mark.only_deep
-def test_a_batch_that_a_check_rejects_is_delivered_again_and_replaced(
+def test_rejected_batch_is_redelivered_and_replaced(
     airflow: Standalone, pipeline: Pipeline, look: Callable[[str], SourceCoordinator]
 ) -> None:
     pipeline.send(20)
@@ -99,7 +99,7 @@ def test_a_batch_that_a_check_rejects_is_delivered_again_and_replaced(
 
 
 @pytest.mark.only_deep
-def test_a_run_starts_when_work_appears_and_again_when_it_reopens(
+def test_run_starts_with_new_work_and_again_after_reopening(
     airflow: Standalone, look: Callable[[str], SourceCoordinator]
 ) -> None:
     source = look(DOORBELL)

@@ -61,7 +61,7 @@ class Followed:
         return any(partition.owner == job.owner for partition in self.source.view.partitions(PartitionStatus.ASSIGNED))
 
 
-def test_a_deferred_job_frees_its_slot_outlives_the_triggerer_and_ends_with_its_task(
+def test_deferred_job_frees_its_slot_and_survives_the_triggerer(
     airflow: Standalone, pipeline: Pipeline, look: Callable[[str], SourceCoordinator]
 ) -> None:
     airflow.create_pool(POOL, 1)

@@ -112,9 +112,7 @@ def write(folder: Path, modified: datetime, number: int) -> int:
 
 
 @pytest.mark.only_deep
-def test_days_are_backfilled_beside_each_other_each_exactly_and_again_without_a_trace(
-    watch: Callable[..., Watched], tmp_path: Path
-) -> None:
+def test_days_are_backfilled_exactly_and_repeatably(watch: Callable[..., Watched], tmp_path: Path) -> None:
     days = [MIDNIGHT - number * DAY for number in (2, 1)]
     watched = watch("files_by_day")
     airflow, files = watched.airflow, tmp_path / "files"
@@ -155,7 +153,7 @@ def test_days_are_backfilled_beside_each_other_each_exactly_and_again_without_a_
 
 
 @pytest.mark.only_deep
-def test_a_partitioned_run_ingests_its_partition_and_an_interval_the_wrong_way_round_fails_at_once(
+def test_partitioned_run_ingests_its_partition_and_reversed_interval_fails(
     watch: Callable[..., Watched], tmp_path: Path
 ) -> None:
     day = MIDNIGHT - 2 * DAY
@@ -184,7 +182,7 @@ def test_a_partitioned_run_ingests_its_partition_and_an_interval_the_wrong_way_r
 
 
 @pytest.mark.only_deep
-def test_a_run_by_hand_and_live_ingestion_deliver_each_object_of_a_bucket_once(
+def test_manual_run_and_live_ingestion_deliver_each_object_once(
     watch: Callable[..., Watched], other_aws: Callable[..., None], s3: S3Server, s3_bucket: str
 ) -> None:
     live, by_hand = watch("s3_ingestion"), watch("files_by_day")
@@ -237,7 +235,7 @@ class ArrivalClock(RealClock):
         return self.set_to or super().now()
 
 
-def test_hours_of_a_stream_are_backfilled_each_exactly_beside_what_reads_it_on(
+def test_stream_hours_are_backfilled_exactly_beside_live_reading(
     watch: Callable[..., Watched],
     look: Callable[[str], SourceCoordinator],
     other_aws: Callable[..., None],
@@ -289,7 +287,7 @@ def test_hours_of_a_stream_are_backfilled_each_exactly_beside_what_reads_it_on(
 
 
 @pytest.mark.only_deep
-def test_days_of_a_table_are_backfilled_each_exactly(
+def test_days_of_a_table_are_backfilled_exactly(
     watch: Callable[..., Watched], postgres_url: str, postgres_port: int, jdbc_drivers: list[Path]
 ) -> None:
     days = [MIDNIGHT - number * DAY for number in (2, 1)]

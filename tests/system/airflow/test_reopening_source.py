@@ -11,7 +11,7 @@ from tests.support.standalone import Standalone
 SLEEPING, WOKEN = "reopening_source", "reopening_source_on_work"
 
 
-def test_a_run_sleeps_until_its_partitions_reopen_and_work_that_appears_later_starts_the_other_dag(
+def test_run_waits_for_reopening_and_new_work_triggers_another_dag(
     airflow: Standalone, look: Callable[[str], SourceCoordinator]
 ) -> None:
     source = look(SLEEPING)

@@ -21,7 +21,7 @@ def counted_attempts(pipeline: ClusterPipeline) -> list[int]:
     return [partition.attempts for partition in pipeline.coordinator().view.partitions()]
 
 
-def test_a_driver_that_executors_do_not_reach_ends_within_a_minute_and_names_its_address(
+def test_unreachable_driver_ends_and_names_its_address(
     on_cluster: Callable[..., ClusterPipeline],
 ) -> None:
     pipeline = on_cluster(ClusterPipeline)
@@ -32,7 +32,7 @@ def test_a_driver_that_executors_do_not_reach_ends_within_a_minute_and_names_its
     assert not any(counted_attempts(pipeline))
 
 
-def test_a_cluster_without_room_is_waited_for(on_cluster: Callable[..., ClusterPipeline]) -> None:
+def test_cluster_without_room_is_awaited(on_cluster: Callable[..., ClusterPipeline]) -> None:
     pipeline = on_cluster(ClusterPipeline)
     pipeline.send(1)
     job = pipeline.start(conf={"spark.executor.memory": "100g"})
@@ -41,7 +41,7 @@ def test_a_cluster_without_room_is_waited_for(on_cluster: Callable[..., ClusterP
 
 
 @pytest.mark.only_deep
-def test_a_worker_that_joins_and_lacks_what_a_job_needs_is_named(
+def test_joining_worker_with_missing_requirements_is_named(
     cluster: SparkCluster, on_cluster: Callable[..., ClusterPipeline], tmp_path: Path
 ) -> None:
     (tmp_path / "sitecustomize.py").write_text(WITHOUT.format(module="pyarrow"))

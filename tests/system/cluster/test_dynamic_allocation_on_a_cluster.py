@@ -20,7 +20,7 @@ CONF = {
 
 
 @pytest.mark.only_deep
-def test_a_job_gets_another_executor_for_its_shards_and_delivers_each_record_once(
+def test_job_gains_an_executor_and_delivers_each_record_once(
     on_cluster: Callable[..., ClusterPipeline],
 ) -> None:
     pipeline = on_cluster(ClusterPipeline)

@@ -84,7 +84,7 @@ def harms() -> list[Callable[[SparkCluster], None]]:
     return at_depth(short=chosen[:1], deep=chosen)
 
 
-def test_each_record_is_in_each_sink_once_whatever_dies_comes_and_goes(
+def test_sinks_hold_each_record_once_after_failures(
     on_cluster: Callable[..., EverySink], cluster: SparkCluster, postgres_url: str
 ) -> None:
     sinks = on_cluster(EverySink, postgres=postgres_url)

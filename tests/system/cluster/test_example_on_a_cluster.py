@@ -19,7 +19,7 @@ from tests.support.spark_job import Pipeline
 DAG = "clicks_on_a_cluster"
 
 
-def test_the_example_of_the_manual_delivers_each_record_once(
+def test_manual_example_delivers_each_record_once(
     connect: Callable[..., None],
     cluster: SparkCluster,
     kinesis: LocalKinesis,

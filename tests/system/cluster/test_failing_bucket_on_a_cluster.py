@@ -25,7 +25,7 @@ DEATHS = at_depth(
 
 
 @pytest.mark.only_deep
-def test_each_record_is_published_once_by_a_bucket_that_fails_and_drivers_that_die_and_stand_still(
+def test_records_are_published_once_despite_failing_bucket_and_drivers(
     on_cluster: Callable[..., ClusterPipeline], network: FaultyS3
 ) -> None:
     network.seconds = REQUEST_SECONDS

@@ -239,7 +239,7 @@ WHOLE = (
 
 @pytest.mark.deep
 @pytest.mark.timeout(at_depth(short=900, deep=1800))
-def test_whatever_people_do_to_a_supervisor_its_source_is_read_exactly_once(
+def test_manual_actions_leave_the_source_read_exactly_once(
     airflow: Standalone, pipeline: Pipeline, look: Callable[[str], SourceCoordinator], folder: Path
 ) -> None:
     parcels = Parcels(airflow, pipeline, look("parcels"), DAG_ID, folder / "dags" / "specs" / "parcels.yaml")

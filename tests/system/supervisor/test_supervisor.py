@@ -367,7 +367,7 @@ WHOLE = (
 
 @pytest.mark.deep
 @pytest.mark.timeout(at_depth(short=900, deep=2400))  # Spark jobs come and go, one after the other
-def test_a_spec_of_druid_runs_a_stream_through_everything_that_happens_to_it(
+def test_druid_spec_runs_a_stream_through_all_events(
     airflow: Standalone,
     pipeline: Pipeline,
     look: Callable[[str], SourceCoordinator],
@@ -388,7 +388,7 @@ def test_a_spec_of_druid_runs_a_stream_through_everything_that_happens_to_it(
 
 
 @pytest.mark.only_deep
-def test_a_run_ends_after_its_time_and_the_next_one_goes_on_with_the_job(
+def test_run_ends_on_time_and_the_next_keeps_the_job(
     airflow: Standalone, pipeline: Pipeline, look: Callable[[str], SourceCoordinator], folder: Path
 ) -> None:
     source = look("visits")

@@ -41,7 +41,7 @@ def settled(page: Page) -> None:
 
 
 @pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.only_deep)])
-def test_no_page_has_a_serious_fault_for_those_who_see_or_hear_it_otherwise(
+def test_pages_have_no_serious_accessibility_fault(
     theme: Theme, site: Site, supervised: SupervisedSource, see: See, axe: Path
 ) -> None:
     found: list[str] = []
@@ -62,7 +62,7 @@ def test_no_page_has_a_serious_fault_for_those_who_see_or_hear_it_otherwise(
     assert not found, "\n".join(found)
 
 
-def test_a_telephone_is_wide_enough(site: Site, supervised: SupervisedSource, see: See) -> None:
+def test_pages_fit_a_telephone(site: Site, supervised: SupervisedSource, see: See) -> None:
     page = see(width=390)
     for name in PAGES:
         go(page, where(site, name))
@@ -75,7 +75,7 @@ def test_a_telephone_is_wide_enough(site: Site, supervised: SupervisedSource, se
     assert drawer.evaluate("element => element.scrollWidth - element.clientWidth") <= 0
 
 
-def test_times_are_those_of_the_reader(site: Site, see: See) -> None:
+def test_times_are_in_the_zone_of_the_reader(site: Site, see: See) -> None:
     utc = see(site.at("orders", partition="state/held.json.gz"))
     tokyo = see(site.at("orders", partition="state/held.json.gz"), time_zone="Asia/Tokyo")
     hours = []
@@ -88,7 +88,7 @@ def test_times_are_those_of_the_reader(site: Site, see: See) -> None:
     assert (hours[1] - hours[0]) % 24 == 9
 
 
-def test_the_menus_of_a_page_are_reached_by_the_keyboard_in_order(site: Site, see: See) -> None:
+def test_page_menus_are_reached_by_keyboard_in_order(site: Site, see: See) -> None:
     page = see(site.at("orders"))
     expect(keys(page).first).to_be_visible()
     page.get_by_role("link", name="Leases", exact=True).last.focus()

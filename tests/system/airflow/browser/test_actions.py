@@ -66,7 +66,7 @@ def last_word(site: Site, source: str) -> tuple[str, str | None]:
         ("Reset", parked, PartitionStatus.UNASSIGNED, "admin"),
     ],
 )
-def test_an_action_asks_why_does_it_and_leaves_word_of_who_did(
+def test_action_asks_for_a_reason_and_records_its_user(
     action: str, before: Change, status: PartitionStatus, role: str, site: Site, see: See, source: Callable[..., str]
 ) -> None:
     name = source(a=before)
@@ -89,9 +89,7 @@ def test_an_action_asks_why_does_it_and_leaves_word_of_who_did(
     assert name in str(entries)
 
 
-def test_what_a_person_ordered_is_not_drawn_as_a_failure_whatever_the_reason_says(
-    site: Site, see: See, source: Callable[..., str]
-) -> None:
+def test_manual_action_is_never_drawn_as_a_failure(site: Site, see: See, source: Callable[..., str]) -> None:
     name = source(a=parked)
     page = see(site.at(name), role="admin")
     drawer = opened(page, "a")
@@ -104,7 +102,7 @@ def test_what_a_person_ordered_is_not_drawn_as_a_failure_whatever_the_reason_say
     expect(entries.filter(has_text=DAMAGED)).to_have_attribute("data-palette", "red")
 
 
-def test_several_are_done_at_once_and_failures_are_listed(site: Site, see: See, source: Callable[..., str]) -> None:
+def test_bulk_action_lists_its_failures(site: Site, see: See, source: Callable[..., str]) -> None:
     name = source(a=waiting, b=held, c=waiting, d=waiting)
     page = see(site.at(name))
     for key in "abc":
@@ -124,9 +122,7 @@ def test_several_are_done_at_once_and_failures_are_listed(site: Site, see: See, 
     assert states["b"].status is PartitionStatus.COMPLETED
 
 
-def test_a_click_on_what_has_changed_changes_nothing_and_says_so(
-    site: Site, see: See, source: Callable[..., str]
-) -> None:
+def test_click_on_a_changed_partition_changes_nothing(site: Site, see: See, source: Callable[..., str]) -> None:
     name = source(a=held)
     page = see(site.at(name))
     opened(page, "a").get_by_role("button", name="Release…").click()
@@ -143,9 +139,7 @@ def test_a_click_on_what_has_changed_changes_nothing_and_says_so(
     assert site.scenery.found(name, "a").owner is None
 
 
-def test_a_renewal_is_no_change_that_anybody_would_decide_otherwise_for(
-    site: Site, see: See, source: Callable[..., str]
-) -> None:
+def test_renewal_does_not_block_an_action(site: Site, see: See, source: Callable[..., str]) -> None:
     name = source(a=held)
     page = see(site.at(name))
     opened(page, "a").get_by_role("button", name="Release…").click()
@@ -161,7 +155,7 @@ def test_a_renewal_is_no_change_that_anybody_would_decide_otherwise_for(
     assert site.scenery.found(name, "a").owner is None
 
 
-def test_a_source_is_suspended_and_resumed(site: Site, see: See, source: Callable[..., str]) -> None:
+def test_source_is_suspended_and_resumed(site: Site, see: See, source: Callable[..., str]) -> None:
     name = source(a=waiting)
     coordinator = site.scenery.worker(name)
     page = see(site.at(name))

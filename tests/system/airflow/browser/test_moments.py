@@ -16,7 +16,7 @@ from tests.system.airflow.browser.conftest import See
 from tests.system.airflow.browser.test_partitions import keys, row
 
 
-def test_an_unavailable_store_is_shown_and_recovers_automatically(site: Site, see: See, visits: Visits) -> None:
+def test_unavailable_store_is_shown_and_recovers_automatically(site: Site, see: See, visits: Visits) -> None:
     visits.excuse(r"^503 GET .*/coordination/")
     page = see(site.at("remote", connection=AWAY))
     expect(row(page, "a")).to_be_visible()
@@ -35,7 +35,7 @@ def test_an_unavailable_store_is_shown_and_recovers_automatically(site: Site, se
     expect(page.locator("[data-freshness=live]")).to_be_visible()
 
 
-def test_a_session_that_ends_leads_to_the_login(site: Site, see: See, visits: Visits) -> None:
+def test_ended_session_leads_to_the_login(site: Site, see: See, visits: Visits) -> None:
     visits.excuse(r"^401 GET ")
     page = see(site.at("orders"), alone=True)
     expect(keys(page).first).to_be_visible()
@@ -51,7 +51,7 @@ def test_a_session_that_ends_leads_to_the_login(site: Site, see: See, visits: Vi
     expect(page.locator("input[name=username]")).to_be_visible()
 
 
-def test_a_partition_that_is_deleted_while_its_drawer_is_open_says_so(
+def test_open_drawer_reports_a_deleted_partition(
     site: Site, see: See, visits: Visits, source: Callable[..., str]
 ) -> None:
     visits.excuse(r"^404 GET .*/partition\?")
@@ -70,7 +70,7 @@ def test_a_partition_that_is_deleted_while_its_drawer_is_open_says_so(
     expect(drawer).to_have_count(0)
 
 
-def test_a_connection_of_another_type_is_an_error(site: Site, see: See, visits: Visits) -> None:
+def test_connection_of_another_type_is_an_error(site: Site, see: See, visits: Visits) -> None:
     visits.excuse(r"^4\d\d GET .*/coordination/")
     site.airflow.connect("warehouse", "http", host="127.0.0.1")
 

@@ -38,7 +38,7 @@ def viewers_site(site: Site) -> Iterator[Site]:
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_request_is_answered_to_those_who_may_see_the_connection_alone(role: str, site: Site) -> None:
+def test_requests_need_read_access_to_the_connection(role: str, site: Site) -> None:
     statuses = {site.ask("GET", f"/connections/{DEFAULT}/{what}", role).status_code for what in READS}
     named = {each["connection_id"] for each in site.ask("GET", "/connections", role).json()["connections"]}
 
@@ -47,9 +47,7 @@ def test_a_request_is_answered_to_those_who_may_see_the_connection_alone(role: s
 
 
 @pytest.mark.parametrize("role", ROLES)
-def test_a_lease_is_ended_by_request_of_those_who_may_change_the_connection_alone(
-    role: str, site: Site, source: Callable[..., str]
-) -> None:
+def test_lease_release_needs_write_access_to_the_connection(role: str, site: Site, source: Callable[..., str]) -> None:
     name = source(a=held)
     seen = site.scenery.found(name, "a")
     body = {"partitions": [{"key": "a", "version": seen.version}], "reason": "it hangs"}
@@ -64,7 +62,7 @@ def test_a_lease_is_ended_by_request_of_those_who_may_change_the_connection_alon
 
 
 @pytest.mark.parametrize("role", MAY_NOT)
-def test_users_who_may_not_read_the_connection_see_whom_to_ask_and_nothing_else(
+def test_users_without_read_access_see_only_their_contact(
     role: str, site: Site, supervised: SupervisedSource, see: See, visits: Visits
 ) -> None:
     visits.excuse("^403 GET .*/coordination/")
@@ -80,7 +78,7 @@ def test_users_who_may_not_read_the_connection_see_whom_to_ask_and_nothing_else(
     assert "state/parked" not in shown and "ExecutorLostFailure" not in shown
 
 
-def test_where_viewers_may_read_they_see_every_page_and_no_action(
+def test_permitted_viewers_see_every_page_and_no_action(
     site: Site, supervised: SupervisedSource, browser: Browser, viewers_site: Site
 ) -> None:
     visits = Visits(Windows(browser, viewers_site.url))
@@ -98,9 +96,7 @@ def test_where_viewers_may_read_they_see_every_page_and_no_action(
 
 
 @pytest.mark.parametrize("path", ACTIONS)
-def test_where_viewers_may_read_actions_are_refused_to_them(
-    path: str, supervised: SupervisedSource, viewers_site: Site
-) -> None:
+def test_actions_of_permitted_viewers_are_refused(path: str, supervised: SupervisedSource, viewers_site: Site) -> None:
     before = supervised.store.current(), supervised.supervision(), supervised.view.suspensions.get()
     body = {"reason": "on call", **ACTIONS[path]}
 

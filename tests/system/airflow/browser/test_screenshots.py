@@ -40,7 +40,7 @@ def picture(tmp_path: Path) -> Callable[..., None]:
 
 
 @pytest.mark.only_deep
-def test_the_pictures_of_the_manual_are_those_of_the_pages(site: Site, see: See, picture: Callable[..., None]) -> None:
+def test_screenshots_of_the_manual_match_the_pages(site: Site, see: See, picture: Callable[..., None]) -> None:
     site.airflow.until("the job works", lambda: len(live_shards(site)) >= 3, 120)
     page = see(site.overview(DEFAULT), role="admin")
     picture(page, "overview", "night")

@@ -24,9 +24,7 @@ def without_sink(site: Site) -> str:
     return name
 
 
-def test_a_sink_that_is_down_is_an_alarm_on_the_overview_that_leads_to_all_sinks(
-    without_sink: str, site: Site, see: See
-) -> None:
+def test_unavailable_sink_is_an_alarm_leading_to_all_sinks(without_sink: str, site: Site, see: See) -> None:
     page = see(site.overview(DEFAULT))
     card = page.get_by_role("article", name=without_sink, exact=True)
     alarm = re.compile(
@@ -46,7 +44,7 @@ def test_a_sink_that_is_down_is_an_alarm_on_the_overview_that_leads_to_all_sinks
 
 @pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.only_deep)])
 @pytest.mark.parametrize("width", [1280, 390])
-def test_sinks_are_read_on_any_screen(
+def test_sinks_are_readable_on_any_screen(
     theme: Theme, width: int, without_sink: str, site: Site, see: See, axe: Path
 ) -> None:
     page = see("/", theme=theme, width=width)

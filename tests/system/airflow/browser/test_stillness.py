@@ -99,9 +99,7 @@ def place(element: Locator) -> tuple[float, float]:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("width", at_depth(short=[1280, 390], deep=WIDTHS))
-def test_a_row_stays_where_it_is_first_seen_however_late_the_alarms_come(
-    width: int, site: Site, see: See, source: Callable[..., str]
-) -> None:
+def test_late_alarms_move_no_row(width: int, site: Site, see: See, source: Callable[..., str]) -> None:
     name = source(a=parked, b=waiting, c=held)
     page = see("/", role="admin", width=width)
     with summary_of(page, name) as summary:
@@ -119,7 +117,7 @@ def test_a_row_stays_where_it_is_first_seen_however_late_the_alarms_come(
 
 @pytest.mark.deep
 @pytest.mark.parametrize("width", at_depth(short=[1280], deep=WIDTHS))
-def test_alarms_that_come_and_go_move_nothing(width: int, site: Site, see: See, source: Callable[..., str]) -> None:
+def test_changing_alarms_move_nothing(width: int, site: Site, see: See, source: Callable[..., str]) -> None:
     name = source(a=waiting, b=waiting)
     page = see("/", role="admin", width=width)
     with summary_of(page, name) as summary:
@@ -138,7 +136,7 @@ def test_alarms_that_come_and_go_move_nothing(width: int, site: Site, see: See, 
         assert len(page.evaluate("[...window.places]")) == 1
 
 
-def test_a_store_that_goes_away_moves_nothing(site: Site, see: See, source: Callable[..., str]) -> None:
+def test_store_outage_moves_nothing(site: Site, see: See, source: Callable[..., str]) -> None:
     name = source(a=waiting, b=waiting)
     page = see(site.at(name))
     expect(row(page, "a")).to_be_visible()
@@ -154,7 +152,7 @@ def test_a_store_that_goes_away_moves_nothing(site: Site, see: See, source: Call
     assert len(page.evaluate("[...window.places]")) == 1
 
 
-def test_all_alarms_are_read_where_one_unfolds_them(site: Site, see: See, source: Callable[..., str]) -> None:
+def test_unfolding_shows_all_alarms(site: Site, see: See, source: Callable[..., str]) -> None:
     name = source(a=waiting)
     page = see("/")
     with summary_of(page, name) as summary:
@@ -174,7 +172,7 @@ def test_all_alarms_are_read_where_one_unfolds_them(site: Site, see: See, source
         "1 lease has expired, and no worker has taken over. Check the workers, or start more jobs",
     ],
 )
-def test_a_phone_shows_the_first_alarm_whole(text: str, site: Site, see: See, source: Callable[..., str]) -> None:
+def test_phone_shows_the_first_alarm_whole(text: str, site: Site, see: See, source: Callable[..., str]) -> None:
     name = source(a=waiting)
     page = see("/", width=390)
     with summary_of(page, name) as summary:

@@ -74,7 +74,7 @@ def state(page: Page) -> str:
     return str(page.locator("[data-supervisor]").get_attribute("data-supervisor"))
 
 
-def test_the_list_begins_with_the_supervisors_that_need_a_person(
+def test_list_begins_with_supervisors_in_trouble(
     site: Site, supervised: SupervisedSource, supervise: Supervise, see: See
 ) -> None:
     paused, lost = supervise(dag_id=PAUSED_DAG), supervise().losing_contact()
@@ -94,7 +94,7 @@ def test_the_list_begins_with_the_supervisors_that_need_a_person(
     expect(page.get_by_role("link", name=re.compile("The supervisor is in state LOST_CONTACT"))).to_be_visible()
 
 
-def test_a_page_has_everything_about_a_supervisor(site: Site, supervised: SupervisedSource, see: See) -> None:
+def test_page_shows_a_whole_supervisor(site: Site, supervised: SupervisedSource, see: See) -> None:
     page = see(site.at("supervised", "supervisor"))
 
     figures = page.get_by_role("region", name="State")
@@ -113,7 +113,7 @@ def test_a_page_has_everything_about_a_supervisor(site: Site, supervised: Superv
     expect(page.get_by_role("dialog", name=re.compile("shardId"))).to_be_visible()
 
 
-def test_what_happened_over_time_is_a_picture_for_the_keyboard_too_and_a_list(
+def test_history_is_a_keyboard_accessible_picture_and_a_list(
     site: Site, supervised: SupervisedSource, see: See
 ) -> None:
     page = see(site.at("supervised", "supervisor"))
@@ -133,9 +133,7 @@ def test_what_happened_over_time_is_a_picture_for_the_keyboard_too_and_a_list(
     assert filters(page) == {"as": ["list"]}
 
 
-def test_each_version_of_the_spec_says_who_why_and_what_changed(
-    site: Site, supervised: SupervisedSource, see: See
-) -> None:
+def test_spec_version_shows_author_reason_and_changes(site: Site, supervised: SupervisedSource, see: See) -> None:
     page = see(site.at("supervised", "supervisor"))
     spec = page.get_by_role("region", name="Spec", exact=True)
     versions = spec.get_by_role("list", name="Versions").get_by_role("button")
@@ -148,9 +146,7 @@ def test_each_version_of_the_spec_says_who_why_and_what_changed(
     assert filters(page) == {"version": ["1"]}
 
 
-def test_a_version_is_shown_in_effect_beside_what_was_submitted(
-    site: Site, supervised: SupervisedSource, see: See
-) -> None:
+def test_version_shows_its_effective_and_submitted_spec(site: Site, supervised: SupervisedSource, see: See) -> None:
     page = see(site.at("supervised", "supervisor"))
     written = page.get_by_role("region", name="Version 2 of the spec", exact=True)
     effective = page.get_by_role("region", name="Version 2 of the spec, with every default")
@@ -159,7 +155,7 @@ def test_a_version_is_shown_in_effect_beside_what_was_submitted(
     expect(written).not_to_contain_text('"completion_timeout"')
 
 
-def test_any_two_versions_are_compared_and_the_address_says_which(site: Site, supervise: Supervise, see: See) -> None:
+def test_address_names_two_compared_versions(site: Site, supervise: Supervise, see: See) -> None:
     source = supervise()
     source.submit_spec("supervise.task_count", 3, by="ben", reason="more")
     source.submit_spec("supervise.task_count", 5, by="ben", reason="still more")
@@ -172,7 +168,7 @@ def test_any_two_versions_are_compared_and_the_address_says_which(site: Site, su
     assert filters(page) == {"version": ["3"], "against": ["1"]}
 
 
-def test_a_day_has_its_gap_and_the_reason_of_each_change_in_the_zone_of_the_reader(site: Site, see: See) -> None:
+def test_day_shows_its_gap_and_reasons_in_local_time(site: Site, see: See) -> None:
     with closing(SupervisedSource(site.scenery.url, "a day").hour().day()):
         page = see(site.at("a day", "supervisor", window="24h"), time_zone="Asia/Tokyo")
         lag = page.get_by_role("group", name=re.compile("^Longest lag of a partition: .* at most"))
@@ -193,7 +189,7 @@ def test_a_day_has_its_gap_and_the_reason_of_each_change_in_the_zone_of_the_read
         assert abs(ahead) < timedelta(hours=2)
 
 
-def test_a_supervisor_whose_dag_is_paused_is_suspended(site: Site, supervise: Supervise, see: See) -> None:
+def test_supervisor_with_a_paused_dag_is_suspended(site: Site, supervise: Supervise, see: See) -> None:
     source = supervise(dag_id=PAUSED_DAG)
     page = see(site.at(source.source, "supervisor"))
 
@@ -202,9 +198,7 @@ def test_a_supervisor_whose_dag_is_paused_is_suspended(site: Site, supervise: Su
     assert state(page) == "DAG_PAUSED"
 
 
-def test_a_spec_is_submitted_with_a_reason_and_rules_from_then_on(
-    site: Site, supervise: Supervise, see: See, visits: Visits
-) -> None:
+def test_spec_is_submitted_with_a_reason(site: Site, supervise: Supervise, see: See, visits: Visits) -> None:
     visits.excuse("^4.. POST .*/supervisor$")
     source = supervise()
     page = see(site.at(source.source, "supervisor"))
@@ -231,9 +225,7 @@ def test_a_spec_is_submitted_with_a_reason_and_rules_from_then_on(
     expect(newest).to_contain_text("fewer jobs")
 
 
-def test_a_spec_that_was_made_from_an_older_version_is_refused(
-    site: Site, supervise: Supervise, see: See, visits: Visits
-) -> None:
+def test_spec_made_from_an_older_version_is_refused(site: Site, supervise: Supervise, see: See, visits: Visits) -> None:
     visits.excuse("^409 POST .*/supervisor$")
     source = supervise()
     page = see(site.at(source.source, "supervisor"))
@@ -248,7 +240,7 @@ def test_a_spec_that_was_made_from_an_older_version_is_refused(
     assert current is not None and current.by == "ben"
 
 
-def test_a_handover_and_a_termination_are_asked_for_with_a_reason(site: Site, supervise: Supervise, see: See) -> None:
+def test_handover_and_termination_ask_for_a_reason(site: Site, supervise: Supervise, see: See) -> None:
     source = supervise()
     page = see(site.at(source.source, "supervisor"))
     page.get_by_role("button", name="Hand over…").click()
@@ -264,7 +256,7 @@ def test_a_handover_and_a_termination_are_asked_for_with_a_reason(site: Site, su
     assert source.supervision().terminated_at is not None
 
 
-def test_given_positions_are_reset_alone(site: Site, supervise: Supervise, see: See) -> None:
+def test_given_positions_alone_are_reset(site: Site, supervise: Supervise, see: See) -> None:
     source = supervise()
     page = see(site.at(source.source, "supervisor"))
     page.get_by_role("button", name="Reset…").click()
@@ -278,7 +270,7 @@ def test_given_positions_are_reset_alone(site: Site, supervise: Supervise, see: 
     assert changed == [SHARD.format(1)]
 
 
-def test_a_source_without_a_supervisor_says_how_to_have_one(
+def test_source_without_a_supervisor_explains_its_creation(
     site: Site, see: See, visits: Visits, source: Callable[..., str]
 ) -> None:
     visits.excuse("^404 GET .*/supervisor(/history)?$")
@@ -288,9 +280,7 @@ def test_a_source_without_a_supervisor_says_how_to_have_one(
     expect(page.get_by_role("button", name="Submit…")).to_be_enabled()
 
 
-def test_the_first_spec_of_a_source_is_submitted_from_the_list(
-    site: Site, shops: Shops, see: See, visits: Visits
-) -> None:
+def test_first_spec_of_a_source_is_submitted_from_the_list(site: Site, shops: Shops, see: See, visits: Visits) -> None:
     visits.excuse("^4.. POST .*/supervisor$")
     page = see(f"{site.overview(shops.connection)}&show=supervisors", alone=True)
     expect(page.get_by_role("heading", name="No supervisors yet")).to_be_visible()
@@ -313,9 +303,7 @@ def test_the_first_spec_of_a_source_is_submitted_from_the_list(
     expect(page.get_by_role("table").locator("[data-row]")).to_contain_text("lamps")
 
 
-def test_what_is_asked_of_all_supervisors_says_where_it_was_not_done_and_why(
-    site: Site, shops: Shops, see: See
-) -> None:
+def test_bulk_verb_lists_its_failures_with_reasons(site: Site, shops: Shops, see: See) -> None:
     lamps, shoes = shops.make("lamps"), shops.make("shoes")
     shoes.view.suspensions.suspend("ann", "stocktaking")
     page = see(f"{site.overview(shops.connection)}&show=supervisors", alone=True)

@@ -10,7 +10,7 @@ from tests.system.airflow.browser.test_actions import confirm
 from tests.system.airflow.browser.test_live import live_shards
 
 
-def test_a_source_that_is_suspended_comes_to_rest_and_its_task_ends_well(site: Site, see: See) -> None:
+def test_suspended_source_comes_to_rest_and_its_task_succeeds(site: Site, see: See) -> None:
     site.airflow.until("the job works", lambda: bool(live_shards(site)))
     page = see(site.at("live"))
     page.get_by_role("button", name="Suspend…").click()
