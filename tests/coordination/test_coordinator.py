@@ -191,9 +191,7 @@ def test_renew_due_skips_fresh_leases_and_forgets_lost_ones(fleet: Fleet) -> Non
 
 
 @pytest.mark.parametrize(("combines_writes_cheaply", "requests"), [(True, 3), (False, 120)])
-def test_leases_are_renewed_in_few_requests(
-    fleet: Fleet, combines_writes_cheaply: bool, requests: int
-) -> None:
+def test_leases_are_renewed_in_few_requests(fleet: Fleet, combines_writes_cheaply: bool, requests: int) -> None:
     many = [f"p{n:03}" for n in range(120)]
     a = fleet.working("a", *many)
     fleet.store.store.combines_writes_cheaply = combines_writes_cheaply  # type: ignore[misc]
