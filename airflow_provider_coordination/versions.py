@@ -135,8 +135,8 @@ def require_versions(installation: Installation) -> None:
 
 
 def _of_python(installation: Installation) -> Iterator[Incompatibility]:
-    least, end = PYTHONS
-    if installation.python is not None and not least <= installation.python[:2] < end:
+    minimum, end = PYTHONS
+    if installation.python is not None and not minimum <= installation.python[:2] < end:
         version = ".".join(map(str, installation.python))
         yield Incompatibility(f"Python {version} is not supported", "use Python 3.11, 3.12 or 3.13")
 
@@ -145,9 +145,9 @@ def _of_spark(installation: Installation) -> Iterator[Incompatibility]:
     spark = installation.spark
     if spark is None:
         return
-    least, end = SPARKS
+    minimum, end = SPARKS
     where = "" if installation.is_own else f" in {installation.spark_home}"
-    if not least <= _release(spark) < end:
+    if not minimum <= _release(spark) < end:
         yield Incompatibility(f"Spark {spark}{where} is not supported", f"use Spark 4, or {INSTALL_SPARK}")
     elif _release(spark)[:2] != _release(TESTED_SPARK)[:2]:
         yield Incompatibility(
@@ -172,8 +172,8 @@ def _of_pair(installation: Installation) -> Iterator[Incompatibility]:
 
 def _of_packages(installation: Installation) -> Iterator[Incompatibility]:
     pandas, pyarrow = installation.packages.get("pandas"), installation.packages.get("pyarrow")
-    least, end = PANDAS
-    if pandas and not least <= _release(pandas) < end:
+    minimum, end = PANDAS
+    if pandas and not minimum <= _release(pandas) < end:
         yield Incompatibility(
             f"Spark {TESTED_SPARK} does not support pandas {pandas}", "run `pip install 'pandas>=2.2,<3'`"
         )

@@ -143,11 +143,11 @@ def partitions(
     if parked:
         status = [PartitionStatus.CLOSED]
 
-    def find(at_most: int | None) -> Iterator[Partition]:
+    def find(limit: int | None) -> Iterator[Partition]:
         every = all_partitions(
             session.store, identifier, *(each for each in STATUS_ORDER if each in (status or STATUS_ORDER))
         )
-        return _sorted((p for p in every if p.is_parked or not parked), sort, reverse=reverse, limit=at_most)
+        return _sorted((p for p in every if p.is_parked or not parked), sort, reverse=reverse, limit=limit)
 
     suspensions = suspensions_of(session, source, session.access.prefix)
 
@@ -335,9 +335,9 @@ def _partitions_table(
     limit: int | None,
     max_rows: int | None,
 ) -> RenderableType:
-    at_most = min((n for n in (limit, max_rows) if n is not None), default=None)
+    max_partitions = min((n for n in (limit, max_rows) if n is not None), default=None)
     now = session.context.clock.now()
-    rows = [partition_row(partition, now) for partition in find(at_most)]
+    rows = [partition_row(partition, now) for partition in find(max_partitions)]
     counts = session.store.count_by_status(identifier)
     summary = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
     all_shown = f"{len(rows)} of {sum(counts.values())} partitions shown" + (f": {summary}" if summary else "")

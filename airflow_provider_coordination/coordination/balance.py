@@ -186,8 +186,8 @@ class _Balance:
         :param pending: the moves that were applied already.
         """
         asking = {owner: sum(move.taker == owner for move in pending) for owner in self._members}
-        most = self._rules.max_leases_to_steal or max(1, self._total // len(self._members) // STEP)
-        while move := self._next_move({o for o, n in asking.items() if n < most}):
+        max_requests = self._rules.max_leases_to_steal or max(1, self._total // len(self._members) // STEP)
+        while move := self._next_move({o for o, n in asking.items() if n < max_requests}):
             self._move(move)
             asking[move.taker] += 1
             if move.taker == me:
@@ -207,15 +207,15 @@ class _Balance:
             open_to = [each for each in loads if each[2] or each[1] < self._limit(each[3])]
             if not open_to:
                 break
-            least = min(open_to)
-            load, count, expected, owner = least
-            loads[loads.index(least)] = (load + self._weights[lease.key], count + 1, expected, owner)
+            lightest = min(open_to)
+            load, count, expected, owner = lightest
+            loads[loads.index(lightest)] = (load + self._weights[lease.key], count + 1, expected, owner)
             mine += owner == me and not expected
         return mine
 
     def _next_move(self, may_request: Collection[str]) -> Move | None:
-        least_first = sorted(self._members, key=lambda owner: (self._loads[owner], len(self._held[owner]), owner))
-        for taker in least_first:
+        lightest_first = sorted(self._members, key=lambda owner: (self._loads[owner], len(self._held[owner]), owner))
+        for taker in lightest_first:
             if (
                 taker not in may_request
                 or not self._hands_over(taker)
@@ -223,7 +223,7 @@ class _Balance:
                 or self._has_its_share(taker)
             ):
                 continue
-            for giver in sorted(least_first, key=lambda o: (-self._loads[o], -len(self._held[o]), o)):
+            for giver in sorted(lightest_first, key=lambda o: (-self._loads[o], -len(self._held[o]), o)):
                 if self._loads[giver] - self._loads[taker] <= self._threshold:
                     break  # no move can gain more than the whole difference
                 if not self._hands_over(giver):

@@ -203,7 +203,7 @@ def connection_settings(connection: Connection) -> ConnectionSettings:
         aws=lambda conn_id, service, region: aws_settings(conn_id, service=service, default_region=region),
     )
     configuration = Configuration.read()
-    attempts, closed = fields.integer("max_attempts"), fields.integer("max_closed_count", least=0)
+    attempts, closed = fields.integer("max_attempts"), fields.integer("max_closed_count", minimum=0)
     try:
         retry_policy = RetryPolicy(
             max_attempts=configuration.max_attempts if attempts is None else attempts,

@@ -29,7 +29,7 @@ from airflow_provider_coordination.operators.partition_names import (
 )
 from airflow_provider_coordination.operators.template_values import bool_value, text_value
 
-SHOWN_AT_MOST = 10
+MAX_SHOWN = 10
 """The maximum number of partitions that a summary names."""
 
 
@@ -126,10 +126,10 @@ class ReleasePartitionsOperator(BaseOperator):
                     "owner": partition.owner,
                     "leased_until": partition.priority.isoformat(),
                 }
-                for partition in released[:SHOWN_AT_MOST]
+                for partition in released[:MAX_SHOWN]
             ],
             "left": len(left),
-            "left_because": dict(list(left.items())[:SHOWN_AT_MOST]),
+            "left_because": dict(list(left.items())[:MAX_SHOWN]),
         }
         self.log.info("source %s: leases released: %s", self.source, summary)
         return summary

@@ -28,7 +28,7 @@ from airflow_provider_coordination.sources.kinds import Access, SourceKind
 from airflow_provider_coordination.sources.reset import Resets
 from airflow_provider_coordination.sources.reset_targets import ResetAction, ResetPlan, ResetStep, Target, parse_target
 
-SHOWN_AT_MOST = 10
+MAX_SHOWN = 10
 """The maximum number of partitions that a summary names."""
 
 
@@ -155,8 +155,8 @@ class ResetPartitionsOperator(BaseOperator):
                     "owner": partition.owner,
                     "before": partition.progress.get("checkpoint"),
                 }
-                for partition in previous[:SHOWN_AT_MOST]
+                for partition in previous[:MAX_SHOWN]
             ],
             "left": len(plan.left),
-            "left_because": dict(list(plan.left.items())[:SHOWN_AT_MOST]),
+            "left_because": dict(list(plan.left.items())[:MAX_SHOWN]),
         }

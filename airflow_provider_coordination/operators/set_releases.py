@@ -25,7 +25,7 @@ from airflow_provider_coordination.sources.batches import SourceBatches
 
 log = logging.getLogger(__name__)
 
-SHOWN_AT_MOST = 10
+MAX_SHOWN = 10
 """The maximum number of sets that a summary names."""
 
 
@@ -138,7 +138,7 @@ def release_all(
         "positive": positive,
         **{str(effect): effects[effect] for effect in ReleaseEffect},
         "states": dict(states),
-        "acknowledgment_sets": [each.set_id for each in chosen[:SHOWN_AT_MOST]],
+        "acknowledgment_sets": [each.set_id for each in chosen[:MAX_SHOWN]],
     }
 
 

@@ -19,7 +19,7 @@ from airflow_provider_coordination.coordination.suspension import Suspension
 
 log = logging.getLogger(__name__)
 
-SHOWN_AT_MOST = 10
+MAX_SHOWN = 10
 """The maximum number of created partitions that a summary names."""
 RAN = "ran"
 FOUND_BEFORE = "had found everything before"
@@ -111,7 +111,7 @@ def supply(
         "source": coordinator.source,
         "supplier": FOUND_BEFORE if is_done else run.outcome(suspension),
         "created": len(created or ()),
-        "partition_keys": (created or [])[:SHOWN_AT_MOST],
+        "partition_keys": (created or [])[:MAX_SHOWN],
         "available": is_available,
         "partitions": {str(status): count for status, count in coordinator.view.count_by_status().items()},
     }
@@ -156,10 +156,10 @@ class _Run:
         return (CUT_OFF if self._has_begun else SUSPENDED).format(suspension)
 
 
-def work_for_jobs(view: SourceView, at_most: int, *, shared: bool) -> int:
+def work_for_jobs(view: SourceView, limit: int, *, shared: bool) -> int:
     """Count the partitions that a job could work on if it began now; none if the source is suspended.
 
-    :param at_most: stop counting at this number.
+    :param limit: stop counting at this number.
     :param shared: also count partitions that other jobs hold: the partitions of a stream never end, so jobs share them.
     """
     count = 0
@@ -167,7 +167,7 @@ def work_for_jobs(view: SourceView, at_most: int, *, shared: bool) -> int:
         return count
     for status in UNFINISHED:
         for partition in view.partitions(status):
-            if count >= at_most:
+            if count >= limit:
                 return count
             is_held = status is PartitionStatus.ASSIGNED and not partition.is_awaiting
             if view.may_acquire(partition) or (shared and is_held):

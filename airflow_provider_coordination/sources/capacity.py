@@ -12,10 +12,10 @@ class Capacity:
 
     :param partitions: the number of partitions that receive data at present.
     :param retention: how long it keeps its data.
-    :param read_bytes_per_second: the most that can be read from a partition.
+    :param read_bytes_per_second: the maximum rate at which a partition can be read.
     :param is_shared: whether all readers of a partition share that limit.
-    :param written_bytes_per_second: the most that can be written to a partition.
-    :param reads_per_second: the number of requests that a job sends to a partition at most; 0 if data is pushed to it.
+    :param written_bytes_per_second: the maximum rate at which a partition can be written.
+    :param reads_per_second: the maximum number of requests that a job sends to a partition; 0 if data is pushed to it.
     """
 
     partitions: int | None = None

@@ -111,13 +111,13 @@ def reads_at_once(reader: object) -> int | None:
 
     :raises ConfigurationError: if the reader's limit is neither a positive number nor None.
     """
-    most = reader.reads_at_once if isinstance(reader, Bounded) else READS_AT_ONCE
-    if most is not None and (type(most) is not int or most < 1):
+    limit = reader.reads_at_once if isinstance(reader, Bounded) else READS_AT_ONCE
+    if limit is not None and (type(limit) is not int or limit < 1):
         raise ConfigurationError(
             f"reader {type(reader).__name__!r}: attribute 'reads_at_once' must be a positive number, or None for no "
-            f"limit; got {most!r}"
+            f"limit; got {limit!r}"
         )
-    return most
+    return limit
 
 
 @runtime_checkable

@@ -21,14 +21,14 @@ from airflow_provider_coordination.sources.exact_casts import (
 )
 from airflow_provider_coordination.sources.items import ItemUnreadableError
 
-MOST_DIGITS = 38
+MAX_DIGITS = 38
 """The maximum precision of a decimal."""
 DAY_MICROSECONDS = 24 * 60 * 60 * 1_000_000
 SAME = frozenset({
     pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.binary(),
     pa.date32(), pa.time64("us"), pa.timestamp("us"), pa.timestamp("us", "UTC"),
 })  # fmt: skip
-"""Types that are landed as they are; so are binary values of a fixed size, and decimals of up to `MOST_DIGITS`."""
+"""Types that are landed as they are; so are binary values of a fixed size, and decimals of up to `MAX_DIGITS`."""
 WIDER: Mapping[pa.DataType, pa.DataType] = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
@@ -79,8 +79,8 @@ def _landed_leaf(kind: pa.DataType) -> pa.DataType:
         return pa.time64("us")
     if types.is_duration(kind):
         return pa.int64()
-    if types.is_decimal(kind) and kind.scale <= MOST_DIGITS:
-        return pa.decimal128(min(kind.precision - min(kind.scale, 0), MOST_DIGITS), max(kind.scale, 0))
+    if types.is_decimal(kind) and kind.scale <= MAX_DIGITS:
+        return pa.decimal128(min(kind.precision - min(kind.scale, 0), MAX_DIGITS), max(kind.scale, 0))
     raise pa.ArrowNotImplementedError(f"type {kind} is not supported")
 
 

@@ -67,8 +67,8 @@ def land_frames(
     left = [plan for plan in plans if plan.left]
     rows = [_row(plan) for plan in plans if not plan.left]
     at_once = spark.sparkContext.defaultParallelism * ITEMS_PER_CORE
-    if (most := reads_at_once(reader)) is not None:
-        at_once = min(at_once, most)
+    if (limit := reads_at_once(reader)) is not None:
+        at_once = min(at_once, limit)
     until = time.monotonic() + options.seconds
     for first in range(0, len(left), at_once):
         if first and time.monotonic() >= until:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from airflow_provider_coordination.sources.progress import new_batch_id
-from airflow_provider_coordination.spark.job_settings import LEAST_SLOT_MEMORY_BYTES as READING_BYTES
+from airflow_provider_coordination.spark.job_settings import MIN_SLOT_MEMORY_BYTES as READING_BYTES
 from airflow_provider_coordination.spark.landed_identity import as_landed
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.records import Records

@@ -150,11 +150,11 @@ def land_items(
         is lost.
     """
     needed = math.ceil(len(plans) / PARTITIONS_OF_SLOT)
-    slots, most = spark.slots.of_round(needed, leave_slot=options.leave_slot), reads_at_once(reader)
+    slots, limit = spark.slots.of_round(needed, leave_slot=options.leave_slot), reads_at_once(reader)
     at_once = READS_AT_ONCE_OF_SLOT
-    if most is not None:
-        slots = min(slots, most)
-        at_once = min(at_once, most // slots)
+    if limit is not None:
+        slots = min(slots, limit)
+        at_once = min(at_once, limit // slots)
     land = partial(_land_slot, reader, options, at_once)
     return land_in_slots(spark.context, distribute(plans, slots, lambda plan: plan.size), land, LandedItems, locations)
 

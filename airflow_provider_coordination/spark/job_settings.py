@@ -17,7 +17,7 @@ from airflow_provider_coordination.coordination.partition import format_instant
 MAX_SAVED_PARSE_EXCEPTIONS = 100
 SAVED_WITHOUT_PAYLOADS = 5
 """How many bad records are listed by default, without their payloads."""
-LEAST_SLOT_MEMORY_BYTES = 32 * 2**20
+MIN_SLOT_MEMORY_BYTES = 32 * 2**20
 """The memory for a page of 10 MiB from the socket to its columns, with all intermediate forms."""
 BY_JOB = "job"
 """Only the job's sinks acknowledge."""
@@ -70,10 +70,10 @@ class RoundSettings:
         """
         for name in ("round_duration", "max_batch_bytes", "max_duration", "max_idle_rounds"):
             _check_positive(self, name)
-        if self.slot_memory_bytes < LEAST_SLOT_MEMORY_BYTES:
+        if self.slot_memory_bytes < MIN_SLOT_MEMORY_BYTES:
             raise ConfigurationError(
                 "RoundSettings: field 'slot_memory_bytes' must be at least "
-                f"{LEAST_SLOT_MEMORY_BYTES}, which one page of 10 MiB needs; got {self.slot_memory_bytes}"
+                f"{MIN_SLOT_MEMORY_BYTES}, which one page of 10 MiB needs; got {self.slot_memory_bytes}"
             )
         if self.idle_duration < timedelta(0):
             raise ConfigurationError(

@@ -113,13 +113,13 @@ def spark_schema(columns: pa.Schema) -> StructType:
 def _dealt(files: Mapping[str, int], slots: int) -> list[list[_FilePart]]:
     """Distribute files over tasks with about the same work, in order within each task; large files go to several."""
     total = sum(files.values()) + OPENING_BYTES * len(files)
-    most = max(OPENING_BYTES, min(TASK_BYTES, total / slots))
+    task_bytes = max(OPENING_BYTES, min(TASK_BYTES, total / slots))
     pieces: list[tuple[float, _FilePart]] = []
     for file, size in files.items():
-        of = max(1, ceil(size / most))
+        of = max(1, ceil(size / task_bytes))
         piece = _FilePart(file, of=of, small_bytes=size if size <= SMALL_BYTES else 0)
         pieces += [(size / of + OPENING_BYTES, replace(piece, part=part)) for part in range(of)]
-    tasks: list[list[int]] = [[] for _ in range(max(1, int(total / most)))]
+    tasks: list[list[int]] = [[] for _ in range(max(1, int(total / task_bytes)))]
     loads = [(0.0, n) for n in range(len(tasks))]
     for number in sorted(range(len(pieces)), key=lambda number: -pieces[number][0]):
         load, task = loads[0]

@@ -21,7 +21,7 @@ from airflow_provider_coordination.stores.redaction import longest_first, redact
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 SECRET_NAME = re.compile(r"passw|secret|token|credential|api_?key|private_?key|authorization|signature", re.IGNORECASE)
-FEWEST_CHARACTERS = 6
+MIN_CHARACTERS = 6
 """A shorter secret is not hidden: it would be found inside harmless words."""
 
 
@@ -35,7 +35,7 @@ class Redaction:
     def __init__(self, *holders: object) -> None:
         known = {secret for holder in holders for secret in _secrets_in(holder)}
         spelled = {each for secret in known for each in _spellings(secret)}
-        self._secrets = longest_first(secret for secret in spelled if len(secret) >= FEWEST_CHARACTERS)
+        self._secrets = longest_first(secret for secret in spelled if len(secret) >= MIN_CHARACTERS)
 
     def text(self, text: str) -> str:
         """Return a text with its secrets replaced."""

@@ -67,13 +67,13 @@ def assign_shared_files(attempts: Sequence[Attempt], room: Callable[[Attempt], i
     files: list[list[Attempt]] = []
     held = 0
     for attempt in attempts:
-        size, most = attempt.batch.file_bytes, room(attempt)
-        if most and files and held and held + size <= most:
+        size, max_bytes = attempt.batch.file_bytes, room(attempt)
+        if max_bytes and files and held and held + size <= max_bytes:
             files[-1].append(attempt)
             held += size
         else:
             files.append([attempt])
-            held = size if most else 0
+            held = size if max_bytes else 0
     return [named for file in files for named in (with_shared_file(file) if len(file) > 1 else file)]
 
 

@@ -39,12 +39,12 @@ class Allocation:
     :param is_dynamic: whether Spark starts executors for waiting tasks, and ends idle executors.
     :param initial: the number once all executors have started that Spark requests without any task; 0 if the
         configuration does not determine it.
-    :param most: the maximum number; None if the configuration does not determine it.
+    :param maximum: the maximum number; None if the configuration does not determine it.
     """
 
     is_dynamic: bool = False
     initial: int = 0
-    most: int | None = None
+    maximum: int | None = None
 
     @classmethod
     def of(cls, conf: Mapping[str, str]) -> Allocation:
@@ -72,10 +72,10 @@ class Allocation:
             return cls(initial=of_executors(DEFAULT_INSTANCES if executors is None else executors) or 0)
         names = ("initialExecutors", "minExecutors")
         first = [executors, *(_number(conf, f"spark.dynamicAllocation.{name}") for name in names)]
-        most = of_executors(_number(conf, "spark.dynamicAllocation.maxExecutors"))
-        bounds = [each for each in (most, bound) if each is not None]
+        maximum = of_executors(_number(conf, "spark.dynamicAllocation.maxExecutors"))
+        bounds = [each for each in (maximum, bound) if each is not None]
         initial = of_executors(max(each or 0 for each in first)) or 0
-        return cls(is_dynamic=True, initial=min([initial, *bounds]), most=min(bounds, default=None))
+        return cls(is_dynamic=True, initial=min([initial, *bounds]), maximum=min(bounds, default=None))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +108,7 @@ def planned_slots(
         available = max(available, allocation.initial)
     if not allocation.is_dynamic:
         return available, growth
-    wanted = needed if allocation.most is None else max(1, min(needed, allocation.most))
+    wanted = needed if allocation.maximum is None else max(1, min(needed, allocation.maximum))
     if wanted <= available:
         return wanted, replace(growth, waits_since=None)
     if now < growth.settled_until and registered <= growth.registered:

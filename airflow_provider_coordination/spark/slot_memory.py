@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 ROW_GROUP_BYTES = 16 * 2**20
 """How many bytes of a partition are collected for a row group."""
-LEAST_ROW_GROUP_BYTES = 256 * 2**10
+MIN_ROW_GROUP_BYTES = 256 * 2**10
 """The minimum, if many partitions share the memory of a slot."""
 
 

@@ -82,9 +82,9 @@ def distribute(plans: Sequence[P], slots: int, size: Callable[[P], float] = lamb
     distributed: list[list[P]] = [[] for _ in range(min(slots, len(plans)))]
     sizes = [0.0] * len(distributed)
     for plan in sorted(plans, key=size, reverse=True):
-        least = sizes.index(min(sizes))
-        distributed[least].append(plan)
-        sizes[least] += size(plan)
+        emptiest = sizes.index(min(sizes))
+        distributed[emptiest].append(plan)
+        sizes[emptiest] += size(plan)
     return distributed
 
 

@@ -224,9 +224,9 @@ class ValidatedBatch:
                 delete_file(file, self._policy.access)
 
         left = self._policy.bad_records.left(self.batch_id)
-        most = MAX_FAILING if left is None else min(MAX_FAILING, left - self._unfit.num_rows)
+        max_failing = MAX_FAILING if left is None else min(MAX_FAILING, left - self._unfit.num_rows)
         if not self._policy.has_dead_letters:
-            most = 0
+            max_failing = 0
         if (error := fails(0, 0)) is not None:
             raise DeliveryError(
                 f"batch {self.batch_id}: the transform fails even on an empty DataFrame: {error}; fix the transform, "
@@ -235,11 +235,11 @@ class ValidatedBatch:
         rows = landed.num_rows
         if rows > MAX_FAILING and (error := fails_everywhere(rows, fails)) is not None:
             raise self._transform_error(f"every record that was tried, out of {rows}", error)
-        failing = dict(islice(find_failing(rows, fails), most + 1))
-        if len(failing) > most:
+        failing = dict(islice(find_failing(rows, fails), max_failing + 1))
+        if len(failing) > max_failing:
             self._raising = self._raising_records(landed, failing)
             self.validate(more=True)
-            raise self._transform_error(f"more than {most} of {rows} records", next(iter(failing.values())))
+            raise self._transform_error(f"more than {max_failing} of {rows} records", next(iter(failing.values())))
         return failing
 
     def _transform_error(self, where: str, error: str) -> DeliveryError:

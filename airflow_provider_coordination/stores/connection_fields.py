@@ -39,19 +39,19 @@ class ConnectionFields:
             raise ConfigurationError(f"{self.name}: field {field!r} must be text; got {value!r}")
         return value
 
-    def integer(self, field: str, *, least: int = 1) -> int | None:
+    def integer(self, field: str, *, minimum: int = 1) -> int | None:
         """Return a field that is a whole number, or text of digits; None if it is not set.
 
-        :param least: the smallest valid number.
+        :param minimum: the smallest valid number.
         :raises ConfigurationError: if it is not a whole number, or too small.
         """
         value = self.values.get(field)
         if value is None:
             return None
         number = int(value) if isinstance(value, str) and value.isdecimal() else value
-        if type(number) is not int or number < least:
+        if type(number) is not int or number < minimum:
             raise ConfigurationError(
-                f"{self.name}: field {field!r} must be a whole number, at least {least}; got {value!r}"
+                f"{self.name}: field {field!r} must be a whole number, at least {minimum}; got {value!r}"
             )
         return number
 

@@ -42,8 +42,8 @@ class StoreReport:
         if self.server_time is None:
             return None
         difference = self.server_time - self.local_time
-        least = max(abs(difference) - self.imprecision, timedelta())
-        return least if difference > timedelta() else -least
+        minimum = max(abs(difference) - self.imprecision, timedelta())
+        return minimum if difference > timedelta() else -minimum
 
 
 @runtime_checkable

@@ -254,12 +254,12 @@ class SqlStore:
                 within = [*conditions, *self._filter_conditions(wanted)]
                 if end is not None:
                     within.append(self._compared_to(ge if descending else le, end, order))
-            most = min(limit, examine)
-            statement = self._select(within, order, descending=descending).limit(most + 1)
+            max_partitions = min(limit, examine)
+            statement = self._select(within, order, descending=descending).limit(max_partitions + 1)
             rows = connection.execute(statement).all()
-            partitions = [_partition(row) for row in rows[:most]]
+            partitions = [_partition(row) for row in rows[:max_partitions]]
             return BrowsePage(
-                partitions=partitions, next=position_of(partitions[-1], order) if len(rows) > most else end
+                partitions=partitions, next=position_of(partitions[-1], order) if len(rows) > max_partitions else end
             )
 
         return self._database.read(read)

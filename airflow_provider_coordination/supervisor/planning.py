@@ -303,10 +303,10 @@ class _Planner:
     @property
     def _partition_read_rate(self) -> float:
         """The maximum rate at which a job can read a partition."""
-        most = self._capacity.read_bytes_per_second
-        if most is None:
+        rate = self._capacity.read_bytes_per_second
+        if rate is None:
             return math.inf
-        return most / (1 + self._assumptions.other_readers) if self._capacity.is_shared else most
+        return rate / (1 + self._assumptions.other_readers) if self._capacity.is_shared else rate
 
     @property
     def _batch_bytes(self) -> float:
@@ -330,14 +330,14 @@ class _Planner:
             "rounds": self._assumptions.round_overhead_s,
         }
         # The partition with the most data is read no faster than the others.
-        most = self._load.partitions * self._batch_bytes / seconds / self._assumptions.skew
+        max_rate = self._load.partitions * self._batch_bytes / seconds / self._assumptions.skew
         arriving = self._load.bytes_per_second
-        ahead = most - arriving
+        ahead = max_rate - arriving
         return Throughput(
             round_seconds=seconds,
-            max_bytes_per_second=most,
+            max_bytes_per_second=max_rate,
             bottleneck=max(parts, key=lambda name: parts[name]),
-            utilization=arriving / most,
+            utilization=arriving / max_rate,
             catch_up_seconds=self._load.outage.total_seconds() * arriving / ahead if ahead > 0 else None,
         )
 
@@ -356,9 +356,9 @@ class _Planner:
     def requests(self, throughput: Throughput) -> Requests:
         """Return the requests per second while every round reads all incoming data."""
         pace = self._capacity.reads_per_second
-        least = self._assumptions.round_overhead_s + (READS_WHEN_CAUGHT_UP / pace if pace else 0.0)
+        idle_round = self._assumptions.round_overhead_s + (READS_WHEN_CAUGHT_UP / pace if pace else 0.0)
         working = throughput.utilization * (1 - self._assumptions.round_overhead_s / throughput.round_seconds)
-        seconds = min(least / (1 - working), throughput.round_seconds) if working < 1 else throughput.round_seconds
+        seconds = min(idle_round / (1 - working), throughput.round_seconds) if working < 1 else throughput.round_seconds
         rounds = 1 / seconds
         batches = self._load.partitions * rounds
         # Iterators are kept between rounds; a subscription is one call.
@@ -381,10 +381,10 @@ class _Planner:
                 f"task_count is {wanted}, but the source has {self._jobs} partitions: only {self._jobs} jobs start"
             )
         if capacity.written_bytes_per_second is not None:
-            most = capacity.written_bytes_per_second * load.partitions / self._assumptions.skew
-            if load.bytes_per_second > most:
+            max_rate = capacity.written_bytes_per_second * load.partitions / self._assumptions.skew
+            if load.bytes_per_second > max_rate:
                 found.append(
-                    f"{load.bytes_per_second / MB:g} MB/s exceeds the {most / MB:.1f} MB/s that {load.partitions} "
+                    f"{load.bytes_per_second / MB:g} MB/s exceeds the {max_rate / MB:.1f} MB/s that {load.partitions} "
                     "partitions accept: check the load, or give the source more partitions"
                 )
         if resources.cores_in_spec is not None and resources.cores_in_spec < resources.cores_per_job:

@@ -97,18 +97,18 @@ def scale(
         left = _shown(changed_at + frequency - now)
         return ScalingDecision(count=count, reason=f"{why}; not changed: the last change was recent, wait {left} more")
     if change > 0:
-        most = min(settings.task_count_max, partitions)
-        if count >= most:
+        max_count = min(settings.task_count_max, partitions)
+        if count >= max_count:
             return ScalingDecision(
-                count=count, reason=f"{why}; not changed: {_bound(settings.task_count_max, most, 'most')}"
+                count=count, reason=f"{why}; not changed: {_bound(settings.task_count_max, max_count, 'maximum')}"
             )
-        return ScalingDecision(count=min(count + settings.scale_out_step, most), reason=why)
-    least = min(settings.task_count_min, partitions)
-    if count <= least:
+        return ScalingDecision(count=min(count + settings.scale_out_step, max_count), reason=why)
+    min_count = min(settings.task_count_min, partitions)
+    if count <= min_count:
         return ScalingDecision(
-            count=count, reason=f"{why}; not changed: {_bound(settings.task_count_min, least, 'fewest')}"
+            count=count, reason=f"{why}; not changed: {_bound(settings.task_count_min, min_count, 'minimum')}"
         )
-    return ScalingDecision(count=max(count - settings.scale_in_step, least), reason=why)
+    return ScalingDecision(count=max(count - settings.scale_in_step, min_count), reason=why)
 
 
 def _requested_change(settings: AutoScaleSettings, window: Sequence[LagPoint]) -> tuple[int, str]:

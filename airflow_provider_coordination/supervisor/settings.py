@@ -18,8 +18,8 @@ SUM = "sum"
 AVERAGE = "average"
 LAG_AGGREGATES = (MAX, SUM, AVERAGE)
 """How the lags of shards are aggregated for scaling."""
-MOST_JOBS = 1000
-"""The most plausible number of jobs of one source."""
+MAX_JOBS = 1000
+"""The maximum plausible number of jobs of one source."""
 LONGEST = {
     "task_duration": timedelta(days=30),
     "completion_timeout": timedelta(days=7),
@@ -40,8 +40,8 @@ LONGEST = {
 class AutoScaleSettings:
     """How the number of jobs follows the lag.
 
-    :param task_count_min: the fewest jobs; fewer if there are fewer partitions.
-    :param task_count_max: the most jobs.
+    :param task_count_min: the minimum number of jobs; fewer if there are fewer partitions.
+    :param task_count_max: the maximum number of jobs.
     :param task_count_start: the initial number of jobs; None for `task_count` of the spec.
     :param lag_collection_interval: how often a point is added to the window.
     :param lag_collection_range: the length of the window.
@@ -93,8 +93,8 @@ class AutoScaleSettings:
                 "auto_scale.task_count_start", f"must be from {self.task_count_min} to {self.task_count_max}",
                 self.task_count_start,
             )  # fmt: skip
-        if self.task_count_max > MOST_JOBS:
-            raise _wrong("auto_scale.task_count_max", f"must be at most {MOST_JOBS}", self.task_count_max)
+        if self.task_count_max > MAX_JOBS:
+            raise _wrong("auto_scale.task_count_max", f"must be at most {MAX_JOBS}", self.task_count_max)
         for name in ("lag_collection_interval", "lag_collection_range", "scale_action_period"):
             if getattr(self, name) <= timedelta(0):
                 raise _wrong(f"auto_scale.{name}", "must be positive", getattr(self, name))
@@ -164,8 +164,8 @@ class SuperviseSettings:
         """
         if self.task_count < 1:
             raise _wrong("task_count", "must be at least 1; to run no jobs, suspend the supervisor", self.task_count)
-        if self.task_count > MOST_JOBS:
-            raise _wrong("task_count", f"must be at most {MOST_JOBS}; each job is a Spark application", self.task_count)
+        if self.task_count > MAX_JOBS:
+            raise _wrong("task_count", f"must be at most {MAX_JOBS}; each job is a Spark application", self.task_count)
         if self.stop_task_count is not None and self.stop_task_count < 1:
             raise _wrong("stop_task_count", "must be at least 1, or omitted", self.stop_task_count)
         for name in ("task_duration", "completion_timeout"):
@@ -222,8 +222,8 @@ def _check_longest(prefix: str, settings: SuperviseSettings | AutoScaleSettings)
         longest = LONGEST.get(f"{prefix}{field.name}")
         value = getattr(settings, field.name)
         if longest is not None and value > longest:
-            most = f"must be at most {format_duration(longest)}; give seconds, not milliseconds"
-            raise _wrong(f"{prefix}{field.name}", most, value)
+            requirement = f"must be at most {format_duration(longest)}; give seconds, not milliseconds"
+            raise _wrong(f"{prefix}{field.name}", requirement, value)
 
 
 def _wrong(name: str, wanted: str, value: Any) -> ConfigurationError:

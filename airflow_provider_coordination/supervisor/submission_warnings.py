@@ -25,11 +25,11 @@ def _about_task_count(spec: IngestionSpec) -> Iterator[str]:
     scaling, count = spec.supervise.auto_scale, spec.supervise.task_count
     if scaling is None or scaling.task_count_start is not None or count == 1:  # 1 is the default
         return
-    least, most = scaling.task_count_min, scaling.task_count_max
-    if not least <= count <= most:
+    minimum, maximum = scaling.task_count_min, scaling.task_count_max
+    if not minimum <= count <= maximum:
         yield (
-            f"field 'supervise.task_count' is {count}, outside of 'auto_scale', which allows {least} to {most} jobs: "
-            f"it starts with {min(max(count, least), most)}; change one of them"
+            f"field 'supervise.task_count' is {count}, outside of 'auto_scale', which allows {minimum} to {maximum} "
+            f"jobs: it starts with {min(max(count, minimum), maximum)}; change one of them"
         )
 
 

@@ -35,7 +35,7 @@ SUMMED_FIELDS = (
 COUNTED_FIELDS = ("completed", "lost", "handed_over", "resting")
 """The lists in the jobs' summaries whose lengths are summed."""
 SUCCEEDED, FAILED = "success", "failed"
-SHOWN_AT_MOST = 10
+MAX_SHOWN = 10
 """The maximum number of failed partitions that a summary names."""
 
 
@@ -62,18 +62,19 @@ def plan_jobs(
     """
     with failing_when_misconfigured():
         is_auto = str(workers).strip().lower() == AUTO
-        most = _positive("max_workers", max_workers) if is_auto else _positive("workers", workers)
+        max_jobs = _positive("max_workers", max_workers) if is_auto else _positive("workers", workers)
         each = _positive("partitions_per_worker", partitions_per_worker) if is_auto else 1
         source = _source_of(supplied)
         view = CoordinationHook(coordination_conn_id).view(source)
         with closing(view.store):
             suspension = view.suspension()
-            work = work_for_jobs(view, most * each, shared=shared)
+            work = work_for_jobs(view, max_jobs * each, shared=shared)
     if suspension is not None:
         log.warning("source=%s: no job is started, the source is %s", source, suspension)
         return []
-    jobs = min(most, math.ceil(work / each))
-    log.info("source=%s: %s%d partitions to work on, %d jobs", source, "at least " * (work == most * each), work, jobs)
+    jobs = min(max_jobs, math.ceil(work / each))
+    prefix = "at least " if work == max_jobs * each else ""
+    log.info("source=%s: %s%d partitions to work on, %d jobs", source, prefix, work, jobs)
     return [f"{name}-{number}" for number in range(jobs)]
 
 
@@ -145,7 +146,7 @@ def merged(jobs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         "records_by_sink": dict(by_sink),
         "held_by_sink": dict(held),
         "failed": len(failed),
-        "failures": dict(list(failed.items())[:SHOWN_AT_MOST]),
+        "failures": dict(list(failed.items())[:MAX_SHOWN]),
         "seconds": seconds,
     }
 

@@ -238,13 +238,13 @@ class SourcePoller:
         known = self.coordinator.view.get(self._behind) if self._behind is not None else None
         if known is not None and known.status in UNFINISHED and delivered_until(known) < instant:
             return delivered_until(known)
-        least = ALWAYS
+        earliest = ALWAYS
         for partition in self.coordinator.view.partitions(*UNFINISHED):
-            least = min(least, delivered_until(partition))
-            if least < instant:
+            earliest = min(earliest, delivered_until(partition))
+            if earliest < instant:
                 self._behind = partition.partition_key
                 break
-        return least
+        return earliest
 
 
 def delivered_until(partition: Partition) -> datetime:

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from airflow_provider_coordination.ui.access import MAX_BODY_CHARACTERS
 
 MAX_BODY_BYTES = 4 * MAX_BODY_CHARACTERS
-"""The most that `MAX_BODY_CHARACTERS` can take in UTF-8. Routes count the characters exactly."""
+"""The maximum size of `MAX_BODY_CHARACTERS` in UTF-8. Routes count the characters exactly."""
 TOO_LONG = f"the request has more than {MAX_BODY_BYTES} bytes; send less at once, such as fewer partitions"
 
 

@@ -25,9 +25,9 @@ from airflow_provider_coordination.ui.sources import known_connections, source_n
 from airflow_provider_coordination.ui.store_queries import Queries, QueryScheduler
 
 MAX_PARTITIONS = 500
-"""The most held partitions of one source."""
+"""The maximum number of held partitions of one source."""
 MAX_PREVIOUS = 100
-"""The most partitions of one source that were held before. They are read one by one, the latest ones first."""
+"""The maximum number of partitions of one source that were held before. They are read one by one, the latest first."""
 COOLDOWN = 5.0
 """A long history takes a while to read, and every open tab of a task requests it."""
 

@@ -25,7 +25,7 @@ MAX_LEASES = 5_000
 MAX_READ = 100
 """How many partitions are read one by one for their current state."""
 MAX_HOLDINGS = 5_000
-"""The most holdings of all partitions together. Partitions that changed owner last are shown first, each complete."""
+"""The maximum number of holdings of all partitions. Partitions that changed owner last come first, each complete."""
 STEP = timedelta(seconds=10)
 """The start and the end of the window are rounded to this."""
 COOLDOWN = 3.0
@@ -79,7 +79,7 @@ def timeline_of(
     :param since: the start of the window (aware); an hour before `until` by default.
     :param until: the end of the window (aware); now by default.
     :param search: text that the keys of the partitions contain.
-    :param limit: the most partitions. Those that changed owner last are returned.
+    :param limit: the maximum number of partitions. Those that changed owner last are returned.
     :param history_days: how long the history is kept, in days.
     """
     now = view.clock.now()

@@ -37,7 +37,7 @@ LATER = STARTING_SECONDS + 1
         (
             "yarn",
             {**DYNAMIC, "spark.dynamicAllocation.maxExecutors": "6", "spark.executor.cores": "4"},
-            Allocation(is_dynamic=True, most=24),
+            Allocation(is_dynamic=True, maximum=24),
         ),
         (
             "yarn",
@@ -53,7 +53,7 @@ LATER = STARTING_SECONDS + 1
                 "spark.executor.cores": "2",
                 "spark.cores.max": "8",
             },
-            Allocation(is_dynamic=True, initial=8, most=8),
+            Allocation(is_dynamic=True, initial=8, maximum=8),
         ),
         ("spark://m:7077", {**DYNAMIC, "spark.dynamicAllocation.maxExecutors": "6"}, Allocation(is_dynamic=True)),
     ],
@@ -92,7 +92,7 @@ def test_static_job_counts_starting_executors_then_registered_ones(
 def test_dynamic_job_requests_executors_step_by_step(
     most: int | None, needed: int, registered: int, slots: int
 ) -> None:
-    assert planned(Allocation(is_dynamic=True, most=most), needed, registered, LATER) == slots
+    assert planned(Allocation(is_dynamic=True, maximum=most), needed, registered, LATER) == slots
 
 
 def rounds(registered_at: dict[float, int], needed: int = 64, most: int | None = 24) -> dict[float, int]:
@@ -100,7 +100,7 @@ def rounds(registered_at: dict[float, int], needed: int = 64, most: int | None =
     growth, found = Growth(started_at=-math.inf), {}
     for now, registered in registered_at.items():
         found[now], growth = planned_slots(
-            Allocation(is_dynamic=True, most=most), growth, needed=needed, registered=registered, now=now
+            Allocation(is_dynamic=True, maximum=most), growth, needed=needed, registered=registered, now=now
         )
     return found
 

@@ -104,11 +104,11 @@ def test_lags_are_aggregated_as_configured(aggregate: str, count: int) -> None:
     ("count", "partitions", "lag", "after", "why"),
     [
         (9, 100, OUT, 10, ""),
-        (10, 100, OUT, 10, "10 jobs are the most that 'auto_scale' allows"),
+        (10, 100, OUT, 10, "10 jobs are the maximum that 'auto_scale' allows"),
         (3, 4, OUT, 4, ""),
         (4, 4, OUT, 4, "only 4 partitions can be read"),
         (2, 100, IN, 1, ""),
-        (1, 100, IN, 1, "1 jobs are the fewest that 'auto_scale' allows"),
+        (1, 100, IN, 1, "1 jobs are the minimum that 'auto_scale' allows"),
     ],
     ids=["up to the most", "at the most", "up to the shards", "at the shards", "down to the fewest", "at the fewest"],
 )

@@ -121,7 +121,7 @@ class Pace:
     def __init__(self, units_per_second: float) -> None:
         self._units_per_second = units_per_second
         self.items = FIRST_PAGE_ITEMS
-        """The most items of the next page."""
+        """The maximum number of items of the next page."""
 
     def after(self, answer: Mapping[str, Any]) -> float:
         """Return how many seconds to wait after a page."""

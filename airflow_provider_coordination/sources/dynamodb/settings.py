@@ -10,7 +10,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.rereading import check_rereading
 
 MAX_SEGMENTS = 1_000_000
-"""The most segments of a parallel scan that DynamoDB allows."""
+"""The maximum number of segments of a parallel scan that DynamoDB allows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +26,7 @@ class DynamoDBSettings:
     :param expression_attribute_values: the values that begin with `:` in the expressions, as DynamoDB's JSON, such as
         `{":min": {"N": "10"}}`; binary values as base64.
     :param consistent_read: read consistently, at twice the price.
-    :param read_units_per_second: the most capacity for reading the whole table, shared by the segments. None for no
+    :param read_units_per_second: the maximum capacity for reading the whole table, shared by the segments. None for no
         limit.
     :param interval_seconds: read each segment again this many seconds after it is delivered; None for never.
     :param count: how often it is read in total; None for no limit. Only with `interval_seconds`.
@@ -82,7 +82,7 @@ class DynamoDBExportSettings:
     :param bucket_owner: the account of the bucket, if it is another account.
     :param kms_key_id: the key that encrypts its objects; None for S3's own key.
     :param export: a name for the started export: another name starts another export.
-    :param files_per_partition: the most files of one partition.
+    :param files_per_partition: the maximum number of files of one partition.
     :param aws: the endpoint and the credentials of DynamoDB.
     :param s3: the settings for S3.
     :raises ConfigurationError: naming the field, the value and the remedy.

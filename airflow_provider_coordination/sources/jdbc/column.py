@@ -25,7 +25,7 @@ from airflow_provider_coordination.sources.jdbc.values import (
 )
 
 MAX_RANGES = 100_000
-"""The most ranges that a column is divided into at a time."""
+"""The maximum number of ranges that a column is divided into at a time."""
 RANGE_KEY = "_range_key"
 """The name under which the column of the ranges is selected as it is, if it arrives converted."""
 RESERVED = ("_origin", "_row", "_batch_id", RANGE_KEY)
@@ -62,17 +62,17 @@ class Column:
             return 0
         return int(self._one("COUNT(*)", f"{self._quoted} >= '10000-01-01'"))
 
-    def largest(self, within: Range, at_most: Value | None = None, *, closed: bool = True) -> Value | None:
+    def largest(self, within: Range, upper: Value | None = None, *, closed: bool = True) -> Value | None:
         """Return the largest value in a range that can be a bound; None if it has none.
 
-        :param at_most: an upper bound; None for none.
+        :param upper: an upper bound; None for none.
         :param closed: whether the bound itself is included.
         :raises ConfigurationError: if the value is an infinite number or NaN: no value could follow it.
         """
         predicate = self._bounds(within)
-        if at_most is not None:
+        if upper is not None:
             assert self.kind is not None
-            bound = literal(self.settings.dialect, self.kind, text_of(self.kind, at_most))
+            bound = literal(self.settings.dialect, self.kind, text_of(self.kind, upper))
             predicate += f" AND {self._quoted} {'<=' if closed else '<'} {bound}"
         value: Value | None = self._one(f"MAX({self._quoted})", predicate)
         if value is not None and not is_finite(value):
@@ -94,7 +94,7 @@ class Column:
             f"SELECT v FROM (SELECT {self._quoted} AS v, ROW_NUMBER() OVER (ORDER BY {self._quoted}) AS n "
             f"FROM {self.settings.relation} WHERE {self._bounds(within)}) numbered "
             f"WHERE {offset} = 0 ORDER BY n",
-            at_most=MAX_RANGES + 1,
+            max_rows=MAX_RANGES + 1,
         ).rows
         if len(found) > MAX_RANGES:
             raise ConfigurationError(

@@ -35,11 +35,11 @@ class QueryResult:
 class Query(Protocol):
     """A database that can be queried."""
 
-    def ask(self, sql: str, *, at_most: int | None = None) -> QueryResult:
+    def ask(self, sql: str, *, max_rows: int | None = None) -> QueryResult:
         """Run a SELECT.
 
         :param sql: the statement; it has no parameters.
-        :param at_most: the most rows to return; None for all.
+        :param max_rows: the maximum number of rows to return; None for all.
         :raises SourceUnavailableError: if trying again later may help.
         :raises ConfigurationError: if the database rejects the statement or the login.
         :raises SourceError: if the result cannot be read.
@@ -58,14 +58,14 @@ class DbApiQuery:
         self._connect = connect
         self._session = session
 
-    def ask(self, sql: str, *, at_most: int | None = None) -> QueryResult:
+    def ask(self, sql: str, *, max_rows: int | None = None) -> QueryResult:
         """See `Query.ask`."""
         try:
             with closing(self._connect()) as connection, closing(connection.cursor()) as cursor:
                 if self._session is not None:
                     cursor.execute(self._session)
                 cursor.execute(sql)
-                rows = cursor.fetchall() if at_most is None else cursor.fetchmany(at_most)
+                rows = cursor.fetchall() if max_rows is None else cursor.fetchmany(max_rows)
                 return QueryResult([(column[0], column[1]) for column in cursor.description], rows)
         except CoordinationError:  # the connection could not be made
             raise

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from airflow_provider_coordination.sources.jdbc.values import MYSQL, POSTGRESQL, quoted
 
-MOST_DIGITS = 38
+MAX_DIGITS = 38
 """The maximum precision of a decimal in Spark and Arrow."""
 SCALE_WITHOUT_PRECISION = 18
 DECIMAL, TEXT = "decimal(p,s)", "string"
@@ -304,8 +304,8 @@ def as_text(dialect: str, name: str) -> str:
 def _decimal(column: DatabaseColumn) -> str:
     """Return the widest decimal with a column's digits after the point, and no more digits than the column has."""
     if not column.precision:
-        return f"decimal({MOST_DIGITS},{SCALE_WITHOUT_PRECISION})"
+        return f"decimal({MAX_DIGITS},{SCALE_WITHOUT_PRECISION})"
     # PostgreSQL's driver reports the eleven bits of a negative scale without their sign.
     scale = column.scale - 2048 if column.scale > 1023 else column.scale
     precision = max(column.precision - min(scale, 0), scale)
-    return f"decimal({min(precision, MOST_DIGITS)},{min(max(scale, 0), MOST_DIGITS)})"
+    return f"decimal({min(precision, MAX_DIGITS)},{min(max(scale, 0), MAX_DIGITS)})"

@@ -23,7 +23,7 @@ from airflow_provider_coordination.sources.kinesis.pages import KinesisRecords, 
 from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position, position_order
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard, Gap
 
-LEAST_RETENTION = timedelta(hours=24)
+MIN_RETENTION = timedelta(hours=24)
 """The shortest retention of a stream."""
 SETTLING = timedelta(seconds=3)
 """After this time every record that arrived can be read: the service dates its responses in whole seconds, and a record
@@ -46,7 +46,7 @@ class BatchStart:
     @property
     def kept_for(self) -> timedelta:
         """How long records are kept at least."""
-        return self.retention or LEAST_RETENTION
+        return self.retention or MIN_RETENTION
 
     def may_have_lost(self, now: datetime) -> bool:
         """Return whether records after the position may have been trimmed.

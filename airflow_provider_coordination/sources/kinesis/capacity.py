@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from airflow_provider_coordination.sources.capacity import Capacity
-from airflow_provider_coordination.sources.kinesis.batch_reading import LEAST_RETENTION
+from airflow_provider_coordination.sources.kinesis.batch_reading import MIN_RETENTION
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient
 from airflow_provider_coordination.sources.kinesis.pacing import READ_BYTES_PER_SECOND, READ_INTERVAL_SECONDS
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream
@@ -17,10 +17,10 @@ WRITTEN_BYTES_PER_SECOND = 2**20
 
 
 def capacity_of(settings: Mapping[str, Any]) -> Capacity:
-    """Return the limits of a shard that is read with these settings, and the least retention of a stream."""
+    """Return the limits of a shard that is read with these settings, and the minimum retention of a stream."""
     uses_fan_out = bool(settings.get("consumer_name"))
     return Capacity(
-        retention=LEAST_RETENTION,
+        retention=MIN_RETENTION,
         read_bytes_per_second=READ_BYTES_PER_SECOND,
         is_shared=not uses_fan_out,
         written_bytes_per_second=WRITTEN_BYTES_PER_SECOND,

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 
 READ_INTERVAL_SECONDS = 0.25
-"""The least time between two reads of a shard. Kinesis allows five a second. Four leave a margin, since calls may
+"""The minimum time between two reads of a shard. Kinesis allows five a second. Four leave a margin, since calls may
 arrive closer together than they were sent."""
 READ_BYTES_PER_SECOND = 2 * 1024 * 1024
 OWN_READS_FADE_SECONDS = 5.0
@@ -72,7 +72,7 @@ class Pace:
     """Keeps the reads of one shard within what Kinesis allows; for one reader.
 
     :param retry: provides the clock.
-    :param interval_seconds: the least time between two reads.
+    :param interval_seconds: the minimum time between two reads.
     :param bytes_per_second: how much may be read.
     :param recent_reads: the reads of an earlier reader of the shard, relative to now.
     """

@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 CONNECTIONS = 1000
-"""The most connections that a process keeps for the shards that it reads: all may be read at the same time."""
+"""The maximum number of connections that a process keeps for its shards: all may be read at the same time."""
 SILENCE_SECONDS = 10.0
 """How long to wait for the next bytes of a response: all shards of a slot wait for the slowest at a round's end."""
 ANSWER_SECONDS = 60.0
@@ -112,8 +112,8 @@ def read_shard(
     :param start: the position before the first record. If it lies inside an aggregated record, reading starts with
         that whole record.
     :param inclusive: start with the record of the start's sequence number itself, if it still exists.
-    :param page_records: the most records of a page; Kinesis allows up to 10,000.
-    :param min_interval_seconds: the least time between two reads.
+    :param page_records: the maximum number of records of a page; Kinesis allows up to 10,000.
+    :param min_interval_seconds: the minimum time between two reads.
     :param retry: how long to retry.
     :param room: reserved for each page that is requested; None if memory is not limited.
     :param iterator: a Kinesis iterator at the start; by default a new one is requested.

@@ -26,7 +26,7 @@ from airflow_provider_coordination.sources.reset_targets import (
     invalid_position,
 )
 
-LEAST_RETENTION = timedelta(hours=24)
+MIN_RETENTION = timedelta(hours=24)
 """No stream of Kinesis keeps records for less."""
 
 
@@ -158,7 +158,7 @@ def _not_ahead_of(target: Target, instant: datetime | None) -> Target:
 def delivered_until(position: Position, target: Target) -> datetime | None:
     """Return the instant before which no record is needed, if no later record can be gone yet; it reveals losses."""
     since = position.timestamp
-    return since if since is not None and target.requested_at - since < LEAST_RETENTION else None
+    return since if since is not None and target.requested_at - since < MIN_RETENTION else None
 
 
 def _progress_of(partition: Partition) -> ShardProgress:

@@ -12,11 +12,11 @@ from airflow_provider_coordination.sources.kinesis.errors import kinesis_errors
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
 
 RECORDS = 20
-"""The most records of a stream."""
+"""The maximum number of records of a stream."""
 SHARDS = 4
-"""The most shards of a stream that are read, so that a large stream costs no more than a small one."""
+"""The maximum number of shards of a stream that are read, so that a large stream costs no more than a small one."""
 PAGES = 3
-"""The most pages of a shard: a shard that was quiet for a while returns empty pages first."""
+"""The maximum number of pages of a shard: a shard that was quiet for a while returns empty pages first."""
 LOOKS_BACK = timedelta(hours=1)
 
 

@@ -14,9 +14,9 @@ POINT_IN_TIME = "point_in_time"
 SCROLL = "scroll"
 CONTEXTS = (POINT_IN_TIME, SCROLL)
 MAX_SLICES = 1024
-"""The most slices of an index, unless its settings have another limit."""
+"""The maximum number of slices of an index, unless its settings have another limit."""
 MAX_PAGE_DOCUMENTS = 10_000
-"""The most documents that a search returns, unless the index's settings have another limit."""
+"""The maximum number of documents that a search returns, unless the index's settings have another limit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +31,9 @@ class OpenSearchSettings:
     :param ca_certificates: a file, on every worker, with the certificates to trust; None for the default ones.
     :param indices: names of indices, aliases and data streams; `*` matches any characters.
     :param exclude: names of indices to leave out, in the same form.
-    :param slices: the least number of slices of an index; None for one slice a shard.
+    :param slices: the minimum number of slices of an index; None for one slice a shard.
     :param query: read only documents that match, in OpenSearch's query DSL; None for all.
-    :param page_documents: the most documents that are requested at a time.
+    :param page_documents: the maximum number of documents that are requested at a time.
     :param context: how a view of a slice is kept while it is read: `"point_in_time"` or `"scroll"`; None to choose
         what the server supports.
     :param interval_seconds: read each slice again this many seconds after it is delivered; None for never.

@@ -22,7 +22,7 @@ from airflow_provider_coordination.sources.s3.locations import (
 from airflow_provider_coordination.sources.s3.objects import ListedObject
 
 PAGE_OBJECTS = 1000
-"""The most objects that S3 returns in one response."""
+"""The maximum number of objects that S3 returns in one response."""
 PAGES_AHEAD = 2
 """How many pages are listed ahead while earlier ones are packed and written: as many as are packed together."""
 

@@ -12,7 +12,7 @@ from airflow_provider_coordination.sources.s3.objects import ListedObject
 OPENING_BYTES = 1024 * 1024
 """The cost of opening an object, as the number of bytes that could be read in that time."""
 MAX_ITEMS_BYTES = 48 * 1024
-"""The most bytes of a partition's items in its progress, which must also hold the landed batches."""
+"""The maximum number of bytes of a partition's items in its progress, which must also hold the landed batches."""
 ITEM_BYTES = 110
 """The bytes of an item in addition to its URI and version: names of fields, size, instant."""
 KEY_NAME_CHARACTERS = 96
@@ -22,9 +22,9 @@ KEY_NAME_CHARACTERS = 96
 class Limits:
     """The limits of one partition.
 
-    :param max_objects: the most objects.
-    :param max_bytes: the most bytes, as stored; a larger object is alone.
-    :param room: the most names that it may claim.
+    :param max_objects: the maximum number of objects.
+    :param max_bytes: the maximum number of bytes, as stored; a larger object is alone.
+    :param room: the maximum number of names that it may claim.
     """
 
     max_objects: int
@@ -33,7 +33,7 @@ class Limits:
 
     @property
     def objects(self) -> int:
-        """The most objects by both limits."""
+        """The maximum number of objects by both limits."""
         return min(self.max_objects, self.room)
 
 
@@ -46,9 +46,9 @@ def pack(found: Sequence[ListedObject], limits: Limits) -> list[list[ListedObjec
     :returns: the packs. Their objects, and the packs by their first object, are in the given order.
     """
     needs = [item_bytes(each) for each in found]
-    packs = [_Pack() for _ in range(_least(found, limits, sum(needs)))]
+    packs = [_Pack() for _ in range(_minimum_packs(found, limits, sum(needs)))]
     heap = [(0, number) for number in range(len(packs))]
-    most = limits.objects
+    max_objects = limits.objects
     for place in sorted(range(len(found)), key=lambda place: found[place].size, reverse=True):
         passed, size = [], found[place].size
         while heap and not packs[heap[0][1]].has_room_for(size, needs[place], limits.max_bytes):
@@ -59,7 +59,7 @@ def pack(found: Sequence[ListedObject], limits: Limits) -> list[list[ListedObjec
             number = len(packs)
             packs.append(_Pack())
         packs[number].add(place, size, needs[place])
-        if len(packs[number].places) < most:  # a full pack is not considered again
+        if len(packs[number].places) < max_objects:  # a full pack is not considered again
             passed.append((packs[number].work, number))
         for entry in passed:
             heapq.heappush(heap, entry)
@@ -86,8 +86,8 @@ class _Pack:
         self.item_bytes += item_bytes
 
 
-def _least(found: Sequence[ListedObject], limits: Limits, in_progress: int) -> int:
-    """Return the least number of packs."""
+def _minimum_packs(found: Sequence[ListedObject], limits: Limits, in_progress: int) -> int:
+    """Return the minimum number of packs."""
     large = sum(each.size >= limits.max_bytes for each in found)
     small = [each for each in found if each.size < limits.max_bytes]
     shares = (
@@ -95,11 +95,11 @@ def _least(found: Sequence[ListedObject], limits: Limits, in_progress: int) -> i
         (len(small), limits.objects),
         (in_progress, MAX_ITEMS_BYTES),
     )
-    return large + max(-(-total // most) for total, most in shares)
+    return large + max(-(-total // maximum) for total, maximum in shares)
 
 
 def item_bytes(found: ListedObject) -> int:
-    """Return the most bytes that an object takes in a partition's progress."""
+    """Return the maximum number of bytes that an object takes in a partition's progress."""
     return ITEM_BYTES + _json_bytes(found.uri) + _json_bytes(found.version)
 
 

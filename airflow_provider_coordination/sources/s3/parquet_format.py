@@ -22,7 +22,7 @@ WHOLE_BYTES = 32 * 2**20
 """A row group up to this size is fetched with few requests before it is parsed; a larger one is fetched in parts."""
 PARTS_BYTES = 16 * 2**20
 """The total size of the parts of all columns."""
-LEAST_PART_BYTES = 64 * 2**10
+MIN_PART_BYTES = 64 * 2**10
 
 
 @dataclass(frozen=True)
@@ -115,4 +115,4 @@ def _opened(source: Any, footer: FileMetaData, int96_unit: str) -> ParquetFile:
     opened = partial(ParquetFile, source, metadata=footer, coerce_int96_timestamp_unit=int96_unit)
     if largest <= WHOLE_BYTES:
         return opened(pre_buffer=True)
-    return opened(pre_buffer=False, buffer_size=max(LEAST_PART_BYTES, PARTS_BYTES // max(1, footer.num_columns)))
+    return opened(pre_buffer=False, buffer_size=max(MIN_PART_BYTES, PARTS_BYTES // max(1, footer.num_columns)))

@@ -16,7 +16,7 @@ from airflow_provider_coordination.sources.items import Item, ItemReader, ReadPa
 THREADS = 8
 AHEAD_OBJECTS = 32
 AHEAD_BYTES = 8 * 2**20
-"""The most bytes that are fetched and not parsed yet."""
+"""The maximum number of bytes that are fetched and not parsed yet."""
 SMALL_BYTES = 2**20
 """A larger object is read while it is parsed."""
 

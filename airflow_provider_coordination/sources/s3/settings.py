@@ -20,7 +20,7 @@ from airflow_provider_coordination.sources.s3.locations import check_path, is_s3
 KIND = "s3"
 MAX_INTERVAL_SECONDS = 365 * 24 * 3600.0
 MAX_CONDITION_RETRIES = 1000
-LEAST_FORGET_AFTER_SECONDS = 24 * 3600.0
+MIN_FORGET_AFTER_SECONDS = 24 * 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class S3Settings:
     :param start_time: select only objects that were modified at this instant (aware) or later.
     :param end_time: select only objects that were modified before this instant (aware).
     :param range_seconds: select only objects that were modified less than this many seconds before a scan started.
-    :param interval_seconds: the least time between the starts of two scans; None scans at every run.
+    :param interval_seconds: the minimum time between the starts of two scans; None scans at every run.
     :param count: the total number of scans; None for no limit.
     :param folder_depth: objects in different folders at this depth below the path are never in one partition; None
         packs across folders.
@@ -75,8 +75,8 @@ class S3Settings:
     :param forget_after_seconds: how long a found object is remembered. Older objects are never selected again, by
         their modification time. None remembers every object forever.
     :param condition: an object that must exist before the objects of a folder are read; None reads them at once.
-    :param max_objects: the most objects in one partition.
-    :param max_bytes: the most bytes in one partition, as stored; a larger object is alone in its partition.
+    :param max_objects: the maximum number of objects in one partition.
+    :param max_bytes: the maximum number of bytes in one partition, as stored; a larger object is alone.
     :param aws: the settings for S3.
     """
 
@@ -163,7 +163,7 @@ class S3Settings:
         seconds = self.forget_after_seconds
         if seconds is None:
             return
-        if not LEAST_FORGET_AFTER_SECONDS <= seconds <= 100 * MAX_INTERVAL_SECONDS:
+        if not MIN_FORGET_AFTER_SECONDS <= seconds <= 100 * MAX_INTERVAL_SECONDS:
             raise _invalid("forget_after_seconds", seconds, "must be at least a day, and at most a hundred years")
         if self.start_time or self.end_time:
             raise _invalid("forget_after_seconds", seconds, "must not be given together with start_time or end_time")

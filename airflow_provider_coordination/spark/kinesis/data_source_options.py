@@ -17,7 +17,7 @@ from typing import Any
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.kinesis.positions import AT_TIMESTAMP, LATEST, TRIM_HORIZON
-from airflow_provider_coordination.spark.job_settings import LEAST_SLOT_MEMORY_BYTES, RoundSettings
+from airflow_provider_coordination.spark.job_settings import MIN_SLOT_MEMORY_BYTES, RoundSettings
 
 FORMAT = "coordinated_kinesis"
 """The name of the data source, for `spark.read.format`."""
@@ -140,7 +140,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         consumer_name=consumer,
         page_records=options.number("maxRecordsPerFetch", ReadOptions.page_records, 1, MAX_RECORDS_PER_FETCH),
         shards_per_task=options.number("shardsPerTask", 0, 1) or None,
-        slot_memory_bytes=options.number("slotMemoryBytes", ReadOptions.slot_memory_bytes, LEAST_SLOT_MEMORY_BYTES),
+        slot_memory_bytes=options.number("slotMemoryBytes", ReadOptions.slot_memory_bytes, MIN_SLOT_MEMORY_BYTES),
         fail_on_data_loss=options.one_of("failOnDataLoss", {"true": "true", "false": "false"}) != "false",
     )
 
@@ -173,15 +173,15 @@ class _OptionValues:
             raise self.invalid(name, f"names {double!r} twice: name each once")
         return tuple(parts)
 
-    def number(self, name: str, default: int, least: int, most: int | None = None) -> int:
+    def number(self, name: str, default: int, minimum: int, maximum: int | None = None) -> int:
         """Return a whole number within bounds."""
         text = self.text(name)
         if text is None:
             return default
         value = int(text) if text.isascii() and text.isdigit() else -1
-        if value < least or (most is not None and value > most):
-            upper = f" to {most}" if most is not None else " or more"
-            raise self.invalid(name, f"must be a whole number, {least}{upper}")
+        if value < minimum or (maximum is not None and value > maximum):
+            upper = f" to {maximum}" if maximum is not None else " or more"
+            raise self.invalid(name, f"must be a whole number, {minimum}{upper}")
         return value
 
     def one_of(self, name: str, meanings: Mapping[str, str]) -> str | None:

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
 from airflow_provider_coordination.sources.kinesis.progress import new_batch_id
 from airflow_provider_coordination.sources.kinesis.user_records import USER_RECORD_SCHEMA
-from airflow_provider_coordination.spark.job_settings import LEAST_SLOT_MEMORY_BYTES as PAGE_BYTES
+from airflow_provider_coordination.spark.job_settings import MIN_SLOT_MEMORY_BYTES as PAGE_BYTES
 from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA
 from airflow_provider_coordination.spark.landed_identity import as_landed, landed_file
 from airflow_provider_coordination.spark.slot_memory import Share, SlotMemory

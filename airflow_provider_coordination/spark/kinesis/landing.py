@@ -43,7 +43,7 @@ from airflow_provider_coordination.spark.kinesis.landed_shard import LandedShard
 from airflow_provider_coordination.spark.landed_row import Failure, LandedRow, not_written
 from airflow_provider_coordination.spark.shared_locations import SharedLocations
 from airflow_provider_coordination.spark.slot_count import SlotCount
-from airflow_provider_coordination.spark.slot_memory import LEAST_ROW_GROUP_BYTES, ROW_GROUP_BYTES, SlotMemory
+from airflow_provider_coordination.spark.slot_memory import MIN_ROW_GROUP_BYTES, ROW_GROUP_BYTES, SlotMemory
 from airflow_provider_coordination.spark.slots import distribute, land_in_slots
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class LandedShardRow(LandedRow):
     :param gap: the data that was lost before the first record; with `error`, the gap that blocks reading.
     :param next_iterator: a Kinesis iterator that continues at the end; None if none is known.
     :param recent_reads: the reads of the shard; times count from the end.
-    :param memory_bytes: the most memory that the slot held for all its shards.
+    :param memory_bytes: the maximum memory that the slot held for all its shards.
     """
 
     children: tuple[ChildShard, ...] = ()
@@ -203,7 +203,7 @@ def log_warnings(rows: Iterable[LandedShardRow]) -> None:
 def _land_slot(options: LandingOptions, plans: Sequence[ShardReadPlan]) -> list[LandedShardRow]:
     """Read all shards of a slot at the same time, one thread each: the threads wait nearly all the time."""
     memory = SlotMemory(options.slot_memory_bytes)
-    shared = min(ROW_GROUP_BYTES, max(LEAST_ROW_GROUP_BYTES, options.slot_memory_bytes // (2 * len(plans))))
+    shared = min(ROW_GROUP_BYTES, max(MIN_ROW_GROUP_BYTES, options.slot_memory_bytes // (2 * len(plans))))
     rows = partial(land_shard, shared_reading_client(options.kinesis), options, memory=memory, row_group_bytes=shared)
     with ThreadPoolExecutor(len(plans)) as pool:
         landed = list(pool.map(rows, plans))

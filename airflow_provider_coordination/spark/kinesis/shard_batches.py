@@ -26,7 +26,7 @@ from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
 from airflow_provider_coordination.sources.kinesis.pages import ShardPage
 from airflow_provider_coordination.sources.kinesis.reader import read_shard
 from airflow_provider_coordination.sources.kinesis.user_records import user_records
-from airflow_provider_coordination.spark.job_settings import LEAST_SLOT_MEMORY_BYTES as PAGE_BYTES
+from airflow_provider_coordination.spark.job_settings import MIN_SLOT_MEMORY_BYTES as PAGE_BYTES
 from airflow_provider_coordination.spark.kinesis.data_source_plan import ShardRange
 from airflow_provider_coordination.spark.slot_memory import Share, SlotMemory
 

@@ -99,7 +99,7 @@ class Database(Protocol):
     def lock_holders(self, cursor: Any, seconds: float) -> list[LockHolder]:
         """Return the sessions whose transactions hold locks on the table, the oldest first.
 
-        :param seconds: the least age of their transactions.
+        :param seconds: the minimum age of their transactions.
         """
         ...
 

@@ -276,17 +276,17 @@ class MySql:
         target = f"{self.quoted(self._settings.schema)}.{self.quoted(self._settings.table)}"
         names = [self.quoted(name) for name in rows.column_names]
         cursor.execute("SELECT @@max_allowed_packet")
-        most = int(cursor.fetchone()[0])
+        max_packet_bytes = int(cursor.fetchone()[0])
         begins = f"INSERT INTO {target} ({', '.join(names)}) VALUES ".encode()
         keys = [self.quoted(name) for name in merge_on]
         replaced = ", ".join(f"{name} = VALUES({name})" for name in names if name not in keys)
         ends = f" ON DUPLICATE KEY UPDATE {replaced}".encode() if merge_on else b""
-        room = most - len(begins) - len(ends) - 1024
+        room = max_packet_bytes - len(begins) - len(ends) - 1024
         for values in _statements(rows, min(room, STATEMENT_BYTES)):
             if len(values) > room:
                 raise DeliveryError(
-                    f"a row has {len(values)} bytes as text, but the server accepts statements of {most}: raise its "
-                    "'max_allowed_packet'"
+                    f"a row has {len(values)} bytes as text, but the server accepts statements of {max_packet_bytes}: "
+                    "raise its 'max_allowed_packet'"
                 )
             cursor.execute(begins + values + ends)
 

@@ -17,8 +17,8 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 PAGE_ITEMS = 8
 """Reading this number of items of the usual size costs no more than reading one."""
 CONTENDED_PAGE_FACTOR = 16
-FEWEST_CONTENDED_PAGE_ITEMS = 48
-MOST_CONTENDED_PAGE_ITEMS = 256
+MIN_CONTENDED_PAGE_ITEMS = 48
+MAX_CONTENDED_PAGE_ITEMS = 256
 """If eight workers start at random positions of such a page, one write in eight is refused, or one in five if each
 acquires many."""
 CONTENTION_ACQUISITIONS = 16
@@ -56,7 +56,7 @@ class QueueStart:
         """Return how many items to read at once in order to acquire `wanted` items."""
         if self.is_alone:
             return max(wanted, PAGE_ITEMS)
-        return min(max(CONTENDED_PAGE_FACTOR * wanted, FEWEST_CONTENDED_PAGE_ITEMS), MOST_CONTENDED_PAGE_ITEMS)
+        return min(max(CONTENDED_PAGE_FACTOR * wanted, MIN_CONTENDED_PAGE_ITEMS), MAX_CONTENDED_PAGE_ITEMS)
 
     def start(self, items: int) -> int:
         """Return the index of the item to try next.

@@ -292,8 +292,8 @@ class DynamoDbStore:
         if after is not None:
             status = next(iter(wanted.statuses)) if order is SortOrder.PRIORITY else None
             query["ExclusiveStartKey"] = position_key(source_identifier, status, after)
-        most = min(limit, examine)
-        at_once = most + 1 if wanted.includes_all(order) else min(examine, BROWSE_PAGE_ITEMS)
+        max_partitions = min(limit, examine)
+        at_once = max_partitions + 1 if wanted.includes_all(order) else min(examine, BROWSE_PAGE_ITEMS)
         over = time.monotonic() + BROWSE_SECONDS
         found: list[tuple[BrowsePosition, Partition]] = []
         examined = 0
@@ -306,8 +306,8 @@ class DynamoDbStore:
                 partition = _readable(item)
                 if partition is not None and wanted.matches(partition):
                     found.append((stored_position(item, order), partition))
-            if len(found) > most:
-                return BrowsePage(partitions=[p for _, p in found[:most]], next=found[most - 1][0])
+            if len(found) > max_partitions:
+                return BrowsePage(partitions=[p for _, p in found[:max_partitions]], next=found[max_partitions - 1][0])
             end = page.get("LastEvaluatedKey")
             is_enough = examined >= examine or units >= BROWSE_READ_UNITS or time.monotonic() > over
             if end is not None and is_enough:

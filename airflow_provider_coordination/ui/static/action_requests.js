@@ -1,7 +1,7 @@
 /** How an action on many partitions is split into requests, and which version of each item it names. */
 
-const MOST = 400;
-const CHARACTERS = 36000;
+const MAX_PARTITIONS = 400;
+const MAX_CHARACTERS = 36000;
 
 /**
  * Return the partitions of an action in groups that each fit into a request. The API accepts 500 partitions and 48,000
@@ -15,9 +15,9 @@ export function requestGroups(partitions) {
   let room = 0;
   for (const partition of partitions) {
     const size = sizeOf(partition);
-    if (size > room || groups[groups.length - 1].length === MOST) {
+    if (size > room || groups[groups.length - 1].length === MAX_PARTITIONS) {
       groups.push([]);
-      room = CHARACTERS;
+      room = MAX_CHARACTERS;
     }
     groups[groups.length - 1].push(partition);
     room -= size;

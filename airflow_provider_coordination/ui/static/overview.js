@@ -39,7 +39,7 @@ const TALL = 26;
  */
 function Trend({ completed }) {
   if (completed.every((count) => !count)) return null;
-  const most = Math.max(1, ...completed.map((count) => count ?? 0));
+  const maximum = Math.max(1, ...completed.map((count) => count ?? 0));
   const sum = completed.reduce((/** @type {number} */ total, count) => total + (count ?? 0), 0);
   const text = `${plural(sum, "partition")} completed in the last hour`;
   return h(
@@ -49,7 +49,7 @@ function Trend({ completed }) {
       "svg",
       { width: completed.length * (BAR + GAP), height: TALL, role: "img", "aria-label": text },
       ...completed.map((count, index) => {
-        const height = count ? Math.max(3, (count / most) * TALL) : 1;
+        const height = count ? Math.max(3, (count / maximum) * TALL) : 1;
         return h("rect", {
           key: index,
           x: index * (BAR + GAP),

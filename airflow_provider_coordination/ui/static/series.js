@@ -80,17 +80,17 @@ export function within(points, { since, until }, isStep = false) {
 /**
  * Return the end of an axis: a round number, at least as large as every value.
  *
- * @param {number} most the largest value
+ * @param {number} maximum the largest value
  * @param {"count"|"seconds"|"bytes"} unit
  */
-export function roundTop(most, unit) {
-  if (!(most > 0)) return unit === "bytes" ? 1024 : unit === "seconds" ? 1 : 1;
+export function roundTop(maximum, unit) {
+  if (!(maximum > 0)) return unit === "bytes" ? 1024 : unit === "seconds" ? 1 : 1;
   if (unit === "seconds") {
-    const found = ROUND_SECONDS.find((each) => each >= most);
-    return found ?? Math.ceil(most / 172800) * 172800;
+    const found = ROUND_SECONDS.find((each) => each >= maximum);
+    return found ?? Math.ceil(maximum / 172800) * 172800;
   }
-  const base = unit === "bytes" ? 1024 ** Math.floor(Math.log(most) / Math.log(1024)) : 1;
-  const scaled = most / base;
+  const base = unit === "bytes" ? 1024 ** Math.floor(Math.log(maximum) / Math.log(1024)) : 1;
+  const scaled = maximum / base;
   const power = 10 ** Math.floor(Math.log10(scaled));
   const step = [1, 2, 4, 10].find((each) => each * power >= scaled * (1 - 1e-9)) ?? 10;
   return step * power * base;

@@ -228,7 +228,7 @@ export function compact(layout, inSight) {
  * @returns {Reach|null}
  */
 export function firstProblem({ holes, boxes }) {
-  if (holes.length > 0) return holes.reduce((most, hole) => (hole.share > most.share ? hole : most));
+  if (holes.length > 0) return holes.reduce((largest, hole) => (hole.share > largest.share ? hole : largest));
   const open = boxes.filter((box) => box.open);
   return (
     open.find((box) => box.shard.state === "parked") ?? open.find((box) => box.shard.state === "expired") ?? null

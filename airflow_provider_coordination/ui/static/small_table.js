@@ -16,21 +16,21 @@ export const PHONE_WIDTH = 520;
  */
 export function SmallTable({ label, columns, rows, keyOf, narrowBelow = 720 }) {
   const [size, measure] = useSize();
-  const [most, setMost] = useState(SHOWN);
+  const [limit, setLimit] = useState(SHOWN);
   const isNarrow = size.width > 0 && size.width < narrowBelow;
-  const left = rows.length - most;
+  const left = rows.length - limit;
   return h(
     Fragment,
     null,
     h(
       C.Box,
       { ref: measure, minW: 0 },
-      h(isNarrow ? Cards : Wide, { label, columns, rows: left > 0 ? rows.slice(0, most) : rows, keyOf }),
+      h(isNarrow ? Cards : Wide, { label, columns, rows: left > 0 ? rows.slice(0, limit) : rows, keyOf }),
     ),
     left > 0 &&
       h(
         C.Button,
-        { mt: 3, size: "sm", variant: "outline", alignSelf: "flex-start", onClick: () => setMost(most + SHOWN) },
+        { mt: 3, size: "sm", variant: "outline", alignSelf: "flex-start", onClick: () => setLimit(limit + SHOWN) },
         `Show ${Math.min(SHOWN, left)} more of ${rows.length}`,
       ),
   );

@@ -121,7 +121,7 @@ export function SupervisedJobs({ status, place }) {
 export function LagOfShards({ status, search }) {
   const { lag } = status;
   const rows = byLag(lag.partitions);
-  const most = Math.max(1, ...rows.map((row) => row.lag ?? 0));
+  const maximum = Math.max(1, ...rows.map((row) => row.lag ?? 0));
   return h(
     Section,
     {
@@ -178,7 +178,7 @@ export function LagOfShards({ status, search }) {
                   h(
                     C.Box,
                     { h: "6px", mt: 2, bg: "bg.emphasized", borderRadius: "full", overflow: "hidden", "aria-hidden": true },
-                    h(C.Box, { h: "full", bg: "blue.solid", style: { width: `${((row.lag ?? 0) / most) * 100}%` } }),
+                    h(C.Box, { h: "full", bg: "blue.solid", style: { width: `${((row.lag ?? 0) / maximum) * 100}%` } }),
                   ),
               },
             ],

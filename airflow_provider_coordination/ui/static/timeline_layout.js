@@ -77,8 +77,8 @@ function scaleOf(since, until, width) {
  * @returns {{at: number, x: number, text: string}[]}
  */
 export function ticksOf(since, until, width, zone, apart = 90) {
-  const least = ((until - since) / Math.max(width, 1)) * apart;
-  const step = STEPS.find((each) => each >= least) ?? STEPS[STEPS.length - 1];
+  const minimum = ((until - since) / Math.max(width, 1)) * apart;
+  const step = STEPS.find((each) => each >= minimum) ?? STEPS[STEPS.length - 1];
   const scale = scaleOf(since, until, width);
   /** @type {{at: number, x: number, text: string}[]} */
   const ticks = [];

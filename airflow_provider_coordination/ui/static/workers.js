@@ -83,8 +83,8 @@ function Job({ job }) {
  *
  * @param {{leases: number, max_leases: number|null}} props
  */
-function leasesOf({ leases, max_leases: most }) {
-  return most === null ? countText(leases) : `${countText(leases)} of ${countText(most)}`;
+function leasesOf({ leases, max_leases: limit }) {
+  return limit === null ? countText(leases) : `${countText(leases)} of ${countText(limit)}`;
 }
 
 /**

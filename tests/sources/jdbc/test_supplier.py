@@ -236,7 +236,7 @@ class Calendar:
         self.columns = list(columns.items())
         self.asked: list[str] = []
 
-    def ask(self, sql: str, *, at_most: int | None = None) -> QueryResult:
+    def ask(self, sql: str, *, max_rows: int | None = None) -> QueryResult:
         self.asked.append(sql)
         return QueryResult(self.columns, [(None if "MAX" in sql else 0,)])
 
@@ -394,6 +394,6 @@ def test_unavailable_server_is_distinguished_from_a_refusal(error: Exception, ki
 
 def test_result_has_names_and_limited_rows(database: Database) -> None:
     database.insert(1, 2, 3)
-    assert database.query.ask("SELECT id FROM orders WHERE id % 5 < 4", at_most=2) == QueryResult(
+    assert database.query.ask("SELECT id FROM orders WHERE id % 5 < 4", max_rows=2) == QueryResult(
         [("id", None)], [(1,), (2,)]
     )

@@ -173,8 +173,8 @@ def statistics(footer: pq.FileMetaData) -> dict[str, Any]:
     Columns whose bounds could mislead are left out: those with NaN, those that JSON would round, and those with dates
     and instants outside the years 1 to 9999.
     """
-    least: dict[str, Any] = {}
-    greatest: dict[str, Any] = {}
+    minima: dict[str, Any] = {}
+    maxima: dict[str, Any] = {}
     nulls: dict[str, int] = {}
     for number in range(footer.num_columns):
         found = [footer.row_group(group).column(number) for group in range(footer.num_row_groups)]
@@ -192,8 +192,8 @@ def statistics(footer: pq.FileMetaData) -> dict[str, Any]:
         except (OverflowError, ValueError):
             continue
         if low is not None and high is not None:
-            least[column], greatest[column] = low, high
-    return {"numRecords": footer.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
+            minima[column], maxima[column] = low, high
+    return {"numRecords": footer.num_rows, "minValues": minima, "maxValues": maxima, "nullCount": nulls}
 
 
 def _bound(value: Any, *, up: bool = False) -> int | str | None:
