@@ -168,25 +168,26 @@ def aws_session(settings: AwsSettings) -> boto3.session.Session:
     return _session_of_role(session, settings) if settings.role_arn else session
 
 
-def response_time(answer: Mapping[str, Any]) -> datetime | None:
+def response_time(response: Mapping[str, Any]) -> datetime | None:
     """Return the time of a response by the service's clock (aware, UTC, whole seconds); None if it has none.
 
-    :param answer: the response, as boto3 returns it or its errors carry it.
+    :param response: the response, as boto3 returns it or its errors carry it.
     """
-    headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     try:
         return parsedate_to_datetime(headers["date"]).astimezone(UTC)
     except (KeyError, TypeError, ValueError):
         return None
 
 
-def clock_error(answer: Mapping[str, Any]) -> str | None:
+def clock_error(response: Mapping[str, Any]) -> str | None:
     """Return how this machine's clock is wrong, if that may be the cause of a refusal; None otherwise.
 
-    :param answer: the response, as boto3's errors carry it.
+    :param response: the response, as boto3's errors carry it.
     """
-    there, here = response_time(answer), datetime.now(UTC)
-    if answer.get("Error", {}).get("Code") not in CLOCK_CODES or there is None or abs(here - there) < CLOCK_DIFFERENCE:
+    there, here = response_time(response), datetime.now(UTC)
+    code = response.get("Error", {}).get("Code")
+    if code not in CLOCK_CODES or there is None or abs(here - there) < CLOCK_DIFFERENCE:
         return None
     which = "ahead of" if here > there else "behind"
     return (

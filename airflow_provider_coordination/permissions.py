@@ -44,11 +44,11 @@ def prove(call: Callable[[], object]) -> tuple[Proof, str]:
     try:
         call()
     except ClientError as error:
-        answer = error.response.get("Error", {})
-        if answer.get("Code") in ACCESS_CODES:
-            return Proof.DENIED, str(answer.get("Message", ""))
+        details = error.response.get("Error", {})
+        if details.get("Code") in ACCESS_CODES:
+            return Proof.DENIED, str(details.get("Message", ""))
         if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500:
-            return Proof.UNKNOWN, str(answer.get("Message", ""))
+            return Proof.UNKNOWN, str(details.get("Message", ""))
         return Proof.ALLOWED, ""
     except BotoCoreError as error:
         return Proof.UNKNOWN, str(error)

@@ -81,7 +81,7 @@ class _BucketPath:
         put = self._error_of(lambda: client.put_object(**probe, Body=b"check"))
         got = self._error_of(lambda: client.get_object(**probe)["Body"].read())
         conditional = "" if put[0] else self._error_of(lambda: client.put_object(**probe, Body=b"", IfNoneMatch="*"))[0]
-        answers = {
+        errors = {
             "s3:ListBucket": listed,
             "s3:PutObject": put,
             "s3:GetObject": got,
@@ -93,7 +93,7 @@ class _BucketPath:
                 lambda: client.list_multipart_uploads(Bucket=self._bucket, Prefix=self._key_prefix, MaxUploads=1)
             ),
         }
-        yield from self._permissions(answers)
+        yield from self._permissions(errors)
         if not put[0] and conditional not in PRECONDITION_CODES:
             yield warning(
                 TOPIC,
@@ -110,9 +110,9 @@ class _BucketPath:
         try:
             call()
         except ClientError as failure:
-            answer = failure.response.get("Error", {})
-            message = without_likely_secrets(" ".join(str(answer.get("Message") or failure).split()))
-            return str(answer.get("Code") or "unknown"), message
+            details = failure.response.get("Error", {})
+            message = without_likely_secrets(" ".join(str(details.get("Message") or failure).split()))
+            return str(details.get("Code") or "unknown"), message
         return "", ""
 
     def _unreachable(self, code: str, message: str) -> Finding | None:
@@ -129,12 +129,12 @@ class _BucketPath:
             return error(TOPIC, f"{bucket} returned {code}: {message}", "check the service and try again")
         return None
 
-    def _permissions(self, answers: Mapping[str, tuple[str, str]]) -> Iterator[Finding]:
+    def _permissions(self, errors: Mapping[str, tuple[str, str]]) -> Iterator[Finding]:
         """Yield which actions are allowed.
 
-        :param answers: the code and message of the error of each action.
+        :param errors: the code and message of the error of each action.
         """
-        denied = {action: message for action, (code, message) in answers.items() if code in DENIED_CODES}
+        denied = {action: message for action, (code, message) in errors.items() if code in DENIED_CODES}
         if "s3:PutObject" in denied and "s3:GetObject" in denied and "s3:ListBucket" in denied:
             del denied["s3:GetObject"]
             yield unchecked(TOPIC, f"{self._path}: s3:GetObject: there is no object to read")
@@ -142,10 +142,10 @@ class _BucketPath:
             is_needed = action != "s3:ListBucketMultipartUploads"
             remedy = f"add to the policy of these credentials: {json.dumps(self._statement([action]))}"
             yield (error if is_needed else warning)(TOPIC, f"{self._path}: {action} is denied: {message}", remedy)
-        for action, (code, message) in answers.items():
+        for action, (code, message) in errors.items():
             if code and code not in DENIED_CODES | ABSENT_CODES:
                 yield unchecked(TOPIC, f"{self._path}: {action}: the bucket returned {code}: {message}")
-        if allowed := [action for action, (code, _) in answers.items() if not code or code in ABSENT_CODES]:
+        if allowed := [action for action, (code, _) in errors.items() if not code or code in ABSENT_CODES]:
             yield ok(TOPIC, f"{self._path}: {', '.join(allowed)}")
 
     def _statement(self, actions: Sequence[str]) -> dict[str, Any]:

@@ -90,12 +90,12 @@ class _Identity:
         return (Proof.ALLOWED if decisions == ["allowed"] else Proof.DENIED), ""
 
     def _decision(self, permission: Permission) -> str:
-        answer: Any = self._iam().simulate_principal_policy(
+        response: Any = self._iam().simulate_principal_policy(
             PolicySourceArn=_policy_source(self.arn or ""),
             ActionNames=[permission.action],
             ResourceArns=[permission.resource],
         )
-        return str(answer["EvaluationResults"][0]["EvalDecision"])
+        return str(response["EvaluationResults"][0]["EvalDecision"])
 
     def _iam(self) -> Any:
         return _cached(self._aws_settings, aws_client)

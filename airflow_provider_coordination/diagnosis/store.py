@@ -42,11 +42,11 @@ def store_findings(settings: StoreSettings, margin: timedelta, now: Callable[[],
 
 def _report_findings(report: StoreReport, margin: timedelta) -> Iterator[Finding]:
     took = report.round_trip / timedelta(milliseconds=1)
-    answer = f"{report.name} responded in {took:.1f} ms"
+    message = f"{report.name} responded in {took:.1f} ms"
     if report.round_trip > SLOW_ROUND_TRIP:
-        yield warning("store", answer, "run the store closer to Airflow and Spark: each round makes several requests")
+        yield warning("store", message, "run the store closer to Airflow and Spark: each round makes several requests")
     else:
-        yield ok("store", answer)
+        yield ok("store", message)
     if report.schema == 0:
         yield warning("store", "its table does not exist yet", "the first task creates it, or run init-store")
     elif report.schema < report.newest_schema:

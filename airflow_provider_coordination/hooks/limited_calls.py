@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class LimitedCalls:
-    """Makes calls one after the other, each in a thread of its own. At most one unanswered call is left behind."""
+    """Makes calls one after the other, each in a thread of its own. At most one call is left without a result."""
 
     def __init__(self) -> None:
         self._last: Future[Any] | None = None

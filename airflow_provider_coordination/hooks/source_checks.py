@@ -20,7 +20,7 @@ from airflow_provider_coordination.supervisor.schema_check import check_fits, im
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_kinds import reads_kind_of
 
-ANSWER_SECONDS = 20.0
+RESPONSE_SECONDS = 20.0
 """A source that takes longer counts as unavailable: a user or a turn is waiting."""
 
 
@@ -32,7 +32,7 @@ def check_against_source(
     spec: IngestionSpec,
     default_region: str | None = None,
     service: Callable[[SourceKind, Settings], Any] = _service,
-    answer_seconds: float = ANSWER_SECONDS,
+    response_seconds: float = RESPONSE_SECONDS,
 ) -> tuple[str, ...]:
     """Check that the sinks have separate locations, that the source exists, and that its data fits the schema.
 
@@ -41,7 +41,7 @@ def check_against_source(
     :param default_region: the AWS region to use if nothing else names one; by default the region of the spec's
         coordination connection, if that is defined here.
     :param service: returns the client that queries the source.
-    :param answer_seconds: how long to wait for the source, in seconds.
+    :param response_seconds: how long to wait for the source, in seconds.
     :returns: warnings about connections of jobs that are not defined here, and about implausible times in the records.
     :raises ConfigurationError: naming the field, the value and the remedy.
     :raises SourceError: if the source does not respond.
@@ -54,7 +54,7 @@ def check_against_source(
     reads.check()
     try:
         payloads = LimitedCalls().make(
-            lambda: kind.sample(service(kind, reads.settings), reads.settings), answer_seconds
+            lambda: kind.sample(service(kind, reads.settings), reads.settings), response_seconds
         )
     except ConfigurationError as error:
         raise ConfigurationError(f"spec: field 'reads.{reads_kind_of(spec.reads)}': {error}") from error

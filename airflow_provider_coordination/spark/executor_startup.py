@@ -29,7 +29,7 @@ CONNECT_WAIT_SECONDS = 40.0
 POLL_SECONDS = 3.0
 REPORT_SECONDS = 15.0
 """How often to log that there are no executors."""
-ANSWER_SECONDS = 5.0
+RESPONSE_SECONDS = 5.0
 MASTERS = re.compile(r"spark://(.+)")
 
 
@@ -145,18 +145,18 @@ def _page_port(context: SparkContext, host: str, port: int) -> int:
         .rpcEnv()
         .setupEndpointRef(jvm.org.apache.spark.rpc.RpcAddress(host, port), "Master")
     )
-    answer = jvm.java.lang.Class.forName("org.apache.spark.deploy.master.MasterMessages$BoundPortsResponse")
+    response_class = jvm.java.lang.Class.forName("org.apache.spark.deploy.master.MasterMessages$BoundPortsResponse")
     ports = master.askSync(
         module("org.apache.spark.deploy.master.MasterMessages$BoundPortsRequest$"),
-        module("scala.reflect.ClassTag$").apply(answer),
+        module("scala.reflect.ClassTag$").apply(response_class),
     )
     return int(ports.webUIPort())
 
 
 def _state(url: str) -> Any:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(url, timeout=ANSWER_SECONDS) as answer:
-        return json.load(answer)
+    with opener.open(url, timeout=RESPONSE_SECONDS) as response:
+        return json.load(response)
 
 
 def _driver(context: SparkContext) -> str:

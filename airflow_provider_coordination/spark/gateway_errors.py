@@ -7,8 +7,8 @@ import traceback
 
 GATEWAY = ("py4j", "pyspark")
 """The packages that hold the connection."""
-UNANSWERED = re.compile(r"An error occurred while calling \S+")
-"""The whole text of py4j's error if a call gets no answer. With an answer, the error of Java follows."""
+WITHOUT_RESPONSE = re.compile(r"An error occurred while calling \S+")
+"""The whole text of py4j's error if a call gets no response. With a response, the error of Java follows."""
 
 
 def is_of_gateway(error: BaseException) -> bool:
@@ -18,4 +18,4 @@ def is_of_gateway(error: BaseException) -> bool:
         return any(frame.f_globals.get("__name__", "").partition(".")[0] in GATEWAY for frame, _ in frames)
     if type(error).__module__ != "py4j.protocol":
         return False
-    return type(error).__name__ == "Py4JNetworkError" or UNANSWERED.fullmatch(str(error)) is not None
+    return type(error).__name__ == "Py4JNetworkError" or WITHOUT_RESPONSE.fullmatch(str(error)) is not None

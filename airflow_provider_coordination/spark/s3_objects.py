@@ -115,9 +115,9 @@ class BucketFiles(Files):
     def tail(self, path: str, length: int) -> tuple[bytes, int]:
         """See `Files.tail`: in one request."""
         with _as_os_errors(path):
-            answer = self._client.get_object(**_named(path), Range=f"bytes=-{length}")
-            content = bytes(answer["Body"].read())
-        _, _, size = answer.get("ContentRange", "").rpartition("/")
+            response = self._client.get_object(**_named(path), Range=f"bytes=-{length}")
+            content = bytes(response["Body"].read())
+        _, _, size = response.get("ContentRange", "").rpartition("/")
         return content[-length:], int(size) if size.isdigit() else len(content)
 
     def below(self, path: str, pages: int | None = None) -> list[FoundFile] | None:
@@ -127,19 +127,19 @@ class BucketFiles(Files):
         more: dict[str, str] = {}
         with _as_os_errors(path):
             for number in count(1):
-                answer = self._client.list_objects_v2(
+                response = self._client.list_objects_v2(
                     Bucket=bucket, Prefix=f"{prefix}/".lstrip("/"), MaxKeys=PAGE_OBJECTS, **more
                 )
                 found += [
                     FoundFile(path=f"{bucket}/{each['Key']}", bytes=each["Size"], written=each["LastModified"])
-                    for each in answer.get("Contents", [])
+                    for each in response.get("Contents", [])
                     if not each["Key"].endswith("/")  # a folder marker of another program
                 ]
-                if not answer.get("IsTruncated"):
+                if not response.get("IsTruncated"):
                     return found
                 if number == pages:
                     return None
-                more = {"ContinuationToken": answer["NextContinuationToken"]}
+                more = {"ContinuationToken": response["NextContinuationToken"]}
         raise AssertionError("a listing has an end")
 
     def write(self, path: str, content: bytes) -> None:
@@ -249,14 +249,14 @@ class BucketFiles(Files):
         from botocore.exceptions import ClientError
 
         try:
-            answer = self._client.upload_part_copy(
+            response = self._client.upload_part_copy(
                 **_named(target), UploadId=upload, PartNumber=number, CopySource=_named(path), CopySourceRange=part
             )
         except ClientError as error:
             if _code(error) in GONE_CODES:
                 raise missing_file(path) from None
             raise
-        return str(answer["CopyPartResult"]["ETag"])
+        return str(response["CopyPartResult"]["ETag"])
 
     def delete(self, path: str) -> None:
         """See `Files.delete`."""
@@ -285,13 +285,13 @@ class BucketFiles(Files):
 
         if self._deletes_pages:
             try:
-                answer = self._client.delete_objects(Bucket=bucket, Delete={"Objects": list(page), "Quiet": True})
+                response = self._client.delete_objects(Bucket=bucket, Delete={"Objects": list(page), "Quiet": True})
             except ClientError as error:
                 if _code(error) not in UNKNOWN_CODES:
                     raise
                 self._deletes_pages = False
             else:
-                if errors := answer.get("Errors"):
+                if errors := response.get("Errors"):
                     name = f"{bucket}/{errors[0].get('Key')}"
                     text = f"{errors[0].get('Code')}: {errors[0].get('Message')}"
                     raise (PermissionError if errors[0].get("Code") in ACCESS_CODES else OSError)(f"{name}: {text}")
@@ -301,10 +301,10 @@ class BucketFiles(Files):
 
     def _pages(self, bucket: str, prefix: str) -> Iterator[list[dict[str, str]]]:
         while True:
-            answer = self._client.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=PAGE_OBJECTS)
-            if page := [{"Key": each["Key"]} for each in answer.get("Contents", [])]:
+            response = self._client.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=PAGE_OBJECTS)
+            if page := [{"Key": each["Key"]} for each in response.get("Contents", [])]:
                 yield page
-            if not page or not answer.get("IsTruncated"):
+            if not page or not response.get("IsTruncated"):
                 return
 
     def has_exclusive_names(self, probe: str) -> bool:
@@ -336,11 +336,11 @@ class BucketFiles(Files):
         """See `Files.abort_uploads`: one page of uploads."""
         bucket, _, prefix = path.partition("/")
         with _as_os_errors(path):
-            answer = self._client.list_multipart_uploads(
+            response = self._client.list_multipart_uploads(
                 Bucket=bucket, Prefix=f"{prefix}/".lstrip("/"), MaxUploads=PAGE_OBJECTS
             )
-            now = response_time(answer) or datetime.now(UTC)
-            for upload in answer.get("Uploads", []):
+            now = response_time(response) or datetime.now(UTC)
+            for upload in response.get("Uploads", []):
                 if now - upload["Initiated"] > DEAD_AFTER:
                     log.info("aborting the upload of %s, which was started at %s", upload["Key"], upload["Initiated"])
                     self._client.abort_multipart_upload(Bucket=bucket, Key=upload["Key"], UploadId=upload["UploadId"])
@@ -348,10 +348,10 @@ class BucketFiles(Files):
     def _head(self, path: str) -> _Found | None:
         try:
             with _as_os_errors(path):
-                answer = self._client.head_object(**_named(path))
+                response = self._client.head_object(**_named(path))
         except FileNotFoundError:
             return None
-        return _Found(answer["ContentLength"], answer["ETag"], answer.get("Metadata", {}))
+        return _Found(response["ContentLength"], response["ETag"], response.get("Metadata", {}))
 
 
 def _named(path: str) -> dict[str, str]:

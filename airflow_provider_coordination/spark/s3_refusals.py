@@ -50,18 +50,18 @@ class RefusedError(PermissionError):
         self.remedy = remedy
 
 
-def refusal(path: str, text: str, answer: Mapping[str, Any]) -> RefusedError | None:
+def refusal(path: str, text: str, response: Mapping[str, Any]) -> RefusedError | None:
     """Return the refusal that an error of S3 means, with its remedy; None if it is no refusal that a user must fix.
 
     :param path: bucket and key.
     :param text: the text of the error of boto3 or pyarrow.
-    :param answer: the response in boto3's error; empty if there is none.
+    :param response: the response in boto3's error; empty if there is none.
     """
-    error = answer.get("Error", {})
+    error = response.get("Error", {})
     code, bucket = str(error.get("Code", "")), path.partition("/")[0]
     found = REGION.search(text)
     if code in REGION_CODES or found is not None:
-        region = _region(answer) or (found and (found[1] or found[2]))
+        region = _region(response) or (found and (found[1] or found[2]))
         where = f"in region {region!r}" if region else "in another region"
         wanted = repr(region) if region else "the bucket's region"
         return RefusedError(
@@ -69,7 +69,7 @@ def refusal(path: str, text: str, answer: Mapping[str, Any]) -> RefusedError | N
         )
     if code not in REFUSED_CODES and not code.startswith("KMS.") and (code or not DENIED.search(text)):
         return None
-    if (clock := clock_error(answer)) is not None:
+    if (clock := clock_error(response)) is not None:
         return RefusedError(f"{clock}: {path}: {text}", "set the clock of that machine with NTP")
     action, key = KMS_ACTION.search(text), KMS_KEY.search(text)
     if action is not None or key is not None or code.startswith("KMS."):
@@ -88,9 +88,9 @@ def refusal(path: str, text: str, answer: Mapping[str, Any]) -> RefusedError | N
     )
 
 
-def _region(answer: Mapping[str, Any]) -> str | None:
+def _region(response: Mapping[str, Any]) -> str | None:
     """Return the region that S3 names: in a header, in the error, or in the endpoint of a redirect."""
-    headers, error = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}), answer.get("Error", {})
+    headers, error = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}), response.get("Error", {})
     if region := headers.get("x-amz-bucket-region") or error.get("Region"):
         return str(region)
     endpoint = re.search(r"\bs3[.-]([a-z]{2}(?:-[a-z]+)+-\d)\.", str(error.get("Endpoint", "")))

@@ -21,7 +21,7 @@ from airflow_provider_coordination.sources.kinesis.shard_leases import Leases, S
 from airflow_provider_coordination.ui.access import may_read_connection
 from airflow_provider_coordination.ui.facts import known_owner
 from airflow_provider_coordination.ui.models.values import Owner
-from airflow_provider_coordination.ui.responses import SOURCE, json_answer
+from airflow_provider_coordination.ui.responses import SOURCE, query_response
 from airflow_provider_coordination.ui.store_queries import Queries
 
 MAX_PARTITIONS = 20_000
@@ -97,7 +97,7 @@ PAGES = ShardPages()
 
 async def shards(queries: Queries, connection_id: str, source: str) -> Response:
     """Return the shards of a source, stream by stream, with the ranges of hash keys that no lease covers."""
-    return await json_answer(
+    return await query_response(
         queries,
         connection_id,
         ("shards", source),

@@ -33,7 +33,7 @@ from airflow_provider_coordination.ui.models.partitions import (
     PartitionPage,
 )
 from airflow_provider_coordination.ui.models.values import NO_NUL, Key
-from airflow_provider_coordination.ui.responses import SOURCE, json_answer
+from airflow_provider_coordination.ui.responses import SOURCE, query_response
 from airflow_provider_coordination.ui.store_queries import Queries
 
 MAX_SETS = 20
@@ -89,7 +89,7 @@ async def partitions(
         )
 
     what = ("partitions", source, wanted, expired, order, descending, after, limit)
-    return await json_answer(
+    return await query_response(
         queries, connection_id, what, lambda: queries.stores.query_source(connection_id, source, read_page)
     )
 
@@ -101,7 +101,7 @@ async def partition(queries: Queries, connection_id: str, source: str, key: Key)
         days = queries.stores.settings(connection_id).store.history_days
         return queries.stores.query_source(connection_id, source, lambda view: detail_of(view, key, days))
 
-    return await json_answer(queries, connection_id, ("partition", source, key), read_detail)
+    return await query_response(queries, connection_id, ("partition", source, key), read_detail)
 
 
 def detail_of(view: SourceView, key: str, history_days: float) -> PartitionDetail:

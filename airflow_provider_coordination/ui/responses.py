@@ -15,7 +15,7 @@ from airflow_provider_coordination.ui.store_queries import QueryScheduler
 SOURCE = "/connections/{connection_id}/sources/{source:path}"
 
 
-async def json_answer(
+async def query_response(
     queries: QueryScheduler,
     connection_id: str,
     what: Hashable,

@@ -89,13 +89,13 @@ async def runs(
     visible = await queries.run(lambda: _visible(visitor, known))
     found = await asyncio.gather(*(_read_connection(queries, connection_id, tasks) for connection_id in visible))
     rows = sorted((row for each in found for row in each.rows), key=_sort_key)
-    answer = RunPartitions(
+    response = RunPartitions(
         as_of=datetime.now(UTC),
         partitions=rows,
         complete=all(each.is_complete for each in found),
         unreachable=[name for name, each in zip(visible, found, strict=True) if not each.is_reachable],
     )
-    return json_response(await queries.run(lambda: json_text(answer)))
+    return json_response(await queries.run(lambda: json_text(response)))
 
 
 def _sort_key(row: RunPartition) -> tuple[bool, bool, str, str, str]:

@@ -40,7 +40,7 @@ SIMILAR_QUERIES_PER_SECOND = 25
 """About how many similar queries run in a second. If there are more, each result is reused for longer."""
 EXPENSIVE = 10.0
 """The cooldown of an expensive query: it runs again after this many times its last duration."""
-ANSWER_SECONDS = 10.0
+RESPONSE_SECONDS = 10.0
 """How long a request waits for a result. A later result is kept for the next request."""
 ACTION_SECONDS = 60.0
 """How long a request waits for an action."""
@@ -164,7 +164,7 @@ class Stores:
 
 
 @dataclass
-class _Answer:
+class _CachedQuery:
     future: Future[Any]
     survives_actions: bool
     cooldown: float
@@ -200,7 +200,7 @@ class QueryScheduler:
         self.stores = stores
         self._lock = threading.Lock()
         self._threads: dict[str, ThreadPoolExecutor] = {}
-        self._answers: dict[tuple[str, Hashable], _Answer] = {}
+        self._cache: dict[tuple[str, Hashable], _CachedQuery] = {}
         self._pruned_at = 0.0
 
     async def read(
@@ -223,18 +223,18 @@ class QueryScheduler:
         :param survives_actions: whether the result stays valid after any action of these routes.
         :raises HTTPException: if the connection is not defined.
         :raises ConfigurationError: if it is not of type `coordination`, or not usable.
-        :raises StoreUnavailableError: if the store is unavailable, or the query takes longer than `ANSWER_SECONDS`.
+        :raises StoreUnavailableError: if the store is unavailable, or the query takes longer than `RESPONSE_SECONDS`.
         """
         await self._check_connection(connection_id)
         fresh_seconds = FRESH_SECONDS * max(1.0, similar / SIMILAR_QUERIES_PER_SECOND)
         with self._lock:
             now = time.monotonic()
-            answer = self._answers.get((connection_id, what))
-            if answer is None or not answer.is_fresh(now, cooldown, fresh_seconds):
+            cached = self._cache.get((connection_id, what))
+            if cached is None or not cached.is_fresh(now, cooldown, fresh_seconds):
                 self._prune(now)
-                answer = _Answer(self._submit(connection_id, query), survives_actions, cooldown, fresh_seconds)
-                self._answers[connection_id, what] = answer
-        found: T = await _wait(ANSWER_SECONDS, answer.future)
+                cached = _CachedQuery(self._submit(connection_id, query), survives_actions, cooldown, fresh_seconds)
+                self._cache[connection_id, what] = cached
+        found: T = await _wait(RESPONSE_SECONDS, cached.future)
         return found
 
     async def run_action(self, connection_id: str, action: Callable[[], T]) -> T:
@@ -252,7 +252,7 @@ class QueryScheduler:
         """Run in a thread what uses no store and may take a moment."""
         with self._lock:
             done = self._submit("", work)
-        return await _wait(ANSWER_SECONDS, done)
+        return await _wait(RESPONSE_SECONDS, done)
 
     def close(self) -> None:
         """Close the stores and end the threads."""
@@ -260,7 +260,7 @@ class QueryScheduler:
             for threads in self._threads.values():
                 threads.shutdown(wait=False, cancel_futures=True)
             self._threads.clear()
-            self._answers.clear()
+            self._cache.clear()
         self.stores.close()
 
     async def _check_connection(self, connection_id: str) -> None:
@@ -268,12 +268,12 @@ class QueryScheduler:
         if connection_id and self.stores.cached_settings(connection_id) is None:
             with self._lock:
                 settings = self._submit("", lambda: self.stores.settings(connection_id))
-            await _wait(ANSWER_SECONDS, settings)
+            await _wait(RESPONSE_SECONDS, settings)
 
     def _prune(self, now: float) -> None:
         """Drop old results, at most once in `FRESH_SECONDS`: each check reads all of them."""
         if now - self._pruned_at >= FRESH_SECONDS:
-            self._answers = {key: known for key, known in self._answers.items() if known.is_kept(now)}
+            self._cache = {key: cached for key, cached in self._cache.items() if cached.is_kept(now)}
             self._pruned_at = now
 
     def _submit(self, connection_id: str, task: Callable[[], T]) -> Future[T]:
@@ -283,8 +283,8 @@ class QueryScheduler:
 
     def _forget(self, connection_id: str) -> None:
         with self._lock:
-            self._answers = {
-                key: known for key, known in self._answers.items() if key[0] != connection_id or known.survives_actions
+            self._cache = {
+                key: cached for key, cached in self._cache.items() if key[0] != connection_id or cached.survives_actions
             }
 
 
@@ -297,7 +297,7 @@ async def _wait(seconds: float, future: Future[T]) -> T:
         if not waiting.done():
             waiting.cancel()
     if not done:
-        raise StoreUnavailableError(f"no answer within {seconds:g} s")
+        raise StoreUnavailableError(f"no response within {seconds:g} s")
     return waiting.result()
 
 

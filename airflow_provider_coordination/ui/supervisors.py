@@ -56,7 +56,7 @@ from airflow_provider_coordination.ui.models.verbs import (
     VerbOutcomeFacts,
     VerbOutcomes,
 )
-from airflow_provider_coordination.ui.responses import SOURCE, json_answer, json_response, json_text
+from airflow_provider_coordination.ui.responses import SOURCE, json_response, json_text, query_response
 from airflow_provider_coordination.ui.store_queries import EXPENSIVE, Queries, QueryScheduler
 
 log = logging.getLogger(__name__)
@@ -154,9 +154,9 @@ async def history(
 async def health(queries: Queries, connection_id: str, source: str) -> Response:
     """Return whether the supervisor is healthy; 503 if not, for monitors that read the status of responses only."""
     found = json.loads(await _status_text(queries, connection_id, source))
-    answer = json_response(json_text(SupervisorHealth.model_validate(found)))
-    answer.status_code = 200 if found["healthy"] else 503
-    return answer
+    response = json_response(json_text(SupervisorHealth.model_validate(found)))
+    response.status_code = 200 if found["healthy"] else 503
+    return response
 
 
 async def stats(queries: Queries, connection_id: str, source: str) -> Response:
@@ -378,7 +378,7 @@ def _status(queries: QueryScheduler, connection_id: str, source: str) -> Supervi
 async def _read_supervisor(
     queries: QueryScheduler, connection_id: str, source: str, what: object, read: Callable[[SourceView], BaseModel]
 ) -> Response:
-    return await json_answer(
+    return await query_response(
         queries,
         connection_id,
         ("of the supervisor", source, what),

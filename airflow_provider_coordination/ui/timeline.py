@@ -15,7 +15,7 @@ from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.ui.access import may_read_connection
 from airflow_provider_coordination.ui.facts import owner_of
 from airflow_provider_coordination.ui.models.timeline import HoldingFacts, PartitionLine, Timeline
-from airflow_provider_coordination.ui.responses import SOURCE, json_answer
+from airflow_provider_coordination.ui.responses import SOURCE, query_response
 from airflow_provider_coordination.ui.store_queries import Queries
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -59,7 +59,7 @@ async def timeline(
             lambda view: timeline_of(view, since, until, search=search, limit=limit, history_days=days),
         )
 
-    return await json_answer(
+    return await query_response(
         queries, connection_id, ("timeline", source, since, until, search, limit), read_timeline, cooldown=COOLDOWN
     )
 

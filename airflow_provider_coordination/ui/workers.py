@@ -17,7 +17,7 @@ from airflow_provider_coordination.coordination.workers import FAMILY, Worker
 from airflow_provider_coordination.ui.access import may_read_connection
 from airflow_provider_coordination.ui.facts import owner_of
 from airflow_provider_coordination.ui.models.workers import JobFacts, WorkerList, WorkerRow
-from airflow_provider_coordination.ui.responses import SOURCE, json_answer
+from airflow_provider_coordination.ui.responses import SOURCE, query_response
 from airflow_provider_coordination.ui.store_queries import Queries
 from airflow_provider_coordination.ui.urls import path_prefix
 
@@ -38,7 +38,7 @@ async def workers(queries: Queries, connection_id: str, source: str) -> Response
     def read_workers(view: SourceView) -> WorkerList:
         return worker_list(view, connection_id)
 
-    return await json_answer(
+    return await query_response(
         queries,
         connection_id,
         ("workers", source),

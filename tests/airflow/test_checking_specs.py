@@ -138,6 +138,6 @@ def test_slow_source_counts_as_unreachable(stream: Stream) -> None:
 
     try:
         with pytest.raises(SourceError, match=r"did not respond within 0\.01 s"):
-            check_against_source(IngestionSpec.read(SPEC), service=service, answer_seconds=0.01)
+            check_against_source(IngestionSpec.read(SPEC), service=service, response_seconds=0.01)
     finally:
         ends.set()

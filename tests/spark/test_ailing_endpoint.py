@@ -46,7 +46,7 @@ ILL = {
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[AilingKinesis]:
     monkeypatch.setattr(reader, "SILENCE_SECONDS", 0.5)
-    monkeypatch.setattr(reader, "LATE_ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(reader, "LATE_RESPONSE_SECONDS", 0.5)
     with ailing_kinesis() as server:
         yield server
     reader.shared_reading_client.cache_clear()

@@ -22,9 +22,9 @@ declare global {
   /** The parts of a problem that are shown; see `Problem`. */
   type ProblemLike = { kind: string; message: string; status: number | null };
 
-  /** A response that is kept fresh. `answer` stays while later requests fail. */
-  type Live<Answer> = { answer: Answer | null; problem: ProblemLike | null; nextAt: number | null };
-  type Refreshed<Answer> = Live<Answer> & { refresh: () => void };
+  /** A response that is kept fresh. `response` stays while later requests fail. */
+  type Live<Body> = { response: Body | null; problem: ProblemLike | null; nextAt: number | null };
+  type Refreshed<Body> = Live<Body> & { refresh: () => void };
 
   /** The label, the colour and the meaning of a state. */
   type State = { label: string; palette: string; meaning: string };

@@ -57,8 +57,8 @@ class DynamoDBCalls:
         from botocore.parsers import ResponseParserError
 
         try:
-            answer: Mapping[str, Any] = getattr(self.client, operation)(**request)
-            return answer
+            response: Mapping[str, Any] = getattr(self.client, operation)(**request)
+            return response
         except exceptions.ClientError as error:
             raise self._refusal(error) from error
         except (exceptions.ConnectionError, exceptions.HTTPClientError, ResponseParserError) as error:

@@ -78,14 +78,14 @@ class SegmentReader:
         while True:
             if pace is not None:
                 request["Limit"] = pace.items
-            answer = self.calls("scan", **request)
-            last = answer.get("LastEvaluatedKey")
-            yield ReadPage(_records(answer["Items"], item["keys"]), position_of(last) if last else "")
+            response = self.calls("scan", **request)
+            last = response.get("LastEvaluatedKey")
+            yield ReadPage(_records(response["Items"], item["keys"]), position_of(last) if last else "")
             if not last:
                 return
             request["ExclusiveStartKey"] = last
             if pace is not None:
-                self._sleep(pace.after(answer))
+                self._sleep(pace.after(response))
 
     def _check_table(self, item: Item) -> None:
         """Check that the table is the one that was divided into segments."""
@@ -123,11 +123,11 @@ class Pace:
         self.items = FIRST_PAGE_ITEMS
         """The maximum number of items of the next page."""
 
-    def after(self, answer: Mapping[str, Any]) -> float:
+    def after(self, response: Mapping[str, Any]) -> float:
         """Return how many seconds to wait after a page."""
-        units = float(answer.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0))
+        units = float(response.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0))
         if units > 0:
-            self.items = max(1, int(answer["ScannedCount"] * self._units_per_second / units))
+            self.items = max(1, int(response["ScannedCount"] * self._units_per_second / units))
         return units / self._units_per_second
 
 

@@ -89,8 +89,8 @@ class ExportSupplier:
             "ExportFormat": FORMAT,
             "ClientToken": token,
         }
-        answer = self.calls("export_table_to_point_in_time", **{k: v for k, v in request.items() if v is not None})
-        arn = str(answer["ExportDescription"]["ExportArn"])
+        response = self.calls("export_table_to_point_in_time", **{k: v for k, v in request.items() if v is not None})
+        arn = str(response["ExportDescription"]["ExportArn"])
         log.info("export started: %s", arn)
         return arn
 

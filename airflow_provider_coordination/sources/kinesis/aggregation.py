@@ -126,10 +126,10 @@ def belonging(hash_keys: HashKeyRange) -> Callable[[str], bool]:
     known: dict[str, bool] = {}
 
     def belongs(partition_key: str) -> bool:
-        answer = known.get(partition_key)
-        if answer is None:
-            answer = known[partition_key] = hash_key_of(partition_key) in hash_keys
-        return answer
+        belongs_here = known.get(partition_key)
+        if belongs_here is None:
+            belongs_here = known[partition_key] = hash_key_of(partition_key) in hash_keys
+        return belongs_here
 
     return belongs
 

@@ -50,9 +50,9 @@ CONNECTIONS = 1000
 """The maximum number of connections that a process keeps for its shards: all may be read at the same time."""
 SILENCE_SECONDS = 10.0
 """How long to wait for the next bytes of a response: all shards of a slot wait for the slowest at a round's end."""
-ANSWER_SECONDS = 60.0
+RESPONSE_SECONDS = 60.0
 """How long a response may take."""
-LATE_ANSWER_SECONDS = 5.0
+LATE_RESPONSE_SECONDS = 5.0
 """How much longer than the reader's remaining time a response may take, if that time is limited."""
 RENEWALS_IN_A_ROW = 5
 """How many iterators in a row may expire unused before it counts as an outage."""
@@ -220,14 +220,14 @@ class _Polling:
 
     def _new_iterator(self) -> str:
         kind = starting_position(self._position, inclusive=self._inclusive)
-        answer = self._client.get_shard_iterator(
+        response = self._client.get_shard_iterator(
             StreamName=self._stream,
             ShardId=self._shard_id,
             ShardIteratorType=kind["Type"],
             **({"StartingSequenceNumber": kind["SequenceNumber"]} if "SequenceNumber" in kind else {}),
             **({"Timestamp": kind["Timestamp"]} if "Timestamp" in kind else {}),
         )
-        iterator: str = answer["ShardIterator"]
+        iterator: str = response["ShardIterator"]
         return iterator
 
     def _records(self) -> tuple[Mapping[str, Any], datetime]:
@@ -243,9 +243,9 @@ class _Polling:
 
     def _ask(self) -> tuple[Mapping[str, Any], datetime]:
         requested_at, until = self._retry.clock.now(), self._retry.until
-        left = ANSWER_SECONDS
+        left = RESPONSE_SECONDS
         if until is not None:
-            left = max(0.0, until - self._retry.clock.monotonic()) + LATE_ANSWER_SECONDS
+            left = max(0.0, until - self._retry.clock.monotonic()) + LATE_RESPONSE_SECONDS
         within = {"within": left} if isinstance(self._client, ShardCalls) else {}
         return self._client.get_records(ShardIterator=self.iterator, Limit=self._page_records, **within), requested_at
 

@@ -59,15 +59,15 @@ class ShardCalls:
 
         :param within: how many seconds the response may take; None for as long as bytes arrive.
         """
-        answer = self._call("GetRecords", request, within)
-        if self._decode is not None and answer["status_code"] == 200:
+        response = self._call("GetRecords", request, within)
+        if self._decode is not None and response["status_code"] == 200:
             try:
-                fields = self._decode(answer["body"])
+                fields = self._decode(response["body"])
             except ValueError:
                 pass  # the parser below reports what is wrong with it
             else:
-                return {**fields, "ResponseMetadata": {"HTTPHeaders": {"date": answer["headers"].get("date")}}}
-        return self._parsed("GetRecords", answer)
+                return {**fields, "ResponseMetadata": {"HTTPHeaders": {"date": response["headers"].get("date")}}}
+        return self._parsed("GetRecords", response)
 
     def _call(self, operation: str, request: Mapping[str, Any], within: float | None = None) -> dict[str, Any]:
         """Make a call; return its response in the form that botocore's parsers accept."""
@@ -79,22 +79,22 @@ class ShardCalls:
         prepared = AWSPreparedRequest("POST", self._url, headers, body, True)
         # As in botocore: an event handler may return a response in place of the service.
         handled = self._client.meta.events.emit(f"before-send.kinesis.{operation}", request=prepared)
-        answer = next((given for _, given in handled if given is not None), None)
-        if answer is None:
-            answer = self._session.send(prepared)
-            content = _content(answer, self._url, until)
+        response = next((given for _, given in handled if given is not None), None)
+        if response is None:
+            response = self._session.send(prepared)
+            content = _content(response, self._url, until)
         else:
-            content = answer.content
-        return {"status_code": answer.status_code, "headers": answer.headers, "body": content}
+            content = response.content
+        return {"status_code": response.status_code, "headers": response.headers, "body": content}
 
-    def _parsed(self, operation: str, answer: dict[str, Any]) -> Mapping[str, Any]:
+    def _parsed(self, operation: str, response: dict[str, Any]) -> Mapping[str, Any]:
         """Parse a response as botocore does.
 
         :raises ClientError: if it is an error.
         """
         shape = self._client.meta.service_model.operation_model(operation).output_shape
-        parsed: dict[str, Any] = self._parser.parse(answer, shape)
-        if answer["status_code"] >= 300:
+        parsed: dict[str, Any] = self._parser.parse(response, shape)
+        if response["status_code"] >= 300:
             raise self._client.exceptions.from_code(parsed.get("Error", {}).get("Code"))(parsed, operation)
         return parsed
 
@@ -136,7 +136,7 @@ def _signing_key(secret_key: str, date: str, region: str) -> bytes:
     return key
 
 
-def _content(answer: Any, url: str, until: float | None) -> bytes:
+def _content(response: Any, url: str, until: float | None) -> bytes:
     """Return a response's body.
 
     :param until: when it must be complete, a time of the monotonic clock.
@@ -145,17 +145,17 @@ def _content(answer: Any, url: str, until: float | None) -> bytes:
     from botocore.exceptions import ReadTimeoutError, ResponseStreamingError
     from urllib3.exceptions import HTTPError
 
-    if not hasattr(answer.raw, "read1"):  # of an older urllib3
-        content: bytes = answer.content
+    if not hasattr(response.raw, "read1"):  # of an older urllib3
+        content: bytes = response.content
         return content
     pieces = []
     try:
-        while piece := answer.raw.read1(CHUNK_BYTES):
+        while piece := response.raw.read1(CHUNK_BYTES):
             pieces.append(piece)
             if until is not None and time.monotonic() > until:
-                answer.raw.close()
+                response.raw.close()
                 raise ReadTimeoutError(endpoint_url=url, error="the response was not complete in time")
     except HTTPError as error:
         raise ResponseStreamingError(error=error) from error
-    answer.raw.release_conn()
+    response.raw.release_conn()
     return b"".join(pieces)

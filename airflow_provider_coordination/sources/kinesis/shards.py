@@ -112,8 +112,8 @@ def describe_stream(
     give_up_at = clock.monotonic() + ready_within_seconds
     while True:
         with kinesis_errors(client, name):
-            answer = client.describe_stream_summary(StreamName=name)
-        summary = answer["StreamDescriptionSummary"]
+            response = client.describe_stream_summary(StreamName=name)
+        summary = response["StreamDescriptionSummary"]
         status = summary["StreamStatus"]
         if status in ("ACTIVE", "UPDATING"):
             return StreamDescription(
@@ -121,7 +121,7 @@ def describe_stream(
                 creation_epoch=int(summary["StreamCreationTimestamp"].timestamp()),
                 open_shards=summary["OpenShardCount"],
                 retention_hours=summary["RetentionPeriodHours"],
-                described_at=response_time(answer),
+                described_at=response_time(response),
                 arn=summary.get("StreamARN", ""),
             )
         if status == "DELETING":

@@ -48,13 +48,13 @@ def selected_part(client: OpenSearchClient, settings: OpenSearchSettings, name: 
     parameters = {"ignore_unavailable": "true", "expand_wildcards": "open,hidden"}
     path = index_path(",".join(settings.indices)) + "/_search_shards"
     try:
-        answer = client.json("GET", path, about=f"aliases of index {name!r}", parameters=parameters)
+        response = client.json("GET", path, about=f"aliases of index {name!r}", parameters=parameters)
     except ItemGoneError:
         return None
-    if name not in answer["indices"]:
+    if name not in response["indices"]:
         return None
-    routed = frozenset(copy["shard"] for copies in answer["shards"] for copy in copies if copy["index"] == name)
-    return IndexPart(filter=answer["indices"][name].get("filter"), shards=None if len(routed) == shards else routed)
+    routed = frozenset(copy["shard"] for copies in response["shards"] for copy in copies if copy["index"] == name)
+    return IndexPart(filter=response["indices"][name].get("filter"), shards=None if len(routed) == shards else routed)
 
 
 def _matches(pattern: str, name: str) -> bool:

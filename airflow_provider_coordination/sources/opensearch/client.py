@@ -93,13 +93,13 @@ class OpenSearchClient:
         while True:
             node = self._nodes[next(self._turns) % len(self._nodes)]
             try:
-                answer = self._pool.request(
+                response = self._pool.request(
                     method, node + target, body=content, headers=self._headers(method, node + target, content)
                 )
-                if answer.status < 300:
-                    return bytes(answer.data)
-                failure = _refusal(answer.status, bytes(answer.data), f"OpenSearch at {node}: {about}")
-                if answer.status not in RETRYABLE_STATUSES:
+                if response.status < 300:
+                    return bytes(response.data)
+                failure = _refusal(response.status, bytes(response.data), f"OpenSearch at {node}: {about}")
+                if response.status not in RETRYABLE_STATUSES:
                     raise failure
             except (LocationValueError, UnicodeError, OSError) as error:  # such as a missing file of certificates
                 raise ConfigurationError(f"OpenSearch at {node}: {about}: {error}; check the settings") from error

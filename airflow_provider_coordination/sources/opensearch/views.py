@@ -47,7 +47,7 @@ class Document:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class Response:
     """A page of a search.
 
     :param documents: in order.
@@ -79,7 +79,7 @@ class Views:
     def __init__(self, client: OpenSearchClient, settings: OpenSearchSettings) -> None:
         self._client = client
         self._settings = settings
-        self._parse = _answer_parser()
+        self._parse = _response_parser()
         self._lock = threading.Lock()
         self._has_points_in_time: bool | None = None
 
@@ -102,26 +102,26 @@ class Views:
             finally:
                 scroll.close()
 
-    def search(self, path: str, about: str, body: Mapping[str, Any], *, repeat: bool, **parameters: str) -> Answer:
+    def search(self, path: str, about: str, body: Mapping[str, Any], *, repeat: bool, **parameters: str) -> Response:
         """Search, and parse the response.
 
         :raises SourceUnavailableError: if the search timed out, or failed on a shard.
         """
-        answer = self._parse(
+        response = self._parse(
             self._client.send("POST", path, about=about, parameters=parameters, body=body, repeat=repeat)
         )
-        if answer.timed_out or answer.shards.failed:
-            why = "timed out" if answer.timed_out else f"failed on {answer.shards.failed} shards"
+        if response.timed_out or response.shards.failed:
+            why = "timed out" if response.timed_out else f"failed on {response.shards.failed} shards"
             raise SourceUnavailableError(f"{about}: the search {why}; check the health of the cluster")
         documents = []
-        for hit in answer.hits.hits:
+        for hit in response.hits.hits:
             if not (source := bytes(hit.source).decode()):
                 raise ItemUnreadableError(
                     f"{about}: document {hit.id!r} has no _source, since its mapping does not store it; enable _source "
                     "and index again"
                 )
             documents.append(Document(id=hit.id, seq_no=hit.sort[0], source=source))
-        return Answer(documents=documents, scroll=answer.scroll_id)
+        return Response(documents=documents, scroll=response.scroll_id)
 
     def _query(self, after: int, part: IndexPart) -> dict[str, Any]:
         """Return the query for the documents after a sequence number."""
@@ -225,7 +225,7 @@ class _Scroll:
         if a_shard > 1:
             # In a search of one shard, the server counts slices within that shard.
             body["slice"] = {"id": self._item["slice"] // self._item["shards"], "max": a_shard}
-        answer = self._views.search(
+        response = self._views.search(
             index_path(self._item["index"]) + "/_search",
             about(self._item),
             body,
@@ -235,13 +235,13 @@ class _Scroll:
             allow_partial_search_results="false",
         )
         while True:
-            self._name = answer.scroll or self._name
-            yield answer.documents
-            if len(answer.documents) < size:
+            self._name = response.scroll or self._name
+            yield response.documents
+            if len(response.documents) < size:
                 return
             # A repeated request could skip a page: without a response, another view is opened instead.
             body = {"scroll": KEEP_ALIVE, "scroll_id": self._name}
-            answer = self._views.search("/_search/scroll", about(self._item), body, repeat=False)
+            response = self._views.search("/_search/scroll", about(self._item), body, repeat=False)
 
     def close(self) -> None:
         """Close the scroll on the server."""
@@ -259,7 +259,7 @@ def about(item: Item) -> str:
     return f"index {item['index']!r}, slice {item['slice']} of {item['slices']}"
 
 
-def _answer_parser() -> Any:
+def _response_parser() -> Any:
     """Return a parser of search responses that does not change the documents: their numbers stay as they are."""
     try:
         import msgspec
@@ -275,12 +275,12 @@ def _answer_parser() -> Any:
     )
     hits = msgspec.defstruct("Hits", [("hits", list.__class_getitem__(hit))])
     shards = msgspec.defstruct("Shards", [("failed", int, 0)])
-    answer = msgspec.defstruct(
-        "Answer",
+    response = msgspec.defstruct(
+        "Response",
         [("hits", hits), ("shards", shards), ("timed_out", bool, False), ("scroll_id", str, "")],
         rename={"shards": "_shards", "scroll_id": "_scroll_id"},
     )
-    decoder: Any = msgspec.json.Decoder(answer)
+    decoder: Any = msgspec.json.Decoder(response)
 
     def parse(body: bytes) -> Any:
         try:

@@ -98,8 +98,8 @@ class S3Listing:
             request["StartAfter"] = after
         while True:
             with object_errors(self.start, "list", "s3:ListBucket"):
-                answer = self._client.list_objects_v2(**request)
-            contents = answer.get("Contents", [])
+                response = self._client.list_objects_v2(**request)
+            contents = response.get("Contents", [])
             if contents:
                 yield ListedPage(
                     [
@@ -114,9 +114,9 @@ class S3Listing:
                     ],
                     contents[-1]["Key"],
                 )
-            if not answer.get("IsTruncated"):
+            if not response.get("IsTruncated"):
                 return
-            request["ContinuationToken"] = answer["NextContinuationToken"]
+            request["ContinuationToken"] = response["NextContinuationToken"]
 
 
 class FilesystemListing:

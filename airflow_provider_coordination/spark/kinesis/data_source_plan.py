@@ -127,7 +127,7 @@ def read_plan(
     return ReadPlan(tasks=tasks, listed=listed)
 
 
-def _after(started_at: datetime, stream: StreamDescription, asked_at: datetime, answered_at: datetime) -> datetime:
+def _after(started_at: datetime, stream: StreamDescription, asked_at: datetime, responded_at: datetime) -> datetime:
     """Return an instant by the service's clock that is later than all records that existed when the read began.
 
     The service dates its responses in whole seconds. If the local clock agrees with them, it is right to the second.
@@ -135,10 +135,10 @@ def _after(started_at: datetime, stream: StreamDescription, asked_at: datetime, 
     :param started_at: when the read began (aware), by the local clock.
     :param stream: as the service described it.
     :param asked_at: when the request was sent (aware), by the local clock.
-    :param answered_at: when the response arrived (aware), by the local clock.
+    :param responded_at: when the response arrived (aware), by the local clock.
     """
     described_at = stream.described_at
-    if described_at is None or asked_at - DATE_RESOLUTION < described_at <= answered_at:
+    if described_at is None or asked_at - DATE_RESOLUTION < described_at <= responded_at:
         return started_at + DATE_RESOLUTION
     return started_at + (described_at - asked_at) + DATE_RESOLUTION
 

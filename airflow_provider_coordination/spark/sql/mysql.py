@@ -29,7 +29,7 @@ ROWS_AT_A_TIME = 10_000
 """The number of rows that are in memory as text."""
 STATEMENT_BYTES = 1024 * 1024
 """The approximate length of a statement; shorter if the server's limit is lower."""
-ANSWER_TIMEOUT_SECONDS = 600
+RESPONSE_TIMEOUT_SECONDS = 600
 LOCK_NAME_CHARACTERS = 64
 OURS = "coordination:"
 """The prefix of the lock that each session has on its own number: others see that a job opened it."""
@@ -122,8 +122,8 @@ class MySql:
             charset="utf8mb4",
             autocommit=False,
             connect_timeout=CONNECT_TIMEOUT_SECONDS,
-            read_timeout=ANSWER_TIMEOUT_SECONDS,
-            write_timeout=ANSWER_TIMEOUT_SECONDS,
+            read_timeout=RESPONSE_TIMEOUT_SECONDS,
+            write_timeout=RESPONSE_TIMEOUT_SECONDS,
             # Strict, whatever the server's default is, so that no value is silently cut off.
             init_command=(
                 "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00', "

@@ -153,11 +153,11 @@ class DynamoDbCalls:
         See `__call__` for its errors.
         """
         while True:
-            answer = self(operation, **request)
-            yield answer
-            if "LastEvaluatedKey" not in answer:
+            response = self(operation, **request)
+            yield response
+            if "LastEvaluatedKey" not in response:
                 return
-            request["ExclusiveStartKey"] = answer["LastEvaluatedKey"]
+            request["ExclusiveStartKey"] = response["LastEvaluatedKey"]
 
     def batch_get(self, keys: Sequence[Mapping[str, Any]], attribute: str | None = None) -> list[Item]:
         """Return the items that exist, read consistently.
@@ -174,10 +174,10 @@ class DynamoDbCalls:
         deadline = time.monotonic() + self._retry_deadline_seconds
         longest_pause = FIRST_PAUSE_SECONDS
         while True:
-            answer = self("batch_get_item", RequestItems={self._table: request})
-            for items in answer["Responses"].values():
+            response = self("batch_get_item", RequestItems={self._table: request})
+            for items in response["Responses"].values():
                 found += items
-            left = list(answer.get("UnprocessedKeys", {}).values())
+            left = list(response.get("UnprocessedKeys", {}).values())
             if not left:
                 return found
             [request] = left

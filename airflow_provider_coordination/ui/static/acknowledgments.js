@@ -268,7 +268,7 @@ export function AcknowledgmentsPage({ place, card, connection, search }) {
     release !== null &&
       h(ReleaseDialog, {
         ...release,
-        now: live.answer?.find((/** @type {AcknowledgmentSet} */ each) => each.set_id === release.set.set_id) ?? null,
+        now: live.response?.find((/** @type {AcknowledgmentSet} */ each) => each.set_id === release.set.set_id) ?? null,
         place,
         refresh: live.refresh,
         onClose: () => setRelease(null),

@@ -79,8 +79,8 @@ export function ActionDialog({ place, action, rows, onClose }) {
       try {
         for (const partitions of requestGroups(requested)) {
           const body = { partitions, reason, ...to };
-          const answer = await request(sourceApi(place.connection, place.source, `partitions/${action}`), { body });
-          outcomes.current.push(...answer.results);
+          const response = await request(sourceApi(place.connection, place.source, `partitions/${action}`), { body });
+          outcomes.current.push(...response.results);
         }
       } catch (error) {
         // Another attempt is only for the rest.

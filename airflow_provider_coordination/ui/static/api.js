@@ -74,14 +74,14 @@ export async function request(path, { body, signal } = {}) {
   signal?.addEventListener("abort", cancel);
   const timer = setTimeout(cancel, timeout * 1000);
   try {
-    const answer = await fetch(addressOf(`coordination/${path}`), {
+    const response = await fetch(addressOf(`coordination/${path}`), {
       method: body === undefined ? "GET" : "POST",
       headers: { Accept: "application/json", ...(body === undefined ? {} : { "Content-Type": "application/json" }) },
       body: body === undefined ? undefined : JSON.stringify(body),
       cache: "no-store",
       signal: controller.signal,
     });
-    return await read(answer);
+    return await read(response);
   } catch (error) {
     signal?.throwIfAborted();
     if (error instanceof Problem) throw error;
@@ -94,19 +94,19 @@ export async function request(path, { body, signal } = {}) {
   }
 }
 
-/** @param {Response} answer */
-async function read(answer) {
-  const text = await answer.text();
+/** @param {Response} response */
+async function read(response) {
+  const text = await response.text();
   let content;
   try {
     content = JSON.parse(text);
   } catch {
-    if (answer.ok) throw new Problem("broken", "the response is not JSON", answer.status);
-    throw new Problem(kindOf(answer.status, text), `the API server returned status ${answer.status}; see its log`, answer.status);
+    if (response.ok) throw new Problem("broken", "the response is not JSON", response.status);
+    throw new Problem(kindOf(response.status, text), `the API server returned status ${response.status}; see its log`, response.status);
   }
-  if (!answer.ok) {
+  if (!response.ok) {
     const detail = typeof content?.detail === "string" ? content.detail : JSON.stringify(content?.detail ?? content);
-    throw new Problem(kindOf(answer.status, detail), detail, answer.status);
+    throw new Problem(kindOf(response.status, detail), detail, response.status);
   }
   if (typeof content?.as_of === "string") clock.update(content.as_of);
   return content;

@@ -95,7 +95,7 @@ function Source({ place }) {
     [navigate],
   );
   const opened = parameters.get("partition");
-  const { answer: card, problem } = live;
+  const { response: card, problem } = live;
   const isRefused =
     card === null && problem !== null && ["session", "forbidden", "missing", "refused"].includes(problem.kind);
   return h(

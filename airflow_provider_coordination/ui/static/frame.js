@@ -478,7 +478,7 @@ export function useTitle(name) {
  */
 export function Frame({ place, card, live, connection, children }) {
   const title = useRef(/** @type {HTMLElement|null} */ (null));
-  const isAnswered = card !== null || live.problem !== null;
+  const hasResponded = card !== null || live.problem !== null;
   useTitle(place.source);
   useEffect(() => {
     // Airflow creates the page again when its path changes. Keyboard users continue from its title.
@@ -528,10 +528,10 @@ export function Frame({ place, card, live, connection, children }) {
     h(
       C.Flex,
       // What depends on the first response appears together with it; later responses move nothing.
-      { flex: 1, minH: 0, direction: "column", position: "relative", visibility: isAnswered ? undefined : "hidden" },
+      { flex: 1, minH: 0, direction: "column", position: "relative", visibility: hasResponded ? undefined : "hidden" },
       h(Tabs, { ...place, card }),
       h(C.Box, { flex: 1, minH: 0, display: "flex", flexDirection: "column" }, children),
-      !isAnswered &&
+      !hasResponded &&
         h(C.Box, { position: "absolute", insetX: 0, top: 0, visibility: "visible" }, h(Loading, { what: "the source" })),
     ),
   );

@@ -13,16 +13,16 @@ import { EVERY_SECONDS } from "./refresh_pause.js";
 
 const REMEMBERED = 30;
 /** @type {Map<string, any>} */
-const answers = new Map();
+const responses = new Map();
 
 /**
  * @param {string} path
- * @param {any} answer
+ * @param {any} response
  */
-function remember(path, answer) {
-  answers.delete(path);
-  answers.set(path, answer);
-  if (answers.size > REMEMBERED) answers.delete(answers.keys().next().value ?? "");
+function remember(path, response) {
+  responses.delete(path);
+  responses.set(path, response);
+  if (responses.size > REMEMBERED) responses.delete(responses.keys().next().value ?? "");
 }
 
 /** Whether the user has paused all updates. */
@@ -83,7 +83,7 @@ export function usePolling(poll, { every = EVERY_SECONDS, isOn = true } = {}) {
   }, [poll, every, isOn]);
   const refresh = useCallback(() => void current.current?.refresh(), []);
   const { problem = null, nextAt = null } = current.current ?? {};
-  return { answer: null, problem, nextAt, refresh };
+  return { response: null, problem, nextAt, refresh };
 }
 
 /**
@@ -102,5 +102,5 @@ export function useLive(path, { every } = {}) {
     [path],
   );
   const loop = usePolling(poll, { every, isOn: path !== null });
-  return { ...loop, answer: (path !== null && answers.get(path)) || null };
+  return { ...loop, response: (path !== null && responses.get(path)) || null };
 }

@@ -215,9 +215,9 @@ function Connection({ connection, show, search, isAlone, onLive }) {
   const live = useLive(
     connection.problem === null ? `connections/${encodeURIComponent(connection.connection_id)}/${show}` : null,
   );
-  const { problem, nextAt, answer } = live;
+  const { problem, nextAt, response } = live;
   const id = connection.connection_id;
-  useEffect(() => onLive(id, live), [problem, nextAt, answer, id, onLive]);
+  useEffect(() => onLive(id, live), [problem, nextAt, response, id, onLive]);
   useEffect(() => () => onLive(id, null), [id, onLive]);
   return h(
     C.Box,
@@ -231,9 +231,9 @@ function Connection({ connection, show, search, isAlone, onLive }) {
         id,
       ),
       !connection.may_change && h(C.Text, { fontSize: "xs", color: "fg.muted", flexShrink: 0 }, "read only"),
-      answer &&
+      response &&
         !isAlone &&
-        h(C.Text, { fontSize: "xs", color: "fg.muted", flexShrink: 0 }, plural(answer[show].length, show.slice(0, -1))),
+        h(C.Text, { fontSize: "xs", color: "fg.muted", flexShrink: 0 }, plural(response[show].length, show.slice(0, -1))),
     ),
     connection.problem !== null
       ? h(ProblemPart, {
@@ -300,13 +300,13 @@ export function Overview() {
   const change = (changes) =>
     navigate({ search: withParameters(globalThis.location.search, changes) }, { replace: true });
   const [text, setText] = useTypedText(parameters.get("q") ?? "", (typed) => change({ q: typed }));
-  const answers = new Map(known.map(([id, { answer }]) => [id, answer]));
+  const responses = new Map(known.map(([id, { response }]) => [id, response]));
   /** @param {Api.ConnectionRow} each */
   const rank = (each) => {
-    const answer = answers.get(each.connection_id);
-    return connectionRank(each, answer?.sources ?? [], answer?.supervisors?.some(isUnhealthy));
+    const response = responses.get(each.connection_id);
+    return connectionRank(each, response?.sources ?? [], response?.supervisors?.some(isUnhealthy));
   };
-  const connections = (live.answer?.connections ?? [])
+  const connections = (live.response?.connections ?? [])
     .filter((/** @type {Api.ConnectionRow} */ each) => only === null || each.connection_id === only)
     .sort((/** @type {Api.ConnectionRow} */ a, /** @type {Api.ConnectionRow} */ b) => rank(a) - rank(b));
   return h(
@@ -358,7 +358,7 @@ export function Overview() {
           "Show all",
         ),
       ),
-    live.answer === null
+    live.response === null
       ? live.problem === null
         ? h(Loading, { what: "connections", rows: 4, height: 24 })
         : h(ProblemPage, { problem: live.problem, nextAt: live.nextAt, refresh: live.refresh })

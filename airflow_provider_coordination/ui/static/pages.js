@@ -62,23 +62,23 @@ export function heldBack(pages) {
  *
  * @param {ListPage[]} pages
  * @param {number} index of the page; the one after the last is added
- * @param {{partitions: Row[], next: string|null}} answer
+ * @param {{partitions: Row[], next: string|null}} response
  * @param {{after: string|null, still: boolean}} options the start of the page, and whether no row may move
  */
-export function withPage(pages, index, answer, { after, still }) {
+export function withPage(pages, index, response, { after, still }) {
   const known = new Map(rowsOf(pages).map((row) => [row.partition_key, row]));
-  const fresh = answer.partitions.map((row) => sameOrNew(known.get(row.partition_key), row));
+  const fresh = response.partitions.map((row) => sameOrNew(known.get(row.partition_key), row));
   if (still && index < pages.length) return heldStill(pages, index, fresh);
   const earlier = new Set(rowsOf(pages.slice(0, index)).map((row) => row.partition_key));
   const rows = fresh.filter((row) => !earlier.has(row.partition_key));
   const taken = new Set(rows.map((row) => row.partition_key));
-  const changed = [...pages.slice(0, index), { after, next: answer.next, rows, heldBack: 0 }];
-  if (answer.next === null) return changed;
+  const changed = [...pages.slice(0, index), { after, next: response.next, rows, heldBack: 0 }];
+  if (response.next === null) return changed;
   pages.slice(index + 1).forEach((page, offset) => {
     changed.push({
       ...page,
       // It starts at the new end of this one, so that the next request misses nothing between the two.
-      after: offset === 0 ? answer.next : page.after,
+      after: offset === 0 ? response.next : page.after,
       rows: page.rows.filter((row) => !taken.has(row.partition_key)),
     });
   });

@@ -433,7 +433,7 @@ export function PartitionDrawer({ place, connection, partitionKey, search, onClo
     if (first.current !== partitionKey) close.current?.focus();
     first.current = partitionKey;
   }, [partitionKey]);
-  const { answer: row, problem, nextAt, refresh } = live;
+  const { response: row, problem, nextAt, refresh } = live;
   const isGone = problem?.kind === "missing";
   return h(
     C.Drawer.Root,

@@ -50,10 +50,10 @@ export function usePartitions(place, filters) {
         const query = new URLSearchParams(filters);
         query.set("limit", String(index === 0 ? FIRST_PAGE : PAGE));
         if (after !== null) query.set("after", after);
-        const answer = await request(sourceApi(place.connection, place.source, `partitions?${query}`), { signal });
+        const response = await request(sourceApi(place.connection, place.source, `partitions?${query}`), { signal });
         if (list.current !== mine) return;
         mine.previous = noPages();
-        mine.pages = withPage(mine.pages, index, answer, { after, still: mine.still });
+        mine.pages = withPage(mine.pages, index, response, { after, still: mine.still });
         lists.delete(name);
         lists.set(name, mine.pages);
         if (lists.size > REMEMBERED) lists.delete(lists.keys().next().value ?? "");

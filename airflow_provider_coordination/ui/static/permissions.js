@@ -9,8 +9,8 @@ import { useLive } from "./live.js";
  * @returns {Api.ConnectionRow|null}
  */
 export function useConnection(connectionId) {
-  const { answer } = useLive("connections", { every: 30 });
-  return answer?.connections.find((/** @type {Api.ConnectionRow} */ each) => each.connection_id === connectionId) ?? null;
+  const { response } = useLive("connections", { every: 30 });
+  return response?.connections.find((/** @type {Api.ConnectionRow} */ each) => each.connection_id === connectionId) ?? null;
 }
 
 /**

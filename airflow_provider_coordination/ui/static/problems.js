@@ -198,14 +198,14 @@ export function Loading({ what, rows = 6, height = 9 }) {
  *
  * @param {{
  *   live: Refreshed<any>, what: string, connection?: string, rows?: number, isPart?: boolean,
- *   children: (answer: any) => Content,
+ *   children: (response: any) => Content,
  * }} props
  *     `isPart` if the page shows more than this
  */
 export function LiveContent({ live, what, connection, rows, isPart = false, children }) {
-  const { answer, problem, nextAt, refresh } = live;
-  if (answer !== null && problem?.kind !== "forbidden") {
-    return [children(answer), problem && h(StaleNote, { key: "stale", problem, connection, nextAt, refresh })];
+  const { response, problem, nextAt, refresh } = live;
+  if (response !== null && problem?.kind !== "forbidden") {
+    return [children(response), problem && h(StaleNote, { key: "stale", problem, connection, nextAt, refresh })];
   }
   if (problem !== null && isPart) {
     const words = descriptionOf(problem, connection);

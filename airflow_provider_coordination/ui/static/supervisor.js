@@ -24,9 +24,9 @@ import { Warning } from "./warning.js";
 export function SupervisorPage({ place, connection, parameters, change, search }) {
   const live = useLive(sourceApi(place.connection, place.source, "supervisor"));
   const spec = useLive(sourceApi(place.connection, place.source, "supervisor/history"), { every: 10 });
-  const ruling = spec.answer?.versions.find((/** @type {Api.SpecFacts} */ each) => each.spec !== null)?.spec;
+  const ruling = spec.response?.versions.find((/** @type {Api.SpecFacts} */ each) => each.spec !== null)?.spec;
   const verbs = { place, connection, spec: ruling ?? null, refresh: live.refresh };
-  if (live.answer === null && live.problem?.kind === "missing") {
+  if (live.response === null && live.problem?.kind === "missing") {
     return h(
       EmptyState,
       {

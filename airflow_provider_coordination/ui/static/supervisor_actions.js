@@ -99,9 +99,9 @@ function VerbDialog({ verb, place, seenVersion, spec, onClose }) {
       const body = { reason, ...bodyOf(verb, { written, isChecked, target, version }) };
       const source = place.source ?? sourceOf(specOf(written));
       const path = verb === "submit" ? "supervisor" : `supervisor/${verb}`;
-      const answer = await request(sourceApi(place.connection, source, path), { body });
-      const text = verb === "submit" ? `Version ${answer.version} of ${source} is in effect: ${answer.consequence}.` : done;
-      const items = notesOf(verb, answer);
+      const response = await request(sourceApi(place.connection, source, path), { body });
+      const text = verb === "submit" ? `Version ${response.version} of ${source} is in effect: ${response.consequence}.` : done;
+      const items = notesOf(verb, response);
       if (items.length > 0) {
         setResult({ title: text, items });
         return;
@@ -149,13 +149,13 @@ function bodyOf(verb, { written, isChecked, target, version }) {
  * Return notes about the outcome: warnings, and the partitions that were not reset, and why.
  *
  * @param {SupervisorVerb} verb
- * @param {any} answer
+ * @param {any} response
  * @returns {string[]}
  */
-function notesOf(verb, answer) {
-  if (verb === "submit") return /** @type {Api.SubmissionFacts} */ (answer).warnings;
+function notesOf(verb, response) {
+  if (verb === "submit") return /** @type {Api.SubmissionFacts} */ (response).warnings;
   if (verb !== "reset") return [];
-  const { outcomes, unchanged, warnings } = /** @type {Api.ResetFacts} */ (answer);
+  const { outcomes, unchanged, warnings } = /** @type {Api.ResetFacts} */ (response);
   return [
     ...warnings,
     ...outcomes.filter(({ error }) => error !== "").map(({ partition_key: key, error }) => `${key}: ${error}`),
@@ -283,8 +283,8 @@ function ForAllDialog({ verb, connection, count, onClose }) {
   const onConfirm = (reason) =>
     run(async () => {
       const body = verb === "reset" ? { reason, to: targetText(target) } : { reason };
-      const answer = await request(`connections/${encodeURIComponent(connection)}/supervisors/${verb}`, { body });
-      const found = /** @type {Api.VerbOutcomes} */ (answer).results;
+      const response = await request(`connections/${encodeURIComponent(connection)}/supervisors/${verb}`, { body });
+      const found = /** @type {Api.VerbOutcomes} */ (response).results;
       if (found.some((each) => !each.is_done)) {
         setResults(found);
         return;

@@ -45,19 +45,19 @@ function useWindow(place, parameters, isLive) {
         limit: String(LIMIT),
       });
       if (text !== "") query.set("search", text);
-      const answer = await request(sourceApi(place.connection, place.source, `timeline?${query}`), { signal });
+      const response = await request(sourceApi(place.connection, place.source, `timeline?${query}`), { signal });
       latest.delete(key);
-      latest.set(key, answer);
+      latest.set(key, response);
       if (latest.size > REMEMBERED) latest.delete(latest.keys().next().value ?? "");
     },
     [key],
   );
-  return { ...usePolling(poll, isLive ? {} : { every: PAST_EVERY_SECONDS }), answer: latest.get(key) ?? null };
+  return { ...usePolling(poll, isLive ? {} : { every: PAST_EVERY_SECONDS }), response: latest.get(key) ?? null };
 }
 
-/** @param {{answer: Api.Timeline, search: string}} props */
-function ListView({ answer, search }) {
-  const rows = answer.partitions
+/** @param {{response: Api.Timeline, search: string}} props */
+function ListView({ response, search }) {
+  const rows = response.partitions
     .flatMap((line) =>
       line.holdings.map((holding, index) => ({
         key: `${line.partition_key} ${index}`,
@@ -180,24 +180,24 @@ export function TimelinePage({ place, parameters, change, search }) {
       what: "the timeline",
       connection: place.connection,
       rows: 10,
-      children: (answer) =>
+      children: (response) =>
         h(
           Fragment,
-          { key: "answer" },
-          !answer.has_history &&
+          { key: "response" },
+          !response.has_history &&
             h(
               C.Flex,
               { gap: 2, align: "center", fontSize: "sm", color: "fg.muted" },
               h(Icon, { name: "alert" }),
               "No history is kept: only current leases are shown. Set history_days of the connection above 0.",
             ),
-          !answer.complete &&
+          !response.complete &&
             h(
               C.Text,
               { fontSize: "sm", color: "fg.muted" },
-              `Incomplete: only ${plural(answer.partitions.length, "partition")} shown. Search, or choose a shorter time range.`,
+              `Incomplete: only ${plural(response.partitions.length, "partition")} shown. Search, or choose a shorter time range.`,
             ),
-          answer.partitions.length === 0
+          response.partitions.length === 0
             ? h(EmptyState, {
                 title: "No leases in this time range",
                 text: searched
@@ -206,7 +206,7 @@ export function TimelinePage({ place, parameters, change, search }) {
                 kind: "empty",
               })
             : isList
-              ? h(ListView, { answer, search })
+              ? h(ListView, { response, search })
               : h(
                   Fragment,
                   null,
@@ -240,7 +240,7 @@ export function TimelinePage({ place, parameters, change, search }) {
                   h(
                     C.Box,
                     { flex: 1, minH: 0, display: "flex", flexDirection: "column" },
-                    h(Chart, { answer, onOpen }),
+                    h(Chart, { response, onOpen }),
                   ),
                 ),
         ),

@@ -192,10 +192,10 @@ const Lane = memo(function Lane(/** @type {DrawnLane} */ {
 
 /**
  * @param {{
- *   answer: Api.Timeline, onOpen: (key: string) => void,
+ *   response: Api.Timeline, onOpen: (key: string) => void,
  * }} props the API's response for the timeline
  */
-export function Chart({ answer, onOpen }) {
+export function Chart({ response, onOpen }) {
   const zone = useZone();
   const [size, measure] = useSize();
   const scroller = useRef(/** @type {HTMLElement|null} */ (null));
@@ -212,14 +212,14 @@ export function Chart({ answer, onOpen }) {
   const chart = Math.max(100, size.width - labelWidth);
   // Lanes are drawn again with each response, and not while scrolling or pointing.
   const span = useMemo(
-    () => ({ since: Date.parse(answer.since), until: Date.parse(answer.until), now: Date.parse(answer.as_of) }),
-    [answer],
+    () => ({ since: Date.parse(response.since), until: Date.parse(response.until), now: Date.parse(response.as_of) }),
+    [response],
   );
   const ticks = useMemo(
     () => ticksOf(span.since, span.until, chart, zone, isNarrow ? 64 : 90),
     [span, chart, zone, isNarrow],
   );
-  const lines = answer.partitions;
+  const lines = response.partitions;
   const sight = visibleRows({ top, height: size.height - HEAD, rowHeight: laneHeight, count: lines.length });
   const onPoint = useCallback((/** @type {string} */ name, /** @type {boolean|undefined} */ isFocus) => {
     setPointed(name);

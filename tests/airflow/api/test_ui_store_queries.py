@@ -152,11 +152,11 @@ def test_hanging_connection_blocks_no_other_one(queries: QueryScheduler) -> None
 
 
 def test_request_times_out(queries: QueryScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_queries, "ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr(store_queries, "RESPONSE_SECONDS", 0.05)
     question = Question()
 
     async def impatient() -> int:
-        with pytest.raises(StoreUnavailableError, match=r"no answer within 0\.05 s"):
+        with pytest.raises(StoreUnavailableError, match=r"no response within 0\.05 s"):
             await queries.read("a", "rows", question)
         question.may_end.set()
         while True:  # the answer is there for who asks later

@@ -31,8 +31,8 @@ def is_gone(error: BaseException) -> bool:
     """Return whether a response to a commit means that there is no such table; REST catalogs have no class for it."""
     from pyiceberg.exceptions import NoSuchTableError, RESTError
 
-    answer = getattr(error.__cause__, "response", None)
-    is_not_found = getattr(answer, "status_code", None) == HTTPStatus.NOT_FOUND
+    response = getattr(error.__cause__, "response", None)
+    is_not_found = getattr(response, "status_code", None) == HTTPStatus.NOT_FOUND
     return isinstance(error, NoSuchTableError) or (isinstance(error, RESTError) and is_not_found)
 
 
