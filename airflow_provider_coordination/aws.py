@@ -99,10 +99,10 @@ class AwsSettings:
         if type(self.max_attempts) is not int or self.max_attempts < 1:
             raise _invalid("max_attempts", repr(self.max_attempts), "must be a whole number, at least 1")
         if bool(self.access_key_id) != bool(self.secret_access_key):
-            missing, given = ("secret_access_key", "access_key_id")
+            missing, present = ("secret_access_key", "access_key_id")
             if self.secret_access_key:
-                missing, given = given, missing
-            raise _invalid(missing, "nothing", f"must be given together with {given}")
+                missing, present = present, missing
+            raise _invalid(missing, "nothing", f"must be given together with {present}")
         if self.session_token and not self.access_key_id:
             raise _invalid("access_key_id", "nothing", "must be given together with session_token")
         for name in ("external_id", "role_session_name"):

@@ -51,11 +51,11 @@ def read_settings(cls: type[T], what: str, values: object, *, lenient: bool = Fa
         raise ConfigurationError(f"{what}: expected a JSON object; got {type(values).__name__}")
     _check_names(cls, what, values)
     try:
-        made = msgspec.convert(values, cls, strict=not lenient)
+        settings = msgspec.convert(values, cls, strict=not lenient)
     except msgspec.ValidationError as error:
         raise ConfigurationError(_error_message(cls, what, values, str(error))) from None
-    _check_instants(made, what)
-    return made
+    _check_instants(settings, what)
+    return settings
 
 
 def write_settings(settings: Any) -> dict[str, Any]:
@@ -137,14 +137,14 @@ def _check_names(cls: Any, what: str, values: Mapping[str, Any]) -> None:
                 _check_names(of, f"{what}: field {name!r}", each)
 
 
-def _check_instants(made: Any, what: str) -> None:
-    shape = _shape(made.__class__)
+def _check_instants(settings: Any, what: str) -> None:
+    shape = _shape(settings.__class__)
     for name in shape.instants:
-        value = getattr(made, name)
+        value = getattr(settings, name)
         if isinstance(value, datetime) and value.tzinfo is None:
             raise ConfigurationError(f"{what}: field {name!r} must have a time zone; got {value.isoformat()!r}")
     for name in shape.nested:
-        value = getattr(made, name)
+        value = getattr(settings, name)
         for each in value if isinstance(value, tuple) else (value,):
             if dataclasses.is_dataclass(each):
                 _check_instants(each, f"{what}: field {name!r}")

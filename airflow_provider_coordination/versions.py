@@ -109,11 +109,11 @@ def installed_spark() -> str | None:
 def spark_version(home: Path) -> str | None:
     """Return the version of the Spark in a folder; None if unknown."""
     for jar in sorted(home.glob("jars/spark-core_*.jar")):
-        if found := re.match(r"spark-core_[\d.]+-(.+)\.jar$", jar.name):
-            return found[1]
+        if match := re.match(r"spark-core_[\d.]+-(.+)\.jar$", jar.name):
+            return match[1]
     release = home / "RELEASE"
-    found = re.match(r"Spark (\S+)", release.read_text(errors="replace")) if release.is_file() else None
-    return None if found is None else found[1]
+    match = re.match(r"Spark (\S+)", release.read_text(errors="replace")) if release.is_file() else None
+    return None if match is None else match[1]
 
 
 def incompatibilities(installation: Installation) -> list[Incompatibility]:
@@ -126,11 +126,11 @@ def require_versions(installation: Installation) -> None:
 
     :raises ConfigurationError: naming the incompatibilities, what to install, and the installed versions.
     """
-    found = incompatibilities(installation)
-    for misfit in found:
+    misfits = incompatibilities(installation)
+    for misfit in misfits:
         if not misfit.is_fatal:
             log.warning("%s", misfit)
-    if fatal := [str(misfit) for misfit in found if misfit.is_fatal]:
+    if fatal := [str(misfit) for misfit in misfits if misfit.is_fatal]:
         raise ConfigurationError(f"{'; '.join(fatal)} (installed: {installation})")
 
 
@@ -204,10 +204,10 @@ def _package_versions() -> Iterator[tuple[str, str]]:
     folders: dict[str, Path] = {}
     for name in PACKAGES:
         with suppress(metadata.PackageNotFoundError):
-            found = metadata.distribution(name)
-            folders[name] = Path(str(found.locate_file("")))
+            distribution = metadata.distribution(name)
+            folders[name] = Path(str(distribution.locate_file("")))
             if name != "pyspark-client" or folders[name] == folders.get("pyspark", folders[name]):
-                yield name, found.version
+                yield name, distribution.version
 
 
 def _spark_on_path(environment: Mapping[str, str]) -> str | None:

@@ -95,14 +95,14 @@ def doctor(
     context: CommandContext = ctx.obj or CommandContext()
     options = StoreOptions(conn_id=conn_id, store=store, table=table, prefix=prefix)
     shown = Output(as_json=as_json)
-    found: set[CheckStatus] = set()
+    statuses: set[CheckStatus] = set()
     with logging_to_stderr(verbose=verbose):
         for finding in _findings(
             context, options, reads or (), output or (), spec or (), aws_conn_id, region, spark_conn_id
         ):
-            found.add(finding.status)
+            statuses.add(finding.status)
             _show(shown, finding)
-    if CheckStatus.ERROR in found:
+    if CheckStatus.ERROR in statuses:
         raise typer.Exit(EXIT_REFUSED)
 
 

@@ -89,37 +89,37 @@ def import_data_prepper(
     calls = _data_prepper_table(session, from_table, region, endpoint_url, role_arn, external_id)
     expires = data_prepper.check_table(calls)
     now = session.context.clock.now()
-    found = [
+    items = [
         data_prepper.check_item(item, now, release=release)
         for item in data_prepper.read_items(calls)
         if data_prepper.is_of(item, source, session.access.prefix)
     ]
-    if not found:
+    if not items:
         session.output.info("The table has no items to import.")
         return
     in_place = _own_table(session) == calls.name
-    _show_families(session.output, found, in_place=in_place)
+    _show_families(session.output, items, in_place=in_place)
     if expires and in_place:
         session.output.info(
             "The table's TTL is enabled. Data Prepper sets an expiry on items of every status with each write: stop it "
             "before you import, because unfinished items must not expire."
         )
-    leased = sum(item.is_leased for item in found)
+    leased = sum(item.is_leased for item in items)
     if leased:
         session.output.info(
             f"Leased now: {_number(leased, 'item')}. Stop the workers that own them before jobs start here."
         )
     if in_place:
-        _adopt(session, calls, found, dry_run=dry_run, yes=yes)
+        _adopt(session, calls, items, dry_run=dry_run, yes=yes)
     else:
-        _copy(session, found, release=release, dry_run=dry_run, partial=partial, yes=yes)
+        _copy(session, items, release=release, dry_run=dry_run, partial=partial, yes=yes)
 
 
-def _adopt(session: Session, calls: DynamoDbCalls, found: Sequence[CheckedItem], *, dry_run: bool, yes: bool) -> None:
+def _adopt(session: Session, calls: DynamoDbCalls, items: Sequence[CheckedItem], *, dry_run: bool, yes: bool) -> None:
     output = session.output
-    damaged = [item for item in found if item.problem]
+    damaged = [item for item in items if item.problem]
     _list_each(output, ((item, item.problem) for item in damaged))
-    to_repair = [item for item in found if item.repairs]
+    to_repair = [item for item in items if item.repairs]
     changed: Sequence[CheckedItem] = ()
     if not to_repair:
         output.line("No items to repair: the table can be used as it is.")
@@ -134,12 +134,12 @@ def _adopt(session: Session, calls: DynamoDbCalls, found: Sequence[CheckedItem],
 
 
 def _copy(
-    session: Session, found: Sequence[CheckedItem], *, release: bool, dry_run: bool, partial: bool, yes: bool
+    session: Session, items: Sequence[CheckedItem], *, release: bool, dry_run: bool, partial: bool, yes: bool
 ) -> None:
     now = session.context.clock.now()
     partitions: list[Partition] = []
     refused: list[tuple[CheckedItem, str]] = []
-    for item in found:
+    for item in items:
         try:
             partitions.append(data_prepper.copied(item, now, release=release))
         except ConfigurationError as error:
@@ -163,8 +163,8 @@ def _copy(
     check_complete(problems, "item")
 
 
-def _show_families(output: Output, found: Sequence[CheckedItem], *, in_place: bool) -> None:
-    summaries = data_prepper.summarize(found)
+def _show_families(output: Output, items: Sequence[CheckedItem], *, in_place: bool) -> None:
+    summaries = data_prepper.summarize(items)
     if output.as_json:
         for summary in summaries:
             output.record(asdict(summary))
@@ -201,13 +201,13 @@ def _data_prepper_table(
             "the store is not in DynamoDB; name Data Prepper's table to copy it into the store",
             param_hint="--from-table",
         )
-    given = {
+    options = {
         "--region": region,
         "--endpoint-url": endpoint_url,
         "--role-arn": role_arn,
         "--external-id": external_id,
     }
-    for option, value in given.items():
+    for option, value in options.items():
         if value:
             raise typer.BadParameter("it requires --from-table; the store has its own setting", param_hint=option)
     return DynamoDbCalls(settings.own.aws, settings.own.table, RETRY_DEADLINE_SECONDS)

@@ -241,7 +241,7 @@ def metrics(
     else:
         families = {session.source_identifier(source): ItemFamily(session.access.prefix, source, PARTITION_FAMILY)}
     now = session.context.clock.now()
-    found = [
+    sources = [
         (
             family,
             identifier,
@@ -251,13 +251,13 @@ def metrics(
         for identifier, family in families.items()
     ]
     if output.as_json:
-        for family, identifier, figures, suspension in found:
+        for family, identifier, figures, suspension in sources:
             suspended = {"suspended": suspension_record(suspension)}
             output.record(_figures_record(family, identifier, figures) | suspended)
         return
-    if not found:
+    if not sources:
         output.info("The store has no sources.")
-    for number, (family, _, figures, suspension) in enumerate(found):
+    for number, (family, _, figures, suspension) in enumerate(sources):
         if number:
             output.line("")
         name = f"{family.source} (prefix {family.prefix})" if family.prefix else family.source

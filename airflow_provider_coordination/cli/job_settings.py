@@ -81,12 +81,12 @@ def job_settings(
             import_airflow()
             read = IngestionSpec.read(read_spec_file(spec)[0])
             with airflow_connections():
-                made = _prepared(read, context.user(), folder, aws_conn_id, submitter)
+                settings = _prepared(read, context.user(), folder, aws_conn_id, submitter)
         except ConfigurationError as error:
             raise CommandError(without_secrets(str(error)), EXIT_USAGE) from None
         except CoordinationError as error:
             raise CommandError(without_secrets(str(error)), EXIT_REFUSED) from None
-    typer.echo(json.dumps(made, indent=None if as_json else 2))
+    typer.echo(json.dumps(settings, indent=None if as_json else 2))
 
 
 def _prepared(

@@ -111,16 +111,16 @@ def _parse_assumptions(assumed: Sequence[str]) -> dict[str, float]:
 def _capacity(spec: IngestionSpec, output: Output, *, ask: bool) -> Capacity:
     """Return the capacity of the source; what it does not report must be given as options."""
     reads = spec.reads_object()
-    [[_, given]] = spec.to_mapping()["reads"].items()
+    [[_, settings]] = spec.to_mapping()["reads"].items()
     if ask:
         try:
             with airflow_connections():
                 connected = reads.connect().reads
-            asked: Capacity = connected.source_kind().capacity(connected.settings, ask=True)
-            return asked
+            capacity: Capacity = connected.source_kind().capacity(connected.settings, ask=True)
+            return capacity
         except (CoordinationError, ModuleNotFoundError) as error:
             output.warn(without_secrets(f"the source could not be queried: {error}"))
-    return get_kind(reads.kind).capacity(given, ask=False)
+    return get_kind(reads.kind).capacity(settings, ask=False)
 
 
 def _load(

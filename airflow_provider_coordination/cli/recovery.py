@@ -205,12 +205,12 @@ def _show(
         output.line(f"{names} names of these partitions are claimed again.")
 
 
-def _outcome(recovered: RecoveredPartition, found: TransferState | None) -> str:
+def _outcome(recovered: RecoveredPartition, state: TransferState | None) -> str:
     if recovered.progress is None or recovered.problem:
         return "nothing"
-    if found is TransferState.NEW:
+    if state is TransferState.NEW:
         return "finished" if recovered.progress.is_finished else "continued"
-    return str(found)
+    return str(state)
 
 
 def _note(recovered: RecoveredPartition) -> str:

@@ -117,7 +117,7 @@ def reset(
         plan = (
             resets.plan_partitions(partitions, target) if given is None else _with_progress(partitions, target, given)
         )
-    _carry_out(session, source, resets, plan, _where(plan, given=progress is not None), yes=yes)
+    _carry_out(session, source, resets, plan, _where(plan, with_progress=progress is not None), yes=yes)
 
 
 def _forget(session: Session, source: str, reason: str, *, yes: bool) -> None:
@@ -176,9 +176,9 @@ def _carry_out(session: Session, source: str, resets: Resets, plan: ResetPlan, w
         )
 
 
-def _where(plan: ResetPlan, *, given: bool) -> str:
+def _where(plan: ResetPlan, *, with_progress: bool) -> str:
     target = plan.target
-    if given:
+    if with_progress:
         return "from the given progress on"
     if target.is_latest:
         return "from now on"
@@ -221,10 +221,10 @@ def _check_alone(keys: Sequence[str] | None, to: str | None) -> None:
         raise typer.BadParameter("it excludes --to", param_hint="--progress")
 
 
-def _with_progress(partitions: Sequence[Partition], target: Target, given: Mapping[str, Any]) -> ResetPlan:
+def _with_progress(partitions: Sequence[Partition], target: Target, progress: Mapping[str, Any]) -> ResetPlan:
     for partition in partitions:
-        check_progress(partition, given)
-    steps = tuple(ResetStep(action=ResetAction.RESET, partition=p, progress=lambda _: given) for p in partitions)
+        check_progress(partition, progress)
+    steps = tuple(ResetStep(action=ResetAction.RESET, partition=p, progress=lambda _: progress) for p in partitions)
     return ResetPlan(target=target, steps=steps, left={})
 
 

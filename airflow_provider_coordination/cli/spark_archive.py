@@ -44,7 +44,7 @@ def spark_archive(
     started = context.clock.monotonic()
     with logging_to_stderr(verbose=verbose):
         try:
-            made = make_archive(
+            result = make_archive(
                 archive,
                 packaged_application(APPLICATION),
                 {**environment, **local_environment(environment)},
@@ -58,11 +58,11 @@ def spark_archive(
     seconds = context.clock.monotonic() - started
     if as_json:
         output.record(
-            {"archive": str(archive.absolute()), "bytes": made.bytes, "classes": made.classes, "seconds": seconds}
+            {"archive": str(archive.absolute()), "bytes": result.bytes, "classes": result.classes, "seconds": seconds}
         )
         return
     output.line(
-        f"{archive.absolute()}: {made.bytes / 2**20:.0f} MiB, made in {seconds:.0f} s; "
-        f"{made.classes} classes were loaded from it"
+        f"{archive.absolute()}: {result.bytes / 2**20:.0f} MiB, made in {seconds:.0f} s; "
+        f"{result.classes} classes were loaded from it"
     )
     output.line(f"use it in jobs with spark_archive={str(archive.absolute())!r}")

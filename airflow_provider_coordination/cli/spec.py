@@ -55,12 +55,12 @@ def register(app: typer.Typer) -> None:
 def check_specs(files: FILES, *, connect: CONNECT = False, as_json: JSON = False) -> None:
     """Check specs. Report the first error of each spec with its field, value and remedy."""
     output = Output(as_json=as_json)
-    found = list(_files_in(files))
-    if not found:
+    paths = list(_files_in(files))
+    if not paths:
         raise CommandError(f"no file ends with {', '.join(SUFFIXES)}", EXIT_USAGE)
     import_airflow()
     with airflow_connections() if connect else nullcontext():
-        results = [(file, *_checked(file, connect=connect)) for file in found]
+        results = [(file, *_checked(file, connect=connect)) for file in paths]
     for file, source, error in results:
         if as_json:
             output.record({"file": str(file), "source": source, "error": error})

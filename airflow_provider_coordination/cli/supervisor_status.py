@@ -45,12 +45,12 @@ ALL = Annotated[bool, typer.Option("--all", help="All supervisors in the store, 
 
 def list_supervisors(session: Session) -> None:
     """List the supervisors, unhealthy ones first."""
-    found = all_statuses(session.store, session.access.prefix, lambda source: _view(session, source))
+    statuses = all_statuses(session.store, session.access.prefix, lambda source: _view(session, source))
     if session.output.as_json:
-        for each in found:
+        for each in statuses:
             session.output.record(each)
         return
-    if not found:
+    if not statuses:
         session.output.info("The store has no supervisors.")
         return
     columns = (
@@ -74,7 +74,7 @@ def list_supervisors(session: Session) -> None:
             _supervised_by(each),
             printable(each["errors"][0]["message"] if each["errors"] and not each["healthy"] else ""),
         ]
-        for each in found
+        for each in statuses
     ]
     session.output.results.print(table(session.output.results, columns, rows))
 
@@ -97,49 +97,49 @@ def status(session: Session, source: SOURCE, *, watch: WATCH = False, interval: 
 
 def _render_status(session: Session, source: str) -> RenderableType:
     """Return the status of a supervisor for display."""
-    found, results = status_of(session, source), session.output.results
+    status, results = status_of(session, source), session.output.results
     now = session.context.clock.now()
-    parts: list[RenderableType] = [Text(f"{name:<12}") + text for name, text in _facts(session, found)]
-    if found["jobs"]:
-        parts += ["", table(results, JOB_COLUMNS, [_job_row(job) for job in found["jobs"]])]
-    if found["errors"]:
-        parts += ["", table(results, ERROR_COLUMNS, [_error_row(each, now) for each in found["errors"]])]
+    parts: list[RenderableType] = [Text(f"{name:<12}") + text for name, text in _facts(session, status)]
+    if status["jobs"]:
+        parts += ["", table(results, JOB_COLUMNS, [_job_row(job) for job in status["jobs"]])]
+    if status["errors"]:
+        parts += ["", table(results, ERROR_COLUMNS, [_error_row(each, now) for each in status["errors"]])]
     return Group(*parts)
 
 
 def health(session: Session, source: OPTIONAL_SOURCE = None, *, everything: ALL = False) -> None:
     """Report whether a supervisor is healthy. The exit code is 1 if it is not."""
-    found = [status_of(session, name) for name in selected_sources(session, source, everything)]
-    for each in found:
+    statuses = [status_of(session, name) for name in selected_sources(session, source, everything)]
+    for each in statuses:
         if session.output.as_json:
             session.output.record({name: each[name] for name in ("source", "healthy", "state", "detailed_state")})
         else:
             session.output.line(printable(f"{each['source']}: ") + _state(each))
-    if not all(each["healthy"] for each in found):
+    if not all(each["healthy"] for each in statuses):
         raise typer.Exit(EXIT_REFUSED)
 
 
 def stats(session: Session, source: SOURCE) -> None:
     """Show the records that the jobs counted, in total and per second."""
-    found, output = status_of(session, source), session.output
+    status, output = status_of(session, source), session.output
     if output.as_json:
-        output.record({"source": source, "generated_at": found["generated_at"], **found["stats"]})
+        output.record({"source": source, "generated_at": status["generated_at"], **status["stats"]})
         return
     columns = (Column("jobs"), Column("records"), *(Column(name.replace("_", " "), numbers=True) for name in COUNTED))
-    rows = _count_rows("all", found["stats"])
-    for owner, own in found["stats"]["jobs"].items():
+    rows = _count_rows("all", status["stats"])
+    for owner, own in status["stats"]["jobs"].items():
         rows += _count_rows(owner, own)
     output.results.print(table(output.results, columns, rows))
 
 
 def parse_errors(session: Session, source: SOURCE) -> None:
     """Show how many bad records were found, where they are, and those that jobs listed in the last day."""
-    found, output = read_parse_errors(_view(session, source)), session.output
+    errors, output = read_parse_errors(_view(session, source)), session.output
     if output.as_json:
-        output.record(found)
+        output.record(errors)
         return
-    output.info(printable(_bad_records(found)))
-    if not found["errors"]:
+    output.info(printable(_bad_records(errors)))
+    if not errors["errors"]:
         return
     now = session.context.clock.now()
     columns = (Column("when"), Column("stage"), Column("error"), Column("job", shortened=True))
@@ -148,18 +148,18 @@ def parse_errors(session: Session, source: SOURCE) -> None:
             Text(_ago(each.get("at"), now)),
             *(printable(str(each.get(name) or "")) for name in ("stage", "error", "owner")),
         )
-        for each in found["errors"]
+        for each in errors["errors"]
     ]
     output.results.print(table(output.results, columns, rows))
 
 
-def _bad_records(found: Mapping[str, Any]) -> str:
+def _bad_records(errors: Mapping[str, Any]) -> str:
     """Return how many bad records there are, and where."""
-    path, listed = found["dead_letter_path"], len(found["errors"])
-    if not found["count"] and not listed:
+    path, listed = errors["dead_letter_path"], len(errors["errors"])
+    if not errors["count"] and not listed:
         return "No job found bad records."
     where = f"Dead letters: {path}." if path else "The spec has no 'dead_letter_path': a bad record fails its batch."
-    return f"{found['count']} bad records, {listed} of them listed. {where}"
+    return f"{errors['count']} bad records, {listed} of them listed. {where}"
 
 
 def spec(
@@ -173,18 +173,18 @@ def spec(
     effective: Annotated[bool, typer.Option("--effective", help="Include all defaults.")] = False,
 ) -> None:
     """Print the current spec, or another version, without secrets."""
-    found = read_spec(_view(session, source), version)
+    stored = read_spec(_view(session, source), version)
     if session.output.as_json:
-        session.output.record(found)
+        session.output.record(stored)
         return
-    if found["is_termination"]:
+    if stored["is_termination"]:
         raise CommandError(
-            f"version {found['version']} terminates the supervisor and has no spec; give --version "
-            f"{found['version'] - 1} for the previous spec"
+            f"version {stored['version']} terminates the supervisor and has no spec; give --version "
+            f"{stored['version'] - 1} for the previous spec"
         )
-    if effective and found["problem"]:
-        raise CommandError(found["problem"])
-    typer.echo(write_spec_text(found["effective"] if effective else found["spec"]), nl=False)
+    if effective and stored["problem"]:
+        raise CommandError(stored["problem"])
+    typer.echo(write_spec_text(stored["effective"] if effective else stored["spec"]), nl=False)
 
 
 def history(
@@ -194,9 +194,9 @@ def history(
     limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of versions.")] = 20,
 ) -> None:
     """List the versions of the spec, the latest first, with their authors, changes and reasons."""
-    found, output = read_history(_view(session, source), limit), session.output
+    versions, output = read_history(_view(session, source), limit), session.output
     if output.as_json:
-        for each in found:
+        for each in versions:
             output.record(each)
         return
     now = session.context.clock.now()
@@ -209,7 +209,7 @@ def history(
             Text("terminates" if each["is_termination"] else (each["change"] or "").lower()),
             printable(each["reason"]),
         )
-        for each in found
+        for each in versions
     ]
     output.results.print(table(output.results, columns, rows))
 
@@ -276,50 +276,50 @@ JOB_COLUMNS = (
 ERROR_COLUMNS = (Column("when"), Column("error"), Column("partition"), Column("message"))
 
 
-def _facts(session: Session, found: Mapping[str, Any]) -> Iterable[tuple[str, Text]]:
+def _facts(session: Session, status: Mapping[str, Any]) -> Iterable[tuple[str, Text]]:
     """Yield the lines of a status."""
     now = session.context.clock.now()
-    yield "source", printable(found["source"]) + Text(f" ({found['kind'] or 'spec unreadable'})")
-    yield "state", _state(found)
-    if (suspended := found["suspended"]) is not None:
+    yield "source", printable(status["source"]) + Text(f" ({status['kind'] or 'spec unreadable'})")
+    yield "state", _state(status)
+    if (suspended := status["suspended"]) is not None:
         reason = f": {suspended['reason']}" if suspended["reason"] else ""
         yield "suspended", printable(f"{_ago(suspended['since'], now)} by {suspended['by']}{reason}")
-    if (terminated := found["terminated"]) is not None:
+    if (terminated := status["terminated"]) is not None:
         yield "terminated", printable(f"{_ago(terminated['at'], now)}: {terminated['reason']}")
-    yield "supervised", _supervised_by(found)
-    by = f" by {found['spec_by']}" if found["spec_by"] else ""
-    yield "spec", printable(f"version {found['spec_version']}{by}, {_ago(found['spec_at'], now)}")
-    if found["at_least_once"]:
-        names = ", ".join(found["at_least_once"])
+    yield "supervised", _supervised_by(status)
+    by = f" by {status['spec_by']}" if status["spec_by"] else ""
+    yield "spec", printable(f"version {status['spec_version']}{by}, {_ago(status['spec_at'], now)}")
+    if status["at_least_once"]:
+        names = ", ".join(status["at_least_once"])
         yield "delivery", printable(f"at least once to {names}: a batch may be delivered more than once")
-    count = found["task_count"]
-    yield "jobs", printable(f"{_job_count(found)}: {count['reason']}")
+    count = status["task_count"]
+    yield "jobs", printable(f"{_job_count(status)}: {count['reason']}")
     if count["changes"]:
         last = count["changes"][-1]
         yield "scaling", printable(f"{last['before']} to {last['after']}, {_ago(last['at'], now)}: {last['reason']}")
-    statuses = ", ".join(f"{found['partitions'][each.value]} {each.value}" for each in PartitionStatus)
-    yield "partitions", Text(f"{found['partitions']['open']} open: {statuses}")
-    lag = found["lag"]
+    statuses = ", ".join(f"{status['partitions'][each.value]} {each.value}" for each in PartitionStatus)
+    yield "partitions", Text(f"{status['partitions']['open']} open: {statuses}")
+    lag = status["lag"]
     unknown = f", unknown for {lag['unknown']}" if lag["unknown"] else ""
     yield "lag", Text(f"{_lag(lag['oldest_ms'])}{unknown}")
 
 
-def _state(found: Mapping[str, Any]) -> Text:
-    state, detailed = found["state"], found["detailed_state"]
+def _state(status: Mapping[str, Any]) -> Text:
+    state, detailed = status["state"], status["detailed_state"]
     text = state if state == detailed else f"{state} ({detailed})"
-    return Text(text, style=HEALTHY_STYLES.get(state, "") if found["healthy"] else ALARM)
+    return Text(text, style=HEALTHY_STYLES.get(state, "") if status["healthy"] else ALARM)
 
 
-def _supervised_by(found: Mapping[str, Any]) -> Text:
-    if found["is_supervised"]:
-        return printable(found["dag_id"])
-    text = f"no DAG; last by {found['dag_id']}" if found["dag_id"] else "no DAG yet"
-    return Text("", style="" if found["terminated"] else ALARM) + printable(text)
+def _supervised_by(status: Mapping[str, Any]) -> Text:
+    if status["is_supervised"]:
+        return printable(status["dag_id"])
+    text = f"no DAG; last by {status['dag_id']}" if status["dag_id"] else "no DAG yet"
+    return Text("", style="" if status["terminated"] else ALARM) + printable(text)
 
 
-def _job_count(found: Mapping[str, Any]) -> str:
-    working = sum(job["state"] in ("SUBMITTED", "STARTING", "RUNNING") for job in found["jobs"])
-    wanted = found["task_count"]["wanted"]
+def _job_count(status: Mapping[str, Any]) -> str:
+    working = sum(job["state"] in ("SUBMITTED", "STARTING", "RUNNING") for job in status["jobs"])
+    wanted = status["task_count"]["wanted"]
     return f"{working}/{'?' if wanted is None else wanted}"
 
 
@@ -353,8 +353,8 @@ def _error_row(error: Mapping[str, Any], now: datetime) -> tuple[Text, ...]:
     )
 
 
-def _count_rows(owner: str, found: Mapping[str, Any]) -> list[tuple[Text, ...]]:
-    rows = [("total", found["totals"]), *((f"per second, {window}", found["rates"][window]) for window in WINDOWS)]
+def _count_rows(owner: str, totals: Mapping[str, Any]) -> list[tuple[Text, ...]]:
+    rows = [("total", totals["totals"]), *((f"per second, {window}", totals["rates"][window]) for window in WINDOWS)]
     return [
         (printable(owner if not number else ""), Text(name), *(Text(f"{counts[each]:g}") for each in COUNTED))
         for number, (name, counts) in enumerate(rows)

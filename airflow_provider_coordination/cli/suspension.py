@@ -87,16 +87,16 @@ def _check_known(session: Session, source: str) -> None:
 def _parse_since(suspensions: Suspensions, since: str) -> datetime:
     """Return the `since` of the suspension that the user means, who may give it to the second."""
     try:
-        given = datetime.fromisoformat(since)
+        instant = datetime.fromisoformat(since)
     except ValueError:
-        given = None
-    if given is None or given.tzinfo is None:
+        instant = None
+    if instant is None or instant.tzinfo is None:
         raise typer.BadParameter(
             f"it must be an instant with a time zone, such as 2026-01-01T00:00:00Z; got {since!r}", param_hint="--since"
         )
-    found = suspensions.get()
-    is_this_one = found is not None and given in (found.since, found.since.replace(microsecond=0))
-    return found.since if found is not None and is_this_one else given
+    suspension = suspensions.get()
+    is_this_one = suspension is not None and instant in (suspension.since, suspension.since.replace(microsecond=0))
+    return suspension.since if suspension is not None and is_this_one else instant
 
 
 def suspensions_of(session: Session, source: str, prefix: str | None) -> Suspensions:

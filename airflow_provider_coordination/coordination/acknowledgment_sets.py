@@ -169,9 +169,9 @@ class AcknowledgmentSets:
         :raises AcknowledgmentError: if the set has another version now; nothing is written then.
         """
 
-        def cancelled(found: AcknowledgmentSet, now: datetime) -> AcknowledgmentSet:
-            _check_version(found, version)
-            return found.ended(AcknowledgmentState.CANCELLED, now, reason) if found.is_pending else found
+        def cancelled(current: AcknowledgmentSet, now: datetime) -> AcknowledgmentSet:
+            _check_version(current, version)
+            return current.ended(AcknowledgmentState.CANCELLED, now, reason) if current.is_pending else current
 
         with self._counting_invalid():
             written = self._change(set_id, cancelled, version=version, by=by)
@@ -212,20 +212,20 @@ class AcknowledgmentSets:
         """
         effect = ReleaseEffect.RELEASED
 
-        def released(found: AcknowledgmentSet, now: datetime) -> AcknowledgmentSet:
+        def released(current: AcknowledgmentSet, now: datetime) -> AcknowledgmentSet:
             nonlocal effect
             if owned:
-                self.coordinator.leases.leased(found.partition_key)
+                self.coordinator.leases.leased(current.partition_key)
             try:
-                changed, effect = found.release(
+                changed, effect = current.release(
                     handle, positive=positive, release_id=release_id or handle, reason=reason, at=now
                 )
             except AcknowledgmentError:
-                _check_version(found, version)  # the release may have applied to the version that the user saw
+                _check_version(current, version)  # the release may have applied to the version that the user saw
                 raise
             if effect is not ReleaseEffect.DUPLICATE:
-                _check_version(found, version)
-            if found.is_pending and found.expires_at <= now and effect is ReleaseEffect.RELEASED:
+                _check_version(current, version)
+            if current.is_pending and current.expires_at <= now and effect is ReleaseEffect.RELEASED:
                 effect = ReleaseEffect.LATE
             return changed
 
@@ -257,15 +257,15 @@ class AcknowledgmentSets:
         """
         late = False
 
-        def released(found: AcknowledgmentSet, now: datetime) -> AcknowledgmentSet:
+        def released(current: AcknowledgmentSet, now: datetime) -> AcknowledgmentSet:
             nonlocal late
-            self.coordinator.leases.leased(found.partition_key)
+            self.coordinator.leases.leased(current.partition_key)
             late = False
             for sink in sinks:
-                was_pending = found.is_pending and found.expires_at > now
-                found, effect = found.release(sink, positive=True, release_id=sink, at=now)
+                was_pending = current.is_pending and current.expires_at > now
+                current, effect = current.release(sink, positive=True, release_id=sink, at=now)
                 late |= effect is ReleaseEffect.LATE or (effect is ReleaseEffect.RELEASED and not was_pending)
-            return found
+            return current
 
         written = yield from self._change_steps(waiting.set_id, released, owned=True, known=waiting)
         if late:
@@ -365,10 +365,10 @@ class AcknowledgmentSets:
         """End a set if it has timed out; return it if this call ended it, and not another process."""
         was_pending = False
 
-        def unchanged(found: AcknowledgmentSet, now: datetime) -> AcknowledgmentSet:
+        def unchanged(current: AcknowledgmentSet, now: datetime) -> AcknowledgmentSet:
             nonlocal was_pending
-            was_pending = found.is_pending
-            return found
+            was_pending = current.is_pending
+            return current
 
         written = self._change(set_id, unchanged)
         return [written] if was_pending and not written.is_pending else []
@@ -416,19 +416,19 @@ class AcknowledgmentSets:
         """
         intended: AcknowledgmentSet | None = None
         for _ in range(MAX_TRIES):
-            found, known, now = known or self.view.get(set_id), None, self._clock.now()
-            if version is not None and found == intended:  # the write succeeded, its response was lost
-                return found
-            changed = change(found, now)
-            if found.is_pending and found.expires_at <= now:
-                changed = found.ended(
-                    AcknowledgmentState.EXPIRED, now, f"not acknowledged by {found.expires_at:%Y-%m-%dT%H:%M:%SZ}"
+            current, known, now = known or self.view.get(set_id), None, self._clock.now()
+            if version is not None and current == intended:  # the write succeeded, its response was lost
+                return current
+            changed = change(current, now)
+            if current.is_pending and current.expires_at <= now:
+                changed = current.ended(
+                    AcknowledgmentState.EXPIRED, now, f"not acknowledged by {current.expires_at:%Y-%m-%dT%H:%M:%SZ}"
                 )
-            if changed == found:
-                return found
-            intended = replace(changed, version=found.version + 1)
+            if changed == current:
+                return current
+            intended = replace(changed, version=current.version + 1)
             try:
-                yield from self._transactions.write_steps(found, changed, now, owned=owned, by=by)
+                yield from self._transactions.write_steps(current, changed, now, owned=owned, by=by)
                 return intended
             except (PartitionUpdateError, *LOST) as error:
                 log.debug("set %s: deciding again: %s", set_id, error)
@@ -452,15 +452,17 @@ def _expiry(now: datetime, timeout: timedelta, of: str) -> datetime:
     return now + timeout
 
 
-def _check_version(found: AcknowledgmentSet, version: int | None) -> None:
-    if version is not None and found.version != version:
+def _check_version(current: AcknowledgmentSet, version: int | None) -> None:
+    if version is not None and current.version != version:
         raise AcknowledgmentError(
-            f"{found} has changed since it was read: version {version} was read, and it is now {found.state}, version "
-            f"{found.version}; check it again"
+            f"{current} has changed since it was read: version {version} was read, and it is now {current.state}, "
+            f"version {current.version}; check it again"
         )
 
 
-def _require_pending(found: AcknowledgmentSet) -> AcknowledgmentSet:
-    if not found.is_pending:
-        raise AcknowledgmentError(f"{found} has ended as {found.state}; only a pending set can be changed")
-    return found
+def _require_pending(acknowledgment_set: AcknowledgmentSet) -> AcknowledgmentSet:
+    if not acknowledgment_set.is_pending:
+        raise AcknowledgmentError(
+            f"{acknowledgment_set} has ended as {acknowledgment_set.state}; only a pending set can be changed"
+        )
+    return acknowledgment_set

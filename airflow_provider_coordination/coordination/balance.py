@@ -258,10 +258,10 @@ class _Balance:
             self._sorted[giver] = sorted((self._weights[key], key) for key in self._held[giver] - self._moved)
         leases = self._sorted[giver]
         above = bisect_left(leases, ((self._loads[giver] - self._loads[taker]) / 2, ""))
-        found = leases[above : above + 1]
+        candidates = leases[above : above + 1]
         if above:
-            found.append(leases[bisect_left(leases, (leases[above - 1][0], ""))])
-        return min(((-self._gain(taker, giver, weight), key) for weight, key in found), default=(0.0, None))[1]
+            candidates.append(leases[bisect_left(leases, (leases[above - 1][0], ""))])
+        return min(((-self._gain(taker, giver, weight), key) for weight, key in candidates), default=(0.0, None))[1]
 
     def _move(self, move: Move) -> None:
         if move.giver in self._sorted and move.key not in self._moved:

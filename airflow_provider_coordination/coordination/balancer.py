@@ -156,10 +156,10 @@ class Balancer:
         with self._handing_over:
             with self._lock:
                 takers = {key: self._leaving[key].taker for key in partition_keys if key in self._leaving}
-            given: list[str] = []
+            handed_over: list[str] = []
             for taker in dict.fromkeys(takers.values()):
-                given += self._hand_over(taker, [key for key, its_taker in takers.items() if its_taker == taker])
-            return given
+                handed_over += self._hand_over(taker, [key for key, its_taker in takers.items() if its_taker == taker])
+            return handed_over
 
     def was_handed_over(self, partition_key: str) -> bool:
         """Return whether a partition that is no longer held was handed over; True only once per handover."""
@@ -206,22 +206,22 @@ class Balancer:
         """Read the live workers and their lease requests to this worker."""
         workers = self._workers.live()
         held = self._coordinator.leases.held
-        asked: dict[str, tuple[datetime, str]] = {}
+        requested: dict[str, tuple[datetime, str]] = {}
         for worker in workers:
             for request in worker.lease_requests if worker.owner != self._me else ():
                 if request.giver == self._me and request.key in held:
                     first = (request.since, worker.owner)
-                    asked[request.key] = min(first, asked.get(request.key, first))
+                    requested[request.key] = min(first, requested.get(request.key, first))
         now = self._clock.monotonic()
         with self._lock:
             known = {(key, was.taker): was for key, was in self._leaving.items()}
             self._leaving = {
-                key: known.get((key, taker), _HandoverRequest(taker, now)) for key, (_, taker) in asked.items()
+                key: known.get((key, taker), _HandoverRequest(taker, now)) for key, (_, taker) in requested.items()
             }
             self._live = {worker.owner: worker for worker in workers}
             self._polled_at = now
-            for key in asked.keys() - {key for key, _ in known}:
-                log.info("partition requested by another worker: partition=%s by=%s", key, asked[key][1])
+            for key in requested.keys() - {key for key, _ in known}:
+                log.info("partition requested by another worker: partition=%s by=%s", key, requested[key][1])
         self._coordinator.events.gauge(WORKERS, len(workers))
 
     def _refresh_listing(self, *, force: bool) -> bool:
@@ -268,7 +268,7 @@ class Balancer:
     # Internal: handing over
 
     def _hand_over(self, taker: str, keys: Sequence[str]) -> list[str]:
-        given: list[str] = []
+        handed_over: list[str] = []
         for _ in range(TRIES):
             item = self._workers.item_of(taker)
             worker = None if item is None else Worker.of(item)
@@ -294,12 +294,12 @@ class Balancer:
                     errors.append(result)
                 else:
                     self._forget(key, is_handed_over=True)
-                    given.append(key)
+                    handed_over.append(key)
             if errors:
                 raise errors[0]
             if not keys:
                 break
-        return given
+        return handed_over
 
     # Internal: planning
 
@@ -351,11 +351,11 @@ class Balancer:
 
     def _pending_moves(self) -> list[Move]:
         others = [(request, worker.owner) for worker in self._live.values() for request in worker.lease_requests]
-        asked = [pair for pair in others if pair[1] != self._me] + [
+        requests = [pair for pair in others if pair[1] != self._me] + [
             (request, self._me) for request, _ in self._requests.values()
         ]
-        asked.sort(key=lambda pair: (pair[0].since, pair[1], pair[0].key))
-        return [Move(key=request.key, giver=request.giver, taker=taker) for request, taker in asked]
+        requests.sort(key=lambda pair: (pair[0].since, pair[1], pair[0].key))
+        return [Move(key=request.key, giver=request.giver, taker=taker) for request, taker in requests]
 
     # Internal: requesting
 

@@ -236,20 +236,20 @@ class SourceCoordinator:
         self.workers.remove(owner)  # last, so that a worker that notices the removal finds the partitions free
         return given_up
 
-    def _give_up_for(self, owner: str, found: Partition) -> bool:
+    def _give_up_for(self, owner: str, partition: Partition) -> bool:
         """Give back a lease for its dead owner; return whether that owner still held it."""
-        current: Partition | None = found
+        current: Partition | None = partition
         while current is not None and current.owner == owner:
             try:
                 given_up = current.given_up(self.clock.now()).because(ChangeKind.GIVEN_UP, "given up: its task ended")
                 self.store.transact(update=[given_up])
             except PartitionUpdateError:  # it was renewed or taken in between
-                current = self.store.get(found.source_identifier, found.partition_key)
+                current = self.store.get(partition.source_identifier, partition.partition_key)
                 continue
             log.info(
                 "%s given up for its owner: source=%s partition=%s owner=%s",
-                "partition" if found.source_identifier == self.view.source_identifier else "supplier's lease",
-                self.source, found.partition_key, owner,
+                "partition" if partition.source_identifier == self.view.source_identifier else "supplier's lease",
+                self.source, partition.partition_key, owner,
             )  # fmt: skip
             return True
         return False

@@ -196,12 +196,12 @@ class History:
         :param pages: the maximum number of history pages to read, the latest first.
         :param transitions: the number of transitions after which no further page is read.
         """
-        found: list[Transition] = []
+        transitions_found: list[Transition] = []
         for number, page in enumerate(self._latest(since, pages + 1)):
-            if number == pages or len(found) >= transitions:
-                return HistoryResult(transitions=_in_order(found), complete=False)
-            found += (t for t in transitions_in(page) if t.at >= since and (until is None or t.at <= until))
-        return HistoryResult(transitions=_in_order(found))
+            if number == pages or len(transitions_found) >= transitions:
+                return HistoryResult(transitions=_in_order(transitions_found), complete=False)
+            transitions_found += (t for t in transitions_in(page) if t.at >= since and (until is None or t.at <= until))
+        return HistoryResult(transitions=_in_order(transitions_found))
 
     def since(self, instant: datetime) -> list[Transition]:
         """Return what happened at an instant (aware) or later, in the order in which it happened."""
@@ -214,12 +214,12 @@ class History:
         :param limit: about how many transitions to return.
         :param pages: the maximum number of history pages to read, the latest first.
         """
-        found: list[Transition] = []
+        transitions: list[Transition] = []
         for _, page in zip(range(pages), self._latest(since, pages), strict=False):
-            found += (t for t in transitions_in(page) if t.partition_key == partition_key and t.at >= since)
-            if len(found) >= limit:
+            transitions += (t for t in transitions_in(page) if t.partition_key == partition_key and t.at >= since)
+            if len(transitions) >= limit:
                 break
-        return sorted(_once(found), key=_version)
+        return sorted(_once(transitions), key=_version)
 
     def _latest(self, since: datetime, wanted_pages: int) -> Iterator[Partition]:
         """Yield the pages that were written at an instant or later, the latest first.
@@ -306,7 +306,7 @@ def holdings(
     for transition in transitions:
         by_key[transition.partition_key].append(transition)
     present = {partition.partition_key: partition for partition in current}
-    found = {}
+    by_partition = {}
     for key in [*by_key, *(key for key in present if key not in by_key)]:
         history = _PartitionHoldings()
         for transition in sorted(_once(by_key.get(key, ())), key=_version):
@@ -314,8 +314,8 @@ def holdings(
         if key in present:
             history.add_current(present[key], now)
         if history.holdings:
-            found[key] = history.holdings
-    return found
+            by_partition[key] = history.holdings
+    return by_partition
 
 
 class _PartitionHoldings:

@@ -25,15 +25,15 @@ def known_sources(store: CoordinationStore, prefix: str | None) -> list[str]:
 
     :param prefix: the prefix of the sources; None for no prefix.
     """
-    found = set()
+    sources = set()
     for identifier in store.source_identifiers():
         try:
             family = parse_source_identifier(identifier)
         except ValueError:  # the name comes from another system
             continue
         if family.prefix == prefix and family.family in FAMILIES:
-            found.add(family.source)
-    return sorted(found)
+            sources.add(family.source)
+    return sorted(sources)
 
 
 def is_known(store: CoordinationStore, source: str, prefix: str | None) -> bool:

@@ -33,10 +33,10 @@ class LeaseHandover:
 
         :raises Exception: the error that `give_each` returns for it.
         """
-        [given] = self.give_each([partition_key], to, unchanged=unchanged).values()
-        if isinstance(given, Exception):
-            raise given
-        return given
+        [result] = self.give_each([partition_key], to, unchanged=unchanged).values()
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     def give_each(
         self, partition_keys: Sequence[str], to: str, *, unchanged: Sequence[Partition] = ()

@@ -187,10 +187,12 @@ class Leases:
         """Lease this partition; return None if it is not available or another owner was faster."""
         with self._lock:
             requested = self._request_time()
-            found = self._store.get(self._source_identifier, partition_key)
-            if found is None or not is_available(found, requested.now, expired_by=requested.now - self._safety_margin):
+            current = self._store.get(self._source_identifier, partition_key)
+            if current is None or not is_available(
+                current, requested.now, expired_by=requested.now - self._safety_margin
+            ):
                 return None
-            intended = found.acquired(self.owner, requested.now + self.ownership_timeout, requested.now)
+            intended = current.acquired(self.owner, requested.now + self.ownership_timeout, requested.now)
             try:
                 [written] = self._store.transact(update=[intended])
             except PartitionUpdateError:
@@ -232,10 +234,10 @@ class Leases:
         with self._lock:
             while True:
                 requested = self._request_time()
-                found = self._store.get(self._source_identifier, partition_key)
-                if found is None or found.owner != owner:
+                current = self._store.get(self._source_identifier, partition_key)
+                if current is None or current.owner != owner:
                     return None
-                intended = found.acquired(self.owner, requested.now + self.ownership_timeout, requested.now)
+                intended = current.acquired(self.owner, requested.now + self.ownership_timeout, requested.now)
                 try:
                     [written] = self._store.transact(update=[intended])
                 except PartitionUpdateError:  # it was renewed, or this was written and the response was lost
@@ -339,10 +341,10 @@ class Leases:
 
         :raises Exception: the error that `refresh_each` returns for it.
         """
-        found = self.refresh_each([partition_key])[partition_key]
-        if isinstance(found, Exception):
-            raise found
-        return found
+        result = self.refresh_each([partition_key])[partition_key]
+        if isinstance(result, Exception):
+            raise result
+        return result
 
     def refresh_each(self, partition_keys: Sequence[str]) -> dict[str, Partition | Exception]:
         """Read held partitions again, in few requests: acknowledgments may have changed their progress.

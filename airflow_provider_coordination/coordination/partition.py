@@ -147,13 +147,13 @@ class Partition:
 
     def _with(self, **values: Any) -> Partition:
         """Return a copy with other values of some fields. The cached results remain while the progress is the same."""
-        made = object.__new__(Partition)
-        made.__dict__.update(self.__dict__)
+        copy = object.__new__(Partition)
+        copy.__dict__.update(self.__dict__)
         if "progress" in values or "unreadable_progress" in values:
-            made.__dict__.pop("_read", None)
-            made.__dict__.pop("_text", None)
-        made.__dict__.update(values)
-        return made
+            copy.__dict__.pop("_read", None)
+            copy.__dict__.pop("_text", None)
+        copy.__dict__.update(values)
+        return copy
 
     @cached_property
     def _text(self) -> str:
@@ -325,12 +325,12 @@ def with_keys(partition: Partition, partition_keys: Iterable[str]) -> list[Parti
 
     There may be many thousand keys. `replace` takes ten times as long per copy, because it sets every field again.
     """
-    made = []
+    partitions = []
     for key in partition_keys:
         each = object.__new__(Partition)
         each.__dict__.update(partition.__dict__, partition_key=key)
-        made.append(each)
-    return made
+        partitions.append(each)
+    return partitions
 
 
 def first_version(created_at: datetime) -> int:

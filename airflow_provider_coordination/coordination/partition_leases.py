@@ -114,10 +114,10 @@ class PartitionLeases:
         """
         self._view.require_initialized()
         refreshed = self._leases.refresh_each(partition_keys)
-        for found in refreshed.values():
-            if isinstance(found, Exception):
-                with suppress(type(found)), self._counting_errors():
-                    raise found
+        for result in refreshed.values():
+            if isinstance(result, Exception):
+                with suppress(type(result)), self._counting_errors():
+                    raise result
         return refreshed
 
     def renew_due(self) -> None:
@@ -427,10 +427,10 @@ class PartitionLeases:
             for key, change in changes.items()
         ]
         written = dict(zip(changes, self._leases.change_each(wanted, cheaply=cheaply), strict=True))
-        for found in written.values():
-            if isinstance(found, Exception):
-                with suppress(type(found)), self._counting_errors(other):
-                    raise found
+        for result in written.values():
+            if isinstance(result, Exception):
+                with suppress(type(result)), self._counting_errors(other):
+                    raise result
         return written
 
     @contextmanager

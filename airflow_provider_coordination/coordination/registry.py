@@ -86,16 +86,16 @@ class Registry(Generic[T]):
     def _imported(self, reference: str, where: str, remedy: str) -> T:
         module, _, attribute = reference.partition(":")
         try:
-            found = importlib.import_module(module)
+            imported = importlib.import_module(module)
             for part in attribute.split("."):
-                found = getattr(found, part)
+                imported = getattr(imported, part)
         except Exception as error:  # the import of a module may raise anything
             raise ConfigurationError(
                 f"{where} cannot be imported: {type(error).__name__}: {error}; {remedy}"
             ) from error
-        if not isinstance(found, self.interface):
-            raise ConfigurationError(f"{where} must be a {self.interface.__name__}; got {type(found).__name__}")
-        return found  # type: ignore[return-value]
+        if not isinstance(imported, self.interface):
+            raise ConfigurationError(f"{where} must be a {self.interface.__name__}; got {type(imported).__name__}")
+        return imported  # type: ignore[return-value]
 
     def _is_own(self, name: str) -> bool:
         return name in _own_names(self.own)

@@ -53,20 +53,20 @@ class SetTransactions:
         self._clock = coordinator.clock
         self._family = coordinator.view.family(FAMILY)
 
-    def begin_steps(self, made: AcknowledgmentSet, progress: Progress | None) -> Steps[AcknowledgmentSet]:
+    def begin_steps(self, new_set: AcknowledgmentSet, progress: Progress | None) -> Steps[AcknowledgmentSet]:
         """Write a new set, record it in its partition's progress, and renew the lease.
 
-        :param made: the new set.
+        :param new_set: the new set.
         :param progress: the partition's progress including the batch; None for the current progress.
         :returns: the set as written.
         :raises PartitionUpdateError: if other partitions that the end of the set depends on keep changing.
         """
-        now, partition_key = made.created_at, made.partition_key
+        now, partition_key = new_set.created_at, new_set.partition_key
         for _ in range(MAX_TRIES):
             known = self._coordinator.leases.leased(partition_key)
             recorded = known.progress if progress is None else progress
-            waiting = replace(known, progress=self._ledger.in_delivery(recorded, made.batch_id, made.set_id))
-            settlement = None if made.is_pending else self._settlement(made, waiting)
+            waiting = replace(known, progress=self._ledger.in_delivery(recorded, new_set.batch_id, new_set.set_id))
+            settlement = None if new_set.is_pending else self._settlement(new_set, waiting)
 
             def begun(
                 p: Partition, then: Settlement | None = settlement, noted: Progress = waiting.progress
@@ -80,7 +80,7 @@ class SetTransactions:
                     known,
                     begun,
                     requires_trust=True,
-                    create=[self._item(made), *self._successors(settlement)],
+                    create=[self._item(new_set), *self._successors(settlement)],
                     unchanged=() if settlement is None else settlement.unchanged,
                 )
                 break
@@ -93,18 +93,18 @@ class SetTransactions:
         self._coordinator.events.count(CoordinationMetric.ACKNOWLEDGMENT_SETS_CREATED)
         log.info(
             "acknowledgment set created: source=%s partition=%s set=%s references=%d expires_at=%s",
-            self._coordinator.source, partition_key, made.set_id, made.added, made.expires_at,
+            self._coordinator.source, partition_key, new_set.set_id, new_set.added, new_set.expires_at,
         )  # fmt: skip
         if settlement is not None:
-            self._note_end(made, settlement, written)
-        return replace(made, version=self._item(made).version)
+            self._note_end(new_set, settlement, written)
+        return replace(new_set, version=self._item(new_set).version)
 
     def write_steps(
-        self, found: AcknowledgmentSet, changed: AcknowledgmentSet, now: datetime, *, owned: bool, by: str | None
+        self, current: AcknowledgmentSet, changed: AcknowledgmentSet, now: datetime, *, owned: bool, by: str | None
     ) -> Steps[None]:
         """Write a changed set and its effect on the partition that waits for it.
 
-        :param found: the set as it was read.
+        :param current: the set as it was read.
         :param changed: its new value.
         :param now: the time of the decision (aware).
         :param owned: whether only the partition's owner may do this.
@@ -113,14 +113,14 @@ class SetTransactions:
             written then. Decide again.
         :raises PartitionNotOwnedError: if this owner held the lease, and has lost it.
         """
-        partition, waits = self._partition_of(found, owned=owned)
+        partition, waits = self._partition_of(current, owned=owned)
         if partition is None or not waits:
             # The partition does not change. A report that only its owner may make still requires the lease.
             held = [partition] if owned and partition is not None else []
             self._store.transact(update=[self._item(changed)], unchanged=held)
             self._note_end(changed, None)
         elif changed.is_pending:
-            yield from self._write_pending_steps(found, changed, partition, owned=owned)
+            yield from self._write_pending_steps(current, changed, partition, owned=owned)
         else:
             yield from self._write_end_steps(changed, partition, now, by)
 
@@ -168,14 +168,14 @@ class SetTransactions:
             self._coordinator.events.failed(written)
 
     def _write_pending_steps(
-        self, found: AcknowledgmentSet, changed: AcknowledgmentSet, partition: Partition, *, owned: bool
+        self, current: AcknowledgmentSet, changed: AcknowledgmentSet, partition: Partition, *, owned: bool
     ) -> Steps[None]:
         update = [self._item(changed)]
         if owned:  # only the store can confirm the lease
             settlement = self._coordinator.settlement
             yield from settlement.settle_steps(partition, settlement.renewed, update=update)
             return
-        if partition.is_awaiting and changed.expires_at > found.expires_at:
+        if partition.is_awaiting and changed.expires_at > current.expires_at:
             update.append(partition.renewed(changed.expires_at))
         self._store.transact(update=update)
 

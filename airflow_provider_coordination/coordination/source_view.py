@@ -165,14 +165,14 @@ class SourceView:
         While it is suspended, nothing is acquired and no supplier runs. Held leases can be finished as usual.
         """
         self.require_initialized()
-        found = self.suspensions.recent()
-        if found != self._logged_suspension:
-            self._logged_suspension = found
-            if found is None:
+        suspension = self.suspensions.recent()
+        if suspension != self._logged_suspension:
+            self._logged_suspension = suspension
+            if suspension is None:
                 log.warning("source resumed: source=%s", self.source)
             else:
-                log.warning("source is %s: no new work starts: source=%s", found, self.source)
-        return found
+                log.warning("source is %s: no new work starts: source=%s", suspension, self.source)
+        return suspension
 
     def supplier_state(self) -> Mapping[str, Any]:
         """Return the state that the source's supplier stored last; empty if there is none or it is unreadable."""

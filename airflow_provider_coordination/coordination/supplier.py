@@ -97,16 +97,16 @@ class GlobalState:
         """
         if self._leases.acquire_key(GLOBAL_STATE_KEY):
             return None
-        found = self._item()
-        if found is None:
+        item = self._item()
+        if item is None:
             self._store.create([new_partition(self._source_identifier, GLOBAL_STATE_KEY, self._clock.now())])
-            if self._leases.acquire_key(GLOBAL_STATE_KEY) or (found := self._item()) is None:
+            if self._leases.acquire_key(GLOBAL_STATE_KEY) or (item := self._item()) is None:
                 return None
-        holder = found.owner
+        holder = item.owner
         if holder is None or not (holder == self._owner or is_earlier_try(holder, than=self._owner)):
-            return found
+            return item
         if self._leases.take_over(GLOBAL_STATE_KEY, holder) is None:
-            return found
+            return item
         log.warning(
             "supplier's lease taken over: source=%s previous_owner=%s owner=%s",
             self._source_identifier.rpartition("|")[0], holder, self._owner,

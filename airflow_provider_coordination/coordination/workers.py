@@ -181,18 +181,18 @@ class Workers:
     def live(self) -> list[Worker]:
         """Read the workers whose registration has not expired; remove those that expired long ago."""
         now = self._clock.now()
-        found = []
+        workers = []
         for item in self._items():
             worker = Worker.of(item)
             if worker is None:
                 continue
             if worker.registered_until + self._safety_margin > now:
-                found.append(worker)
+                workers.append(worker)
             elif worker.registered_until + REMOVED_AFTER_TIMEOUTS * self._leases.ownership_timeout < now:
                 log.info("dead worker removed: source=%s owner=%s", self._source, worker.owner)
                 with suppress(PartitionUpdateError):  # it is alive after all, or another worker was faster
                     self._store.delete(item)
-        return found
+        return workers
 
     def item_of(self, owner: str) -> Partition | None:
         """Return a worker's item as it is stored now; None if its registration has expired."""

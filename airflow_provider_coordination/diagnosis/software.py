@@ -20,13 +20,13 @@ def software_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
     :param environment: the environment variables with which jobs are started.
     """
     yield from _package_findings()
-    found = find_installation(environment)
-    problems = incompatibilities(found)
+    installation = find_installation(environment)
+    problems = incompatibilities(installation)
     if not problems:
-        yield ok("versions", str(found))
+        yield ok("versions", str(installation))
     for misfit in problems:
         yield (error if misfit.is_fatal else warning)("versions", misfit.problem, misfit.remedy)
-    if found.spark_home is None:
+    if installation.spark_home is None:
         yield warning("versions", "Spark is not installed on this machine", f"set SPARK_HOME, or {INSTALL_SPARK}")
     yield _java_finding(environment)
 

@@ -194,10 +194,10 @@ def connection_settings(connection: Connection) -> ConnectionSettings:
         raise ConfigurationError(
             f"{name} is of type {connection.conn_type!r}; name one of type {CoordinationHook.conn_type!r}"
         )
-    given = _given(name, connection.extra)
+    values = _given(name, connection.extra)
     fields = ConnectionFields(
         name=name,
-        values=given,
+        values=values,
         login=connection.login or None,
         password=connection.password or None,
         aws=lambda conn_id, service, region: aws_settings(conn_id, service=service, default_region=region),
@@ -230,16 +230,16 @@ def connection_settings(connection: Connection) -> ConnectionSettings:
 def _store_settings(fields: ConnectionFields) -> StoreSettings:
     kind = fields.text("store") or DEFAULT_KIND
     try:
-        found = STORE_KINDS.load(kind)
+        store_kind = STORE_KINDS.load(kind)
     except ConfigurationError as error:
         raise ConfigurationError(f"{fields.name}: {error}") from None
-    if not found.is_shared:
+    if not store_kind.is_shared:
         raise ConfigurationError(
             f"{fields.name}: field 'store' is {kind!r}, which tasks cannot share; use 'sql' or 'dynamodb'"
         )
-    _check_names(fields, found.connection_fields)
+    _check_names(fields, store_kind.connection_fields)
     days = fields.number("history_days", "days, such as 7, or 0 for no history", DEFAULT_HISTORY_DAYS)
-    settings = StoreSettings.of(kind, found.from_connection(fields), history_days=days)
+    settings = StoreSettings.of(kind, store_kind.from_connection(fields), history_days=days)
     for secret in secrets_of(settings):
         mask_secret(secret)
     return settings
@@ -263,12 +263,12 @@ def _check_names(fields: ConnectionFields, own: Collection[str]) -> None:
 
 def _kinds_with(field: str) -> list[str]:
     """Return the importable kinds of stores that have a connection field."""
-    found = []
+    kinds = []
     for kind in STORE_KINDS.names():
         with suppress(ConfigurationError):
             if field in STORE_KINDS.load(kind).connection_fields:
-                found.append(kind)
-    return found
+                kinds.append(kind)
+    return kinds
 
 
 def _given(name: str, extra: str | None) -> Mapping[str, Any]:

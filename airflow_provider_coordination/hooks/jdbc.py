@@ -58,16 +58,16 @@ def jdbc_connection(conn_id: str, url: str | None = None) -> JdbcConnection:
     connection = airflow_connection(
         conn_id, f"connection {conn_id!r}", "create it, of the database's type or of type 'jdbc'"
     )
-    found = url or _url_of(connection)
+    jdbc_url = url or _url_of(connection)
     user, password = connection.login or None, connection.password or None
     extra = connection.extra_dejson
-    properties = {name: str(extra[name]) for name in TLS if name in extra} if found.startswith("jdbc:postg") else {}
+    properties = {name: str(extra[name]) for name in TLS if name in extra} if jdbc_url.startswith("jdbc:postg") else {}
     return JdbcConnection(
-        url=found,
+        url=jdbc_url,
         user=user,
         password=password,
         properties=properties,
-        connect=lambda: _opening(connection, found, properties)(),
+        connect=lambda: _opening(connection, jdbc_url, properties)(),
     )
 
 
@@ -112,15 +112,15 @@ def _engine_of(connection: Connection, url: str, properties: Mapping[str, str]) 
     if url.startswith("jdbc:sqlite:"):
         target = sa.URL.create("sqlite", database=url.removeprefix("jdbc:sqlite:").removeprefix("file:"))
         return sa.create_engine(target, poolclass=NullPool).raw_connection
-    found = _SERVER.fullmatch(url)
-    if found is None:
+    match = _SERVER.fullmatch(url)
+    if match is None:
         raise ConfigurationError(
             f"connection {connection.conn_id!r}: the task cannot query this database from Python; install the Airflow "
             f"provider of the connection's type {connection.conn_type!r}, or use a type that has a provider"
         )
-    kind, host, port, database, options = found.groups()
+    kind, host, port, database, options = match.groups()
     driver, extra = _MODULES[kind]
-    given = {name.lower(): value for name, value in parse_qsl(options or "")} | dict(properties)
+    parameters = {name.lower(): value for name, value in parse_qsl(options or "")} | dict(properties)
     target = sa.URL.create(
         f"{kind}+{driver}",
         username=connection.login or None,
@@ -128,7 +128,7 @@ def _engine_of(connection: Connection, url: str, properties: Mapping[str, str]) 
         host=host.strip("[]"),
         port=int(port or PORTS[kind]),
         database=database,
-        query={name: given[name] for name in TLS if name in given} if kind == "postgresql" else {},
+        query={name: parameters[name] for name in TLS if name in parameters} if kind == "postgresql" else {},
     )
     try:
         engine = sa.create_engine(target, poolclass=NullPool, connect_args={"connect_timeout": CONNECT_TIMEOUT_SECONDS})

@@ -67,12 +67,12 @@ def sql_server(conn_id: str) -> SqlServer:
 
 
 def _tls(name: str, database: str, extra: dict[str, Any]) -> dict[str, str]:
-    given: Any = extra if database == POSTGRESQL else extra.get("ssl") or {}
-    if isinstance(given, str):
+    tls: Any = extra if database == POSTGRESQL else extra.get("ssl") or {}
+    if isinstance(tls, str):
         try:
-            given = json.loads(given)
+            tls = json.loads(tls)
         except ValueError:
-            given = None
-    if not isinstance(given, dict):
+            tls = None
+    if not isinstance(tls, dict):
         raise ConfigurationError(f'{name}: the extra \'ssl\' is not a JSON object such as {{"ca": "/etc/ca.pem"}}')
-    return {key: str(given[key]) for key in TLS[database] if key in given}
+    return {key: str(tls[key]) for key in TLS[database] if key in tls}

@@ -129,7 +129,7 @@ class JobFollower:
         That job has the same settings and no stop request. It runs, may still begin, or succeeded without reporting
         its outcome to the task.
         """
-        found: Job | None = None
+        earlier: Job | None = None
         with self.jobs() as (coordinator, jobs):
             now = coordinator.clock.now()
             for job in reversed(jobs.of_task(self.task)):
@@ -137,14 +137,14 @@ class JobFollower:
                 is_over = at is not None and at <= now
                 if is_over:
                     self._give_up(coordinator, jobs, job)
-                elif found is None and _is_usable(job) and job.digest == digest_of(settings, job.owner):
-                    found = job
+                elif earlier is None and _is_usable(job) and job.digest == digest_of(settings, job.owner):
+                    earlier = job
                 elif job.state is not JobState.ENDED:
                     was_killed = end_local_processes(job.log)
                     stop_job(coordinator, job.owner, "another try of its task began", was_killed=was_killed)
                 elif not job.is_reported:
                     remove_settings(job)
-        return found
+        return earlier
 
     def outcome_of(self, owner: str) -> Outcome | None:
         """Return how a job ended, according to the store; None if it may still be waited for.

@@ -57,10 +57,12 @@ def delivered_range(source: str, result: Mapping[str, Any], stream_of: StreamOf)
     :param stream_of: the stream lookup of the kind of source.
     """
     ranges: Mapping[str, Mapping[str, Any]] = result.get("ranges") or {}
-    arrivals = [found["last_arrival"] for found in ranges.values() if found.get("last_arrival")]
+    arrivals = [
+        partition_range["last_arrival"] for partition_range in ranges.values() if partition_range.get("last_arrival")
+    ]
     streams: dict[str, str] = {}
-    for key, found in ranges.items():
-        if (stream := stream_of(key)) is not None and (arrived := found.get("last_arrival")):
+    for key, partition_range in ranges.items():
+        if (stream := stream_of(key)) is not None and (arrived := partition_range.get("last_arrival")):
             streams[stream] = max(arrived, streams.get(stream, ""))
     return {
         "source": source,
@@ -71,7 +73,7 @@ def delivered_range(source: str, result: Mapping[str, Any], stream_of: StreamOf)
         "bytes": result.get("bytes_delivered", 0),
         "last_arrival": max(arrivals, default=None),
         "streams": streams,
-        "ranges": {key: dict(found) for key, found in list(ranges.items())[:RANGES_LISTED]},
+        "ranges": {key: dict(partition_range) for key, partition_range in list(ranges.items())[:RANGES_LISTED]},
     }
 
 

@@ -139,14 +139,14 @@ def job_processes(argument: str) -> list[Any]:
     """
     import psutil  # type: ignore[import-untyped]
 
-    found: dict[int, Any] = {}
+    processes: dict[int, Any] = {}
     for process in psutil.process_iter():
         try:
             if process.pid != os.getpid() and argument in process.cmdline():
-                found |= {related.pid: related for related in (process, *process.children(recursive=True))}
+                processes |= {related.pid: related for related in (process, *process.children(recursive=True))}
         except psutil.Error:  # the process has ended, or this user may not see it
             continue
-    return list(found.values())
+    return list(processes.values())
 
 
 def end_processes(processes: Iterable[Any]) -> None:

@@ -60,7 +60,7 @@ def _listed(text: str) -> list[Any] | None:
     if not (text.startswith("[") and text.endswith("]")):
         return None
     try:
-        found = ast.literal_eval(text)
+        values = ast.literal_eval(text)
     except (SyntaxError, ValueError):
         return None
-    return found if isinstance(found, list) else None
+    return values if isinstance(values, list) else None

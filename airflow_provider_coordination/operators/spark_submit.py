@@ -743,5 +743,5 @@ def suspended_skip(source: str, suspension: Suspension) -> AirflowSkipException:
     )
 
 
-def _listed(given: str | None, added: Path) -> str:
-    return f"{given},{added}" if given else str(added)
+def _listed(files: str | None, added: Path) -> str:
+    return f"{files},{added}" if files else str(added)

@@ -135,12 +135,12 @@ class _Run:
     def __call__(self, state: Mapping[str, Any]) -> Generator[Page]:
         """Yield the pages of the supplier; partitions that exist already count as found."""
         self._has_begun, self._has_ended = True, False
-        found = 0
+        count = 0
         pages: Iterable[Page] = self._supplier(state)
         try:
             for number, page in enumerate(pages, 1):
-                found += len(page.partitions)
-                log.info("page %d of the supplier: %d partitions, %d so far", number, len(page.partitions), found)
+                count += len(page.partitions)
+                log.info("page %d of the supplier: %d partitions, %d so far", number, len(page.partitions), count)
                 yield page
             self._has_ended = True
         finally:

@@ -39,10 +39,10 @@ def resolved(settings: S) -> S:
     :raises ConfigurationError: naming the class, the field, the value and the remedy.
     """
     values = {f.name: getattr(settings, f.name) for f in fields(settings)}  # type: ignore[arg-type]
-    given = {name: value for name, value in values.items() if value not in NOTHING}
-    made = read_settings(type(settings), type(settings).__name__, given, lenient=True)
-    made.check()
-    return made
+    present = {name: value for name, value in values.items() if value not in NOTHING}
+    checked = read_settings(type(settings), type(settings).__name__, present, lenient=True)
+    checked.check()
+    return checked
 
 
 def text_value(value: Any) -> str | None:

@@ -87,21 +87,21 @@ class AcknowledgmentSensor(DeferrableSensor):
             with closing(coordinator.store):
                 sets = sets_of(coordinator)
                 sets.expire_overdue()
-                found = (
+                acknowledgment_sets = (
                     [sets.view.get(set_id) for set_id in ids] if ids is not None else sets_of_run(sets, run, context)
                 )
-        pending = [each.set_id for each in found if each.is_pending]
-        states = Counter(str(each.state) for each in found)
+        pending = [each.set_id for each in acknowledgment_sets if each.is_pending]
+        states = Counter(str(each.state) for each in acknowledgment_sets)
         self.log.info(
             "source %s: acknowledgment sets: %s; waiting for %d: %s",
             self.source, shown(f"{state} {count}" for state, count in states.items()), len(pending), shown(pending),
         )  # fmt: skip
         if not pending:
-            self._require_acknowledged(found)
+            self._require_acknowledged(acknowledgment_sets)
         summary = {
             "source": self.source,
             "states": dict(states),
-            "acknowledgment_sets": [each.set_id for each in found[:SETS_SHOWN]],
+            "acknowledgment_sets": [each.set_id for each in acknowledgment_sets[:SETS_SHOWN]],
         }
         return PokeReturnValue(is_done=not pending, xcom_value=summary)
 
@@ -120,14 +120,15 @@ class AcknowledgmentSensor(DeferrableSensor):
         ids = set_ids(self.acknowledgment_sets)
         return ids, selected_run(context, ids, text_value(self.run_id), text_value(self.run_dag_id))
 
-    def _require_acknowledged(self, found: Sequence[AcknowledgmentSet]) -> None:
-        failed = [each for each in found if each.state is not AcknowledgmentState.ACKNOWLEDGED]
+    def _require_acknowledged(self, acknowledgment_sets: Sequence[AcknowledgmentSet]) -> None:
+        failed = [each for each in acknowledgment_sets if each.state is not AcknowledgmentState.ACKNOWLEDGED]
         if failed:
             ends = "; ".join(f"{each.set_id} {each.state}: {each.reason}" for each in failed[:SETS_SHOWN])
             more = len(failed) - SETS_SHOWN
             raise AirflowFailException(
-                f"source {self.source!r}: {len(failed)} of {len(found)} acknowledgment sets were not acknowledged: "
-                f"{ends}{f'; and {more} more' if more > 0 else ''}. The next job delivers their batches again"
+                f"source {self.source!r}: {len(failed)} of {len(acknowledgment_sets)} acknowledgment sets were not "
+                f"acknowledged: {ends}{f'; and {more} more' if more > 0 else ''}. The next job delivers their batches "
+                "again"
             )
 
 

@@ -31,16 +31,16 @@ def cast_exactly(name: str, column: pa.ChunkedArray, kind: pa.DataType, remedy: 
         column, if its values cannot be converted.
     """
     wanted = {path: leaf.type for path, leaf in leaves(name, pa.chunked_array([], kind))}
-    found = [(path, leaf, wanted[path]) for path, leaf in leaves(name, column) if path in wanted]
-    for path, leaf, to in found:
+    casts = [(path, leaf, wanted[path]) for path, leaf in leaves(name, column) if path in wanted]
+    for path, leaf, to in casts:
         if _is_other_meaning(leaf.type, to) or (path != name and _is_decimal_text(leaf.type, to)):
             raise ItemUnreadableError(f"column {path!r}: {leaf.type} cannot be read as {to}; {remedy}")
     try:
         result = _cast(column, kind)
     except pa.ArrowException as error:
-        _refuse_first(found, lambda to, leaf: fails(partial(_cast, kind=to), leaf), remedy)
+        _refuse_first(casts, lambda to, leaf: fails(partial(_cast, kind=to), leaf), remedy)
         raise ItemUnreadableError(f"column {name!r}: {error}; {remedy}") from None
-    _refuse_first(found, _changes, remedy)
+    _refuse_first(casts, _changes, remedy)
     return result
 
 
@@ -83,11 +83,11 @@ def _is_other_meaning(one: pa.DataType, other: pa.DataType) -> bool:
 
 
 def _refuse_first(
-    found: list[tuple[str, pa.ChunkedArray, pa.DataType]],
+    casts: list[tuple[str, pa.ChunkedArray, pa.DataType]],
     test: Callable[[pa.DataType, pa.ChunkedArray], bool],
     remedy: str,
 ) -> None:
-    for path, leaf, kind in found:
+    for path, leaf, kind in casts:
         if leaf.type != kind and (value := first_where(leaf, partial(test, kind))) is not None:
             raise value_refused(path, value, f"{kind} cannot hold it without a loss", remedy)
 
@@ -116,11 +116,11 @@ def _changes(kind: pa.DataType, values: pa.ChunkedArray) -> bool:
     return False
 
 
-def becomes_infinite(values: pa.ChunkedArray, made: pa.ChunkedArray) -> bool:
+def becomes_infinite(values: pa.ChunkedArray, cast: pa.ChunkedArray) -> bool:
     """Return whether a finite value, a float or its text, was made infinite."""
     is_text = pa.types.is_string(values.type)
     is_infinite = pc.match_substring_regex(values, "(?i)inf") if is_text else pc.is_inf(values)
-    return _any(pc.and_not(pc.is_inf(made), is_infinite))
+    return _any(pc.and_not(pc.is_inf(cast), is_infinite))
 
 
 def _any(flags: pa.ChunkedArray) -> bool:

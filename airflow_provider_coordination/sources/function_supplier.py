@@ -43,15 +43,15 @@ class PartitionSupplier(Protocol):
         ...
 
 
-def pages_of(found: Iterable[Supplied], kind: str | None) -> Generator[Page]:
+def pages_of(supplied: Iterable[Supplied], kind: str | None) -> Generator[Page]:
     """Yield pages of partitions as a coordinator creates them.
 
-    :param found: what a supplier yields.
+    :param supplied: what a supplier yields.
     :param kind: the kind of source; None for partitions that no Spark job reads: their progress is then the item.
     :raises ConfigurationError: if a yielded value cannot become a partition.
     """
     waiting: dict[str, Mapping[str, Any]] = {}
-    for each in found:
+    for each in supplied:
         if isinstance(each, str | Mapping):
             waiting.update([_partition(each, kind)])
             if len(waiting) < PAGE_SIZE:
@@ -67,22 +67,22 @@ def pages_of(found: Iterable[Supplied], kind: str | None) -> Generator[Page]:
         yield Page(waiting)
 
 
-def _pages(found: Any, kind: str | None) -> Iterator[Page]:
-    if not isinstance(found, Iterable) or isinstance(found, bytes):
-        raise _not_usable(found)
-    page = dict(_partition(each, kind) for each in found)
+def _pages(supplied: Any, kind: str | None) -> Iterator[Page]:
+    if not isinstance(supplied, Iterable) or isinstance(supplied, bytes):
+        raise _not_usable(supplied)
+    page = dict(_partition(each, kind) for each in supplied)
     if page:
         yield Page(page)
 
 
-def _partition(found: Any, kind: str | None) -> tuple[str, Mapping[str, Any]]:
+def _partition(supplied: Any, kind: str | None) -> tuple[str, Mapping[str, Any]]:
     """Return the key and the first progress of a partition of one item."""
-    if isinstance(found, str):
-        return found, _progress({KEY: found} if kind else {}, kind)
-    if not isinstance(found, Mapping):
-        raise _not_usable(found)
-    key = found.get(KEY)
-    return (key if isinstance(key, str) and key else _digest(found)), _progress(found, kind)
+    if isinstance(supplied, str):
+        return supplied, _progress({KEY: supplied} if kind else {}, kind)
+    if not isinstance(supplied, Mapping):
+        raise _not_usable(supplied)
+    key = supplied.get(KEY)
+    return (key if isinstance(key, str) and key else _digest(supplied)), _progress(supplied, kind)
 
 
 def _progress(items: Any, kind: str | None) -> Mapping[str, Any]:
@@ -107,10 +107,10 @@ def _digest(item: Item) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def _not_usable(found: Any) -> ConfigurationError:
+def _not_usable(supplied: Any) -> ConfigurationError:
     return ConfigurationError(
-        f"a supplier must yield keys, items (mappings), lists of these, or pages; got {_shown(found)} of type "
-        f"{type(found).__name__}"
+        f"a supplier must yield keys, items (mappings), lists of these, or pages; got {_shown(supplied)} of type "
+        f"{type(supplied).__name__}"
     )
 
 

@@ -203,11 +203,11 @@ def reader_of(reads: ReadsSettings) -> ItemReader | FrameReader:
             f"kind of source {reads.kind!r} is not divided into items, so it has no reader of items"
         )
     name, settings = kind.reader_named(reads.settings)
-    made = import_attribute(name, "reader")
-    if hasattr(made, "from_mapping"):
-        return made.from_mapping(settings)  # type: ignore[no-any-return]
+    factory = import_attribute(name, "reader")
+    if hasattr(factory, "from_mapping"):
+        return factory.from_mapping(settings)  # type: ignore[no-any-return]
     try:
-        return made(**settings)  # type: ignore[no-any-return]
+        return factory(**settings)  # type: ignore[no-any-return]
     except TypeError as error:
         raise ConfigurationError(
             f"reader {name!r} does not accept its settings: {error}; correct 'reader_settings'"

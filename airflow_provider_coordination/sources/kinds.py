@@ -213,14 +213,14 @@ class SourceKind:
             "progress to start from"
         )
 
-    def check_progress(self, partition: Partition, given: Mapping[str, Any]) -> None:
+    def check_progress(self, partition: Partition, progress: Mapping[str, Any]) -> None:
         """Check that a partition can start from a progress that a user gives.
 
         :raises ProgressError: if it is not a progress of this partition.
         """
         key = repr(partition.partition_key)
         try:
-            kind = self.progress(given).kind
+            kind = self.progress(progress).kind
         except ProgressFormatError as error:
             raise ProgressError(
                 f"partition {key}: the given progress is not a progress of kind {self.name!r}: "
@@ -410,14 +410,14 @@ def get_kind(name: str, implementation: str | None = None) -> SourceKind:
     :raises ConfigurationError: if it is not registered, cannot be imported, or has another name.
     """
     with _finding:
-        if implementation is not None or (found := _found.get(name)) is None:
-            found = KINDS.load(name, implementation)
-            if found.name != name:
+        if implementation is not None or (kind := _found.get(name)) is None:
+            kind = KINDS.load(name, implementation)
+            if kind.name != name:
                 raise ConfigurationError(
-                    f"kind of source {name!r} has the name {found.name!r}; register it under that name"
+                    f"kind of source {name!r} has the name {kind.name!r}; register it under that name"
                 )
-            _found[name] = found
-    return found
+            _found[name] = kind
+    return kind
 
 
 def kind_named(name: str) -> SourceKind:

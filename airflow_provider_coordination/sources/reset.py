@@ -131,7 +131,7 @@ class Resets:
         :raises ConfigurationError: if no partition has one of the names.
         """
         by_name: dict[str, Partition] | None = None
-        found = []
+        selected = []
         for name in names:
             partition = self._coordinator.view.get(name)
             if partition is None:
@@ -145,18 +145,18 @@ class Resets:
                     + (f" of {group!r}" if group else "")
                     + f"; check the name; known names: {known}"
                 )
-            found.append(partition)
-        return found
+            selected.append(partition)
+        return selected
 
     def _short_names(self, group: str | None) -> dict[str, Partition]:
         """Return partitions by their short names; the latest one if several have had the same name."""
-        found = {}
+        by_name = {}
         for partition in sorted(self._all_partitions(), key=lambda each: each.partition_key):
             with suppress(ProgressError):  # it has no short name
                 kind = kind_of_stored(partition)
                 if kind is not None and group in (None, kind.group_of(partition)):
-                    found[kind.short_name(partition) or partition.partition_key] = partition
-        return found
+                    by_name[kind.short_name(partition) or partition.partition_key] = partition
+        return by_name
 
     def _groups(self) -> dict[tuple[str | None, str | None], list[Partition]]:
         """Return the partitions of the source by kind and group."""
@@ -296,17 +296,17 @@ def restarted(partition: Partition, target: Target) -> Mapping[str, Any]:
     return _restarted_whole(partition, target) if kind is None else kind.restarted(partition, target)
 
 
-def check_progress(partition: Partition, given: Mapping[str, Any]) -> None:
+def check_progress(partition: Partition, values: Mapping[str, Any]) -> None:
     """Check that a partition can start from a progress that a user gives.
 
     :raises ProgressError: if it is of another kind, or not a progress of this partition.
     """
     try:
-        kind = kind_of(given if partition.unreadable_progress is not None else partition.progress) or kind_of(given)
+        kind = kind_of(values if partition.unreadable_progress is not None else partition.progress) or kind_of(values)
     except SourceError as error:
         raise ProgressError(f"partition {partition.partition_key!r}: {error}") from None
     if kind is not None:
-        kind.check_progress(partition, given)
+        kind.check_progress(partition, values)
 
 
 def kind_of_stored(partition: Partition) -> SourceKind | None:

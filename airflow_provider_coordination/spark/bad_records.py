@@ -98,14 +98,14 @@ def dead_letters(
     """
     positions = landed.select(layout.position).rename_columns(POSITION).cast(pa.schema(list(BAD_SCHEMA)[:2]))
     rows = pc.indices_nonzero(pc.is_in(positions.column(0), bad.column(0)))
-    found = bad.join(positions.take(rows).append_column("row", rows), list(POSITION), join_type="left outer")
-    found = found.sort_by("row")
-    records = _with_letter_columns(layout, landed.take(found.column("row").combine_chunks()))
+    letters = bad.join(positions.take(rows).append_column("row", rows), list(POSITION), join_type="left outer")
+    letters = letters.sort_by("row")
+    records = _with_letter_columns(layout, landed.take(letters.column("row").combine_chunks()))
     columns = {name: records.column(name) for name in records.column_names if name in layout.dead_letter.names}
-    columns |= dict(zip(layout.position, (found.column(name) for name in POSITION), strict=True))
-    columns |= {name: found.column(name) for name in ("error", "stage")}
+    columns |= dict(zip(layout.position, (letters.column(name) for name in POSITION), strict=True))
+    columns |= {name: letters.column(name) for name in ("error", "stage")}
     for name, value in {"source": source, BATCH_ID: batch_id, "failed_at": at}.items():
-        columns[name] = pa.repeat(pa.scalar(value, layout.dead_letter.field(name).type), found.num_rows)
+        columns[name] = pa.repeat(pa.scalar(value, layout.dead_letter.field(name).type), letters.num_rows)
     return pa.table([columns[name] for name in layout.dead_letter.names], layout.dead_letter.names).cast(
         layout.dead_letter
     )
@@ -202,10 +202,10 @@ class BadRecords:
         with self._lock:
             return None if self._limit is None else max(0, self._limit - self._others(batch_id))
 
-    def note(self, batch_id: str, count: int, found: Sequence[dict[str, Any]] = ()) -> None:
+    def note(self, batch_id: str, count: int, samples: Sequence[dict[str, Any]] = ()) -> None:
         """Note the number of bad records of a batch.
 
-        :param found: samples of the bad records.
+        :param samples: samples of the bad records.
         :raises DeliveryError: if the job then has more bad records than it accepts.
         """
         with self._lock:
@@ -213,7 +213,7 @@ class BadRecords:
             self._samples.pop(batch_id, None)
             if count:
                 self._counts[batch_id] = count
-                self._samples[batch_id] = list(found)
+                self._samples[batch_id] = list(samples)
             while len(self._samples) > 1 and self._samples_without_the_first() >= self.saved:
                 del self._samples[next(iter(self._samples))]
             total = sum(self._counts.values())

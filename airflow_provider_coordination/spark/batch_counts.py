@@ -28,14 +28,14 @@ def batches_of(uri: str, footer: pq.FileMetaData, access: Access = DEFAULT_ACCES
 
 def _only_batch(footer: pq.FileMetaData) -> str | None:
     """Return the batch of all rows; None if there are several, or the footer does not show it."""
-    found: set[str | None] = set()
+    batch_ids: set[str | None] = set()
     for group in range(footer.num_row_groups):
         column = _column(footer, group)
         known = None if column is None else column.statistics
         if known is None or not known.has_min_max or not known.has_null_count or known.null_count:
             return None
-        found |= {known.min, known.max}
-    return found.pop() if len(found) == 1 else None
+        batch_ids |= {known.min, known.max}
+    return batch_ids.pop() if len(batch_ids) == 1 else None
 
 
 def _column(footer: pq.FileMetaData, group: int) -> pq.ColumnChunkMetaData | None:

@@ -148,7 +148,7 @@ class Deliveries:
         :param progress: the partition's progress, with the batch in it.
         """
         sinks = self._delivery.sinks if batch.file else ()
-        made = yield from self._sets.begin_steps(
+        new_set = yield from self._sets.begin_steps(
             key,
             batch.batch_id,
             [*sinks, *(self._settings.acknowledgments.handles if batch.file else ())],
@@ -158,9 +158,9 @@ class Deliveries:
             run=self._settings.run,
             batch={"start": batch.start, "end": batch.end, "records": batch.records, "bytes": batch.bytes},
         )
-        if made.is_pending:
-            self._own_sets[made.set_id] = made
-        return made
+        if new_set.is_pending:
+            self._own_sets[new_set.set_id] = new_set
+        return new_set
 
     def run_in_lockstep(self, processes: Sequence[Steps[T]]) -> list[T | Exception]:
         """Run several processes, of one partition each, to their ends; see `AcknowledgmentSets.run_in_lockstep`."""
@@ -288,10 +288,10 @@ class Deliveries:
         stored |= leases.change_progress_each(in_files)
         for due in dues:
             try:
-                found = stored[due.key] if due.key in stored else leases.renew(due.key)
-                if isinstance(found, Exception):
-                    raise found
-                _waiting_batch(found, due.attempt.batch_id, due.acknowledgment_set.set_id)
+                partition = stored[due.key] if due.key in stored else leases.renew(due.key)
+                if isinstance(partition, Exception):
+                    raise partition
+                _waiting_batch(partition, due.attempt.batch_id, due.acknowledgment_set.set_id)
             except Exception as error:  # an error of one partition fails only that partition
                 delivered[due.key] = error
 

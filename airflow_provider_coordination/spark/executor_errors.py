@@ -119,12 +119,12 @@ def running_on_executors() -> Iterator[None]:
 
 def _problem(error: Exception) -> str | None:
     text = str(error)
-    if found := CANNOT_RUN.search(text):
-        return f"executor {found['host']}: there is no Python {found['python']!r}; install one there, {REMEDY}"
-    if found := OTHER_PYTHON.search(text):
+    if match := CANNOT_RUN.search(text):
+        return f"executor {match['host']}: there is no Python {match['python']!r}; install one there, {REMEDY}"
+    if match := OTHER_PYTHON.search(text):
         return (
-            f"executors run Python {found['theirs']} and the driver runs Python {found['ours']}; install Python "
-            f"{found['ours']} on the executors, {REMEDY}"
+            f"executors run Python {match['theirs']} and the driver runs Python {match['ours']}; install Python "
+            f"{match['ours']} on the executors, {REMEDY}"
         )
     raised = raised_in_python(text)
     for name in IMPORT_ERRORS:

@@ -115,10 +115,10 @@ class Files:
         :param pages: the maximum number of requests, if a listing takes several; None for any number.
         :returns: None if the listing would take more requests.
         """
-        found = self._filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
+        infos = self._filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
         return [
             FoundFile(path=info.path, bytes=int(info.size), written=info.mtime)
-            for info in found
+            for info in infos
             if info.type == fs.FileType.File
         ]
 
@@ -323,9 +323,9 @@ def missing_file(path: str) -> MissingFileError:
     return MissingFileError(f"file {path} is gone")
 
 
-def changed_file(path: str, found: int, written: int) -> MissingFileError:
+def changed_file(path: str, size: int, written: int) -> MissingFileError:
     """Return the error for a file whose size changed."""
-    return MissingFileError(f"file {path} has {found} bytes instead of the {written} that were written: it was changed")
+    return MissingFileError(f"file {path} has {size} bytes instead of the {written} that were written: it was changed")
 
 
 def different_filesystems(path: str, target: str) -> ConfigurationError:

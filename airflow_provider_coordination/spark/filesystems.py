@@ -88,11 +88,11 @@ def _s3_objects(aws: AwsSettings, bucket: str) -> BucketFiles:
         )
     region = aws.region or session.region_name or fs.resolve_s3_region(bucket)
     client = _s3_client(aws)
-    found = replace(aws, region=region, endpoint_url=_other_endpoint(client.meta.endpoint_url))
+    settings = replace(aws, region=region, endpoint_url=_other_endpoint(client.meta.endpoint_url))
 
     def present() -> fs.FileSystem:
         frozen = credentials.get_frozen_credentials()  # fetches them again if they are about to expire
-        return _s3_filesystem(found, frozen.access_key, frozen.secret_key, frozen.token)
+        return _s3_filesystem(settings, frozen.access_key, frozen.secret_key, frozen.token)
 
     return BucketFiles(client, present)
 

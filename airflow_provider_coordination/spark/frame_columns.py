@@ -103,10 +103,10 @@ def converted(table: pa.Table, columns: Mapping[str, ArrivingColumn]) -> pa.Tabl
 
 
 def _type_of(arrives_as: str) -> pa.DataType:
-    if found := _DECIMAL.fullmatch(arrives_as):
-        return pa.decimal128(int(found[1]), int(found[2]))
-    if found := _ARRAY.fullmatch(arrives_as):
-        return pa.list_(_ELEMENTS[found[1]])
+    if match := _DECIMAL.fullmatch(arrives_as):
+        return pa.decimal128(int(match[1]), int(match[2]))
+    if match := _ARRAY.fullmatch(arrives_as):
+        return pa.list_(_ELEMENTS[match[1]])
     return _SIMPLE[arrives_as]
 
 

@@ -71,7 +71,7 @@ def runtime_version(environment: Mapping[str, str]) -> str | None:
     """Return the exact version of the Java, such as `17.0.15+6`, without starting it; None if it is not known."""
     try:
         release = java_path(environment).resolve().parents[1] / "release"
-        found = re.search(r'^JAVA_RUNTIME_VERSION="(.+)"$', release.read_text(errors="replace"), re.MULTILINE)
+        match = re.search(r'^JAVA_RUNTIME_VERSION="(.+)"$', release.read_text(errors="replace"), re.MULTILINE)
     except (ConfigurationError, OSError):
         return None
-    return None if found is None else found[1]
+    return None if match is None else match[1]

@@ -204,13 +204,13 @@ class RejectionSettings:
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
         bounds = {"earliest": self.earliest, "latest": self.latest}
-        given = [name for name, bound in bounds.items() if bound is not None]
-        if given and not self.event_time:
+        given_bounds = [name for name, bound in bounds.items() if bound is not None]
+        if given_bounds and not self.event_time:
             raise ConfigurationError(
-                f"RejectionSettings: field 'event_time' is missing, beside {given[0]!r}: name the column of 'schema' "
-                "by which records are late or early"
+                f"RejectionSettings: field 'event_time' is missing, beside {given_bounds[0]!r}: name the column of "
+                "'schema' by which records are late or early"
             )
-        if self.event_time and not given:
+        if self.event_time and not given_bounds:
             raise ConfigurationError(
                 f"RejectionSettings: field 'event_time' is {self.event_time!r}, and there is no bound: give "
                 "'earliest', 'latest' or both"

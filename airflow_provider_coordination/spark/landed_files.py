@@ -67,13 +67,13 @@ class LandedFiles:
             unavailable.
         """
         folders = {self.folder(key): key for key in landed}
-        existing = {folders[folder]: found for folder, found in files_in_folders(self._root, folders, self._access)}
+        existing = {folders[folder]: files for folder, files in files_in_folders(self._root, folders, self._access)}
 
         def take_over(key: str) -> list[str]:
-            found = existing[key]
-            if isinstance(found, Exception):
-                raise found
-            return self._take_over(key, landed[key], found)
+            files = existing[key]
+            if isinstance(files, Exception):
+                raise files
+            return self._take_over(key, landed[key], files)
 
         results: dict[str, int | Exception] = {}
         stray: list[str] = []
@@ -159,11 +159,11 @@ class LandedFiles:
         """
         unneeded, self._unneeded = self._unneeded, []
         finished, self._ended = self._ended, {}
-        for folder, found in files_in_folders(self._root, finished, self._access):
+        for folder, files in files_in_folders(self._root, finished, self._access):
             with _left_for_later():
-                if isinstance(found, Exception):
-                    raise found
-                unneeded += [uri for uri in found if (token := token_of(uri)) is not None and token <= finished[folder]]
+                if isinstance(files, Exception):
+                    raise files
+                unneeded += [uri for uri in files if (token := token_of(uri)) is not None and token <= finished[folder]]
         with _left_for_later():
             delete_files(dict.fromkeys(unneeded), self._access)
         for folder in finished:

@@ -77,12 +77,12 @@ class JsonPayload:
         from pyspark.sql import functions
 
         parsed = functions.from_json(payload_text(), self._schema, STRICT)
-        found = records.select("*", parsed.alias(PARSED))
+        rows = records.select("*", parsed.alias(PARSED))
         parsed, texts = functions.col(PARSED), texts_of(self._columns, payload_text(), functions.col(PARSED))
         if texts is not None:
-            found, texts = found.select("*", texts.alias(TEXTS)), functions.col(TEXTS)
+            rows, texts = rows.select("*", texts.alias(TEXTS)), functions.col(TEXTS)
         values = [column.value(parsed.getField(column.name), texts).alias(column.name) for column in self._columns]
-        return found.select("*", *values).drop(PARSED, TEXTS)
+        return rows.select("*", *values).drop(PARSED, TEXTS)
 
     def fitting(self, records: DataFrame) -> DataFrame:
         """Return the records whose payload fits the schema."""
@@ -99,10 +99,10 @@ class JsonPayload:
     def _with_texts(self, parsed: Column) -> Column:
         from pyspark.sql import functions
 
-        found = functions.get(parsed.getField("records"), functions.lit(0))
-        texts = texts_of(self._columns, payload_text(), found)
+        record = functions.get(parsed.getField("records"), functions.lit(0))
+        texts = texts_of(self._columns, payload_text(), record)
         return functions.struct(
-            parsed.alias("parsed"), found.alias("found"), *([] if texts is None else [texts.alias("texts")])
+            parsed.alias("parsed"), record.alias("record"), *([] if texts is None else [texts.alias("texts")])
         )
 
     def _parsed_once(self) -> Column:
@@ -126,17 +126,17 @@ class JsonPayload:
         """Return whether the parsed value is one object that has all required fields, and lost nothing."""
         from pyspark.sql import functions
 
-        parsed, found = row.getField("parsed"), row.getField("found")
+        parsed, record = row.getField("parsed"), row.getField("record")
         texts = row.getField("texts") if self._has_texts else None
         fits = (
             parsed.getField(CORRUPT).isNull()
             & parsed.getField(END).isNotNull()
             & (functions.size(parsed.getField("records")) == 1)
         )
-        for column in (found, *(found.getField(name) for name in self._required)):
+        for column in (record, *(record.getField(name) for name in self._required)):
             fits = fits & column.isNotNull()
         for each in self._columns:
-            fits = fits & each.fits(found.getField(each.name), texts)
+            fits = fits & each.fits(record.getField(each.name), texts)
         return functions.coalesce(fits, functions.lit(False))
 
     def reason(self) -> Column:

@@ -120,11 +120,11 @@ class PayloadColumn:
         """
         from pyspark.sql import functions
 
-        given = self._given(parsed, texts)
+        parsed_value = self._given(parsed, texts)
         if self.time_format is not None:
-            return time_of(self.time_format, given)
+            return time_of(self.time_format, parsed_value)
         if self._is_converted:
-            return value_of(self.type, given)
+            return value_of(self.type, parsed_value)
         if texts is None or self.text_type is None:
             return parsed
         text = texts.getField(self.name)

@@ -96,21 +96,21 @@ def recovery_of(source: str, tables: Sequence[TableHistory], find: FindLanded) -
     known = [_Table.of(table, source) for table in tables]
     keys = sorted({key for table in known for key in table.partitions})
     results = {key: _recovered(key, known, find) for key in keys}
-    made = {key: each.progress for key, each in results.items() if each.progress is not None}
+    progresses = {key: each.progress for key, each in results.items() if each.progress is not None}
     partitions: list[RecoveredPartition] = [each for each in results.values() if each.progress is None]
     claims: dict[str, Sequence[str]] = {}
     state: Mapping[str, Any] = {}
-    for key, progress in made.items():
+    for key, progress in progresses.items():
         kind = kind_of(progress.to_mapping())
         assert kind is not None  # the progress names its kind
         if names := kind.claims_of(progress):
             claims[key] = names
-        for name, each in kind.rebuilt(key, progress, made).items():
+        for name, each in kind.rebuilt(key, progress, progresses).items():
             known_of = results[key] if name == key else RecoveredPartition(partition_key=name)
             partitions.append(replace(known_of, progress=each))
         if not state:
             starts = {b.start for table in known for found in table.partitions.values() for b in found.values()}
-            state = kind.rebuilt_state(made, starts)
+            state = kind.rebuilt_state(progresses, starts)
     return Recovery(
         partitions=tuple(sorted(partitions, key=lambda each: each.partition_key)),
         claims=claims,

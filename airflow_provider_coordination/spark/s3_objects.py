@@ -123,20 +123,20 @@ class BucketFiles(Files):
     def below(self, path: str, pages: int | None = None) -> list[FoundFile] | None:
         """See `Files.below`: one request for each page."""
         bucket, _, prefix = path.partition("/")
-        found: list[FoundFile] = []
+        files: list[FoundFile] = []
         more: dict[str, str] = {}
         with _as_os_errors(path):
             for number in count(1):
                 response = self._client.list_objects_v2(
                     Bucket=bucket, Prefix=f"{prefix}/".lstrip("/"), MaxKeys=PAGE_OBJECTS, **more
                 )
-                found += [
+                files += [
                     FoundFile(path=f"{bucket}/{each['Key']}", bytes=each["Size"], written=each["LastModified"])
                     for each in response.get("Contents", [])
                     if not each["Key"].endswith("/")  # a folder marker of another program
                 ]
                 if not response.get("IsTruncated"):
-                    return found
+                    return files
                 if number == pages:
                     return None
                 more = {"ContinuationToken": response["NextContinuationToken"]}
@@ -174,29 +174,29 @@ class BucketFiles(Files):
         raise OSError(f"{target} was replaced by other writers {REPLACE_TRIES} times while it was published")
 
     def _checked_size(self, path: str, size: int | None) -> int:
-        found = self._head(path)
-        if found is None:
+        object_found = self._head(path)
+        if object_found is None:
             raise missing_file(path)
-        if size is not None and found.size != size:
-            raise changed_file(path, found.size, size)
-        return found.size
+        if size is not None and object_found.size != size:
+            raise changed_file(path, object_found.size, size)
+        return object_found.size
 
     def _condition(self, target: str, claim: Claim) -> dict[str, str] | None:
         """Return the condition for writing a name; None if this claim has the name already, without having seen it.
 
         :raises MissingFileError: if a later lease has the name.
         """
-        found = self._head(target) if claim.replaces else None
-        if found is None:
+        published = self._head(target) if claim.replaces else None
+        if published is None:
             return {"IfNoneMatch": "*"}
-        if found.token > claim.fencing_token:
+        if published.token > claim.fencing_token:
             raise MissingFileError(
-                f"{target} is published under a later lease, with token {found.token}; this lease has token "
+                f"{target} is published under a later lease, with token {published.token}; this lease has token "
                 f"{claim.fencing_token}"
             )
-        if found.token == claim.fencing_token and found.metadata.get(SET) == _digest(claim.set_id):
+        if published.token == claim.fencing_token and published.metadata.get(SET) == _digest(claim.set_id):
             return None
-        return {"IfMatch": found.etag}
+        return {"IfMatch": published.etag}
 
     def _put(self, path: str, size: int, target: str, condition: Mapping[str, str], claim: Claim) -> bool:
         """Give an object its final name, in one conditional request; return False if another write came first."""

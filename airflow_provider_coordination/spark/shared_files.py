@@ -96,12 +96,12 @@ def by_shared_file(attempts: Iterable[Attempt], *, earlier: bool = False) -> dic
 
     :param earlier: whether to use the shared file of an earlier delivery.
     """
-    found: dict[str, list[Attempt]] = {}
+    by_name: dict[str, list[Attempt]] = {}
     for attempt in attempts:
         name = attempt.batch.shared_file if earlier else attempt.shared_file
         if name is not None:
-            found.setdefault(name, []).append(attempt)
-    return found
+            by_name.setdefault(name, []).append(attempt)
+    return by_name
 
 
 def claim_of(attempt: Attempt) -> Claim:

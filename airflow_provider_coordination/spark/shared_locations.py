@@ -156,10 +156,10 @@ class SharedLocations:
         self, request: LocationCheckRequest, results: Collection[LocationCheckResult], started: datetime
     ) -> None:
         files = [file for result in results for file in result.files]
-        found = set(self._on_each(files, lambda file: self._found(file, request.name)))
+        existing = set(self._on_each(files, lambda file: self._found(file, request.name)))
         problems = {result.problem: result.is_temporary for result in results if result.problem}
         for result in results:
-            if missing := [file for file in result.files if file not in found]:
+            if missing := [file for file in result.files if file not in existing]:
                 problems[f"the driver does not find the file that {result.host} wrote, {missing[0]}"] = False
             if clock := self._wrong_clock(result, started):
                 raise ConfigurationError(clock)

@@ -109,11 +109,11 @@ class OtlpSpans:
             attributes=_named({**self._everywhere, **attributes}),
             record_exception=False,  # its text may quote records
             set_status_on_exception=False,
-        ) as made:
+        ) as otlp_span:
             try:
-                yield _OtlpSpan(made)
+                yield _OtlpSpan(otlp_span)
             except BaseException as error:
-                made.set_status(trace.Status(trace.StatusCode.ERROR, type(error).__name__))
+                otlp_span.set_status(trace.Status(trace.StatusCode.ERROR, type(error).__name__))
                 raise
 
     def close(self) -> None:

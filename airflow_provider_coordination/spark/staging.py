@@ -112,13 +112,13 @@ class Staging:
 
         :returns: the content of the manifests that were complete.
         """
-        previous, found = staged_by_previous_owners(self._root, tokens, self._access), []
+        previous, manifests = staged_by_previous_owners(self._root, tokens, self._access), []
         for file in (file for files in previous.values() for file in files):
             if file.endswith(f"/{MANIFEST}"):
                 with suppress(OSError, ValueError):
-                    found.append(json.loads(read_text(file, self._access)))
+                    manifests.append(json.loads(read_text(file, self._access)))
         delete_staged(previous, self._access)
-        return found
+        return manifests
 
 
 def staged_by_previous_owners(root: str, tokens: Mapping[str, int], access: Access) -> dict[str, list[str]]:
@@ -134,11 +134,11 @@ def staged_by_previous_owners(root: str, tokens: Mapping[str, int], access: Acce
             names = [name for name in folders_in(parent, access) if name.isdigit() and int(name) < token]
             previous |= {join(parent, name): files_below(join(parent, name), access) for name in names}
         return previous
-    for folder, found in files_in_folders(join(root, STAGING), tokens, access):
-        if isinstance(found, Exception):
-            raise found
+    for folder, files in files_in_folders(join(root, STAGING), tokens, access):
+        if isinstance(files, Exception):
+            raise files
         parent = join(root, STAGING, folder)
-        for file in found:
+        for file in files:
             name = file[len(parent) + 1 :].partition("/")[0]
             if name.isdigit() and int(name) < tokens[folder]:
                 previous.setdefault(join(parent, name), []).append(file)

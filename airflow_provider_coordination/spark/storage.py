@@ -180,11 +180,11 @@ def table_in(content: bytes, columns: Sequence[str] | None = None) -> pa.Table:
 def values_of(uri: str, column: str, access: Access = DEFAULT_ACCESS) -> set[str]:
     """Return the distinct texts in a column of a Parquet file; only one row group at a time is in memory."""
     files, path = open_files(uri, access)
-    found: set[str] = set()
+    values: set[str] = set()
     with pq.ParquetFile(path, filesystem=files.filesystem, read_dictionary=[column]) as file:
         for group in range(file.num_row_groups):
-            found.update(file.read_row_group(group, columns=[column]).column(0).unique().to_pylist())
-    return found
+            values.update(file.read_row_group(group, columns=[column]).column(0).unique().to_pylist())
+    return values
 
 
 def row_count(uri: str, access: Access = DEFAULT_ACCESS) -> int:
@@ -369,11 +369,11 @@ def files_in_folders(
             parents.setdefault(folder.rpartition("/")[0], []).append(folder)
     for parent, together in parents.items():
         with suppress(OSError):  # the separate listings report the error
-            found = files.below(join(path, parent), pages=len(together)) if parent and len(together) > 1 else None
-            if found is None:
+            listed = files.below(join(path, parent), pages=len(together)) if parent and len(together) > 1 else None
+            if listed is None:
                 continue
             below: dict[str, list[str]] = {folder: [] for folder in together}
-            for each in found:
+            for each in listed:
                 name = each.path[len(path) + 1 :]
                 folder = name[: name.find("/", len(parent) + 1)]
                 if folder in below:
@@ -435,10 +435,10 @@ def remove_files(files: Iterable[str], access: Access = DEFAULT_ACCESS, *, is_dr
     """
     number = size = 0
     for file in files:
-        found = file_size(file, access)
-        if found is None:
+        file_bytes = file_size(file, access)
+        if file_bytes is None:
             continue
-        number, size = number + 1, size + found
+        number, size = number + 1, size + file_bytes
         if not is_dry_run:
             delete_file(file, access)
     return number, size

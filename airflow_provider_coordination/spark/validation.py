@@ -93,7 +93,7 @@ class ValidatedBatch:
     @property
     def transform_input(self) -> TransformInput:
         """The batch as input of the transform, with what is known so far about records to leave out."""
-        whole = TransformInput(
+        complete = TransformInput(
             batch_id=self.batch_id,
             file=self.attempt.file,
             file_bytes=self._batch.file_bytes,
@@ -101,9 +101,9 @@ class ValidatedBatch:
             shared_file=self.attempt.shared_file,
         )
         if not self.knows_left_out:
-            return whole
+            return complete
         has_rejected, has_unfit = self._rejected.num_rows > 0, self._unfit.num_rows > 0
-        return replace(whole, bounds=whole.bounds if has_rejected else None, has_unfit=has_unfit)
+        return replace(complete, bounds=complete.bounds if has_rejected else None, has_unfit=has_unfit)
 
     def note_left_out(self, left_out: pa.Table | None) -> None:
         """Note which records the transform does not get; see `Transformation.left_out`.
@@ -115,9 +115,9 @@ class ValidatedBatch:
             return
         own = self._own_rows(left_out)
         stages = own.column("stage")
-        found = bad_records(own, self._policy.layout.position, own.column("error"), stages)
-        self._unfit = found.filter(pc.equal(stages, str(Stage.SCHEMA)))
-        self._rejected = found.filter(pc.equal(stages, str(Stage.TIME)))
+        left_out_records = bad_records(own, self._policy.layout.position, own.column("error"), stages)
+        self._unfit = left_out_records.filter(pc.equal(stages, str(Stage.SCHEMA)))
+        self._rejected = left_out_records.filter(pc.equal(stages, str(Stage.TIME)))
         if self._rejected.num_rows:
             log.info(
                 "batch %s: %d of %d records are late or early and are left out",

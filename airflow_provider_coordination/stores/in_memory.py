@@ -160,12 +160,12 @@ class InMemoryStore:
             known = ((position_of(p, order), p) for p in self._of(source_identifier) if is_in_index(p))
             entries = sorted(((at, p) for at, p in known if is_after(at)), reverse=descending, key=_first)
         examined = entries[:examine]
-        found = [(at, p) for at, p in examined if wanted.matches(p)]
-        if len(found) > limit:
-            next_position: BrowsePosition | None = found[limit - 1][0]
+        matches = [(at, p) for at, p in examined if wanted.matches(p)]
+        if len(matches) > limit:
+            next_position: BrowsePosition | None = matches[limit - 1][0]
         else:
             next_position = examined[-1][0] if len(examined) < len(entries) else None
-        return BrowsePage(partitions=[_copy(p) for _, p in found[:limit]], next=next_position)
+        return BrowsePage(partitions=[_copy(p) for _, p in matches[:limit]], next=next_position)
 
     def count_by_status(
         self, source_identifier: str, statuses: Collection[PartitionStatus] = tuple(PartitionStatus)

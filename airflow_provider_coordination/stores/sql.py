@@ -140,22 +140,22 @@ class SqlStore:
     def get_many(self, source_identifier: str, partition_keys: Sequence[str]) -> dict[str, Partition]:
         """See `CoordinationStore.get_many`; reads a thousand keys per statement."""
         columns = self._table.c
-        found: dict[str, Partition] = {}
+        partitions: dict[str, Partition] = {}
         for chunk in _chunks(partition_keys):
             statement = sa.select(self._table).where(
                 columns.source_identifier == source_identifier, columns.partition_key.in_(chunk)
             )
             rows = self._database.read(partial(_all_rows, statement=statement))
-            found |= {row.partition_key: _partition(row) for row in rows}
-        return found
+            partitions |= {row.partition_key: _partition(row) for row in rows}
+        return partitions
 
     def existing_keys(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
         """See `CoordinationStore.existing_keys`; reads a thousand keys per statement."""
-        found: set[str] = set()
+        existing: set[str] = set()
         for chunk in _chunks(partition_keys):
             known = partial(self._existing_keys, source_identifier=source_identifier, partition_keys=chunk)
-            found.update(self._database.read(known))
-        return found
+            existing.update(self._database.read(known))
+        return existing
 
     def acquire(self, request: Acquisition) -> list[Partition]:
         """See `CoordinationStore.acquire`; uses one transaction."""
@@ -540,15 +540,15 @@ class SqlStore:
 
     def _update_statement(self, rows: Sequence[dict[str, Any]]) -> sa.Update:
         """Return the statement that updates rows in PostgreSQL."""
-        columns, given = self._table.c, self._as_table(rows)
+        columns, values = self._table.c, self._as_table(rows)
         return (
             sa.update(self._table)
             .where(
-                columns.source_identifier == given.c.source_identifier,
-                columns.partition_key == given.c.partition_key,
-                columns.version == given.c.version - 1,
+                columns.source_identifier == values.c.source_identifier,
+                columns.partition_key == values.c.partition_key,
+                columns.version == values.c.version - 1,
             )
-            .values({column: given.c[column.name] for column in columns if not column.primary_key})
+            .values({column: values.c[column.name] for column in columns if not column.primary_key})
         )
 
     def _insert_absent(
@@ -625,14 +625,14 @@ class SqlStore:
 
     def _existing_rows(self, connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> set[Key]:
         columns = self._table.c
-        found: set[Key] = set()
+        existing: set[Key] = set()
         for source_identifier, family in groupby(rows, key=lambda row: row["source_identifier"]):
             statement = sa.select(columns.partition_key).where(
                 columns.source_identifier == source_identifier,
                 columns.partition_key.in_([row["partition_key"] for row in family]),
             )
-            found.update((source_identifier, key) for key in connection.scalars(statement))
-        return found
+            existing.update((source_identifier, key) for key in connection.scalars(statement))
+        return existing
 
 
 def _chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -29,10 +29,10 @@ def sqlite_path(url: sa.URL) -> Path:
             "store 'sql': SQLite needs a file that all workers of the machine share; give sqlite:////path/to/file.db"
         )
     if not name.startswith("/"):
-        whole = name if "/" in name and name[0] not in ".~" else f"path/to/{Path(name).name}"
+        absolute = name if "/" in name and name[0] not in ".~" else f"path/to/{Path(name).name}"
         raise ConfigurationError(
             f"store 'sql': 'url' contains the relative path {name!r}, so processes with other working directories "
-            f"would coordinate through other files; give the absolute path: sqlite:////{whole}, with four slashes"
+            f"would coordinate through other files; give the absolute path: sqlite:////{absolute}, with four slashes"
         )
     return Path(name)
 
@@ -86,10 +86,10 @@ class SqliteFile:
 
         :raises StoreUnavailableError: if it is not.
         """
-        found = self._identity()
-        if found == self._opened:
+        identity = self._identity()
+        if identity == self._opened:
             return
-        change = "deleted or moved" if found is None else "replaced"
+        change = "deleted or moved" if identity is None else "replaced"
         raise StoreUnavailableError(
             f"store sqlite:///{self._path}: its file was {change} while this process had it open; end every process "
             f"that uses the store, restore the right file without '{self._path.name}-wal' and "

@@ -34,7 +34,7 @@ def required_columns_of(ddl: str) -> frozenset[str]:
 
 def _columns(ddl: str) -> Iterator[tuple[str, str, str]]:
     """Yield the name of each column, the first word of its type, and the rest of its definition."""
-    found: set[str] = set()
+    names: set[str] = set()
     for part in _parts(ddl):
         match = re.fullmatch(r"\s*(`(?:[^`]|``)+`|\w+)\s*:?\s*(\w+)?(.*)", part, re.DOTALL)
         if match is None or match[2] is None:
@@ -42,9 +42,9 @@ def _columns(ddl: str) -> Iterator[tuple[str, str, str]]:
         name, kind = match[1].strip("`").replace("``", "`"), match[2].upper()
         if kind not in TYPES:
             raise _wrong(ddl, f"column {name!r}: {match[2]!r} is not a Spark type")
-        if name.lower() in found:
+        if name.lower() in names:
             raise _wrong(ddl, f"column {name!r} is defined twice")
-        found.add(name.lower())
+        names.add(name.lower())
         yield name, kind, match[3]
 
 

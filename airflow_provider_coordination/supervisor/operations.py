@@ -468,15 +468,15 @@ def supervised_sources(store: CoordinationStore, prefix: str | None) -> list[str
 
     :param prefix: the prefix of the sources; None if they have none.
     """
-    found = []
+    sources = []
     for identifier in store.source_identifiers():
         try:
             family = parse_source_identifier(identifier)
         except ValueError:  # an identifier of another system
             continue
         if (family.prefix, family.family) == (prefix, FAMILY) and _has_supervisor(store, family.source, prefix):
-            found.append(family.source)
-    return sorted(found)
+            sources.append(family.source)
+    return sorted(sources)
 
 
 def apply_to_all(
@@ -526,14 +526,14 @@ def read_spec(view: SourceView, version: int | None = None) -> dict[str, Any]:
     """
     kept, latest = SupervisionStore(view), _latest(view)
     number = latest if version is None else version
-    found = kept.spec(number)
-    if found is None:
+    stored = kept.spec(number)
+    if stored is None:
         raise SupervisorNotFoundError(
             f"source {view.source!r} has no version {number} of its spec; the latest version is {latest}"
         )
-    effective, problem = effective_spec(found)
+    effective, problem = effective_spec(stored)
     before = kept.spec(number - 1) if number > 1 else None
-    return {**version_mapping(found, before), "effective": effective, "problem": problem}
+    return {**version_mapping(stored, before), "effective": effective, "problem": problem}
 
 
 def read_history(view: SourceView, limit: int) -> list[dict[str, Any]]:
@@ -559,10 +559,10 @@ def existing_status(view: SourceView, is_paused: Callable[[str], bool | None] | 
 
     :raises SupervisorNotFoundError: if the source has none.
     """
-    found = read_status(view, is_paused)
-    if found is None:
+    status = read_status(view, is_paused)
+    if status is None:
         raise SupervisorNotFoundError(no_supervisor(view.source))
-    return found
+    return status
 
 
 def _has_supervisor(store: CoordinationStore, source: str, prefix: str | None) -> bool:

@@ -374,36 +374,36 @@ class _Planner:
 
     def warnings(self, resources: Resources, throughput: Throughput) -> list[str]:
         """Return the problems of the plan, each with its remedy."""
-        found = []
+        messages = []
         wanted, load, capacity = _max_jobs(self._spec.supervise), self._load, self._capacity
         if wanted > self._jobs:
-            found.append(
+            messages.append(
                 f"task_count is {wanted}, but the source has {self._jobs} partitions: only {self._jobs} jobs start"
             )
         if capacity.written_bytes_per_second is not None:
             max_rate = capacity.written_bytes_per_second * load.partitions / self._assumptions.skew
             if load.bytes_per_second > max_rate:
-                found.append(
+                messages.append(
                     f"{load.bytes_per_second / MB:g} MB/s exceeds the {max_rate / MB:.1f} MB/s that {load.partitions} "
                     "partitions accept: check the load, or give the source more partitions"
                 )
         if resources.cores_in_spec is not None and resources.cores_in_spec < resources.cores_per_job:
-            found.append(
+            messages.append(
                 f"the spec gives a job {resources.cores_in_spec} cores, but it needs {resources.cores_per_job}: raise "
                 "the cores in tuning.spark, or task_count"
             )
         if throughput.utilization > 1:
-            found.append(f"jobs fall behind: {_remedy(throughput)}")
+            messages.append(f"jobs fall behind: {_remedy(throughput)}")
         elif throughput.utilization > self._assumptions.target_utilization:
-            found.append(
+            messages.append(
                 f"jobs run at {throughput.utilization:.0%} utilization, so they catch up slowly: {_remedy(throughput)}"
             )
         kept = load.retention
         if kept is not None and load.outage >= kept:
-            found.append(
+            messages.append(
                 f"an outage of {load.outage} is not shorter than the source's retention of {kept}: data expires"
             )
-        return found
+        return messages
 
 
 def _remedy(throughput: Throughput) -> str:

@@ -127,12 +127,12 @@ def _requested_change(settings: AutoScaleSettings, window: Sequence[LagPoint]) -
 
 def _lag(point: LagPoint, aggregate: str) -> timedelta | None:
     if aggregate == SUM:
-        found = point.sum_ms if point.count else None
+        milliseconds = point.sum_ms if point.count else None
     elif aggregate == AVERAGE:
-        found = point.average_ms
+        milliseconds = point.average_ms
     else:
-        found = point.oldest_ms
-    return None if found is None else timedelta(milliseconds=found)
+        milliseconds = point.oldest_ms
+    return None if milliseconds is None else timedelta(milliseconds=milliseconds)
 
 
 def _bound(configured: int, bound: int, which: str) -> str:

@@ -52,7 +52,7 @@ def implausible_times(
     :param time_formats: the formats of TIMESTAMP columns, by name.
     :param event_time: the column of the event time; an integer is in milliseconds.
     """
-    found: dict[str, str] = {}
+    problems: dict[str, str] = {}
     objects = list(filter(None, map(_object_in, payloads)))
     for name, kind in columns_of(schema).items():
         unit = _unit_of_times(kind, (time_formats or {}).get(name), is_event_time=name == event_time)
@@ -60,12 +60,12 @@ def implausible_times(
             number = _as_number(value)
             if number is not None and unit is not None and not 0 <= number * unit < PLAUSIBLE_MICROSECONDS:
                 year = 1970 + int(number * unit // MICROSECONDS_PER_YEAR)
-                found.setdefault(
+                problems.setdefault(
                     name,
                     f"column {name!r} has the time {_shown(json.dumps(value))}, which is in about the year {year}: "
                     f"check its unit; a TIMESTAMP may be in {', '.join(map(repr, TIME_FORMATS))} by 'time_formats'",
                 )
-    return list(found.values())
+    return list(problems.values())
 
 
 def _unit_of_times(kind: str, time_format: str | None, *, is_event_time: bool) -> int | None:
@@ -112,31 +112,31 @@ def _mismatches(
     columns: Mapping[str, str], required: frozenset[str], value: Mapping[str, Any], time_formats: Mapping[str, str]
 ) -> Iterator[str]:
     for name, kind in columns.items():
-        found = value.get(name)
-        if found is None and name in required:
+        field_value = value.get(name)
+        if field_value is None and name in required:
             yield f"column {name!r} is NOT NULL, but the record has no value"
-        elif found is not None and not _is_of(kind, found, time_formats.get(name)):
-            yield f"column {name!r} has type {kind}, but the record has {_shown(json.dumps(found))}"
+        elif field_value is not None and not _is_of(kind, field_value, time_formats.get(name)):
+            yield f"column {name!r} has type {kind}, but the record has {_shown(json.dumps(field_value))}"
 
 
-def _is_of(kind: str, found: Any, time_format: str | None) -> bool:
-    number = _as_number(found)
+def _is_of(kind: str, value: Any, time_format: str | None) -> bool:
+    number = _as_number(value)
     is_number = number is not None
     if kind in WHOLE:
         return number is not None and number == int(number)
     if kind in NUMBERS:
         return is_number
     if time_format is not None:
-        is_text = isinstance(found, str) and DATE.fullmatch(found) is not None
+        is_text = isinstance(value, str) and DATE.fullmatch(value) is not None
         return (is_number and time_format != ISO) or (is_text and time_format in (ISO, AUTO))
     if kind == "BOOLEAN":
-        return isinstance(found, bool)
+        return isinstance(value, bool)
     if kind in TIMES:
-        return DATE.fullmatch(found) is not None if isinstance(found, str) else is_number
+        return DATE.fullmatch(value) is not None if isinstance(value, str) else is_number
     if kind == "ARRAY":
-        return isinstance(found, list)
+        return isinstance(value, list)
     if kind in ("STRUCT", "MAP"):
-        return isinstance(found, Mapping)
+        return isinstance(value, Mapping)
     return True
 
 

@@ -264,7 +264,7 @@ class IngestionSpec:
     def to_mapping(self) -> dict[str, Any]:
         """Return the JSON object that `read` accepts, without default values. It may hold secrets."""
         kind = reads_kind_of(self.reads)
-        given = {
+        fields = {
             "schema": self.schema,
             "time_formats": self.time_formats,
             "transform": self.transform,
@@ -277,13 +277,13 @@ class IngestionSpec:
             "source": self.source,
             "reads": {kind: to_json(self.reads)},
             "writes": [{writes_kind_of(each): to_json(each)} for each in self.writes],
-            **{name: value for name, value in given.items() if value not in (None, {})},
+            **{name: value for name, value in fields.items() if value not in (None, {})},
         }
 
     def effective(self) -> dict[str, Any]:
         """Return the spec as a JSON object with all defaults, for display: secrets are hidden."""
         kind = reads_kind_of(self.reads)
-        whole = {
+        mapping = {
             "version": VERSION,
             "source": self.source,
             "reads": {kind: _shown(self.reads)},
@@ -295,7 +295,7 @@ class IngestionSpec:
             **{name: _shown(getattr(self, name)) for name in SECTIONS},
             "context": dict(self.context),
         }
-        shown: dict[str, Any] = without_secrets(whole)
+        shown: dict[str, Any] = without_secrets(mapping)
         return shown
 
 

@@ -165,12 +165,12 @@ def _whole(text: str) -> int:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made: dict[str, Any] = {}
+    mapping: dict[str, Any] = {}
     for name, value in pairs:
-        if name in made:
+        if name in mapping:
             raise ValueError(f"key {name!r} occurs twice; write it once")
-        made[name] = value
-    return made
+        mapping[name] = value
+    return mapping
 
 
 def _no_constant(name: str) -> Any:

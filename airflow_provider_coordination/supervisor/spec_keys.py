@@ -138,11 +138,11 @@ def _druid_remedy(name: str) -> str | None:
 
 def _locations(name: str, kind: str | None) -> list[str]:
     """Return the locations of a key in a spec."""
-    found = [f"{path}.{name}" if path else name for path, keys in _sections(kind) if name in keys]
-    if not found and name in RENAMED:
+    locations = [f"{path}.{name}" if path else name for path, keys in _sections(kind) if name in keys]
+    if not locations and name in RENAMED:
         place = RENAMED[name]
         return [place if kind is None else place.replace("reads.kinesis.", f"reads.{kind}.")]
-    return found
+    return locations
 
 
 def _sections(kind: str | None) -> Iterator[tuple[str, list[str]]]:

@@ -159,14 +159,14 @@ def _expected_types(hint: Any) -> tuple[ExpectedType, ...]:
         members.remove(str)
     if timedelta in members:
         return (ExpectedType(ValueType.DURATION, keeps_numbers=float in members or int in members),)
-    found: list[ExpectedType] = []
+    expected_types: list[ExpectedType] = []
     for each in members:
         expected = _expected_type(each)
-        if expected.what not in {other.what for other in found}:
-            found.append(expected)
+        if expected.what not in {other.what for other in expected_types}:
+            expected_types.append(expected)
     if datetime in members and str in members:  # the class parses text and instants itself
-        found = [each for each in found if each.what != ValueType.INSTANT]
-    return tuple(found)
+        expected_types = [each for each in expected_types if each.what != ValueType.INSTANT]
+    return tuple(expected_types)
 
 
 def _expected_type(hint: Any) -> ExpectedType:
@@ -285,10 +285,10 @@ def read_duration(path: str, value: Any) -> timedelta:
     try:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return timedelta(seconds=value)
-        found = ISO_DURATION.fullmatch(value)
-        if found is not None and value.upper().rstrip("T") == value and any(found.group(*UNIT_GROUPS)):
-            parts = {name: float(found[name] or 0) for name in UNIT_GROUPS}
-            return timedelta(**parts) * (-1 if found["sign"] == "-" else 1)
+        match = ISO_DURATION.fullmatch(value)
+        if match is not None and value.upper().rstrip("T") == value and any(match.group(*UNIT_GROUPS)):
+            parts = {name: float(match[name] or 0) for name in UNIT_GROUPS}
+            return timedelta(**parts) * (-1 if match["sign"] == "-" else 1)
     except (OverflowError, ValueError):
         raise ConfigurationError(f"spec: field {path!r} is a duration that is too long; got {value!r}") from None
     except TypeError:

@@ -169,11 +169,11 @@ def _outdated(store: SupervisionStore, memory: Supervision, spec: IngestionSpec)
 def _jobs(view: SourceView, memory: Supervision) -> dict[str, Job]:
     """Return the supervisor's jobs from the store: those in its state, and others that work for it."""
     known, task = Jobs(view), task_of(view.source)
-    found = {job.owner: job for job in islice(known.unfinished(), MAX_JOBS) if job.task == task}
+    jobs = {job.owner: job for job in islice(known.unfinished(), MAX_JOBS) if job.task == task}
     for job in memory.jobs:
-        if job.owner not in found and (ended := known.get(job.owner)) is not None:
-            found[job.owner] = ended
-    return found
+        if job.owner not in jobs and (ended := known.get(job.owner)) is not None:
+            jobs[job.owner] = ended
+    return jobs
 
 
 def status_of(stored: StoredState) -> dict[str, Any]:
@@ -512,7 +512,7 @@ def read_parse_errors(view: SourceView) -> dict[str, Any]:
         raise SupervisorNotFoundError(no_supervisor(view.source))
     totals = _stats(stored)["totals"]
     path = None if stored.bad_records is None else stored.bad_records.dead_letter_path
-    found = [
+    errors = [
         {**error, "owner": job.owner}
         for job in Jobs(view).of_task(task_of(view.source))
         if job.report is not None
@@ -522,7 +522,7 @@ def read_parse_errors(view: SourceView) -> dict[str, Any]:
         "source": view.source,
         "count": totals["unparseable"] + totals["processed_with_error"],
         "dead_letter_path": without_secrets(path),
-        "errors": sorted(found, key=lambda error: str(error.get("at") or ""), reverse=True),
+        "errors": sorted(errors, key=lambda error: str(error.get("at") or ""), reverse=True),
     }
 
 

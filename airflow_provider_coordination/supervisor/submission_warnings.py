@@ -49,10 +49,10 @@ def _is_found(module: str) -> bool:
     search: Any = None
     *packages, last = module.split(".")
     for name in packages:
-        found = PathFinder.find_spec(name, search)
-        if found is None or found.submodule_search_locations is None:
+        module_spec = PathFinder.find_spec(name, search)
+        if module_spec is None or module_spec.submodule_search_locations is None:
             return False
-        search = list(found.submodule_search_locations)
+        search = list(module_spec.submodule_search_locations)
     return PathFinder.find_spec(last, search) is not None
 
 

@@ -102,11 +102,11 @@ class SparkSettings:
 
     def arguments(self) -> dict[str, Any]:
         """Return the settings that are not None, as arguments of `CoordinatedSparkSubmitOperator`."""
-        given = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         conf = {
             name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in self.conf.items()
         }
-        return {**{name: value for name, value in given.items() if value is not None}, "conf": conf}
+        return {**{name: value for name, value in values.items() if value is not None}, "conf": conf}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -45,16 +45,16 @@ def supervised_ingestion(
     """
     if (specs is None) == (source is None):
         raise ValueError("supervised_ingestion: give either 'specs', a file or a folder, or 'source'")
-    made: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "connect": connect,
         "coordination_conn_id": coordination_conn_id,
         "dag_arguments": dag_arguments,
     }
     if source is not None:
-        return [_dag(source, source=source, **made)]
+        return [_dag(source, source=source, **arguments)]
     caller = sys._getframe(1).f_globals.get("__file__")
     folder = Path.cwd() if caller is None else Path(caller).resolve().parent
-    return [_dag(file.stem, spec_file=str(file), **made) for file in _files(folder / str(specs))]
+    return [_dag(file.stem, spec_file=str(file), **arguments) for file in _files(folder / str(specs))]
 
 
 def _files(path: Path) -> Sequence[Path]:

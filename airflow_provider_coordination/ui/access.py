@@ -124,8 +124,8 @@ def require(body: type[BaseModel]) -> Callable[[Request], Awaitable[None]]:
         if media_type != "application/json":
             raise HTTPException(415, f"content type {media_type!r} is not accepted; send application/json")
         try:
-            given = await request.json()
-            size = len(json.dumps(given))
+            values = await request.json()
+            size = len(json.dumps(values))
         except (ValueError, RecursionError):
             raise HTTPException(422, "body: not valid JSON; send an object with the fields of this action") from None
         if size > MAX_BODY_CHARACTERS:
@@ -135,7 +135,7 @@ def require(body: type[BaseModel]) -> Callable[[Request], Awaitable[None]]:
                 "send less at once, such as fewer partitions",
             )
         try:
-            body.model_validate(given)
+            body.model_validate(values)
         except ValidationError as error:
             raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in error.errors()]) from None
 
@@ -226,11 +226,11 @@ def is_paused(dag_id: str) -> bool | None:
 
 
 def _of_environment(environment: Mapping[str, str], wanted: str) -> set[str]:
-    found = set()
+    names = set()
     for name, value in environment.items():
         if name.startswith(CONN_ENV_PREFIX) and _type_of(value) == wanted:
-            found.add(name.removeprefix(CONN_ENV_PREFIX).lower())
-    return found
+            names.add(name.removeprefix(CONN_ENV_PREFIX).lower())
+    return names
 
 
 def _type_of(connection: str) -> str:

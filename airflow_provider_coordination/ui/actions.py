@@ -160,11 +160,11 @@ def _reset(coordinator: SourceCoordinator, body: ActionBody, user: str) -> list[
     written: dict[str, Outcome] = {}
     usable: list[Partition] = []
     for item in body.partitions:
-        found = _unchanged(coordinator, item, target)
-        if isinstance(found, Partition):
-            usable.append(found)
+        result = _unchanged(coordinator, item, target)
+        if isinstance(result, Partition):
+            usable.append(result)
         else:
-            written[item.key] = found
+            written[item.key] = result
     plan = resets.plan_partitions(usable, target)
     removed = {partition.partition_key for partition in plan.of(ResetAction.REMOVE)}
     versions = {item.key: item.version for item in body.partitions}
@@ -189,22 +189,22 @@ def _reset(coordinator: SourceCoordinator, body: ActionBody, user: str) -> list[
 
 def _unchanged(coordinator: SourceCoordinator, item: PartitionVersion, target: Target) -> Outcome:
     """Return a partition if it has not changed since the user saw it, and can be reset; else the error."""
-    found = coordinator.view.get(item.key)
-    if found is None:
+    partition = coordinator.view.get(item.key)
+    if partition is None:
         return PartitionNotFoundError(f"partition {item.key!r} does not exist")
-    if found.version != item.version:
+    if partition.version != item.version:
         return PartitionUpdateError(
             f"partition {item.key!r} has changed since it was read: version {item.version} was read, and it is now "
-            f"{found.status}, version {found.version}; check it again"
+            f"{partition.status}, version {partition.version}; check it again"
         )
     try:
-        check_target(target, [found])
-        restarted(found, target)
+        check_target(target, [partition])
+        restarted(partition, target)
     except PARTITION_ERRORS as error:
         return error
     except ConfigurationError as error:
         raise HTTPException(422, f"body.to: {error}") from None
-    return found
+    return partition
 
 
 ACTIONS: dict[str, Action] = {"release": _release, "reopen": _reopen, "park": _park, "reset": _reset}
@@ -244,14 +244,14 @@ def _result(coordinator: SourceCoordinator, key: str, outcome: Outcome, detail: 
         return ActionResult(key=key, outcome="missing", detail=str(outcome), partition=None)
     if isinstance(outcome, StoreUnavailableError):
         return _refused(key, OUTCOME_UNKNOWN)
-    found: Partition | None = None
+    stored: Partition | None = None
     with suppress(StoreUnavailableError):  # the outcomes of the others are reported anyway
-        found = coordinator.view.get(key)
+        stored = coordinator.view.get(key)
     return ActionResult(
         key=key,
         outcome="stale" if isinstance(outcome, PartitionUpdateError) else "refused",
         detail=str(outcome),
-        partition=None if found is None else row_of(found, coordinator.clock.now()),
+        partition=None if stored is None else row_of(stored, coordinator.clock.now()),
     )
 
 

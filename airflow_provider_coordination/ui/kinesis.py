@@ -161,7 +161,7 @@ def _streams(view: SourceView, known: Streams | None = None) -> tuple[Streams, b
     """
     before = {} if known is None else {p.partition_key: p for p in _partitions_of(known)}
     changed: list[Partition] = []
-    found: Streams = {}
+    streams: Streams = {}
     is_complete = True
     for number, partition in enumerate(_candidates(view)):
         if number >= MAX_PARTITIONS:
@@ -170,12 +170,12 @@ def _streams(view: SourceView, known: Streams | None = None) -> tuple[Streams, b
         if partition.partition_key in before and before[partition.partition_key].version == partition.version:
             key = parse_partition_key(partition.partition_key)
             stream = StreamKey(key.stream, key.creation_epoch)
-            found.setdefault(stream, {})[key.shard_id] = (known or {})[stream][key.shard_id]
+            streams.setdefault(stream, {})[key.shard_id] = (known or {})[stream][key.shard_id]
         elif is_shard(partition):
             changed.append(partition)
     for stream, leases in leases_by_stream(changed).items():
-        found.setdefault(stream, {}).update(leases)
-    return found, is_complete
+        streams.setdefault(stream, {}).update(leases)
+    return streams, is_complete
 
 
 def _candidates(view: SourceView) -> Iterator[Partition]:

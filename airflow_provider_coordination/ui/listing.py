@@ -165,11 +165,11 @@ def page_of(
             limit=limit - len(gathered),
             examine=EXAMINED_PER_PAGE,
         )
-        found, is_over = _within_segment(segment, browsed.partitions, view.clock.now())
-        gathered += found
+        partitions, is_over = _within_segment(segment, browsed.partitions, view.clock.now())
+        gathered += partitions
         if browsed.next is not None and not is_over:
             return gathered, Cursor(cursor.segment, browsed.next, cursor.ended)
-        last = position_of(found[-1], segment.order) if found else cursor.position
+        last = position_of(partitions[-1], segment.order) if partitions else cursor.position
         ended = (
             {**cursor.ended, statuses[0]: last} if segment.includes is not None and last is not None else cursor.ended
         )
@@ -177,23 +177,23 @@ def page_of(
     return gathered, None
 
 
-def _within_segment(segment: Segment, found: list[Partition], now: datetime) -> tuple[list[Partition], bool]:
+def _within_segment(segment: Segment, partitions: list[Partition], now: datetime) -> tuple[list[Partition], bool]:
     """Return the partitions that belong to a segment, and whether it ends with them."""
     if segment.includes is None:
-        return found, False
-    end = next((at for at, partition in enumerate(found) if not segment.includes(partition, now)), None)
-    return (found, False) if end is None else (found[:end], True)
+        return partitions, False
+    end = next((at for at, partition in enumerate(partitions) if not segment.includes(partition, now)), None)
+    return (partitions, False) if end is None else (partitions[:end], True)
 
 
-def _position(given: object, order: SortOrder) -> BrowsePosition:
+def _position(values: object, order: SortOrder) -> BrowsePosition:
     """Return a position from JSON.
 
     :raises ValueError: if it is no position in this order.
     :raises ConfigurationError: if its instant or its key is invalid.
     """
-    if not isinstance(given, list) or len(given) != 2 or not all(isinstance(value, str) for value in given):
-        raise ValueError(given)
-    position = BrowsePosition(*given)
+    if not isinstance(values, list) or len(values) != 2 or not all(isinstance(value, str) for value in values):
+        raise ValueError(values)
+    position = BrowsePosition(*values)
     if order is SortOrder.PRIORITY:
         parse_instant(position.priority)
     check_partition_key(position.partition_key)

@@ -31,10 +31,10 @@ def router() -> APIRouter:
         """Return a file of the pages."""
         prefix = EDITION_PREFIX.match(path)
         # Not in the threads that query stores: those may hang.
-        found = await asyncio.to_thread(_read, path if prefix is None else path[prefix.end() :])
-        if found is None:
+        file = await asyncio.to_thread(_read, path if prefix is None else path[prefix.end() :])
+        if file is None:
             raise HTTPException(404, "the pages have no such file")
-        return _file_response(request, *found, is_settled=prefix is not None and prefix[1] == current)
+        return _file_response(request, *file, is_settled=prefix is not None and prefix[1] == current)
 
     return routes
 

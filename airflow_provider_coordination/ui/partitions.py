@@ -81,10 +81,10 @@ async def partitions(
     def read_page(view: SourceView) -> PartitionPage:
         now = view.clock.now()
         filtered = replace(wanted, expired_by=now) if expired else wanted
-        found, following = page_of(view, filtered, order, cursor, descending=descending, limit=limit)
+        page, following = page_of(view, filtered, order, cursor, descending=descending, limit=limit)
         return PartitionPage(
             as_of=now,
-            partitions=[row_of(each, now) for each in found],
+            partitions=[row_of(each, now) for each in page],
             next=None if following is None else following.write(order),
         )
 
@@ -109,31 +109,31 @@ def detail_of(view: SourceView, key: str, history_days: float) -> PartitionDetai
 
     :raises HTTPException: if no partition has this key.
     """
-    found, now = view.get(key), view.clock.now()
-    if found is None:
+    partition, now = view.get(key), view.clock.now()
+    if partition is None:
         raise HTTPException(404, f"source {view.source!r} has no partition {key!r}")
     since = now - timedelta(days=history_days)
     transitions = view.history.of(key, since, limit=MAX_TRANSITIONS) if history_days else []
     return PartitionDetail(
-        **row_of(found, now).__dict__,
-        progress=dict(found.progress),
-        unreadable_progress=found.unreadable_progress,
-        throughput=inspect_partition(found, now).throughput,
-        landed=[LandedBatchFacts(**batch.__dict__) for batch in landed_facts(found)],
-        acknowledgment_sets=_sets(view, found),
-        gaps=lost(found),
-        failed_items=[FailedItemFacts(item=item, reason=reason) for item, reason in unreadable_items(found)],
+        **row_of(partition, now).__dict__,
+        progress=dict(partition.progress),
+        unreadable_progress=partition.unreadable_progress,
+        throughput=inspect_partition(partition, now).throughput,
+        landed=[LandedBatchFacts(**batch.__dict__) for batch in landed_facts(partition)],
+        acknowledgment_sets=_sets(view, partition),
+        gaps=lost(partition),
+        failed_items=[FailedItemFacts(item=item, reason=reason) for item, reason in unreadable_items(partition)],
         transitions=[transition_facts(each) for each in transitions[: -MAX_TRANSITIONS - 1 : -1]],
         has_history=bool(history_days),
-        details=details_of(found, now),
+        details=details_of(partition, now),
     )
 
 
 def _statuses(
-    given: Sequence[PartitionStatus] | None, *, parked: bool, expired: bool, owner: str
+    statuses: Sequence[PartitionStatus] | None, *, parked: bool, expired: bool, owner: str
 ) -> tuple[PartitionStatus, ...]:
     """Return the statuses that partitions which match all of these filters can have."""
-    possible = set(given or LISTED)
+    possible = set(statuses or LISTED)
     if parked:
         possible &= {PartitionStatus.CLOSED}
     if expired or owner:
@@ -141,10 +141,10 @@ def _statuses(
     return tuple(status for status in LISTED if status in possible)
 
 
-def _sets(view: SourceView, found: Partition) -> list[dict[str, object]]:
+def _sets(view: SourceView, partition: Partition) -> list[dict[str, object]]:
     sets = AcknowledgmentView(view)
     records = []
-    for set_id in sets_waited_for(found)[:MAX_SETS]:
+    for set_id in sets_waited_for(partition)[:MAX_SETS]:
         try:
             records.append(record_of(sets.get(set_id)))
         except (AcknowledgmentSetNotFoundError, ProgressError):

@@ -87,13 +87,13 @@ async def runs(
     tasks = Tasks(dag_id, run_id, task_id, map_index)
     known = [connection_id for connection_id, problem in await known_connections(queries) if problem is None]
     visible = await queries.run(lambda: _visible(visitor, known))
-    found = await asyncio.gather(*(_read_connection(queries, connection_id, tasks) for connection_id in visible))
-    rows = sorted((row for each in found for row in each.rows), key=_sort_key)
+    results = await asyncio.gather(*(_read_connection(queries, connection_id, tasks) for connection_id in visible))
+    rows = sorted((row for each in results for row in each.rows), key=_sort_key)
     response = RunPartitions(
         as_of=datetime.now(UTC),
         partitions=rows,
-        complete=all(each.is_complete for each in found),
-        unreachable=[name for name, each in zip(visible, found, strict=True) if not each.is_reachable],
+        complete=all(each.is_complete for each in results),
+        unreachable=[name for name, each in zip(visible, results, strict=True) if not each.is_reachable],
     )
     return json_response(await queries.run(lambda: json_text(response)))
 
@@ -110,12 +110,12 @@ def _visible(visitor: Visitor, known: Sequence[str]) -> list[str]:
 async def _read_connection(queries: QueryScheduler, connection_id: str, tasks: Tasks) -> _RunResult:
     try:
         names = await source_names(queries, connection_id)
-        found = await asyncio.gather(
+        results = await asyncio.gather(
             *(_read_source(queries, connection_id, name, tasks, similar=len(names)) for name in names)
         )
     except (CoordinationError, HTTPException):  # its store is unavailable, or the connection was just deleted
         return _RunResult([], is_complete=False, is_reachable=False)
-    return _RunResult([row for each in found for row in each.rows], all(each.is_complete for each in found))
+    return _RunResult([row for each in results for row in each.rows], all(each.is_complete for each in results))
 
 
 async def _read_source(

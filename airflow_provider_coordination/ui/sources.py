@@ -88,22 +88,22 @@ def _names(queries: QueryScheduler, connection_id: str) -> list[str]:
 
 
 def _known(queries: QueryScheduler) -> list[tuple[str, str | None]]:
-    found: list[tuple[str, str | None]] = []
+    connections: list[tuple[str, str | None]] = []
     for connection_id in coordination_connections():
         try:
             queries.stores.settings(connection_id)
         except HTTPException:
             if connection_id != CoordinationHook.default_conn_name:  # it was just deleted
-                found.append((connection_id, f"connection {connection_id!r} is not defined"))
+                connections.append((connection_id, f"connection {connection_id!r} is not defined"))
         except ConfigurationError as error:
-            found.append((connection_id, str(error)))
+            connections.append((connection_id, str(error)))
         except Exception as error:  # the text may contain a secret, and one broken connection must not hide the others
             log.exception("connection %r cannot be read", connection_id)
             problem = f"cannot be read ({type(error).__name__}); see the log of the API server"
-            found.append((connection_id, f"connection {connection_id!r} {problem}"))
+            connections.append((connection_id, f"connection {connection_id!r} {problem}"))
         else:
-            found.append((connection_id, None))
-    return found
+            connections.append((connection_id, None))
+    return connections
 
 
 def _allowed(visitor: Visitor, known: list[tuple[str, str | None]]) -> list[ConnectionRow]:

@@ -118,10 +118,10 @@ async def supervisors(queries: Queries, connection_id: str) -> Response:
     names = await queries.read(
         connection_id, "supervisors", lambda: _supervised_sources(queries, connection_id), cooldown=EXPENSIVE
     )
-    found = await asyncio.gather(*(_row(queries, connection_id, name, similar=len(names)) for name in names))
+    rows = await asyncio.gather(*(_row(queries, connection_id, name, similar=len(names)) for name in names))
     # Each one is JSON already, and shared by all requests.
     head = b'{"as_of":' + json.dumps(f"{as_of:%Y-%m-%dT%H:%M:%S.%f}Z").encode()
-    return json_response(head + b',"supervisors":[' + b",".join(row for row in found if row is not None) + b"]}")
+    return json_response(head + b',"supervisors":[' + b",".join(row for row in rows if row is not None) + b"]}")
 
 
 async def supervisor(queries: Queries, connection_id: str, source: str) -> Response:
@@ -350,11 +350,11 @@ def _supervised_sources(queries: QueryScheduler, connection_id: str) -> list[str
 
 async def _row(queries: QueryScheduler, connection_id: str, source: str, similar: int) -> bytes | None:
     def read() -> bytes | None:
-        found = queries.stores.query_source(connection_id, source, lambda view: read_status(view, is_paused))
-        if found is None:
+        status = queries.stores.query_source(connection_id, source, lambda view: read_status(view, is_paused))
+        if status is None:
             return None
-        left_out = {"lag": {**found["lag"], "partitions": {}}, "lag_series": []}
-        return json_text(SupervisorStatus.model_validate({**found, **left_out}))
+        left_out = {"lag": {**status["lag"], "partitions": {}}, "lag_series": []}
+        return json_text(SupervisorStatus.model_validate({**status, **left_out}))
 
     return await queries.read(
         connection_id, ("supervisor row", source), read, cooldown=STATUS_COOLDOWN, similar=similar

@@ -82,13 +82,13 @@ class Items:
         return Connected(reads=ReadsSettings(kind=self.kind, settings=given), supplier=self._supplier)
 
     def _supplier(self, coordinator: SourceCoordinator) -> Supplier:
-        found, kind = self.supplier, self.kind
-        if found is None:
+        supplier, kind = self.supplier, self.kind
+        if supplier is None:
             raise ConfigurationError(
                 f"Items: kind {self.kind!r} has no supplier for source {coordinator.source!r}; give 'supplier', or "
                 "create the partitions with @task.partitions or the 'partitions' of CreatePartitionsOperator"
             )
-        finds: Callable[[Mapping[str, Any]], Any] = found
+        finds: Callable[[Mapping[str, Any]], Any] = supplier
         return lambda state: pages_of(finds(state), kind)
 
 

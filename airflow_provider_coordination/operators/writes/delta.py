@@ -93,17 +93,17 @@ class DeltaTable:
         return SinkSettings(name=name, kind=KIND, location=path, where=where, settings=write_settings(settings))
 
     def _columns(self, what: str) -> tuple[DeltaColumn, ...]:
-        given: Any = self.columns or {}
-        if not isinstance(given, Mapping):
+        columns: Any = self.columns or {}
+        if not isinstance(columns, Mapping):
             raise ConfigurationError(
                 f"field 'columns' of {what} must be types of columns by their names, such as "
-                f"{{'amount': 'decimal(12,2)'}}; got {given!r}"
+                f"{{'amount': 'decimal(12,2)'}}; got {columns!r}"
             )
-        return tuple(DeltaColumn(name=str(name), type=str(kind)) for name, kind in given.items())
+        return tuple(DeltaColumn(name=str(name), type=str(kind)) for name, kind in columns.items())
 
 
-def _names(field_name: str, given: Any) -> tuple[str, ...]:
+def _names(field_name: str, value: Any) -> tuple[str, ...]:
     """Return the columns of a field that holds one column or a list."""
-    if isinstance(given, str):
-        return (given,) if text_value(given) else ()
-    return names_value(field_name, given, instead="text") if given else ()
+    if isinstance(value, str):
+        return (value,) if text_value(value) else ()
+    return names_value(field_name, value, instead="text") if value else ()

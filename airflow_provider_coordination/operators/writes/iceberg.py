@@ -86,10 +86,10 @@ class IcebergTable:
         """See `Writes.connect`."""
         conn_id, aws_conn_id = text_value(self.catalog_conn_id), text_value(self.aws_conn_id)
         aws = None if aws_conn_id is None else aws_settings(aws_conn_id, service="s3")
-        found = {} if aws is None else storage_properties(aws)
+        properties = {} if aws is None else storage_properties(aws)
         if conn_id is not None:
-            found |= catalog_properties(conn_id)
-        settings = self._settings(found)
+            properties |= catalog_properties(conn_id)
+        settings = self._settings(properties)
         if not settings.properties:
             raise ConfigurationError(
                 f"field 'catalog_conn_id' of {self._sink} is missing; name a connection to the table's catalog, or "
@@ -143,9 +143,9 @@ class IcebergTable:
 
     def _names(self, name: str) -> tuple[str, ...]:
         """Return the texts of a field that holds one text or a list."""
-        given: Any = getattr(self, name)
-        if given in (None, "", "None", [], ()):
+        value: Any = getattr(self, name)
+        if value in (None, "", "None", [], ()):
             return ()
         return (
-            (given,) if isinstance(given, str) else names_value(f"{name}' of '{self._sink}", given, instead="a column")
+            (value,) if isinstance(value, str) else names_value(f"{name}' of '{self._sink}", value, instead="a column")
         )

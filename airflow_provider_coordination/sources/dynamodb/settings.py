@@ -101,11 +101,11 @@ class DynamoDBExportSettings:
     s3: AwsSettings = field(default_factory=AwsSettings)
 
     def __post_init__(self) -> None:
-        given = [name for name in ("export_arn", "location", "table_arn") if getattr(self, name)]
-        if len(given) != 1:
+        names = [name for name in ("export_arn", "location", "table_arn") if getattr(self, name)]
+        if len(names) != 1:
             raise ConfigurationError(
                 "DynamoDB export settings: give one of 'export_arn', 'location' and 'table_arn'; got "
-                f"{' and '.join(map(repr, given)) or 'none'}"
+                f"{' and '.join(map(repr, names)) or 'none'}"
             )
         for name in ("export_arn", "table_arn"):
             value = getattr(self, name)

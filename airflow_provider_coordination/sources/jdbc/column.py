@@ -90,18 +90,18 @@ class Column:
         :raises ConfigurationError: if there are too many portions.
         """
         offset = f"MOD(n - 1, {rows})" if self.settings.dialect == "oracle" else f"(n - 1) % {rows}"
-        found = self.query.ask(
+        rows_found = self.query.ask(
             f"SELECT v FROM (SELECT {self._quoted} AS v, ROW_NUMBER() OVER (ORDER BY {self._quoted}) AS n "
             f"FROM {self.settings.relation} WHERE {self._bounds(within)}) numbered "
             f"WHERE {offset} = 0 ORDER BY n",
             max_rows=MAX_RANGES + 1,
         ).rows
-        if len(found) > MAX_RANGES:
+        if len(rows_found) > MAX_RANGES:
             raise ConfigurationError(
                 f"{self._where}: with {rows} rows each there would be more than {MAX_RANGES} ranges; give a larger "
                 "'rows_per_partition'"
             )
-        return [row[0] for row in found if is_finite(row[0])]
+        return [row[0] for row in rows_found if is_finite(row[0])]
 
     @property
     def _quoted(self) -> str:

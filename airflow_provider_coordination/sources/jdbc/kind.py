@@ -19,10 +19,10 @@ DATABASES = {
 
 def _datasets(settings: Settings) -> Iterable[DatasetName]:
     """Return the dataset of a table by its JDBC URL; a query has no dataset."""
-    found = JDBC_URL.match(settings["url"])
-    if found is None or not settings.get("table"):
+    match = JDBC_URL.match(settings["url"])
+    if match is None or not settings.get("table"):
         return
-    dialect, host, database = found["dialect"], found["host"].rpartition("@")[2], found["database"] or ""
+    dialect, host, database = match["dialect"], match["host"].rpartition("@")[2], match["database"] or ""
     scheme, port, schema = DATABASES.get(dialect, (dialect, "", ""))
     table = re.sub(r'["`\[\]]', "", settings["table"])
     if schema and "." not in table:

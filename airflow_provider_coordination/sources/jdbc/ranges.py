@@ -108,19 +108,19 @@ class Cut:
     huge: tuple[Value, ...] = ()
 
 
-def cut(whole: Range, starts: Sequence[Value]) -> Cut:
+def cut(full_range: Range, starts: Sequence[Value]) -> Cut:
     """Divide a range at the values where, in the order of the column, a new portion of its rows starts.
 
     A range then has less than two portions of rows, unless all of them have the same key. A key that fills a portion
     alone is the start of several portions, and becomes a range of its own.
 
-    :param whole: the range.
+    :param full_range: the range.
     :param starts: the value of the first row of each portion, in order.
     """
     ranges: list[Range] = []
     huge: list[Value] = []
-    left: Range | None = whole
-    kind = Kind(whole.kind) if starts else Kind.INTEGER
+    left: Range | None = full_range
+    kind = Kind(full_range.kind) if starts else Kind.INTEGER
     for number, (value, same) in enumerate(groupby(starts)):
         assert left is not None
         bound, portions = text_of(kind, value), len(list(same))
@@ -131,13 +131,13 @@ def cut(whole: Range, starts: Sequence[Value]) -> Cut:
             huge.append(value)
             ranges.append(replace(left, upper=bound, upper_closed=True))
             left = replace(left, lower=bound, lower_open=True)
-            if whole.upper_closed and whole.upper == bound:
+            if full_range.upper_closed and full_range.upper == bound:
                 left = None
     return Cut(ranges=(*ranges, *([] if left is None else [left])), huge=tuple(huge))
 
 
-def rest(whole: Range, last: Range) -> Range | None:
+def rest(full_range: Range, last: Range) -> Range | None:
     """Return the rest of a range after one of its parts; None if that is the last part."""
-    if last.upper == whole.upper and last.upper_closed == whole.upper_closed:
+    if last.upper == full_range.upper and last.upper_closed == full_range.upper_closed:
         return None
-    return replace(whole, lower=last.upper, lower_open=last.upper_closed)
+    return replace(full_range, lower=last.upper, lower_open=last.upper_closed)

@@ -140,7 +140,7 @@ def driver_properties(settings: JdbcSettings) -> dict[str, str]:
     defaults = dict(NUMBERS_OF_MYSQL) if settings.dialect == MYSQL else {}
     if settings.driver_class == CONNECTOR_J:
         defaults["useCursorFetch"] = "true"  # otherwise all rows of a range are fetched at once
-    given = {name.lower() for name in (*settings.properties, *re.findall(r"[?&](\w+)=", settings.url))}
+    property_names = {name.lower() for name in (*settings.properties, *re.findall(r"[?&](\w+)=", settings.url))}
     connection = {
         "driver": settings.driver_class,
         "fetchsize": str(settings.fetch_size),
@@ -151,7 +151,7 @@ def driver_properties(settings: JdbcSettings) -> dict[str, str]:
         "sessionInitStatement": settings.session_statement,
     }
     return {
-        **{name: value for name, value in defaults.items() if name.lower() not in given},
+        **{name: value for name, value in defaults.items() if name.lower() not in property_names},
         **settings.properties,
         **{name: value for name, value in connection.items() if value is not None},
     }

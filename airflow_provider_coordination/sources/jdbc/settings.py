@@ -134,9 +134,9 @@ class JdbcSettings:
         return self.session
 
     def _check_url(self) -> None:
-        found = _URL.fullmatch(self.url)
+        match = _URL.fullmatch(self.url)
         # The messages do not show the URL, since it may contain a password.
-        if found is None:
+        if match is None:
             raise ConfigurationError(
                 "jdbc settings: field 'url' is not a JDBC URL; give one such as jdbc:postgresql://host:5432/database"
             )
@@ -145,7 +145,7 @@ class JdbcSettings:
                 "jdbc settings: field 'url' must not contain a password, since URLs are shown in logs and plans; put "
                 "it into the login and password of the connection"
             )
-        if found[1] == "mariadb":
+        if match[1] == "mariadb":
             raise ConfigurationError(
                 "jdbc settings: field 'url' begins with 'jdbc:mariadb:', for which Spark quotes names as in standard "
                 "SQL, so that it reads the names of columns instead of their values; begin it with 'jdbc:mysql:' "

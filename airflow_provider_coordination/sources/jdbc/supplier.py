@@ -152,39 +152,39 @@ class RangeSupplier:
                 f"{self._what}: field 'start' must be before 'end'; got {self._ranges.start!r} and "
                 f"{self._ranges.end!r}; use CronDataIntervalTimetable to give runs an interval longer than zero"
             )
-        whole = column.everything
+        full_range = column.everything
         if start is not None and column.kind is not None:
-            whole = replace(whole, lower=text_of(column.kind, start))
+            full_range = replace(full_range, lower=text_of(column.kind, start))
         if end is not None and column.kind is not None:
-            whole = replace(whole, upper=text_of(column.kind, end))
+            full_range = replace(full_range, upper=text_of(column.kind, end))
         if not self._ranges.incremental:
-            return replace(state, planned=nulls, left=whole, is_done=True)
+            return replace(state, planned=nulls, left=full_range, is_done=True)
         if state.mark is not None:
-            whole = replace(whole, lower=state.mark, lower_open=True)
-        mark = self._new_mark(column, whole)
+            full_range = replace(full_range, lower=state.mark, lower_open=True)
+        mark = self._new_mark(column, full_range)
         if mark is None or column.kind is None:
             return None
         text = text_of(column.kind, mark)
         log.info("%s: reading new rows up to %s, after %s", self._what, text, state.mark)
         began = self._ranges.start if state.mark is None else state.began
-        return replace(state, left=replace(whole, upper=text, upper_closed=True), began=began, mark=text)
+        return replace(state, left=replace(full_range, upper=text, upper_closed=True), began=began, mark=text)
 
-    def _cut(self, column: Column, whole: Range) -> tuple[Range, ...]:
+    def _cut(self, column: Column, full_range: Range) -> tuple[Range, ...]:
         """Divide a range into ranges."""
         rows = self._ranges.rows_per_partition or DEFAULT_ROWS_PER_PARTITION
         if self._ranges.partitions is not None:
-            rows = max(-(-column.count(whole) // self._ranges.partitions), 1)
+            rows = max(-(-column.count(full_range) // self._ranges.partitions), 1)
         try:
-            made = cut(whole, column.starts(whole, rows))
+            result = cut(full_range, column.starts(full_range, rows))
         except ValueError as error:
             raise ConfigurationError(
                 f"{self._what}: the column cannot be divided into ranges: {error}; use a column with values of one kind"
             ) from error
-        self._warn_of_huge_keys(column, made)
-        return made.ranges
+        self._warn_of_huge_keys(column, result)
+        return result.ranges
 
-    def _warn_of_huge_keys(self, column: Column, made: Cut) -> None:
-        for key in made.huge[:HUGE_KEYS_NAMED]:
+    def _warn_of_huge_keys(self, column: Column, result: Cut) -> None:
+        for key in result.huge[:HUGE_KEYS_NAMED]:
             assert column.kind is not None
             text = text_of(column.kind, key)
             rows = column.count(replace(column.everything, lower=text, upper=text, upper_closed=True))
@@ -194,8 +194,8 @@ class RangeSupplier:
                 text,
                 rows,
             )
-        if len(made.huge) > HUGE_KEYS_NAMED:
-            log.warning("%s: %d keys have more rows than a range should have", self._what, len(made.huge))
+        if len(result.huge) > HUGE_KEYS_NAMED:
+            log.warning("%s: %d keys have more rows than a range should have", self._what, len(result.huge))
 
     def _nulls(self, column: Column) -> tuple[Range, ...]:
         """Return the range of the rows without a value, if there are any and they are read."""
@@ -235,13 +235,13 @@ class RangeSupplier:
         return column.largest(after, visible if kind is Kind.TIMESTAMP_TZ else visible.replace(tzinfo=None))
 
     def _bound(self, column: Column, name: str) -> Value | None:
-        given: str | None = getattr(self._ranges, name)
-        if given is None or column.kind is None:
+        bound: str | None = getattr(self._ranges, name)
+        if bound is None or column.kind is None:
             return None
         try:
-            return given_value(column.kind, given)
+            return given_value(column.kind, bound)
         except ValueError as error:
-            raise ConfigurationError(f"{self._what}: field {name!r} does not fit: {error}; got {given!r}") from None
+            raise ConfigurationError(f"{self._what}: field {name!r} does not fit: {error}; got {bound!r}") from None
 
     @property
     def _what(self) -> str:

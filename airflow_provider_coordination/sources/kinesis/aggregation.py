@@ -147,15 +147,15 @@ def aggregate(records: Sequence[tuple[str, bytes]], explicit_hash_keys: Sequence
         raise ValueError("an aggregate needs at least one user record")
     if len(explicit_hash_keys) > len(records):
         raise ValueError(f"{len(explicit_hash_keys)} explicit hash keys are given for {len(records)} user records")
-    given = [*explicit_hash_keys, *[None] * (len(records) - len(explicit_hash_keys))]
+    hash_keys = [*explicit_hash_keys, *[None] * (len(records) - len(explicit_hash_keys))]
     indices = {key: index for index, key in enumerate(dict.fromkeys(key for key, _ in records))}
-    hash_indices = {key: index for index, key in enumerate(dict.fromkeys(key for key in given if key is not None))}
+    hash_indices = {key: index for index, key in enumerate(dict.fromkeys(key for key in hash_keys if key is not None))}
     message = bytearray()
     for key in indices:
         message += _field(_PARTITION_KEY, key.encode())
     for key in hash_indices:
         message += _field(_EXPLICIT_HASH_KEY, key.encode())
-    for (key, payload), hash_key in zip(records, given, strict=True):
+    for (key, payload), hash_key in zip(records, hash_keys, strict=True):
         index = bytes((_RECORD_PARTITION_KEY_INDEX,)) + _varint(indices[key])
         if hash_key is not None:
             index += bytes((_RECORD_EXPLICIT_HASH_KEY_INDEX,)) + _varint(hash_indices[hash_key])

@@ -17,24 +17,24 @@ EXAMPLE = (
 )
 
 
-def bounds_value(given: Any) -> Bounds | None:
+def bounds_value(value: Any) -> Bounds | None:
     """Parse the bounds of a read; None means no bounds.
 
-    :param given: an object with `start` and `end`. Both are instants (aware), where `start` may be `TRIM_HORIZON`, or
+    :param value: an object with `start` and `end`. Both are instants (aware), where `start` may be `TRIM_HORIZON`, or
         both are objects with a sequence number for each shard.
     :raises ConfigurationError: if it has another form, or start and end do not match.
     """
-    if given in (None, "", "None") or isinstance(given, Bounds):
-        return given or None
-    if not isinstance(given, Mapping) or set(given) != {"start", "end"}:
-        raise ConfigurationError(f"{FIELD} must have 'start' and 'end', such as {EXAMPLE}; got {given!r}")
-    start, end = given["start"], given["end"]
+    if value in (None, "", "None") or isinstance(value, Bounds):
+        return value or None
+    if not isinstance(value, Mapping) or set(value) != {"start", "end"}:
+        raise ConfigurationError(f"{FIELD} must have 'start' and 'end', such as {EXAMPLE}; got {value!r}")
+    start, end = value["start"], value["end"]
     if isinstance(start, Mapping) and isinstance(end, Mapping):
         return _of_shards(start, end)
     if isinstance(start, Mapping) or isinstance(end, Mapping):
         raise ConfigurationError(
             f"{FIELD}: 'start' and 'end' must both be instants, or both have a sequence number for each shard; got "
-            f"{given!r}"
+            f"{value!r}"
         )
     from_earliest = str(start).strip().upper() == TRIM_HORIZON
     first, last = None if from_earliest else _instant("start", start), _instant("end", end)
@@ -66,24 +66,24 @@ def _of_shards(start: Mapping[Any, Any], end: Mapping[Any, Any]) -> Bounds:
     )
 
 
-def _number(field: str, shard: Any, given: Any) -> str:
-    text = str(given).strip()
-    if isinstance(given, bool | float) or not (text.isascii() and text.isdigit()):
+def _number(field: str, shard: Any, value: Any) -> str:
+    text = str(value).strip()
+    if isinstance(value, bool | float) or not (text.isascii() and text.isdigit()):
         raise ConfigurationError(
-            f"{FIELD}: {field!r} of shard {shard!r} must be a sequence number in decimal digits; got {given!r}"
+            f"{FIELD}: {field!r} of shard {shard!r} must be a sequence number in decimal digits; got {value!r}"
         )
     return str(int(text))
 
 
-def _instant(field: str, given: Any) -> datetime:
+def _instant(field: str, value: Any) -> datetime:
     try:
-        instant = given if isinstance(given, datetime) else datetime.fromisoformat(str(given).strip())
+        instant = value if isinstance(value, datetime) else datetime.fromisoformat(str(value).strip())
     except ValueError:
         instant = None
     if instant is None or instant.tzinfo is None:
         also = f" or {TRIM_HORIZON!r}" if field == "start" else ""
         raise ConfigurationError(
             f"{FIELD}: {field!r} must be an instant with a time zone, such as '2026-01-01T00:00:00Z'{also}; got "
-            f"{str(given)!r}"
+            f"{str(value)!r}"
         )
     return instant

@@ -34,7 +34,7 @@ def removable(leases: Leases, shards: Sequence[Shard], *, completed_by: datetime
     listed = {shard.shard_id: shard for shard in shards}
     children = children_by_parent(shards)
     left = set(leases)
-    found: list[ShardLease] = []
+    unneeded: list[ShardLease] = []
     while True:
         generation = [
             leases[name]
@@ -44,8 +44,8 @@ def removable(leases: Leases, shards: Sequence[Shard], *, completed_by: datetime
             and _all_started(_children(leases[name], children), leases)
         ]
         if not generation:
-            return found
-        found += sorted(generation, key=lambda lease: lease.key.shard_id)
+            return unneeded
+        unneeded += sorted(generation, key=lambda lease: lease.key.shard_id)
         left.difference_update(lease.key.shard_id for lease in generation)
 
 

@@ -226,7 +226,7 @@ class _Subscribing:
         begun, known_at = clock.monotonic(), since
         iterator = iter(events)
         while True:
-            asked = clock.monotonic()
+            requested_at = clock.monotonic()
             with self._errors():
                 event = next(iterator, None)
             if event is None:
@@ -238,7 +238,7 @@ class _Subscribing:
             arrived = clock.monotonic()
             records = from_position(self._position, records_of(body["Records"]))
             check_order(records, self._last_record, inclusive=False, of=self._stream)
-            if arrived - asked >= WAITED_SECONDS:
+            if arrived - requested_at >= WAITED_SECONDS:
                 known_at = max(known_at, since + timedelta(seconds=arrived - begun) - ON_ITS_WAY)
             continues_at = body.get("ContinuationSequenceNumber")
             self._advance(records, continues_at)

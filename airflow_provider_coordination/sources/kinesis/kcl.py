@@ -366,14 +366,14 @@ class _Planner:
     @cached_property
     def _ancestors(self) -> set[str]:
         """The listed shards from which a leased one came."""
-        found: set[str] = set()
+        ancestors: set[str] = set()
         waiting = [name for name in self.own.leased if name in self.listed]
         while waiting:
             for parent in self.listed[waiting.pop()].parent_shard_ids:
-                if parent in self.listed and parent not in found:
-                    found.add(parent)
+                if parent in self.listed and parent not in ancestors:
+                    ancestors.add(parent)
                     waiting.append(parent)
-        return found
+        return ancestors
 
 
 def _contradiction(lease: KclLease, shard: Shard) -> str | None:

@@ -193,11 +193,11 @@ def keep_earlier_start(shard: ShardPlan, partition: Partition, existing: Partiti
 
 def _checkpoint_record(record: Mapping[str, Any], sequence_number: str) -> CheckpointRecord:
     """Return the checkpoint's record, given the first record that was read from the sequence number on."""
-    found = int(record["SequenceNumber"])
-    if found > int(sequence_number):
+    number = int(record["SequenceNumber"])
+    if number > int(sequence_number):
         return CheckpointRecord()
-    if found < int(sequence_number):
-        return CheckpointRecord(problem=f"Kinesis returned the record {found}, which is before the checkpoint")
+    if number < int(sequence_number):
+        return CheckpointRecord(problem=f"Kinesis returned the record {number}, which is before the checkpoint")
     data, key = record["Data"], record["PartitionKey"]
     records = expand(data, key)
     if is_aggregated(data) and records == [(0, key, data)]:

@@ -126,12 +126,12 @@ class KinesisKind(SourceKind):
 
         return restarted(partition, target, epoch=epoch)
 
-    def check_progress(self, partition: Partition, given: Mapping[str, Any]) -> None:
+    def check_progress(self, partition: Partition, progress: Mapping[str, Any]) -> None:
         """See `SourceKind.check_progress`: it must be the progress of this shard."""
         from airflow_provider_coordination.sources.kinesis.reset import check_progress
 
-        super().check_progress(partition, given)
-        check_progress(partition, given)
+        super().check_progress(partition, progress)
+        check_progress(partition, progress)
 
     def service(self, settings: Settings) -> KinesisClient:
         """See `SourceKind.service`: a client."""

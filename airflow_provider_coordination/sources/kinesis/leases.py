@@ -92,14 +92,14 @@ def children_by_parent(shards: Iterable[Shard]) -> dict[str, list[Shard]]:
 
 def _ancestors(listed: Mapping[str, Shard], leased: Iterable[str]) -> set[str]:
     """Return the listed shards that a listed, leased shard descends from."""
-    found: set[str] = set()
+    ancestors: set[str] = set()
     waiting = [shard_id for shard_id in leased if shard_id in listed]
     while waiting:
         for parent in listed[waiting.pop()].parent_shard_ids:
-            if parent in listed and parent not in found:
-                found.add(parent)
+            if parent in listed and parent not in ancestors:
+                ancestors.add(parent)
                 waiting.append(parent)
-    return found
+    return ancestors
 
 
 def _gaps_beside_leases(
@@ -129,12 +129,12 @@ def _gaps_beside_leases(
 def _descendants(listed: Mapping[str, Shard], leased: Collection[str], worked_off: Collection[str]) -> set[str]:
     """Return the listed shards that are leased, or descend from a leased shard and are not finished."""
     children = children_by_parent(listed.values())
-    found = {shard_id for shard_id in leased if shard_id in listed}
+    descendants = {shard_id for shard_id in leased if shard_id in listed}
     waiting = list(leased)
     while waiting:
         for child in children.get(waiting.pop(), ()):
             name = child.shard_id
-            if name not in found and name not in worked_off:
-                found.add(name)
+            if name not in descendants and name not in worked_off:
+                descendants.add(name)
                 waiting.append(name)
-    return found
+    return descendants

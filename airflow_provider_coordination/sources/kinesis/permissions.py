@@ -16,31 +16,31 @@ def permissions(client: KinesisClient, stream: str, consumer_name: str | None = 
     :param stream: its name.
     :param consumer_name: the consumer that reads it by enhanced fan-out; None if it is polled.
     """
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
 
     def describe() -> None:
-        found.update(client.describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"])
+        facts.update(client.describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"])
 
     def list_shards() -> None:
         shards = client.list_shards(StreamName=stream, MaxResults=1)["Shards"]
-        found.update({"shard": shards[0]["ShardId"]} if shards else {})
+        facts.update({"shard": shards[0]["ShardId"]} if shards else {})
 
     def iterate() -> None:
-        given = client.get_shard_iterator(StreamName=stream, ShardId=found["shard"], ShardIteratorType="LATEST")
-        found["iterator"] = given["ShardIterator"]
+        response = client.get_shard_iterator(StreamName=stream, ShardId=facts["shard"], ShardIteratorType="LATEST")
+        facts["iterator"] = response["ShardIterator"]
 
     # Each call needs the response of the previous one; without it, the permission cannot be tested.
     prove(describe)
-    arn = found.get("StreamARN", f"stream {stream}")
+    arn = facts.get("StreamARN", f"stream {stream}")
     yield Permission(action="kinesis:DescribeStreamSummary", resource=arn, call=describe)
     yield Permission(action="kinesis:ListShards", resource=arn, call=list_shards)
-    if prove(list_shards)[0] is not Proof.ALLOWED or "shard" not in found:
+    if prove(list_shards)[0] is not Proof.ALLOWED or "shard" not in facts:
         yield Permission(action="kinesis:GetShardIterator", resource=arn)
         yield Permission(action="kinesis:GetRecords", resource=arn)
     else:
         yield Permission(action="kinesis:GetShardIterator", resource=arn, call=iterate)
         prove(iterate)
-        read = partial(client.get_records, ShardIterator=found["iterator"], Limit=1) if "iterator" in found else None
+        read = partial(client.get_records, ShardIterator=facts["iterator"], Limit=1) if "iterator" in facts else None
         yield Permission(action="kinesis:GetRecords", resource=arn, call=read)
     if consumer_name is not None:
         yield from _fan_out(client, arn, consumer_name)

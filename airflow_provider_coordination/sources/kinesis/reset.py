@@ -59,12 +59,12 @@ def restarted(partition: Partition, target: Target, *, epoch: int = 0) -> Mappin
     return progress.to_mapping()
 
 
-def check_progress(partition: Partition, given: Mapping[str, Any]) -> None:
+def check_progress(partition: Partition, values: Mapping[str, Any]) -> None:
     """Check that a progress belongs to the shard of a partition.
 
     :raises ProgressError: if it does not.
     """
-    progress = ShardProgress.from_mapping(given)
+    progress = ShardProgress.from_mapping(values)
     try:
         shard = parse_partition_key(partition.partition_key)
     except ValueError:
@@ -172,15 +172,15 @@ def _progress_of(partition: Partition) -> ShardProgress:
 
 
 def _check_sequence_number(target: Target, shard: ShardKey, listed: Iterable[Shard]) -> None:
-    found = next((each for each in listed if each.shard_id == shard.shard_id), None)
-    if found is None:
+    listed_shard = next((each for each in listed if each.shard_id == shard.shard_id), None)
+    if listed_shard is None:
         return  # a shard that the stream no longer has is reported when it is read
     number, first, last = (
         int(text or 0)
         for text in (
             position_of(target).sequence_number,
-            found.starting_sequence_number,
-            found.ending_sequence_number,
+            listed_shard.starting_sequence_number,
+            listed_shard.ending_sequence_number,
         )
     )
     if number < first or (last and number > last):

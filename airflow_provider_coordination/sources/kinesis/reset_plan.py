@@ -108,14 +108,14 @@ def _parents(leases: Leases, shards: Mapping[str, Shard]) -> dict[str, set[str]]
 
 
 def _ancestors(names: Iterable[str], parents: Mapping[str, set[str]]) -> set[str]:
-    found: set[str] = set()
+    ancestors: set[str] = set()
     waiting = list(names)
     while waiting:
         for parent in parents.get(waiting.pop(), ()):
-            if parent not in found:
-                found.add(parent)
+            if parent not in ancestors:
+                ancestors.add(parent)
                 waiting.append(parent)
-    return found
+    return ancestors
 
 
 def _start_of(shard: Shard | None) -> int:

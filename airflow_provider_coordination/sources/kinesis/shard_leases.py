@@ -60,16 +60,16 @@ Leases = Mapping[str, ShardLease]
 
 def leases_by_stream(partitions: Iterable[Partition]) -> dict[StreamKey, dict[str, ShardLease]]:
     """Return the leases of shards, by stream and shard; partitions of other kinds are left out."""
-    found: dict[StreamKey, dict[str, ShardLease]] = defaultdict(dict)
+    by_stream: dict[StreamKey, dict[str, ShardLease]] = defaultdict(dict)
     for partition in partitions:
         try:
             key = parse_partition_key(partition.partition_key)
         except ValueError:
             continue  # not a shard: the source may hold partitions of other kinds
-        found[StreamKey(key.stream, key.creation_epoch)][key.shard_id] = ShardLease(
+        by_stream[StreamKey(key.stream, key.creation_epoch)][key.shard_id] = ShardLease(
             key, partition, stored_progress(partition)
         )
-    return dict(found)
+    return dict(by_stream)
 
 
 def stored_progress(partition: Partition) -> ShardProgress | None:

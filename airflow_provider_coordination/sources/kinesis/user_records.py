@@ -196,12 +196,14 @@ def _regular(data: pa.Array, rows: Sequence[int], belongs: Callable[[str], bool]
     found_at = {row: data[row].as_py() for row in rows} if importlib.util.find_spec("numpy") else {}
     aggregates = {row: aggregate for row, aggregate in found_at.items() if is_aggregated(aggregate)}
     while aggregates:
-        found = _locate(list(aggregates.values()))
-        columns = None if found.irregular else _extract(found, list(aggregates), belongs)
+        locations = _locate(list(aggregates.values()))
+        columns = None if locations.irregular else _extract(locations, list(aggregates), belongs)
         if columns is not None:
             return columns
         aggregates = {
-            row: aggregate for place, (row, aggregate) in enumerate(aggregates.items()) if place not in found.irregular
+            row: aggregate
+            for place, (row, aggregate) in enumerate(aggregates.items())
+            if place not in locations.irregular
         }
     return None
 
@@ -229,7 +231,7 @@ class _Locations:
 
 
 def _locate(aggregates: Sequence[bytes]) -> _Locations:
-    found = _Locations(
+    locations = _Locations(
         text=b"".join([*aggregates, _PADDING]),
         keys=[],
         key_counts=[],
@@ -240,16 +242,16 @@ def _locate(aggregates: Sequence[bytes]) -> _Locations:
     )
     begin = 0
     for place, aggregate in enumerate(aggregates):
-        keys, starts = len(found.keys), len(found.starts)
+        keys, starts = len(locations.keys), len(locations.starts)
         end = begin + len(aggregate) - DIGEST_BYTES
-        seems_regular = _find(found.text, begin + len(MAGIC), end, found.keys, found.starts)
-        found.key_counts.append(len(found.keys) - keys)
-        found.counts.append(len(found.starts) - starts)
-        found.ends.append(end)
-        if not seems_regular or found.counts[-1] == 0:
-            found.irregular.add(place)
+        seems_regular = _find(locations.text, begin + len(MAGIC), end, locations.keys, locations.starts)
+        locations.key_counts.append(len(locations.keys) - keys)
+        locations.counts.append(len(locations.starts) - starts)
+        locations.ends.append(end)
+        if not seems_regular or locations.counts[-1] == 0:
+            locations.irregular.add(place)
         begin += len(aggregate)
-    return found
+    return locations
 
 
 def _find(text: bytes, position: int, end: int, keys: list[str], starts: list[int]) -> bool:
@@ -275,14 +277,14 @@ def _find(text: bytes, position: int, end: int, keys: list[str], starts: list[in
     return position == end
 
 
-def _extract(found: _Locations, rows: Sequence[int], belongs: Callable[[str], bool] | None) -> _Columns | None:
+def _extract(locations: _Locations, rows: Sequence[int], belongs: Callable[[str], bool] | None) -> _Columns | None:
     """Return the user records of aggregates, or None if some are irregular; `found.irregular` then has those."""
     import numpy as np
 
-    text = np.frombuffer(found.text, np.uint8)
-    start = np.array(found.starts, np.int32)
-    counts = np.array(found.counts, np.int32)
-    key_counts = np.array(found.key_counts, np.int32)
+    text = np.frombuffer(locations.text, np.uint8)
+    start = np.array(locations.starts, np.int32)
+    counts = np.array(locations.counts, np.int32)
+    key_counts = np.array(locations.key_counts, np.int32)
 
     def varint(position: Any) -> tuple[Any, Any, Any]:
         """Return the numbers at some positions, where they end, and whether they have no more than two bytes."""
@@ -302,25 +304,25 @@ def _extract(found: _Locations, rows: Sequence[int], belongs: Callable[[str], bo
     )
     if not regular.all():
         places = np.repeat(np.arange(len(rows)), counts)
-        found.irregular.update(np.unique(places[~regular]).tolist())
+        locations.irregular.update(np.unique(places[~regular]).tolist())
         return None
     key += np.repeat(np.cumsum(key_counts, dtype=np.int32) - key_counts, counts)
     sub = np.arange(len(start)) - np.repeat(np.cumsum(counts) - counts, counts)
     row = np.repeat(np.array(rows, np.int32), counts)
     filtered = 0
     if belongs is not None:
-        kept = np.fromiter(map(belongs, found.keys), bool, len(found.keys))[key]
+        kept = np.fromiter(map(belongs, locations.keys), bool, len(locations.keys))[key]
         filtered = len(kept) - int(kept.sum())
         if filtered:
             counts = np.add.reduceat(kept, np.cumsum(counts) - counts, dtype=np.int32)
             key, sub, row, payload, end = key[kept], sub[kept], row[kept], payload[kept], end[kept]
     return _Columns(
         rows=rows,
-        counts=counts.tolist() if filtered else found.counts,
+        counts=counts.tolist() if filtered else locations.counts,
         row=pa.array(row),
         sub_sequence_number=pa.array(sub, pa.int64()),
-        partition_key=pa.array(found.keys, pa.string()).take(pa.array(key)),
-        data=_cut_out(found.text, payload, end),
+        partition_key=pa.array(locations.keys, pa.string()).take(pa.array(key)),
+        data=_cut_out(locations.text, payload, end),
         filtered=filtered,
     )
 

@@ -60,7 +60,7 @@ def find_indices(client: OpenSearchClient, pattern: str) -> list[Index]:
     }
     path = f"/_cat/indices{index_path(pattern)}"
     try:
-        found = client.json("GET", path, about=f"indices {pattern!r}", parameters=parameters)
+        rows = client.json("GET", path, about=f"indices {pattern!r}", parameters=parameters)
     except ItemGoneError:
         return []
     return [
@@ -71,5 +71,5 @@ def find_indices(client: OpenSearchClient, pattern: str) -> list[Index]:
             bytes=int(row["pri.store.size"] or 0),
             is_open=row["status"] == "open",
         )
-        for row in found
+        for row in rows
     ]

@@ -123,10 +123,10 @@ class SliceReader:
 
     def _check_index(self, item: Item) -> None:
         """Check that the index is the one that was divided into slices, and is open."""
-        found = [index for index in find_indices(self.client, item["index"]) if index.uuid == item["uuid"]]
-        if not found:
+        indices = [index for index in find_indices(self.client, item["index"]) if index.uuid == item["uuid"]]
+        if not indices:
             raise ItemGoneError(f"{about(item)}: the index was deleted")
-        if not found[0].is_open:
+        if not indices[0].is_open:
             raise ItemUnreadableError(
                 f"{about(item)}: the index is closed; open it, or exclude it and remove its partitions"
             )

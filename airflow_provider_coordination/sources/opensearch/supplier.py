@@ -40,12 +40,12 @@ class SliceSupplier:
         :raises ConfigurationError: if the cluster denies access.
         :raises SourceUnavailableError: if the cluster is unavailable.
         """
-        found = 0
+        count = 0
         for index in select_indices(self._client, self._settings):
             if not index.is_open:
                 log.warning("index %s is closed, and is left out until it is open", index.name)
                 continue
-            found += 1
+            count += 1
             slices = self._slices(index)
             part = selected_part(self._client, self._settings, index.name, index.shards)
             item: dict[str, Any] = {"index": index.name, "uuid": index.uuid, "shards": index.shards}
@@ -54,7 +54,7 @@ class SliceSupplier:
             size = index.bytes // slices
             cut = [{**item, "slice": number, "slices": slices, "size": size} for number in range(slices)]
             yield Page({_key(index, each["slice"]): self._progress(each) for each in cut})
-        if not found:
+        if not count:
             log.warning("no index matches %s", ", ".join(map(repr, self._settings.indices)))
 
     def _slices(self, index: Index) -> int:

@@ -158,13 +158,13 @@ def _typed(values: pa.ChunkedArray, wanted: pa.DataType) -> pa.ChunkedArray:
     if pa.types.is_decimal(wanted) and pa.types.is_string(values.type):
         return decimals_of(pc.ascii_trim_whitespace(values), wanted)
     if pa.types.is_floating(wanted) and pa.types.is_string(values.type):
-        made = pc.ascii_trim_whitespace(values).cast(wanted)
-        if becomes_infinite(values, made):
+        numbers = pc.ascii_trim_whitespace(values).cast(wanted)
+        if becomes_infinite(values, numbers):
             raise pa.ArrowInvalid("it is beyond the range of the type")
-        for text in values.filter(exceeds_whole(made)).to_pylist():
+        for text in values.filter(exceeds_whole(numbers)).to_pylist():
             if WHOLE_NUMBER.fullmatch(text.strip()) and first_changed([int(text)], wanted) is not None:
                 raise pa.ArrowInvalid(f"it is a whole number that a {wanted} changes")
-        return made
+        return numbers
     if not pa.types.is_timestamp(wanted):
         return values.cast(wanted)
     values = pc.replace_substring_regex(values, SEVENTH_DIGIT, r"\1\2")

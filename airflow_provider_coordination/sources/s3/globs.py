@@ -47,7 +47,7 @@ def glob_regex(pattern: str) -> str:
     return f"(?:{anywhere}{_translated(pattern.removeprefix('/'), pattern)})"
 
 
-def _translated(rest: str, whole: str) -> str:
+def _translated(rest: str, glob: str) -> str:
     regex, depth, at = "", 0, 0
     while at < len(rest):
         character = rest[at]
@@ -61,7 +61,7 @@ def _translated(rest: str, whole: str) -> str:
         elif character == "?":
             regex += "[^/]"
         elif character == "[":
-            class_, at = _character_class(rest, at, whole)
+            class_, at = _character_class(rest, at, glob)
             regex += class_
         elif character == "{":
             regex, depth = regex + "(?:", depth + 1
@@ -72,15 +72,15 @@ def _translated(rest: str, whole: str) -> str:
         else:
             regex += re.escape(character)
     if depth:
-        raise ConfigurationError(f"glob {whole!r} has a '{{' without its '}}'; close it, or write '[{{]' for the brace")
+        raise ConfigurationError(f"glob {glob!r} has a '{{' without its '}}'; close it, or write '[{{]' for the brace")
     return regex
 
 
-def _character_class(rest: str, at: int, whole: str) -> tuple[str, int]:
+def _character_class(rest: str, at: int, glob: str) -> tuple[str, int]:
     """Return the regular expression of a character class, given the index after its `[`, and where the class ends."""
     end = rest.find("]", at + (2 if rest.startswith("!", at) else 1))
     if end < 0:
-        raise ConfigurationError(f"glob {whole!r} has a '[' without its ']'; close it, or write '[[]' for the bracket")
+        raise ConfigurationError(f"glob {glob!r} has a '[' without its ']'; close it, or write '[[]' for the bracket")
     content = rest[at:end]
     negated = content.startswith("!")
     body = content.removeprefix("!").replace("\\", "\\\\").replace("[", "\\[").replace("^", "\\^")
@@ -89,7 +89,7 @@ def _character_class(rest: str, at: int, whole: str) -> tuple[str, int]:
     try:
         re.compile(regex)
     except re.error as error:
-        raise ConfigurationError(f"glob {whole!r}: the range [{content}] is invalid: {error}; reverse it") from None
+        raise ConfigurationError(f"glob {glob!r}: the range [{content}] is invalid: {error}; reverse it") from None
     return regex, end + 1
 
 

@@ -37,7 +37,7 @@ class Limits:
         return min(self.max_objects, self.room)
 
 
-def pack(found: Sequence[ListedObject], limits: Limits) -> list[list[ListedObject]]:
+def pack(objects: Sequence[ListedObject], limits: Limits) -> list[list[ListedObject]]:
     """Pack objects into packs of about equal work; each object is in exactly one pack.
 
     The objects are packed by size, the largest first, each into the pack with the least work that has room. So two
@@ -45,12 +45,12 @@ def pack(found: Sequence[ListedObject], limits: Limits) -> list[list[ListedObjec
 
     :returns: the packs. Their objects, and the packs by their first object, are in the given order.
     """
-    needs = [item_bytes(each) for each in found]
-    packs = [_Pack() for _ in range(_minimum_packs(found, limits, sum(needs)))]
+    needs = [item_bytes(each) for each in objects]
+    packs = [_Pack() for _ in range(_minimum_packs(objects, limits, sum(needs)))]
     heap = [(0, number) for number in range(len(packs))]
     max_objects = limits.objects
-    for place in sorted(range(len(found)), key=lambda place: found[place].size, reverse=True):
-        passed, size = [], found[place].size
+    for place in sorted(range(len(objects)), key=lambda place: objects[place].size, reverse=True):
+        passed, size = [], objects[place].size
         while heap and not packs[heap[0][1]].has_room_for(size, needs[place], limits.max_bytes):
             passed.append(heapq.heappop(heap))
         if heap:
@@ -64,7 +64,7 @@ def pack(found: Sequence[ListedObject], limits: Limits) -> list[list[ListedObjec
         for entry in passed:
             heapq.heappush(heap, entry)
     packed = sorted(sorted(each.places) for each in packs if each.places)
-    return [[found[place] for place in places] for places in packed]
+    return [[objects[place] for place in places] for places in packed]
 
 
 class _Pack:
@@ -86,10 +86,10 @@ class _Pack:
         self.item_bytes += item_bytes
 
 
-def _minimum_packs(found: Sequence[ListedObject], limits: Limits, in_progress: int) -> int:
+def _minimum_packs(objects: Sequence[ListedObject], limits: Limits, in_progress: int) -> int:
     """Return the minimum number of packs."""
-    large = sum(each.size >= limits.max_bytes for each in found)
-    small = [each for each in found if each.size < limits.max_bytes]
+    large = sum(each.size >= limits.max_bytes for each in objects)
+    small = [each for each in objects if each.size < limits.max_bytes]
     shares = (
         (sum(each.size for each in small), limits.max_bytes),
         (len(small), limits.objects),
@@ -98,9 +98,9 @@ def _minimum_packs(found: Sequence[ListedObject], limits: Limits, in_progress: i
     return large + max(-(-total // maximum) for total, maximum in shares)
 
 
-def item_bytes(found: ListedObject) -> int:
+def item_bytes(listed: ListedObject) -> int:
     """Return the maximum number of bytes that an object takes in a partition's progress."""
-    return ITEM_BYTES + _json_bytes(found.uri) + _json_bytes(found.version)
+    return ITEM_BYTES + _json_bytes(listed.uri) + _json_bytes(listed.version)
 
 
 def _json_bytes(text: str) -> int:
@@ -109,18 +109,18 @@ def _json_bytes(text: str) -> int:
     return 12 * len(text)
 
 
-def partition_key(found: Sequence[ListedObject]) -> str:
+def partition_key(objects: Sequence[ListedObject]) -> str:
     """Return the key of a pack's partition: readable, and the same for the same uploads of the same objects.
 
     It has the first object's URI, the number of other objects, and a digest of all names and times. The times matter:
     an object that was deleted on success and is uploaded again with the same content must be delivered again, and a
     sink accepts each batch of a partition only once.
     """
-    uploads = "\n".join(f"{each.name} {each.modified.timestamp()}" for each in found)
+    uploads = "\n".join(f"{each.name} {each.modified.timestamp()}" for each in objects)
     digest = hashlib.sha256(uploads.encode(errors="surrogatepass")).hexdigest()[:16]
-    uri = found[0].uri.replace("\0", "")
+    uri = objects[0].uri.replace("\0", "")
     if len(uri) > KEY_NAME_CHARACTERS:  # its end is more useful than its middle, and keys become names of folders
         half = KEY_NAME_CHARACTERS // 2
         uri = f"{uri[:half]}...{uri[-half:]}"
-    others = f"+{len(found) - 1}" if len(found) > 1 else ""
+    others = f"+{len(objects) - 1}" if len(objects) > 1 else ""
     return f"{uri}{others}@{digest}"

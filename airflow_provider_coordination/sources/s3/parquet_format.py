@@ -76,15 +76,15 @@ class ParquetFormat:
     def _names(self) -> list[str] | None:
         return None if self.columns is None else self.columns.names
 
-    def _check(self, found: pa.Schema) -> None:
+    def _check(self, schema: pa.Schema) -> None:
         """Check that an object has the configured columns.
 
         :raises ItemUnreadableError: if one is missing.
         """
-        if self.columns is not None and (missing := [n for n in self.columns.names if n not in found.names]):
+        if self.columns is not None and (missing := [n for n in self.columns.names if n not in schema.names]):
             raise ItemUnreadableError(
                 f"its columns have changed: expected {', '.join(map(repr, self.columns.names))}, found "
-                f"{', '.join(map(repr, found.names))}: there is no {', '.join(map(repr, missing))}"
+                f"{', '.join(map(repr, schema.names))}: there is no {', '.join(map(repr, missing))}"
             )
 
     def _check_intervals(self, footer: FileMetaData) -> None:

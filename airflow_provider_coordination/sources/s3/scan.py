@@ -186,10 +186,10 @@ class S3Scan:
             )
         return replace(window, start=forgotten)
 
-    def _still_new(self, found: Sequence[ListedObject]) -> Iterator[ListedObject]:
+    def _still_new(self, objects: Sequence[ListedObject]) -> Iterator[ListedObject]:
         """Return the unclaimed objects without those that a source with the same claims has just forgotten."""
-        forgotten = self._claims.forgotten_before() if found else None
-        return (each for each in found if forgotten is None or each.modified >= forgotten)
+        forgotten = self._claims.forgotten_before() if objects else None
+        return (each for each in objects if forgotten is None or each.modified >= forgotten)
 
     def _scan_path(self, before: ScanState, at: Unfinished) -> Iterator[Page]:
         listing = self._list_path(at.path)
@@ -265,9 +265,9 @@ class _Gathering:
     def __len__(self) -> int:
         return len(self._found)
 
-    def add(self, found: Iterator[ListedObject]) -> int:
+    def add(self, objects: Iterator[ListedObject]) -> int:
         before = len(self._found)
-        self._found.update((each.name, each) for each in found)
+        self._found.update((each.name, each) for each in objects)
         return len(self._found) - before
 
     def packed(self, state: ScanState) -> Page:

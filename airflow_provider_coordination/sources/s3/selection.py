@@ -54,11 +54,11 @@ class Selection:
         self._listing = listing
         self._window = window
 
-    def takes(self, found: ListedObject) -> bool:
+    def takes(self, listed: ListedObject) -> bool:
         """Return whether an object is selected."""
-        if not self._window.holds(found.modified):
+        if not self._window.holds(listed.modified):
             return False
-        uri = found.uri
+        uri = listed.uri
         if not self._hidden and _is_hidden(uri[len(self._listing.start) :]):
             return False
         if self._marker is not None and uri.endswith(self._marker):
@@ -72,13 +72,13 @@ class Selection:
             return False
         return self._exclude is None or not self._exclude.match(name)
 
-    def group(self, found: ListedObject) -> str:
+    def group(self, listed: ListedObject) -> str:
         """Return the folder whose objects may share a partition with an object; empty for all."""
         if self._by_folder:
-            return found.folder
+            return listed.folder
         if self._folder_depth is None:
             return ""
-        folders = found.uri[len(self._listing.base) :].split("/")[:-1]
+        folders = listed.uri[len(self._listing.base) :].split("/")[:-1]
         return self._listing.base + "/".join(folders[: self._folder_depth])
 
 

@@ -105,13 +105,13 @@ class ReadOptions:
     fail_on_data_loss: bool = True
 
 
-def read_options(given: Mapping[str, str]) -> ReadOptions:
+def read_options(values: Mapping[str, str]) -> ReadOptions:
     """Parse the options.
 
-    :param given: the options, as Spark passes them.
+    :param values: the options, as Spark passes them.
     :raises ConfigurationError: naming the option, the value and the remedy; secrets are not shown.
     """
-    options = _OptionValues(given)
+    options = _OptionValues(values)
     streams, stream_arn, region = _streams(options)
     shard_ids = options.names("shardIds")
     ranges = _ranges(options)
@@ -284,10 +284,10 @@ def _position(options: _OptionValues, name: str, words: Mapping[str, str]) -> da
         return words[text.upper()]
     instant = text
     if text.startswith("{"):
-        found = _json(text)
-        if not isinstance(found, dict) or [key.lower() for key in found] != ["at_timestamp"]:
+        position = _json(text)
+        if not isinstance(position, dict) or [key.lower() for key in position] != ["at_timestamp"]:
             raise options.invalid(name, f'must be {{"at_timestamp": ...}} with {_INSTANT}; a format is not accepted')
-        instant = str(next(iter(found.values())))
+        instant = str(next(iter(position.values())))
     elif text.upper().startswith(AT_TIMESTAMP):
         instant = text[len(AT_TIMESTAMP) :].lstrip(" :")
     try:
@@ -303,27 +303,27 @@ def _ranges(options: _OptionValues) -> tuple[ShardNumbers, ...]:
     text = options.text("shardRanges")
     if text is None:
         return ()
-    given = _json(text)
-    if not isinstance(given, dict) or not given:
+    by_shard = _json(text)
+    if not isinstance(by_shard, dict) or not by_shard:
         raise options.invalid("shardRanges", f"must be a JSON object, like {_RANGES}")
-    found = []
-    for shard, numbers in given.items():
+    ranges = []
+    for shard, numbers in by_shard.items():
         if not isinstance(numbers, dict) or not numbers or not set(numbers) <= {"start", "end"}:
             raise options.invalid("shardRanges", f"must give 'start', 'end' or both for {shard!r}, like {_RANGES}")
         first, last = (_number(options, shard, field, numbers.get(field)) for field in ("start", "end"))
         if first is not None and last is not None and int(first) > int(last):
             raise options.invalid("shardRanges", f"has the start of {shard!r} after its end: exchange the two")
-        found.append(ShardNumbers(shard_id=shard, start=first, end=last))
-    return tuple(found)
+        ranges.append(ShardNumbers(shard_id=shard, start=first, end=last))
+    return tuple(ranges)
 
 
-def _number(options: _OptionValues, shard: str, field: str, given: Any) -> str | None:
-    text = str(given)
-    if given is not None and (isinstance(given, bool | float) or not (text.isascii() and text.isdigit())):
+def _number(options: _OptionValues, shard: str, field: str, value: Any) -> str | None:
+    text = str(value)
+    if value is not None and (isinstance(value, bool | float) or not (text.isascii() and text.isdigit())):
         raise options.invalid(
-            "shardRanges", f"has {given!r} as {field!r} of {shard!r}: give a sequence number in decimal digits"
+            "shardRanges", f"has {value!r} as {field!r} of {shard!r}: give a sequence number in decimal digits"
         )
-    return None if given is None else str(int(text))
+    return None if value is None else str(int(text))
 
 
 def _json(text: str) -> Any:

@@ -236,8 +236,8 @@ class _StreamPlan:
                     f"{FORMAT}: option 'shardRanges' has {number} as {field!r} of shard {shard.shard_id!r}, whose "
                     f"sequence numbers {its}; give one of these"
                 )
-        whole = replace(self._whole_shard(shard), end=wanted.end)
+        rest = replace(self._whole_shard(shard), end=wanted.end)
         if wanted.start is None:
-            return whole
+            return rest
         position, since = beginning_at(self._stream, self.shards, shard, wanted.start, self._clock.now())
-        return replace(whole, start=replace(whole.start, position=position, delivered_until=since))
+        return replace(rest, start=replace(rest.start, position=position, delivered_until=since))

@@ -284,8 +284,8 @@ class ParquetSink:
         :returns: by batch id, the shared file, or the reason why the landed file cannot be read.
         :raises Exception: if no file can be written.
         """
-        found: dict[str, CombinedBatch | Exception] = {}
-        made: dict[pa.Schema, tuple[str, MergedFile]] = {}
+        results: dict[str, CombinedBatch | Exception] = {}
+        merged_files: dict[pa.Schema, tuple[str, MergedFile]] = {}
         rows_of: dict[str, dict[str, int]] = {}  # by file and batch
         read = each_separately(attempts, self._landed_content, self.at_once)
         try:
@@ -294,28 +294,28 @@ class ParquetSink:
                     try:
                         rows = table_in(result_or_raise(content))
                     except Exception as error:
-                        found[attempt.batch_id] = error
+                        results[attempt.batch_id] = error
                         continue
                     columns = rows.schema.remove_metadata()
-                    if columns not in made:
+                    if columns not in merged_files:
                         name = new_shared_file(attempt)
                         file = join(self._shared.staging(name), "part-0.parquet")
                         merged = MergedFile(file, without_batch(rows.schema), self.access)
-                        made[columns] = name, stack.enter_context(merged)
-                    name, merged = made[columns]
+                        merged_files[columns] = name, stack.enter_context(merged)
+                    name, merged = merged_files[columns]
                     merged.add(rows)
                     rows_of.setdefault(name, {})[attempt.batch_id] = rows.num_rows
-                    found[attempt.batch_id] = CombinedBatch(shared_file=name, columns=columns)
+                    results[attempt.batch_id] = CombinedBatch(shared_file=name, columns=columns)
             by_id = {attempt.batch_id: attempt for attempt in attempts}
-            for name, merged in made.values():
+            for name, merged in merged_files.values():
                 sharers = [by_id[batch_id] for batch_id in rows_of[name]]
                 self._shared.seal(name, rows_of[name], sharers, {merged.uri: merged.size})
         except Exception:
             with suppress(OSError):  # the next owner sweeps the rest
-                for name, _ in made.values():
+                for name, _ in merged_files.values():
                     delete_folder(self._shared.staging(name), self.access)
             raise
-        return found
+        return results
 
     def publish(self, file: str, attempt: Attempt, size: int) -> None:
         """Publish a file under the name of a batch.

@@ -194,10 +194,10 @@ class SqlSink:
 
 
 def _by_partition(batches: Sequence[tuple[Attempt, StagedBatch]]) -> list[list[tuple[Attempt, StagedBatch]]]:
-    found: dict[str, list[tuple[Attempt, StagedBatch]]] = {}
+    by_folder: dict[str, list[tuple[Attempt, StagedBatch]]] = {}
     for attempt, batch in batches:
-        found.setdefault(attempt.folder, []).append((attempt, batch))
-    return list(found.values())
+        by_folder.setdefault(attempt.folder, []).append((attempt, batch))
+    return list(by_folder.values())
 
 
 def _make(settings: SinkSettings) -> SqlSink:

@@ -59,7 +59,7 @@ class CommittedBatches:
 
         :raises DeliveryError: if another sink of the job committed one of them.
         """
-        by_id, found = {attempt.batch_id: attempt for attempt in attempts}, set()
+        by_id, committed = {attempt.batch_id: attempt for attempt in attempts}, set()
         batch_ids = list(by_id) if self.exists(cursor) else []
         for start in range(0, len(batch_ids), IDS_AT_A_TIME):
             some = batch_ids[start : start + IDS_AT_A_TIME]
@@ -70,8 +70,8 @@ class CommittedBatches:
             )
             for batch_id, sink, set_id in cursor.fetchall():
                 self._check_own(by_id[batch_id], sink, set_id)
-                found.add(batch_id)
-        return found
+                committed.add(batch_id)
+        return committed
 
     def restore(self, cursor: Any) -> None:
         """Record the batches whose rows the target has, if the table of batches was lost or is new."""

@@ -225,7 +225,7 @@ def database_of(settings: SqlSettings) -> Database:
             f"kind of sink 'sql' needs the module {driver!r}, which is not installed where the job runs; install "
             f"airflow-provider-coordination[{extra}]"
         )
-    made: Database = getattr(importlib.import_module(f"airflow_provider_coordination.spark.sql.{module}"), name)(
+    database: Database = getattr(importlib.import_module(f"airflow_provider_coordination.spark.sql.{module}"), name)(
         settings
     )
-    return made
+    return database

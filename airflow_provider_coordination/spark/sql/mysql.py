@@ -202,12 +202,12 @@ class MySql:
         cursor.execute(
             "SELECT engine FROM information_schema.tables WHERE table_schema = %s AND table_name = %s", place
         )
-        found = cursor.fetchone()
-        if found is None:
+        row = cursor.fetchone()
+        if row is None:
             return None
-        if found[0] != "InnoDB":
+        if row[0] != "InnoDB":
             raise DeliveryError(
-                f"table {table!r} has the engine {found[0]}, but a batch needs a transaction: ALTER TABLE "
+                f"table {table!r} has the engine {row[0]}, but a batch needs a transaction: ALTER TABLE "
                 f"{self.quoted(table)} ENGINE=InnoDB"
             )
         cursor.execute(
@@ -244,7 +244,7 @@ class MySql:
         """See `Database.holds`."""
         words = column.type.lower().partition("(")[0].split()
         base = words[0] if words else ""
-        found = _PARAMETERS.search(column.type)
+        parameters = _PARAMETERS.search(column.type)
         if pa.types.is_null(kind):
             return True
         if pa.types.is_boolean(kind):
@@ -252,19 +252,19 @@ class MySql:
         if pa.types.is_integer(kind):
             return _INTEGER_BITS.get(base, 0) >= int(kind.bit_width)
         if pa.types.is_floating(kind):
-            return found is None and (base == "double" or (base == "float" and int(kind.bit_width) <= 32))
+            return parameters is None and (base == "double" or (base == "float" and int(kind.bit_width) <= 32))
         if pa.types.is_decimal(kind):
-            return base == "decimal" and found is not None and _fits(found, kind)
+            return base == "decimal" and parameters is not None and _fits(parameters, kind)
         if pa.types.is_timestamp(kind):
             return (
-                found is not None
-                and found[1] == "6"
+                parameters is not None
+                and parameters[1] == "6"
                 and base in (("datetime", "timestamp") if kind.tz else ("datetime",))
             )
         if pa.types.is_date(kind):
             return base == "date"
         if pa.types.is_time(kind):
-            return base == "time" and found is not None and found[1] == "6"
+            return base == "time" and parameters is not None and parameters[1] == "6"
         if is_nested(kind):
             return base in _JSON
         if is_binary(kind):
@@ -291,8 +291,8 @@ class MySql:
             cursor.execute(begins + values + ends)
 
 
-def _fits(found: re.Match[str], kind: pa.DataType) -> bool:
-    precision, scale = int(found[1]), int(found[2] or 0)
+def _fits(match: re.Match[str], kind: pa.DataType) -> bool:
+    precision, scale = int(match[1]), int(match[2] or 0)
     return bool(scale >= kind.scale and precision - scale >= kind.precision - kind.scale)
 
 

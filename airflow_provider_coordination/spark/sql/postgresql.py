@@ -179,10 +179,10 @@ class PostgreSql:
             "WHERE n.nspname = %s AND c.relname = %s ORDER BY a.attnum",
             (self._settings.schema, table),
         )
-        found = cursor.fetchall()
-        if not found:
+        rows = cursor.fetchall()
+        if not rows:
             return None
-        return [Column(name=name, type=kind, is_required=required) for name, kind, required in found if name]
+        return [Column(name=name, type=kind, is_required=required) for name, kind, required in rows if name]
 
     def unique_keys(self, cursor: Any) -> set[frozenset[str]]:
         """See `Database.unique_keys`."""
@@ -210,25 +210,25 @@ class PostgreSql:
     def holds(self, column: Column, kind: pa.DataType) -> bool:
         """See `Database.holds`."""
         base = _PARAMETERS.sub("", column.type)
-        found = _PARAMETERS.search(column.type)
+        parameters = _PARAMETERS.search(column.type)
         if pa.types.is_null(kind):
             return True
         if pa.types.is_boolean(kind):
             return base == "boolean"
         if pa.types.is_integer(kind):
             bits = _INTEGER_BITS.get(base, 0)
-            return bits >= int(kind.bit_width) or (base == "numeric" and found is None)
+            return bits >= int(kind.bit_width) or (base == "numeric" and parameters is None)
         if pa.types.is_floating(kind):
             return base == "double precision" or (base == "real" and int(kind.bit_width) <= 32)
         if pa.types.is_decimal(kind):
-            return base == "numeric" and (found is None or _fits(found, kind))
+            return base == "numeric" and (parameters is None or _fits(parameters, kind))
         if pa.types.is_timestamp(kind):
             wanted = "timestamp with time zone" if kind.tz else "timestamp without time zone"
-            return base == wanted and (found is None or found[1] == "6")
+            return base == wanted and (parameters is None or parameters[1] == "6")
         if pa.types.is_date(kind):
             return base == "date"
         if pa.types.is_time(kind):
-            return base == "time without time zone" and (found is None or found[1] == "6")
+            return base == "time without time zone" and (parameters is None or parameters[1] == "6")
         if is_nested(kind):
             return base in _JSON
         if is_binary(kind):
@@ -260,8 +260,8 @@ class PostgreSql:
                 copy.write(_as_csv(rows.slice(start, ROWS_AT_A_TIME)))
 
 
-def _fits(found: re.Match[str], kind: pa.DataType) -> bool:
-    precision, scale = int(found[1]), int(found[2] or 0)
+def _fits(match: re.Match[str], kind: pa.DataType) -> bool:
+    precision, scale = int(match[1]), int(match[2] or 0)
     return bool(scale >= kind.scale and precision - scale >= kind.precision - kind.scale)
 
 

@@ -170,16 +170,16 @@ class DynamoDbCalls:
         request: dict[str, Any] = {"Keys": list(keys), "ConsistentRead": True}
         if attribute is not None:
             request |= {"ProjectionExpression": "#attribute", "ExpressionAttributeNames": {"#attribute": attribute}}
-        found: list[Item] = []
+        items_found: list[Item] = []
         deadline = time.monotonic() + self._retry_deadline_seconds
         longest_pause = FIRST_PAUSE_SECONDS
         while True:
             response = self("batch_get_item", RequestItems={self._table: request})
             for items in response["Responses"].values():
-                found += items
+                items_found += items
             left = list(response.get("UnprocessedKeys", {}).values())
             if not left:
-                return found
+                return items_found
             [request] = left
             pause = random.uniform(0.0, longest_pause)
             longest_pause = min(2 * longest_pause, LONGEST_PAUSE_SECONDS)

@@ -261,7 +261,7 @@ class DynamoDbStore:
         """
         last = None if after is None else (self._stored_priority(after), after.partition_key)
         lowest = max(format_instant(since)[:-1] if since is not None else "", last[0] if last else "")
-        found: list[tuple[tuple[str, str], Partition]] = []
+        matches: list[tuple[tuple[str, str], Partition]] = []
         for page in self._call.pages("query", **queue_query(source_identifier, status, lowest=lowest), Limit=limit + 1):
             for item in page["Items"]:
                 position = (item["partitionPriority"]["S"], item["sourcePartitionKey"]["S"])
@@ -269,11 +269,11 @@ class DynamoDbStore:
                     continue
                 partition = partition_of(item)
                 if since is None or partition.priority >= since:
-                    found.append((position, partition))
-            if len(found) > limit and found[-1][0][0] != found[limit - 1][0][0]:
+                    matches.append((position, partition))
+            if len(matches) > limit and matches[-1][0][0] != matches[limit - 1][0][0]:
                 break
-        found.sort(key=lambda each: each[0])
-        return [partition for _, partition in found[:limit]]
+        matches.sort(key=lambda each: each[0])
+        return [partition for _, partition in matches[:limit]]
 
     def browse(
         self,
@@ -295,7 +295,7 @@ class DynamoDbStore:
         max_partitions = min(limit, examine)
         at_once = max_partitions + 1 if wanted.includes_all(order) else min(examine, BROWSE_PAGE_ITEMS)
         over = time.monotonic() + BROWSE_SECONDS
-        found: list[tuple[BrowsePosition, Partition]] = []
+        matches: list[tuple[BrowsePosition, Partition]] = []
         examined = 0
         units = 0.0
         query |= {"Limit": at_once, "ScanIndexForward": not descending, "ReturnConsumedCapacity": "TOTAL"}
@@ -305,14 +305,16 @@ class DynamoDbStore:
             for item in page["Items"]:
                 partition = _readable(item)
                 if partition is not None and wanted.matches(partition):
-                    found.append((stored_position(item, order), partition))
-            if len(found) > max_partitions:
-                return BrowsePage(partitions=[p for _, p in found[:max_partitions]], next=found[max_partitions - 1][0])
+                    matches.append((stored_position(item, order), partition))
+            if len(matches) > max_partitions:
+                return BrowsePage(
+                    partitions=[p for _, p in matches[:max_partitions]], next=matches[max_partitions - 1][0]
+                )
             end = page.get("LastEvaluatedKey")
             is_enough = examined >= examine or units >= BROWSE_READ_UNITS or time.monotonic() > over
             if end is not None and is_enough:
-                return BrowsePage(partitions=[p for _, p in found], next=stored_position(end, order))
-        return BrowsePage(partitions=[p for _, p in found], next=None)
+                return BrowsePage(partitions=[p for _, p in matches], next=stored_position(end, order))
+        return BrowsePage(partitions=[p for _, p in matches], next=None)
 
     def count_by_status(
         self, source_identifier: str, statuses: Collection[PartitionStatus] = tuple(PartitionStatus)
@@ -348,14 +350,14 @@ class DynamoDbStore:
         was_alone = self._queue_start.is_alone
         page_items = self._queue_start.page_items(request.limit - len(taken))
         due = queue_query(request.source_identifier, status, highest=format_instant(latest))
-        found = False
+        has_items = False
         for page in self._call.pages("query", **due, Limit=page_items):
-            found = found or bool(page["Items"])
+            has_items = has_items or bool(page["Items"])
             partitions = [p for p in map(_readable, page["Items"]) if p is not None]
             candidates = [p for p in partitions if _is_due(p, latest) and not self._known.outdated(p)]
             if not self._acquire_from_page(candidates, request, taken):
                 break
-        if not found:
+        if not has_items:
             self._quiet.note(request.source_identifier, status, latest)
         if was_alone and not self._queue_start.is_alone and len(taken) < request.limit:
             self._acquire_from_queue(request, status, latest, taken)
@@ -387,12 +389,12 @@ class DynamoDbStore:
                 "Attributes"
             ]
         except RefusedError as refused:
-            found = refused.stored[0]
-            if found is None or not (refused.unsure and holds(found, lease)):
+            current = refused.stored[0]
+            if current is None or not (refused.unsure and holds(current, lease)):
                 log.debug("partition %r was taken by another worker", candidate.partition_key)
-                self._known.note(candidate, _version(found))
+                self._known.note(candidate, _version(current))
                 return None
-            stored = found  # written by an earlier try whose response was lost
+            stored = current  # written by an earlier try whose response was lost
         self._known.note(candidate, intended.version)
         return replace(partition_of(stored), change=intended.change)
 

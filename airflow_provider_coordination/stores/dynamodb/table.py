@@ -158,11 +158,11 @@ def _check(call: DynamoDbCalls, table: Mapping[str, Any]) -> None:
             f"{_wanted(INDEX_KEY)} and all attributes, or give another table in 'table'"
         )
     index = indexes[INDEX]
-    found = f"{_keys(index['KeySchema'], types)}, projection {index['Projection'].get('ProjectionType')}"
+    actual = f"{_keys(index['KeySchema'], types)}, projection {index['Projection'].get('ProjectionType')}"
     wanted = f"{_wanted(INDEX_KEY)}, projection ALL"
-    if found != wanted:
+    if actual != wanted:
         raise ConfigurationError(
-            f"store {call.name}: the index {INDEX!r} has the key {found} and must have {wanted}; "
+            f"store {call.name}: the index {INDEX!r} has the key {actual} and must have {wanted}; "
             "create it again, or give another table in 'table'"
         )
 

@@ -59,19 +59,19 @@ class DruidTranslation:
         return tuple(row for row in self.rows if row.outcome is FieldOutcome.MANUAL)
 
 
-def from_druid(given: Mapping[str, Any], *, lake: str, transform: str | None = None) -> DruidTranslation:
+def from_druid(spec: Mapping[str, Any], *, lake: str, transform: str | None = None) -> DruidTranslation:
     """Translate a spec of Druid's Kinesis supervisor.
 
-    :param given: the spec in Druid's format.
+    :param spec: the spec in Druid's format.
     :param lake: the folder, a path or URI, in which the dataset gets a folder of its name; bad records go to
         `_bad/<name>` in it.
     :param transform: `module:function` of a transform that does what a schema and a predicate cannot.
     :raises ConfigurationError: naming every field that this package does not support or know, with the remedy.
     """
-    if not isinstance(given, Mapping):
-        raise ConfigurationError(f"spec of Druid: expected an object; got {type(given).__name__}")
+    if not isinstance(spec, Mapping):
+        raise ConfigurationError(f"spec of Druid: expected an object; got {type(spec).__name__}")
     translation = _Translation(lake.rstrip("/"), transform)
-    translation.translate(given)
+    translation.translate(spec)
     return translation.result()
 
 
@@ -92,9 +92,9 @@ class _Translation:
         self._rows: list[Row] = []
         self.spec: dict[str, Any] = {}
 
-    def translate(self, given: Mapping[str, Any]) -> None:
+    def translate(self, spec: Mapping[str, Any]) -> None:
         """Translate every field."""
-        self._given = dict(flattened(given))
+        self._given = dict(flattened(spec))
         if self._transform is not None:
             self._columns.computed.update(computed_columns(self._given.get("dataSchema.transformSpec")))
         self._put("version", VERSION)
@@ -235,10 +235,10 @@ class _Translation:
         return Row(field=field.name, outcome=FieldOutcome.MANUAL, target=fields.AWS_CONNECTION, note=note)
 
     def _region(self, field: DruidField, value: Any) -> Row:
-        found = fields.AWS_ENDPOINT.fullmatch(str(self._given.get("ioConfig.endpoint")))
-        if found is None or found["region"] == value:
+        endpoint = fields.AWS_ENDPOINT.fullmatch(str(self._given.get("ioConfig.endpoint")))
+        if endpoint is None or endpoint["region"] == value:
             return self._plain(field, value)
-        note = f"Druid ignores it beside `endpoint`, whose region is {found['region']}."
+        note = f"Druid ignores it beside `endpoint`, whose region is {endpoint['region']}."
         return Row(field=field.name, outcome=FieldOutcome.NOT_APPLICABLE, note=note)
 
     def _task_count(self, field: DruidField, value: Any) -> Row:

@@ -192,18 +192,18 @@ def add_time(columns: Columns, spec: Any) -> str:
     :returns: the name of the column.
     :raises UnsupportedFieldError: if a schema cannot express it.
     """
-    given = object_in("timestampSpec", spec)
-    check_keys("timestampSpec", given, ("column", "format", "missingValue"))
-    name, time_format = given.get("column"), str(given.get("format") or "auto").lower()
+    time_spec = object_in("timestampSpec", spec)
+    check_keys("timestampSpec", time_spec, ("column", "format", "missingValue"))
+    name, time_format = time_spec.get("column"), str(time_spec.get("format") or "auto").lower()
     name = "timestamp" if name is None else name
     if not isinstance(name, str) or not name:
         raise UnsupportedFieldError(f"'column' must be the name of a column; got {name!r}")
     if name in columns.of_records:
         return columns.of_records[name]
-    missing = given.get("missingValue")
+    missing = time_spec.get("missingValue")
     if time_format not in TIME_TYPES:
         columns.require_transform(
-            UnsupportedFieldError(f"a schema cannot parse the format {given['format']!r}; {FUNCTION}")
+            UnsupportedFieldError(f"a schema cannot parse the format {time_spec['format']!r}; {FUNCTION}")
         )
     if missing is not None:
         columns.require_transform(
@@ -221,10 +221,10 @@ def add_dimensions(columns: Columns, spec: Any) -> list[str]:
     :returns: what is left to the user.
     :raises UnsupportedFieldError: if a schema cannot express it.
     """
-    given = object_in("dimensionsSpec", spec)
+    dimensions_spec = object_in("dimensionsSpec", spec)
     check_keys(
         "dimensionsSpec",
-        given,
+        dimensions_spec,
         (
             "dimensions",
             "dimensionExclusions",
@@ -234,8 +234,8 @@ def add_dimensions(columns: Columns, spec: Any) -> list[str]:
             "forceSegmentSortByTime",
         ),
     )
-    dimensions, unknown = list_in("dimensions", given.get("dimensions")), []
-    if given.get("spatialDimensions") or any(
+    dimensions, unknown = list_in("dimensions", dimensions_spec.get("dimensions")), []
+    if dimensions_spec.get("spatialDimensions") or any(
         isinstance(each, Mapping) and each.get("type") == "spatial" for each in dimensions
     ):
         raise UnsupportedFieldError(
@@ -252,7 +252,7 @@ def add_dimensions(columns: Columns, spec: Any) -> list[str]:
             unknown.append(f"`{each['name']}` is of type {kind!r}")
         columns.add(each["name"], _type_of_dimension(each, kind))
     is_discovering = not dimensions or any(
-        yes_or_no(given.get(name) or False) for name in ("includeAllDimensions", "useSchemaDiscovery")
+        yes_or_no(dimensions_spec.get(name) or False) for name in ("includeAllDimensions", "useSchemaDiscovery")
     )
     notes = [DISCOVERED] if is_discovering else []
     if unknown:
@@ -260,14 +260,14 @@ def add_dimensions(columns: Columns, spec: Any) -> list[str]:
     return notes
 
 
-def _type_of_dimension(given: Mapping[str, Any], kind: str) -> str:
+def _type_of_dimension(dimension: Mapping[str, Any], kind: str) -> str:
     """Return the Spark type of a dimension."""
-    cast = given.get("castToType")
+    cast = dimension.get("castToType")
     if kind != "auto" or cast is None:
         return DIMENSION_TYPES.get(kind, "STRING")
     if not isinstance(cast, str) or cast not in CAST_TYPES:
         raise UnsupportedFieldError(
-            f"dimension {given['name']!r} has the castToType {cast!r}; use one of {', '.join(CAST_TYPES)}"
+            f"dimension {dimension['name']!r} has the castToType {cast!r}; use one of {', '.join(CAST_TYPES)}"
         )
     return CAST_TYPES[cast]
 

@@ -31,28 +31,28 @@ class Filters:
         self._columns = columns
         self._names = names
 
-    def predicate(self, given: Any, depth: int = 0) -> str:
+    def predicate(self, spec: Any, depth: int = 0) -> str:
         """Return a filter as a predicate.
 
         :raises UnsupportedFieldError: if the filter cannot be translated.
         """
-        if not isinstance(given, Mapping) or not isinstance(given.get("type"), str):
-            raise UnsupportedFieldError(f"a filter must be an object with a 'type'; got {given!r}")
+        if not isinstance(spec, Mapping) or not isinstance(spec.get("type"), str):
+            raise UnsupportedFieldError(f"a filter must be an object with a 'type'; got {spec!r}")
         if depth > MAX_DEPTH:
             raise UnsupportedFieldError(f"filters are nested more than {MAX_DEPTH} levels deep; {FUNCTION}")
-        kind: str = given["type"]
-        if given.get("extractionFn") is not None:
+        kind: str = spec["type"]
+        if spec.get("extractionFn") is not None:
             raise UnsupportedFieldError(f"filter {kind!r} has an 'extractionFn'; {FUNCTION}")
         writers = self._writers
         if kind in ("and", "or"):
-            return self._joined(kind.upper(), given, depth)
+            return self._joined(kind.upper(), spec, depth)
         if kind == "not":
-            return f"NOT ({self.predicate(given.get('field'), depth + 1)})"
+            return f"NOT ({self.predicate(spec.get('field'), depth + 1)})"
         if kind in ("true", "false"):
             return kind.upper()
         if kind not in writers:
             raise UnsupportedFieldError(f"filters of type {kind!r} cannot be translated; {FUNCTION}")
-        return writers[kind](given)
+        return writers[kind](spec)
 
     @property
     def _writers(self) -> Mapping[str, Callable[[Mapping[str, Any]], str]]:
@@ -73,8 +73,8 @@ class Filters:
             "columnComparison": self._same,
         }
 
-    def _joined(self, word: str, given: Mapping[str, Any], depth: int) -> str:
-        fields = given.get("fields")
+    def _joined(self, word: str, spec: Mapping[str, Any], depth: int) -> str:
+        fields = spec.get("fields")
         if not isinstance(fields, list) or not fields:
             raise UnsupportedFieldError(f"filter {word.lower()!r} must have 'fields'; got {fields!r}")
         return "(" + f" {word} ".join(self.predicate(each, depth + 1) for each in fields) + ")"
@@ -94,8 +94,8 @@ class Filters:
             parts.append(f"{self._column(name)} IS NULL")
         return parts[0] if len(parts) == 1 else f"({' OR '.join(parts)})"
 
-    def _bound(self, given: Mapping[str, Any]) -> str:
-        name, ordering = _text(given, "dimension"), given.get("ordering", "lexicographic")
+    def _bound(self, spec: Mapping[str, Any]) -> str:
+        name, ordering = _text(spec, "dimension"), spec.get("ordering", "lexicographic")
         match ordering:
             case "numeric":
                 is_numeric = self._type(name) in NUMERIC
@@ -107,16 +107,16 @@ class Filters:
                 left, write = f"length({self._as_text(name)})", lambda value: f"length({quoted(str(value))})"
             case _:
                 raise UnsupportedFieldError(f"filter 'bound' on {name!r} has the ordering {ordering!r}; {FUNCTION}")
-        return _between(left, given, write, is_open=("lowerStrict", "upperStrict"))
+        return _between(left, spec, write, is_open=("lowerStrict", "upperStrict"))
 
-    def _range(self, given: Mapping[str, Any]) -> str:
-        name = _text(given, "column")
+    def _range(self, spec: Mapping[str, Any]) -> str:
+        name = _text(spec, "column")
         return _between(
-            self._column(name), given, lambda value: self._literal(name, value), is_open=("lowerOpen", "upperOpen")
+            self._column(name), spec, lambda value: self._literal(name, value), is_open=("lowerOpen", "upperOpen")
         )
 
-    def _interval(self, given: Mapping[str, Any]) -> str:
-        name, intervals = _text(given, "dimension"), given.get("intervals")
+    def _interval(self, spec: Mapping[str, Any]) -> str:
+        name, intervals = _text(spec, "dimension"), spec.get("intervals")
         if not isinstance(intervals, list) or not intervals:
             raise UnsupportedFieldError(f"filter 'interval' on {name!r} must have 'intervals'; got {intervals!r}")
         parts = []
@@ -128,16 +128,16 @@ class Filters:
             )
         return parts[0] if len(parts) == 1 else f"({' OR '.join(parts)})"
 
-    def _like(self, given: Mapping[str, Any]) -> str:
-        name, pattern, escape = _text(given, "dimension"), _text(given, "pattern"), given.get("escape")
+    def _like(self, spec: Mapping[str, Any]) -> str:
+        name, pattern, escape = _text(spec, "dimension"), _text(spec, "pattern"), spec.get("escape")
         if escape is not None and (not isinstance(escape, str) or len(escape) != 1):
             raise UnsupportedFieldError(f"filter 'like' on {name!r}: 'escape' must be one character; got {escape!r}")
         if escape is None:  # Spark has a default escape character
             return f"{self._as_text(name)} LIKE {quoted(pattern.replace(chr(92), chr(92) * 2))}"
         return f"{self._as_text(name)} LIKE {quoted(pattern)} ESCAPE {quoted(escape)}"
 
-    def _search(self, given: Mapping[str, Any]) -> str:
-        name, query = _text(given, "dimension"), given.get("query")
+    def _search(self, spec: Mapping[str, Any]) -> str:
+        name, query = _text(spec, "dimension"), spec.get("query")
         query = query if isinstance(query, Mapping) else {}
         wanted: Any
         match query.get("type"):
@@ -164,8 +164,8 @@ class Filters:
         ]
         return parts[0] if len(parts) == 1 else f"({' AND '.join(parts)})"
 
-    def _same(self, given: Mapping[str, Any]) -> str:
-        names = given.get("dimensions")
+    def _same(self, spec: Mapping[str, Any]) -> str:
+        names = spec.get("dimensions")
         if not isinstance(names, list) or len(names) < 2 or not all(isinstance(name, str) for name in names):
             raise UnsupportedFieldError(f"filter 'columnComparison' must name columns in 'dimensions'; got {names!r}")
         first, *others = map(self._as_text, names)
@@ -206,19 +206,19 @@ class Filters:
         return f"TIMESTAMP '{format_instant(instant)}'"
 
 
-def columns_in(given: Any) -> Iterator[str]:
+def columns_in(spec: Any) -> Iterator[str]:
     """Yield the columns that a filter uses, by their names in Druid."""
-    if isinstance(given, list):
-        for each in given:
+    if isinstance(spec, list):
+        for each in spec:
             yield from columns_in(each)
-    if isinstance(given, Mapping):
+    if isinstance(spec, Mapping):
         for name in ("dimension", "column"):
-            if isinstance(given.get(name), str):
-                yield given[name]
-        if given.get("type") == "columnComparison" and isinstance(given.get("dimensions"), list):
-            yield from (name for name in given["dimensions"] if isinstance(name, str))
+            if isinstance(spec.get(name), str):
+                yield spec[name]
+        if spec.get("type") == "columnComparison" and isinstance(spec.get("dimensions"), list):
+            yield from (name for name in spec["dimensions"] if isinstance(name, str))
         for name in ("field", "fields"):
-            yield from columns_in(given.get(name))
+            yield from columns_in(spec.get(name))
 
 
 def identifier(name: str) -> str:
@@ -261,10 +261,10 @@ def _ends(name: str, interval: str) -> tuple[datetime, datetime]:
 
 def _shifted(name: str, instant: datetime, period: str, sign: int) -> datetime:
     """Return an instant, moved by a period of ISO 8601 by the calendar."""
-    found = PERIOD.fullmatch(period)
-    if found is None or period.endswith(("P", "T")):
+    match = PERIOD.fullmatch(period)
+    if match is None or period.endswith(("P", "T")):
         raise UnsupportedFieldError(f"filter on {name!r} has the period {period!r}; give one such as P1D or PT12H")
-    years, months, weeks, days, hours, minutes, seconds = (float(part or 0) * sign for part in found.groups())
+    years, months, weeks, days, hours, minutes, seconds = (float(part or 0) * sign for part in match.groups())
     try:
         month = instant.year * 12 + instant.month - 1 + int(years * 12 + months)
         day = min(instant.day, calendar.monthrange(month // 12, month % 12 + 1)[1])
@@ -276,13 +276,13 @@ def _shifted(name: str, instant: datetime, period: str, sign: int) -> datetime:
         ) from None
 
 
-def _between(left: str, given: Mapping[str, Any], write: Callable[[Any], str], *, is_open: tuple[str, str]) -> str:
+def _between(left: str, spec: Mapping[str, Any], write: Callable[[Any], str], *, is_open: tuple[str, str]) -> str:
     parts = []
     for bound, sign, name in (("lower", ">", is_open[0]), ("upper", "<", is_open[1])):
-        if (value := given.get(bound)) is not None:
-            parts.append(f"{left} {sign}{'' if given.get(name) else '='} {write(value)}")
+        if (value := spec.get(bound)) is not None:
+            parts.append(f"{left} {sign}{'' if spec.get(name) else '='} {write(value)}")
     if not parts:
-        raise UnsupportedFieldError(f"filter {given['type']!r} must have 'lower' or 'upper'")
+        raise UnsupportedFieldError(f"filter {spec['type']!r} must have 'lower' or 'upper'")
     return parts[0] if len(parts) == 1 else f"({' AND '.join(parts)})"
 
 
@@ -297,8 +297,8 @@ def _number(value: Any) -> str:
     return str(int(value)) if is_whole else f"{json.dumps(number)}D"
 
 
-def _text(given: Mapping[str, Any], name: str) -> str:
-    value = given.get(name)
+def _text(spec: Mapping[str, Any], name: str) -> str:
+    value = spec.get(name)
     if not isinstance(value, str) or not value:
-        raise UnsupportedFieldError(f"filter {given['type']!r}: {name!r} must be text; got {value!r}")
+        raise UnsupportedFieldError(f"filter {spec['type']!r}: {name!r} must be text; got {value!r}")
     return value

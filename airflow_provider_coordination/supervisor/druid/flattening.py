@@ -16,17 +16,17 @@ DEFAULT_FORMAT = "tsv"
 """Druid's format of a `parseSpec` that names none."""
 
 
-def flattened(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def flattened(spec: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the fields of a spec by path, in the order of translation.
 
     :raises ConfigurationError: if a part of the spec is not an object.
     """
-    whole = _whole(given)
+    merged = _whole(spec)
     parts = {
-        part: {name: value for name, value in _object(part, whole.get(part) or {}).items() if value is not None}
+        part: {name: value for name, value in _object(part, merged.get(part) or {}).items() if value is not None}
         for part in PARTS
     }
-    yield from ((name, value) for name, value in whole.items() if name not in PARTS)
+    yield from ((name, value) for name, value in merged.items() if name not in PARTS)
     yield from _of_parser(parts)
     for name in ("timestampSpec", "dimensionsSpec"):
         parts["dataSchema"].setdefault(name, {})
@@ -40,12 +40,12 @@ def flattened(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
         yield from ((f"{fields.AUTO_SCALE}.{name}", value) for name, value in scaler.items())
 
 
-def _whole(given: Mapping[str, Any]) -> Mapping[str, Any]:
+def _whole(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the fields of a spec as one object. Druid's API lists specs within objects that are no part of them."""
-    inner = _object("spec", given.get("spec") or {})
+    inner = _object("spec", spec.get("spec") or {})
     if "spec" in inner:
         return _whole(inner)
-    return {**{name: value for name, value in given.items() if name != "spec"}, **inner}
+    return {**{name: value for name, value in spec.items() if name != "spec"}, **inner}
 
 
 def _order(name: str) -> int:

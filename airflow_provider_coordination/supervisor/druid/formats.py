@@ -28,20 +28,20 @@ IN_DOTS = re.compile(r"[\w-]+")
 """A name that may follow a dot in a path."""
 
 
-def read_format(columns: Columns, given: Any) -> bool:
+def read_format(columns: Columns, input_format: Any) -> bool:
     """Read the format of payloads.
 
-    :param given: Druid's `inputFormat`.
+    :param input_format: Druid's `inputFormat`.
     :returns: whether a schema parses the payloads; otherwise the transform does.
     :raises UnsupportedFieldError: if a schema cannot, and the user gives no transform.
     """
-    given = object_in("inputFormat", given)
-    kind = given.get("type")
+    input_format = object_in("inputFormat", input_format)
+    kind = input_format.get("type")
     if kind == "kinesis":
-        check_keys("inputFormat", given, KINESIS_FIELDS)
+        check_keys("inputFormat", input_format, KINESIS_FIELDS)
         for name, (default, column) in KINESIS_COLUMNS.items():
-            columns.of_records[str(given.get(name) or default)] = column
-        return read_format(columns, given.get("valueFormat"))
+            columns.of_records[str(input_format.get(name) or default)] = column
+        return read_format(columns, input_format.get("valueFormat"))
     if kind != "json":
         columns.require_transform(
             UnsupportedFieldError(
@@ -50,8 +50,10 @@ def read_format(columns: Columns, given: Any) -> bool:
             )
         )
         return False
-    check_keys("inputFormat", given, JSON_FIELDS)
-    features = [name for name, value in object_in("featureSpec", given.get("featureSpec") or {}).items() if value]
+    check_keys("inputFormat", input_format, JSON_FIELDS)
+    features = [
+        name for name, value in object_in("featureSpec", input_format.get("featureSpec") or {}).items() if value
+    ]
     if features:
         columns.require_transform(
             UnsupportedFieldError(
@@ -59,7 +61,7 @@ def read_format(columns: Columns, given: Any) -> bool:
                 f"{FUNCTION}"
             )
         )
-    has_lines = yes_or_no(given.get("assumeNewlineDelimited") or False)
+    has_lines = yes_or_no(input_format.get("assumeNewlineDelimited") or False)
     if has_lines:
         columns.require_transform(
             UnsupportedFieldError(
@@ -68,7 +70,7 @@ def read_format(columns: Columns, given: Any) -> bool:
                 "'transform'"
             )
         )
-    _read_fields(columns, given.get("flattenSpec") or {})
+    _read_fields(columns, input_format.get("flattenSpec") or {})
     return not features and not has_lines
 
 

@@ -146,32 +146,32 @@ def milliseconds(value: Any) -> str:
         ) from None
 
 
-def object_in(what: str, given: Any) -> Mapping[str, Any]:
+def object_in(what: str, value: Any) -> Mapping[str, Any]:
     """Return an object of a field.
 
     :raises UnsupportedFieldError: if it is none.
     """
-    if not isinstance(given, Mapping):
-        raise UnsupportedFieldError(f"{what} must be an object; got {given!r}")
-    return given
+    if not isinstance(value, Mapping):
+        raise UnsupportedFieldError(f"{what} must be an object; got {value!r}")
+    return value
 
 
-def list_in(what: str, given: Any) -> list[Any]:
+def list_in(what: str, value: Any) -> list[Any]:
     """Return a list of a field; an empty one if none is given.
 
     :raises UnsupportedFieldError: if it is no list.
     """
-    if not isinstance(given, list | None):
-        raise UnsupportedFieldError(f"{what} must be a list; got {given!r}")
-    return given or []
+    if not isinstance(value, list | None):
+        raise UnsupportedFieldError(f"{what} must be a list; got {value!r}")
+    return value or []
 
 
-def check_keys(what: str, given: Mapping[str, Any], known: tuple[str, ...]) -> None:
+def check_keys(what: str, fields: Mapping[str, Any], known: tuple[str, ...]) -> None:
     """Check the fields of an object.
 
     :raises UnsupportedFieldError: if one of them is not known.
     """
-    for name in given:
+    for name in fields:
         if name not in known:
             raise UnsupportedFieldError(
                 f"{what} has the unknown field {name!r}; the known fields are {', '.join(known)}"

@@ -177,10 +177,10 @@ def statistics(footer: pq.FileMetaData) -> dict[str, Any]:
     maxima: dict[str, Any] = {}
     nulls: dict[str, int] = {}
     for number in range(footer.num_columns):
-        found = [footer.row_group(group).column(number) for group in range(footer.num_row_groups)]
-        column = found[0].path_in_schema if found else ""
-        known = [each.statistics for each in found if each.statistics is not None]
-        if not found or "." in column or len(known) < len(found):
+        chunks = [footer.row_group(group).column(number) for group in range(footer.num_row_groups)]
+        column = chunks[0].path_in_schema if chunks else ""
+        known = [each.statistics for each in chunks if each.statistics is not None]
+        if not chunks or "." in column or len(known) < len(chunks):
             continue
         if all(each.has_null_count for each in known):
             nulls[column] = sum(each.null_count for each in known)

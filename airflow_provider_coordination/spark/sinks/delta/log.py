@@ -69,13 +69,14 @@ class TableLog:
             table = DeltaTable(self.uri, storage_options=self._options())
         except TableNotFoundError:
             table = None
-        found = None if table is None else str(table.metadata().id)
+        table_id = None if table is None else str(table.metadata().id)
         if self._id is None:
-            self._id = found
-        elif found != self._id:
+            self._id = table_id
+        elif table_id != self._id:
             raise DeliveryError(
-                f"table {self.uri} was {'dropped' if found is None else 'replaced'} after the job began; its batches "
-                "wait. Restore it, or start the job again, which uses the table that it finds, or creates a missing one"
+                f"table {self.uri} was {'dropped' if table_id is None else 'replaced'} after the job began; its "
+                "batches wait. Restore it, or start the job again, which uses the table that it finds, or creates a "
+                "missing one"
             )
         return table
 
@@ -115,24 +116,24 @@ class TableLog:
         :raises DeliveryError: naming a batch of which the log cannot show whether it is in.
         """
         wanted = {attempt.batch_id for attempt in attempts}
-        found, since = self._named(table, wanted)
-        found |= _batches_with_rows(table, wanted - found)
+        committed, since = self._named(table, wanted)
+        committed |= _batches_with_rows(table, wanted - committed)
         for attempt in attempts:
-            if attempt.batch_id not in found and may_be_older(attempt, since):
+            if attempt.batch_id not in committed and may_be_older(attempt, since):
                 raise unknown_batch(attempt, f"table {self.uri}", since)
-        return found
+        return committed
 
     def _named(self, table: DeltaTable, wanted: set[str]) -> tuple[set[str], datetime | None]:
         """Return which of some batches the commits in effect name, and the time of the earliest commit in the log."""
-        found: set[str] = set()
+        named: set[str] = set()
         since: datetime | None = None
         for limit in LATEST:
-            if found == wanted:
+            if named == wanted:
                 break
             entries = table.history(limit)
-            found = wanted & {batch["batch"] for entry in self._in_effect(entries) for batch in _batches_of(entry)}
+            named = wanted & {batch["batch"] for entry in self._in_effect(entries) for batch in _batches_of(entry)}
             since = _reaches_back_to(entries)
-        return found, since
+        return named, since
 
     def _in_effect(self, entries: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         """Yield the commits that no RESTORE has undone, from the latest; report each RESTORE once."""

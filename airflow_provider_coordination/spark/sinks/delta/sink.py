@@ -235,29 +235,32 @@ class DeltaSink:
             )
         for attempt in attempts:
             of = [file for file in files if attempt.batch_id in file.batches]
-            found = sum(file.batches[attempt.batch_id] for file in of)
-            if found != rows.count(attempt.batch_id):
+            written = sum(file.batches[attempt.batch_id] for file in of)
+            if written != rows.count(attempt.batch_id):
                 raise DeliveryError(
-                    f"batch {attempt.batch_id}: {found} rows were written for table {self._path}, but there are "
+                    f"batch {attempt.batch_id}: {written} rows were written for table {self._path}, but there are "
                     f"{rows.count(attempt.batch_id)}; the transform must leave {BATCH_ID!r} unchanged"
                 )
             self._seal(Staged(attempt=attempt, schema=schema, partition_by=partition_by, files=tuple(of)))
 
-    def _columns(self, table: DeltaTable | None, given: pa.Schema) -> tuple[Schema, tuple[str, ...]]:
+    def _columns(self, table: DeltaTable | None, incoming: pa.Schema) -> tuple[Schema, tuple[str, ...]]:
         """Return the columns of the files, and the partition columns.
 
         :raises DeliveryError: if the table cannot accept them.
         """
-        self._merging.check_columns(given.names, f"table {self._path}")
+        self._merging.check_columns(incoming.names, f"table {self._path}")
         if table is None:
-            schema, partition_by = schema_from(given, self._settings.columns, self._path), self._settings.partition_by
+            schema, partition_by = (
+                schema_from(incoming, self._settings.columns, self._path),
+                self._settings.partition_by,
+            )
             here = {field.name: field for field in schema.fields}
-            schema = Schema([here[name] for name in given.names])
+            schema = Schema([here[name] for name in incoming.names])
         else:
             self._check_usable(table)
-            schema = fit(schema_from(given, (), self._path), table.schema(), self._path).taken
+            schema = fit(schema_from(incoming, (), self._path), table.schema(), self._path).taken
             partition_by = tuple(table.metadata().partition_columns)
-        missing = [name for name in partition_by if name not in given.names]
+        missing = [name for name in partition_by if name not in incoming.names]
         if missing:
             raise DeliveryError(
                 f"table {self._path} is partitioned by {', '.join(map(repr, missing))}, which the records do not have; "

@@ -50,9 +50,9 @@ class PendingSnapshot:
         """Add a prepared file."""
         self._added.append(written)
 
-    def add_rewritten(self, made: Sequence[PreparedFile]) -> None:
+    def add_rewritten(self, files: Sequence[PreparedFile]) -> None:
         """Add files that were rewritten for this snapshot alone."""
-        self._rewritten += made
+        self._rewritten += files
 
     def replace(self, removed: Sequence[DataFile], rewritten: Sequence[PreparedFile]) -> None:
         """Remove files of the table, and add files that hold the rest of their rows."""

@@ -163,15 +163,15 @@ def _transformed(table: Table, field: PartitionField, rows: pa.Table) -> tuple[p
     kind, numbers = _type_of(table, field), []
     for value in encoded.dictionary.to_pylist():
         try:
-            made = None if value is None else transform(value)
-            field.transform.to_human_string(source.field_type, made)  # as the snapshot's summary needs it
+            partition_value = None if value is None else transform(value)
+            field.transform.to_human_string(source.field_type, partition_value)  # as the snapshot's summary needs it
         except (OverflowError, ValueError) as error:
             raise DeliveryError(
                 f"Iceberg table {'.'.join(table.name())!r} is partitioned by {field.name!r}, and the value {value!r} "
                 f"of column {name!r} has no {field.transform}: {error}; convert it in the transform; the batches wait "
                 "until then"
             ) from None
-        numbers.append(known.setdefault(_encoded(kind, made), len(known)))
+        numbers.append(known.setdefault(_encoded(kind, partition_value), len(known)))
     return pa.array(numbers, pa.int32()).take(encoded.indices), list(known)
 
 
@@ -292,10 +292,10 @@ def tasks_of(table: Table, batch_ids: Collection[str]) -> list[FileScanTask]:
 
 def batches_in(table: Table, batch_ids: Collection[str]) -> set[str]:
     """Return which of some batches have rows in a table; batches without rows cannot be found this way."""
-    found: set[str] = set()
+    present: set[str] = set()
     for task in tasks_of(table, batch_ids):
-        found |= set(pc.unique(rows_of(table, task, BATCH_ID).column(BATCH_ID)).to_pylist())
-    return found & set(batch_ids)
+        present |= set(pc.unique(rows_of(table, task, BATCH_ID).column(BATCH_ID)).to_pylist())
+    return present & set(batch_ids)
 
 
 def tasks_with(table: Table, keys: pa.Table) -> list[FileScanTask]:

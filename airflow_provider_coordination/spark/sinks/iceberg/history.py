@@ -134,18 +134,18 @@ class _Lineage:
 
 def _lineage(metadata: TableMetadata) -> _Lineage:
     by_id = {snapshot.snapshot_id: snapshot for snapshot in metadata.snapshots}
-    found: dict[int, Snapshot] = {}
+    ancestors: dict[int, Snapshot] = {}
     oldest, is_whole, following = None, True, metadata.current_snapshot_id
     while following is not None and (snapshot := by_id.get(following)) is not None:
-        found[following] = oldest = snapshot
+        ancestors[following] = oldest = snapshot
         picked = None if snapshot.summary is None else snapshot.summary.get(PICKED_FROM)
         if picked is not None and int(picked) in by_id:
-            found.setdefault(int(picked), by_id[int(picked)])
+            ancestors.setdefault(int(picked), by_id[int(picked)])
         is_whole = is_whole and (picked is None or int(picked) in by_id)
         following = snapshot.parent_snapshot_id
     first = 0 if oldest is None else _number(oldest)
-    undone = [each for n, each in by_id.items() if n not in found and _number(each) > first > 0]
-    return _Lineage(snapshots=list(found.values()), oldest=oldest, is_whole=is_whole, undone=undone)
+    undone = [each for n, each in by_id.items() if n not in ancestors and _number(each) > first > 0]
+    return _Lineage(snapshots=list(ancestors.values()), oldest=oldest, is_whole=is_whole, undone=undone)
 
 
 def _number(snapshot: Snapshot) -> int:

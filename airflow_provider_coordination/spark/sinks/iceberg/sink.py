@@ -322,11 +322,11 @@ class IcebergSink:
     def _seal(self, table: Table, attempt: Attempt, files: Sequence[PreparedFile], rows: int) -> None:
         """Write the manifest of an attempt; from here on it can be committed."""
         own = [written for written in files if attempt.batch_id in written.batches]
-        found = sum(written.batches[attempt.batch_id] for written in own)
-        if found != rows:
+        written_rows = sum(written.batches[attempt.batch_id] for written in own)
+        if written_rows != rows:
             raise DeliveryError(
-                f"batch {attempt.batch_id}: {found} rows were written for {self._table}, but there are {rows}; the "
-                f"transform must leave {BATCH_ID!r} unchanged"
+                f"batch {attempt.batch_id}: {written_rows} rows were written for {self._table}, but there are {rows}; "
+                f"the transform must leave {BATCH_ID!r} unchanged"
             )
         named = [{**vars(written), "batches": written.batches[attempt.batch_id]} for written in own]
         self._staging.seal(attempt, {"spec": table.spec().spec_id, "files": named})
@@ -504,9 +504,9 @@ class IcebergSink:
 
 def _files_of(manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[dict[str, Any], dict[str, int]]]:
     """Return, by path, what manifests say of each file, and the number of its rows for each batch."""
-    found: dict[str, tuple[dict[str, Any], dict[str, int]]] = {}
+    files: dict[str, tuple[dict[str, Any], dict[str, int]]] = {}
     for batch_id, manifest in manifests.items():
         for written in manifest["files"]:
-            _, rows = found.setdefault(written["path"], (written, {}))
+            _, rows = files.setdefault(written["path"], (written, {}))
             rows[batch_id] = written["batches"]
-    return found
+    return files
