@@ -79,6 +79,7 @@ def test_its_dynamodb_is_the_one_of_the_tests(compose: dict[str, Any]) -> None:
 
 
 def test_every_image_is_pinned(compose: dict[str, Any]) -> None:
+    assert {*AIRFLOW, *SPARK} <= {*compose["services"]}
     for service in compose["services"].values():
         tag = service["image"].rpartition(":")[2]
         assert tag != service["image"]
@@ -98,9 +99,10 @@ def test_airflow_sees_the_dags(compose: dict[str, Any], name: str) -> None:
 
 
 def test_every_mount_is_in_the_tree_or_a_named_volume(compose: dict[str, Any]) -> None:
-    for name in compose["services"]:
-        for source in _mounts(compose, name):
-            assert source in compose["volumes"] or (REPOSITORY / source).is_dir(), f"{name}: {source}"
+    mounts = [(name, source) for name in compose["services"] for source in _mounts(compose, name)]
+    assert mounts
+    for name, source in mounts:
+        assert source in compose["volumes"] or (REPOSITORY / source).is_dir(), f"{name}: {source}"
 
 
 def test_every_service_has_a_health_check(compose: dict[str, Any]) -> None:
@@ -109,10 +111,15 @@ def test_every_service_has_a_health_check(compose: dict[str, Any]) -> None:
 
 
 def test_each_service_waits_for_a_possible_condition(compose: dict[str, Any]) -> None:
-    for name, service in compose["services"].items():
-        for other, wait in service.get("depends_on", {}).items():
-            finished = "service_completed_successfully" if other in RUNS_ONCE else "service_healthy"
-            assert wait["condition"] == finished, f"{name} -> {other}"
+    waits = [
+        (name, other, wait["condition"])
+        for name, service in compose["services"].items()
+        for other, wait in service.get("depends_on", {}).items()
+    ]
+    assert waits
+    for name, other, condition in waits:
+        finished = "service_completed_successfully" if other in RUNS_ONCE else "service_healthy"
+        assert condition == finished, f"{name} -> {other}"
 
 
 def test_connections_are_readable_by_airflow(compose: dict[str, Any]) -> None:

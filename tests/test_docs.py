@@ -160,7 +160,9 @@ def code(cell: str) -> str:
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
 def test_relative_links_lead_somewhere(path: Path) -> None:
-    for target in re.findall(r"\]\(([^)\s]+)\)", prose(path.read_text())):
+    targets = re.findall(r"\]\(([^)\s]+)\)", prose(path.read_text()))
+    assert targets
+    for target in targets:
         if "://" not in target:
             file, _, anchor = target.partition("#")
             linked = path.parent / file if file else path
@@ -169,11 +171,12 @@ def test_relative_links_lead_somewhere(path: Path) -> None:
             assert not anchor or anchor in {heading.lower().replace(" ", "-") for heading in headings}, target
 
 
-@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
-def test_named_files_exist(path: Path) -> None:
-    for name in A_FILE_OR_FOLDER.findall(prose(path.read_text())):
-        if not name.startswith(("_", *MADE_BY_RUNS)):
-            assert any((root / name).exists() for root in (REPOSITORY, PACKAGE, REPOSITORY / "docs")), name
+def test_named_files_exist() -> None:
+    named = {(path.name, name) for path in PAGES for name in A_FILE_OR_FOLDER.findall(prose(path.read_text()))}
+    lasting = {(page, name) for page, name in named if not name.startswith(("_", *MADE_BY_RUNS))}
+    assert lasting
+    for page, name in lasting:
+        assert any((root / name).exists() for root in (REPOSITORY, PACKAGE, REPOSITORY / "docs")), f"{page}: {name}"
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
@@ -319,6 +322,7 @@ def test_exit_codes_are_documented() -> None:
 
 
 def test_spark_settings_are_documented() -> None:
+    assert SPARK_CONF and WORKER_ENVIRONMENT
     for name, value in SPARK_CONF.items():
         assert f"`{name}={value}`" in page("operators.md")
     for name, value in WORKER_ENVIRONMENT.items():

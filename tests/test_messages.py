@@ -42,6 +42,7 @@ def test_message_page_follows_the_longest_prefix() -> None:
 
 
 def test_areas_are_package_paths_with_a_page() -> None:
+    assert messages.AREAS
     for prefix, page in messages.AREAS:
         assert list(messages.PACKAGE.glob(f"{prefix}*")), prefix
         assert (messages.PAGE.parent / page).exists(), page

@@ -51,6 +51,7 @@ def test_run_needs_a_stream_and_an_output_path(dag: Any) -> None:
 
 
 def test_every_param_is_documented(dag: Any) -> None:
+    assert "until_caught_up" in dag.params
     assert all(param.description for param in (dag.params.get_param(name) for name in dag.params))
 
 

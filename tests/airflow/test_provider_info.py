@@ -142,7 +142,9 @@ def test_form_shows_the_actual_defaults(field: str) -> None:
 
 def test_every_form_field_has_a_description() -> None:
     (connection,) = get_provider_info()["connection-types"]
-    for name, field in connection["conn-fields"].items():
+    fields = connection["conn-fields"]
+    assert "store" in fields
+    for name, field in fields.items():
         assert field["label"] and field["description"].endswith("."), name
         assert "type" in field["schema"] and "default" in field["schema"], name
         # Secrets belong into the password, which Airflow encrypts, or into an AWS connection.

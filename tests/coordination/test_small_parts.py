@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -43,10 +44,22 @@ def test_instant_without_a_zone_is_refused() -> None:
         format_instant(datetime(2026, 1, 1))
 
 
-def test_system_clock_is_aware_and_monotonic() -> None:
-    clock = SystemClock()
-    assert clock.now().tzinfo is UTC
-    assert clock.monotonic() <= clock.monotonic()
+def test_system_clock_reads_utc() -> None:
+    before, now, after = datetime.now(UTC), SystemClock().now(), datetime.now(UTC)
+    assert now.tzinfo is UTC
+    assert before <= now <= after
+
+
+def test_monotonic_clock_counts_suspended_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "CLOCK_BOOTTIME", 7, raising=False)
+    monkeypatch.setattr(time, "clock_gettime", {7: 12.5}.__getitem__)
+    assert SystemClock().monotonic() == 12.5
+
+
+def test_monotonic_clock_needs_no_boot_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(time, "CLOCK_BOOTTIME", raising=False)
+    before, now, after = time.monotonic(), SystemClock().monotonic(), time.monotonic()
+    assert before <= now <= after
 
 
 def test_two_owners_of_the_same_task_try_differ() -> None:

@@ -72,6 +72,7 @@ def test_worker_memory_is_independent_of_the_amount_read(spark: SparkSession, tm
     assert sum(row_count(row.file) for row in rows) == 8 * PAGES * 2**10
     assert max(row.memory_bytes for row in rows) <= 2 * READING_BYTES + 4 * 2**20, "two shares, and a page of each"
     noted = [file.name.split(".")[0] for file in tmp_path.iterdir() if file.is_file()]
+    assert noted
     for worker in set(noted):
         sizes = [list(map(int, file.read_text().split())) for file in tmp_path.glob(f"{worker}.*")]
         grown = max(most for _, most in sizes) - min(least for least, _ in sizes)

@@ -876,6 +876,7 @@ def test_merged_shards_name_one_child_with_both_parents(service: Service) -> Non
     parents = [shard["ShardId"] for shard in service.shards(stream)]
     service.merge(stream, *parents)
 
+    assert len(parents) == 2
     for parent in parents:
         [child] = service.page(service.iterator(stream, shard=parent))["ChildShards"]
         assert sorted(child["ParentShards"]) == parents

@@ -167,7 +167,10 @@ def test_external_readers_get_values_as_sent(delivered: Types, sink: str) -> Non
 
 
 def test_unlandable_value_is_refused_with_its_column(types: Types) -> None:
-    for case in [case for case in CASES if isinstance(case.lands, Refused) and not case.sql]:
+    unlandable = [case for case in CASES if isinstance(case.lands, Refused) and not case.sql]
+    assert unlandable
+    for case in unlandable:
+        assert isinstance(case.lands, Refused)
         error = types.refusal(case, "parquet")
         assert f"'{case.column}" in error and re.search(case.lands.reason, error), (case.name, error)
 

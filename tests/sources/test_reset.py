@@ -336,8 +336,8 @@ def test_shard_removed_by_another_process_counts_as_removed(source: Source, only
 
     results = [result for _, result in source.resets.apply(plan, only_if_unchanged=only_if_unchanged)]
 
-    assert all(isinstance(result, Partition) for result in results)
-    assert all(source.worker.view.get(source.key(child)) is None for child in children)
+    assert len(results) == 3 and all(isinstance(result, Partition) for result in results)
+    assert len(children) == 2 and all(source.worker.view.get(source.key(child)) is None for child in children)
 
 
 # Partitions of items

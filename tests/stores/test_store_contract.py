@@ -621,7 +621,9 @@ def test_browse_applies_its_filter(browsed_store: CoordinationStore, examine: in
 
 
 def test_browse_returns_whole_partitions(browsed_store: CoordinationStore) -> None:
-    for partition in browse(browsed_store, limit=2):
+    partitions = browse(browsed_store, limit=2)
+    assert len(partitions) == 8
+    for partition in partitions:
         assert partition == browsed_store.get(SOURCE, partition.partition_key)
 
 

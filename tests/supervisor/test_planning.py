@@ -254,7 +254,9 @@ def test_source_without_limits_has_unknown_requests() -> None:
 
 
 def test_every_assumption_has_its_unit_and_origin() -> None:
-    for each in Assumptions().all():
+    assumptions = Assumptions().all()
+    assert "job_start_s" in {each.name for each in assumptions}
+    for each in assumptions:
         assert each.unit and each.what and each.source, each.name
 
 

@@ -251,7 +251,9 @@ def test_jobs_at_full_speed_deliver_everything_once_in_order(full_speed: FullSpe
     }
     log.warning("%s", json.dumps(figures))
     full_speed.dataset.check(heads)
-    for partition in full_speed.coordinator.view.partitions():
+    partitions = list(full_speed.coordinator.view.partitions())
+    assert partitions
+    for partition in partitions:
         assert ShardProgress.from_mapping(partition.progress).gaps == (), "no data loss is reported"
         assert not partition.is_parked, partition.last_error
     assert MOST_GROWTH is None or figures["memory of a worker"]["ratio"] <= MOST_GROWTH

@@ -162,6 +162,7 @@ def test_readers_see_whole_batches_despite_killed_writers(
         lake.wait(until=have_all_that_was_sent)
 
     watch.assert_whole_batches(lake.sender.sent)
+    assert lake.paths and set(watch.readers) == {"spark", "pyarrow"}
     for path in lake.paths:
         for reader in watch.readers:
             assert len(watch.states(reader, path)) > ROUNDS, "each round was seen"

@@ -34,7 +34,9 @@ def test_topics_are_those_of_alarms_and_pages() -> None:
 @pytest.mark.parametrize("page", manual.manual_files())
 def test_every_page_has_anchors_and_no_broken_link(page: str) -> None:
     content = manual.page_html(page) or ""
-    for target in re.findall(r'href="([^"]*)"', content):
+    targets = re.findall(r'href="([^"]*)"', content)
+    assert targets
+    for target in targets:
         other, _, anchor = target.partition("#")
         linked = manual.page_html(other) if other else content
         assert linked is not None, target

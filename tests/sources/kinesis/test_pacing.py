@@ -55,6 +55,7 @@ def test_reads_come_as_fast_as_a_shard_allows(sizes: list[int], times: list[floa
 @given(st.lists(st.integers(0, 10 * MIB), min_size=1, max_size=25))
 def test_exhausted_budget_delays_the_next_page(sizes: list[int]) -> None:
     times = times_of(sizes)
+    assert len(times) == len(sizes)
     for number, time in enumerate(times):
         before = list(zip(times[:number], sizes[:number], strict=True))
         assert sum(time - 1 < then for then, _ in before) < 5

@@ -81,7 +81,9 @@ def test_partition_claims_stay_within_room() -> None:
 @pytest.mark.parametrize("character", ["a", "é", "😀", '"', "\x01", "\\"])
 def test_partition_items_fit_into_progress_with_any_names(character: str) -> None:
     objects = [found(f"{character * 60}{n:05}") for n in range(2000)]
-    for packed in pack(objects, Limits(max_objects=2000, max_bytes=1 << 40, room=2000)):
+    packs = pack(objects, Limits(max_objects=2000, max_bytes=1 << 40, room=2000))
+    assert sum(map(len, packs)) == 2000
+    for packed in packs:
         items = json.dumps([each.to_item() for each in packed], separators=(",", ":"))
         assert len(items) <= MAX_ITEMS_BYTES
     each = objects[0]

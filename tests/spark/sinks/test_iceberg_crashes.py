@@ -139,6 +139,7 @@ def test_crash_at_any_call_stores_each_batch_once(
 ) -> None:
     looks = strike in (Strike.FREEZE, Strike.RAISED_BEFORE)  # a look after which the job dies leaves what was there
     points = [n for n, call in enumerate(calls_of_a_delivery, 1) if looks or call.startswith(CHANGES)]
+    assert points
     for index in each_or_every(10, len(points), strike):
         point = points[index - 1]
         calls = Calls(point, strike)

@@ -98,6 +98,7 @@ def test_restore_at_any_call_hides_or_doubles_no_batch(
     number = len(calls_of(story(Place(TABLES[kind], tmp_path / "counted"))))
     points = [(strike, point) for strike in STRIKES for point in range(1, number + 1)]
     chosen = share_of(points, POINTS, "restore", kind, story.__name__)
+    assert points
     for strike, point in (tried := at_depth(short=chosen, deep=points)):
         delivery = story(Place(TABLES[kind], tmp_path / f"{strike} {point}"))
         with reports_of(delivery.place) as reports:
