@@ -13,41 +13,41 @@ from airflow_provider_coordination.operators.maintain_table import MaintainTable
 from airflow_provider_coordination.operators.writes.delta import DeltaTable
 from airflow_provider_coordination.operators.writes.iceberg import IcebergTable
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
-from tests.support.sinks import SINKS, Place, an_attempt, catalog_in
+from tests.support.sinks import SINKS, SinkTarget, an_attempt, catalog_in
 
 VALUES = {"a-1": [1, 2], "b-1": [3]}
 
 
 @pytest.fixture(params=["delta", "iceberg"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    made = Place(SINKS[request.param], tmp_path / "table")  # type: ignore[arg-type]
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> SinkTarget:
+    made = SinkTarget(SINKS[request.param], tmp_path / "table")  # type: ignore[arg-type]
     for name in VALUES:
         made.deliver(VALUES, [an_attempt(name)])
     return made
 
 
-def table(place: Place) -> Any:
-    if Table.is_deltatable(str(place.folder)):
-        return DeltaTable(str(place.folder))
-    return IcebergTable("lake.clicks", catalog=catalog_in(place.folder))
+def table(target: SinkTarget) -> Any:
+    if Table.is_deltatable(str(target.folder)):
+        return DeltaTable(str(target.folder))
+    return IcebergTable("lake.clicks", catalog=catalog_in(target.folder))
 
 
 def maintain(table: Any, **given: Any) -> dict[str, Any]:
     return MaintainTableOperator(task_id="maintain", table=table, **given).execute({})
 
 
-def test_operator_compacts_small_files_and_returns_counts(place: Place) -> None:
-    done = maintain(table(place))
+def test_operator_compacts_small_files_and_returns_counts(target: SinkTarget) -> None:
+    done = maintain(table(target))
 
     assert {name: done[name] for name in ("is_dry_run", "files_compacted", "files_removed", "bytes_removed")} == {
         "is_dry_run": False, "files_compacted": 2, "files_removed": 0, "bytes_removed": 0,
     }  # fmt: skip
-    assert place.visible == VALUES
+    assert target.visible == VALUES
 
 
-def test_dry_run_returns_the_same_counts_and_changes_nothing(place: Place) -> None:
-    assert maintain(table(place), is_dry_run="true")["files_compacted"] == 2
-    assert maintain(table(place))["files_compacted"] == 2
+def test_dry_run_returns_the_same_counts_and_changes_nothing(target: SinkTarget) -> None:
+    assert maintain(table(target), is_dry_run="true")["files_compacted"] == 2
+    assert maintain(table(target))["files_compacted"] == 2
 
 
 @pytest.mark.parametrize(

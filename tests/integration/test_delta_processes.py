@@ -8,15 +8,15 @@ from pathlib import Path
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.spark.sinks import owed
 from tests.support.delta_tables import batches_in
-from tests.support.sinks import SINKS, BatchRows, Place, an_attempt
+from tests.support.sinks import SINKS, BatchRows, SinkTarget, an_attempt
 
 ROUNDS = 15
 
 
 def deliver_all(folder: Path, token: int, ready: object) -> None:
     """Deliver batches that the other process delivers too, each under its own lease, and some of its own."""
-    place = Place(SINKS["delta"], folder)
-    sink = place.sink()
+    target = SinkTarget(SINKS["delta"], folder)
+    sink = target.sink()
     ready.wait(60)  # type: ignore[attr-defined]
     for number in range(ROUNDS):
         shared, mine = an_attempt(f"shared-{number}", token), an_attempt(f"own-{token}-{number}", token)

@@ -36,7 +36,7 @@ from tests.support.faulty_s3 import Fault, FaultyS3
 from tests.support.freezing import Calls, Strike
 from tests.support.landed_tables import deliver as deliver_landed
 from tests.support.s3_server import ALLOWED, DENIED, REGION, S3Server
-from tests.support.sinks import BatchRows, Place, an_attempt, files_named_by, under_next_lease
+from tests.support.sinks import BatchRows, SinkTarget, an_attempt, files_named_by, under_next_lease
 
 pytestmark = [pytest.mark.integration, pytest.mark.share(0.3)]
 COMMIT = "POST .*/tables/clicks$"
@@ -58,52 +58,54 @@ def network(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyS3]
 
 
 @pytest.fixture
-def place(network: FaultyS3, s3: S3Server, s3_table_bucket: str, tmp_path: Path) -> Place:
+def target(network: FaultyS3, s3: S3Server, s3_table_bucket: str, tmp_path: Path) -> SinkTarget:
     """A table whose catalog is reached by way of the network."""
-    return Place(IcebergInTableBucket(s3_table_bucket, s3.settings, _url(network)), tmp_path / "sink")
+    return SinkTarget(IcebergInTableBucket(s3_table_bucket, s3.settings, _url(network)), tmp_path / "sink")
 
 
 def _url(network: FaultyS3) -> str:
     return str(network.settings.endpoint_url)
 
 
-def _table(place: Place) -> Any:
-    return place.sink()._table.find()  # type: ignore[attr-defined]
+def _table(target: SinkTarget) -> Any:
+    return target.sink()._table.find()  # type: ignore[attr-defined]
 
 
-def _is_whole(place: Place) -> bool:
+def _is_whole(target: SinkTarget) -> bool:
     """Return whether every file is there that a snapshot names; readers of a table look at more than rows."""
-    table = _table(place)
-    return files_named_by(table) <= set(place.kind.files(place.folder))  # type: ignore[attr-defined]
+    table = _table(target)
+    return files_named_by(table) <= set(target.kind.files(target.folder))  # type: ignore[attr-defined]
 
 
 # What becomes of a commit
 
 
 @pytest.mark.parametrize("fault", [Fault.LOST, Fault.OVERDUE])
-def test_commit_with_a_lost_response_is_found_and_not_repeated(place: Place, network: FaultyS3, fault: Fault) -> None:
-    place.deliver({"a-1": [1, 2]}, [A])
+def test_commit_with_a_lost_response_is_found_and_not_repeated(
+    target: SinkTarget, network: FaultyS3, fault: Fault
+) -> None:
+    target.deliver({"a-1": [1, 2]}, [A])
     lost = network.make(COMMIT, fault)
-    place.deliver({"b-1": [3]}, [B])
+    target.deliver({"b-1": [3]}, [B])
     assert lost.left == 0
-    assert place.visible == VALUES and len(_table(place).snapshots()) == 2
-    assert _is_whole(place) and place.leftovers == []
+    assert target.visible == VALUES and len(_table(target).snapshots()) == 2
+    assert _is_whole(target) and target.leftovers == []
 
 
 @pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.CUT, Fault.UNAUTHORIZED])
-def test_commit_that_never_arrived_is_repeated(place: Place, network: FaultyS3, fault: Fault) -> None:
-    place.deliver({"a-1": [1, 2]}, [A])
+def test_commit_that_never_arrived_is_repeated(target: SinkTarget, network: FaultyS3, fault: Fault) -> None:
+    target.deliver({"a-1": [1, 2]}, [A])
     network.make(COMMIT, fault)
-    place.deliver({"b-1": [3]}, [B])
-    assert place.visible == VALUES and len(_table(place).snapshots()) == 2
-    assert _is_whole(place) and place.leftovers == []
+    target.deliver({"b-1": [3]}, [B])
+    assert target.visible == VALUES and len(_table(target).snapshots()) == 2
+    assert _is_whole(target) and target.leftovers == []
 
 
-def test_second_of_two_concurrent_commits_follows_the_first(place: Place, network: FaultyS3) -> None:
-    place.deliver({"c-1": [0]}, [an_attempt("c-1")])
-    one, other = place.sink(), place.sink()
-    one.prepare([A], place.rows({"a-1": [1, 2]}))
-    other.prepare([B], place.rows({"b-1": [3]}))
+def test_second_of_two_concurrent_commits_follows_the_first(target: SinkTarget, network: FaultyS3) -> None:
+    target.deliver({"c-1": [0]}, [an_attempt("c-1")])
+    one, other = target.sink(), target.sink()
+    one.prepare([A], target.rows({"a-1": [1, 2]}))
+    other.prepare([B], target.rows({"b-1": [3]}))
     held = network.make(COMMIT, Fault.HELD)
     job = threading.Thread(target=one.commit, args=([A],), daemon=True)
     job.start()
@@ -114,26 +116,28 @@ def test_second_of_two_concurrent_commits_follows_the_first(place: Place, networ
     assert not job.is_alive()
     commits = [request for request in network.requests if request.endswith("/tables/clicks") and "POST" in request]
     assert len(commits) == 5, "one makes the table, one each adds to it, and one is refused"
-    assert place.visible == {**VALUES, "c-1": [0]} and len(_table(place).snapshots()) == 3
-    assert _is_whole(place)
+    assert target.visible == {**VALUES, "c-1": [0]} and len(_table(target).snapshots()) == 3
+    assert _is_whole(target)
 
 
-def test_late_commit_brings_nothing_twice(place: Place, network: FaultyS3, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_commit_brings_nothing_twice(
+    target: SinkTarget, network: FaultyS3, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(catalogs, "RESPONSE_TIMEOUT_SECONDS", 1.0)
-    place.deliver({"a-1": [1, 2]}, [A])
+    target.deliver({"a-1": [1, 2]}, [A])
     late = network.make(COMMIT, Fault.HELD)
-    place.deliver({"b-1": [3]}, [B])
-    assert late.reached.is_set() and place.visible == VALUES
+    target.deliver({"b-1": [3]}, [B])
+    assert late.reached.is_set() and target.visible == VALUES
     late.let_through.set()
-    place.deliver({"c-1": [4]}, [an_attempt("c-1")])
-    assert place.visible == {**VALUES, "c-1": [4]}
-    assert _is_whole(place) and place.leftovers == []
+    target.deliver({"c-1": [4]}, [an_attempt("c-1")])
+    assert target.visible == {**VALUES, "c-1": [4]}
+    assert _is_whole(target) and target.leftovers == []
 
 
-def test_late_commit_of_the_previous_owner_is_refused(place: Place, network: FaultyS3) -> None:
-    place.deliver({"a-1": [1, 2]}, [A])
-    former, owner = place.sink(), place.sink()
-    former.prepare([B], place.rows({"b-1": [-3]}))
+def test_late_commit_of_the_previous_owner_is_refused(target: SinkTarget, network: FaultyS3) -> None:
+    target.deliver({"a-1": [1, 2]}, [A])
+    former, owner = target.sink(), target.sink()
+    former.prepare([B], target.rows({"b-1": [-3]}))
     held = network.make(COMMIT, Fault.HELD)
     failed: list[Exception] = []
 
@@ -148,17 +152,17 @@ def test_late_commit_of_the_previous_owner_is_refused(place: Place, network: Fau
     assert held.reached.wait(30)
     again = under_next_lease(B)
     owner.sweep({B.folder: again.fencing_token})
-    place.deliver({"b-1": [3]}, [again], owner)
+    target.deliver({"b-1": [3]}, [again], owner)
     held.let_through.set()
     job.join(30)
     assert not job.is_alive() and failed == []  # it finds the batch in
-    assert place.visible == VALUES and _is_whole(place)
+    assert target.visible == VALUES and _is_whole(target)
 
 
-def test_table_dropped_before_the_commit_is_not_recreated(place: Place, network: FaultyS3) -> None:
-    place.deliver({"a-1": [1, 2]}, [A])
-    sink = place.sink()
-    sink.prepare([B], place.rows({"b-1": [3]}))
+def test_table_dropped_before_the_commit_is_not_recreated(target: SinkTarget, network: FaultyS3) -> None:
+    target.deliver({"a-1": [1, 2]}, [A])
+    sink = target.sink()
+    sink.prepare([B], target.rows({"b-1": [3]}))
     held = network.make(COMMIT, Fault.HELD)
     failed: list[Exception] = []
 
@@ -171,13 +175,13 @@ def test_table_dropped_before_the_commit_is_not_recreated(place: Place, network:
     job = threading.Thread(target=commit, daemon=True)
     job.start()
     assert held.reached.wait(30)
-    place.sink()._table._open_catalog().drop_table("lake.clicks")  # type: ignore[attr-defined]
+    target.sink()._table._open_catalog().drop_table("lake.clicks")  # type: ignore[attr-defined]
     held.let_through.set()
     job.join(30)
     assert not job.is_alive()
     [error] = failed
     assert isinstance(error, DeliveryError) and "was dropped after the job began" in str(error)
-    assert place.visible == {}
+    assert target.visible == {}
 
 
 class DeliveredByRest(Delivered):
@@ -201,8 +205,8 @@ def test_job_struck_at_the_catalog_delivers_each_batch_once(
         bucket = f"struck-{uuid.uuid4().hex[:12]}"
         s3.create_table_bucket(bucket)
         request.addfinalizer(partial(s3.delete_table_bucket, bucket))
-        place = Place(IcebergInTableBucket(bucket, s3.settings, s3.catalog_url), tmp_path / bucket)
-        lived = DeliveredByRest(place, Calls(point, strike))
+        target = SinkTarget(IcebergInTableBucket(bucket, s3.settings, s3.catalog_url), tmp_path / bucket)
+        lived = DeliveredByRest(target, Calls(point, strike))
         lived.live()
         lived.check()
         return lived
@@ -213,8 +217,8 @@ def test_job_struck_at_the_catalog_delivers_each_batch_once(
     assert all(live(point).calls.struck for point in points)
 
 
-def test_landed_files_elsewhere_use_the_connection_of_the_table(place: Place, s3_bucket: str) -> None:
-    settings = place.kind.settings(place.folder)
+def test_landed_files_elsewhere_use_the_connection_of_the_table(target: SinkTarget, s3_bucket: str) -> None:
+    settings = target.kind.settings(target.folder)
     access = access_of([settings])
     attempts = []
     for batch_id, values in VALUES.items():
@@ -225,7 +229,7 @@ def test_landed_files_elsewhere_use_the_connection_of_the_table(place: Place, s3
     [sink] = make_sinks([settings])
     assert isinstance(sink, AcceptsLandedFiles)
     deliver_landed(sink.landed_delivery(keep=False), attempts)
-    assert place.visible == VALUES
+    assert target.visible == VALUES
 
 
 # A catalog that is away, or refuses
@@ -234,11 +238,11 @@ def test_landed_files_elsewhere_use_the_connection_of_the_table(place: Place, s3
 @pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.CUT, Fault.FORBIDDEN, Fault.UNAUTHORIZED])
 @pytest.mark.parametrize("step", ["prepare", "commit"])
 def test_refusing_catalog_is_an_outage_and_blames_no_batch(
-    place: Place, network: FaultyS3, fault: Fault, step: str, monkeypatch: pytest.MonkeyPatch
+    target: SinkTarget, network: FaultyS3, fault: Fault, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place.deliver({"a-1": [1, 2]}, [A])
-    sink = place.sink()
-    rows = place.rows({"b-1": [3]})
+    target.deliver({"a-1": [1, 2]}, [A])
+    sink = target.sink()
+    rows = target.rows({"b-1": [3]})
     sink.check()
     if step == "commit":
         sink.prepare([B], rows)
@@ -248,8 +252,8 @@ def test_refusing_catalog_is_an_outage_and_blames_no_batch(
         sink.prepare([B], rows) if step == "prepare" else sink.commit([B])
     assert is_outage(raised.value)
     trouble.left = 0
-    place.deliver({"b-1": [3]}, [B])
-    assert place.visible == VALUES
+    target.deliver({"b-1": [3]}, [B])
+    assert target.visible == VALUES
 
 
 # As a DAG describes it

@@ -27,7 +27,7 @@ from airflow_provider_coordination.spark.transformed_delivery import Transformed
 from tests.integration.test_sink_contract_on_s3 import DatasetInBucket, DeltaInBucket, IcebergInBucket
 from tests.support.faulty_s3 import Fault, FaultyS3, Refusal
 from tests.support.s3_server import S3Server
-from tests.support.sinks import Place, an_attempt
+from tests.support.sinks import SinkTarget, an_attempt
 
 pytestmark = pytest.mark.share(0.3)
 
@@ -67,29 +67,29 @@ def network(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyS3]
 
 
 @pytest.fixture(params=sorted(KINDS))
-def place(request: pytest.FixtureRequest, network: FaultyS3, s3_bucket: str, tmp_path: Path) -> Place:
+def target(request: pytest.FixtureRequest, network: FaultyS3, s3_bucket: str, tmp_path: Path) -> SinkTarget:
     if request.param == "iceberg":
-        return Place(IcebergInBucket(s3_bucket, network.settings), tmp_path / "sink")
-    return Place(KINDS[request.param](request.param, s3_bucket, network.settings), tmp_path / "sink")
+        return SinkTarget(IcebergInBucket(s3_bucket, network.settings), tmp_path / "sink")
+    return SinkTarget(KINDS[request.param](request.param, s3_bucket, network.settings), tmp_path / "sink")
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize("step", ["prepare", "commit"])
 @pytest.mark.parametrize("outage", [Fault.CUT, Fault.FORBIDDEN, Fault.UNAVAILABLE])
 def test_refusing_bucket_is_an_outage(
-    place: Place, network: FaultyS3, outage: Fault, step: str, monkeypatch: pytest.MonkeyPatch
+    target: SinkTarget, network: FaultyS3, outage: Fault, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if outage is not Fault.FORBIDDEN:  # nobody waits for that
         monkeypatch.setattr(catalog, "OUTAGE_WAIT_SECONDS", 0)
-    place.deliver({"a-1": [1]}, [an_attempt("a-1")])
-    sink, attempt = place.sink(), an_attempt("b-1")
+    target.deliver({"a-1": [1]}, [an_attempt("a-1")])
+    sink, attempt = target.sink(), an_attempt("b-1")
     if step == "commit":
-        sink.prepare([attempt], place.rows({"b-1": [2]}))
+        sink.prepare([attempt], target.rows({"b-1": [2]}))
     network.make(".*", outage, FOR_EVER)
 
     def act() -> None:
         if step == "prepare":
-            sink.prepare([attempt], place.rows({"b-1": [2]}))
+            sink.prepare([attempt], target.rows({"b-1": [2]}))
         else:
             sink.commit([attempt])
 

@@ -18,7 +18,7 @@ from airflow_provider_coordination.spark.sinks.delta.options import storage_opti
 from airflow_provider_coordination.spark.storage import files_below
 from tests.spark.sinks.test_contract import *  # noqa: F403 - the tests themselves
 from tests.support.s3_server import S3Server
-from tests.support.sinks import Batches, IcebergUnderTest, Place, SqlUnderTest, by_batch
+from tests.support.sinks import Batches, IcebergUnderTest, SinkTarget, SqlUnderTest, by_batch
 from tests.support.sql_tables import SERVERS
 
 pytestmark = pytest.mark.share(0.25)
@@ -88,8 +88,8 @@ class IcebergInBucket(IcebergUnderTest):
         }
 
     def files(self, folder: Path) -> list[str]:
-        place = SinkSettings(name="main", kind="parquet", location=self.warehouse, aws=self.aws)
-        return files_below(self.warehouse, access_of([place]))
+        target = SinkSettings(name="main", kind="parquet", location=self.warehouse, aws=self.aws)
+        return files_below(self.warehouse, access_of([target]))
 
 
 class IcebergInTableBucket(IcebergInBucket):
@@ -136,19 +136,19 @@ class SqlInBucket(SqlUnderTest):
 
 
 @pytest.fixture(params=["delta", "iceberg", "iceberg, REST", "parquet", "sql"])
-def place(request: pytest.FixtureRequest, s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+def target(request: pytest.FixtureRequest, s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SinkTarget:
     """A sink in a bucket of its own; nothing but its connection holds keys."""
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     if request.param == "iceberg, REST":
         tables = request.getfixturevalue("s3_table_bucket")
-        return Place(IcebergInTableBucket(tables, s3.settings, s3.catalog_url), tmp_path / "sink")
+        return SinkTarget(IcebergInTableBucket(tables, s3.settings, s3.catalog_url), tmp_path / "sink")
     bucket = request.getfixturevalue("s3_bucket")
     if request.param == "iceberg":
-        return Place(IcebergInBucket(bucket, s3.settings), tmp_path / "sink")
+        return SinkTarget(IcebergInBucket(bucket, s3.settings), tmp_path / "sink")
     if request.param == "sql":
         url = request.getfixturevalue(SERVERS["postgresql"])
-        return Place(SqlInBucket(url, bucket, s3.settings), tmp_path / "sink")
+        return SinkTarget(SqlInBucket(url, bucket, s3.settings), tmp_path / "sink")
     kind = {"delta": DeltaInBucket, "parquet": DatasetInBucket}[request.param]
-    return Place(kind(request.param, bucket, s3.settings), tmp_path / "sink")
+    return SinkTarget(kind(request.param, bucket, s3.settings), tmp_path / "sink")

@@ -15,7 +15,7 @@ from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.sinks import make_sinks
 from tests.support.landed_tables import TABLES, Landing, deliver, prepare, taken_over
-from tests.support.sinks import Place
+from tests.support.sinks import SinkTarget
 
 VALUES = {"a-1": [1, 2], "b-1": [3], "c-1": [4, 5, 6]}
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -23,7 +23,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 @pytest.fixture(params=sorted(TABLES))
 def landing(request: pytest.FixtureRequest, tmp_path: Path) -> Landing:
-    return Landing(Place(TABLES[request.param], tmp_path / "sink"), tmp_path / "landing")
+    return Landing(SinkTarget(TABLES[request.param], tmp_path / "sink"), tmp_path / "landing")
 
 
 @pytest.fixture
@@ -32,19 +32,19 @@ def each_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def data_files(landing: Landing) -> list[Path]:
-    return [path for path in (landing.place.folder).rglob("*.parquet") if "_delta_log" not in path.parts]
+    return [path for path in (landing.target.folder).rglob("*.parquet") if "_delta_log" not in path.parts]
 
 
 def test_landed_files_become_table_files_in_place(landing: Landing, each_is_large: None) -> None:
     attempts = landing.land(VALUES)
     deliver(landing.delivery(), attempts)
-    assert landing.place.visible == VALUES
+    assert landing.target.visible == VALUES
     assert {path.stat().st_ino for path in data_files(landing)} == {Path(each.file).stat().st_ino for each in attempts}
 
 
 def test_small_files_are_merged(landing: Landing) -> None:
     deliver(landing.delivery(), landing.land(VALUES))
-    assert landing.place.visible == VALUES
+    assert landing.target.visible == VALUES
     assert len(data_files(landing)) == 1
 
 
@@ -53,14 +53,14 @@ def test_merged_files_are_limited_in_size_and_memory(landing: Landing, monkeypat
     monkeypatch.setattr(landed_rows, "MERGED_FILE_BYTES", attempts[0].batch.file_bytes + 1)
     monkeypatch.setattr(landed_rows, "ROW_GROUP_BYTES", 1)
     deliver(landing.delivery(), attempts)
-    assert landing.place.visible == VALUES
+    assert landing.target.visible == VALUES
     assert len(data_files(landing)) == 2
 
 
 def test_files_with_other_columns_join_the_same_commit(landing: Landing) -> None:
     attempts = [*landing.land({"a-1": [1]}), *landing.land({"b-1": [2]}, more=["x"])]
     deliver(landing.delivery(), attempts)
-    assert landing.place.visible == {"a-1": [1], "b-1": [2]}
+    assert landing.target.visible == {"a-1": [1], "b-1": [2]}
 
 
 def test_committed_batch_is_skipped(landing: Landing) -> None:
@@ -68,7 +68,7 @@ def test_committed_batch_is_skipped(landing: Landing) -> None:
     deliver(landing.delivery(), attempts[:1])
     for delivery in (landing.delivery(), landing.delivery()):
         deliver(delivery, attempts)
-    assert landing.place.visible == VALUES
+    assert landing.target.visible == VALUES
 
 
 @pytest.mark.parametrize("large", [False, True])
@@ -79,7 +79,7 @@ def test_rejected_batches_are_visible_once_after_redelivery(
     attempts = landing.land(VALUES)
     deliver(landing.delivery(), attempts)
     deliver(landing.delivery(), [taken_over(attempt, rejected=True) for attempt in attempts])
-    assert landing.place.visible == VALUES
+    assert landing.target.visible == VALUES
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut"])
@@ -93,7 +93,7 @@ def test_damaged_landed_file_holds_back_its_batch_alone(landing: Landing, damage
     prepared = delivery.prepare(attempts, ["main"])
     assert isinstance(prepared["b-1"], DeliveryError) and "restore it" in str(prepared["b-1"])
     delivery.commit("main", [attempts[0], attempts[2]])
-    assert landing.place.visible == {"a-1": [1, 2], "c-1": [4, 5, 6]}
+    assert landing.target.visible == {"a-1": [1, 2], "c-1": [4, 5, 6]}
 
 
 def test_batch_with_excluded_records_is_not_taken_as_landed(landing: Landing) -> None:
@@ -111,7 +111,7 @@ def test_previous_owner_commits_nothing_from_a_moved_file(landing: Landing) -> N
         former.commit("main", attempts)
     former.commit("main", [attempts[0], attempts[2]])
     deliver(landing.delivery(), [again])
-    assert landing.place.visible == VALUES
+    assert landing.target.visible == VALUES
 
 
 def test_unprepared_or_discarded_batch_cannot_be_committed(landing: Landing) -> None:
@@ -122,7 +122,7 @@ def test_unprepared_or_discarded_batch_cannot_be_committed(landing: Landing) -> 
         with pytest.raises(CoordinationError, match="it has no staged data"):
             delivery.commit("main", [attempt])
     delivery.commit("main", [attempts[1]])
-    assert landing.place.visible == {"b-1": [3]}
+    assert landing.target.visible == {"b-1": [3]}
 
 
 def test_discard_removes_data_files_and_keeps_landed_ones(landing: Landing, each_is_large: None) -> None:
@@ -135,12 +135,12 @@ def test_discard_removes_data_files_and_keeps_landed_ones(landing: Landing, each
 
 
 def test_file_of_several_table_partitions_is_split(landing: Landing, each_is_large: None) -> None:
-    settings = landing.place.kind.settings(landing.place.folder)
+    settings = landing.target.kind.settings(landing.target.folder)
     [sink] = make_sinks([replace(settings, settings={**settings.settings, "partition_by": ["kind"]})])
     [one] = landing.land({"a-1": [1, 2]}, kind=["x", "x"])
     [two] = landing.land({"b-1": [3, 4]}, kind=["x", "y"])
     deliver(landing.delivery(sink), [one, two])
-    assert landing.place.visible == {"a-1": [1, 2], "b-1": [3, 4]}
+    assert landing.target.visible == {"a-1": [1, 2], "b-1": [3, 4]}
     files = [path.stat().st_ino for path in data_files(landing)]
     assert len(files) == 3
     assert Path(one.file).stat().st_ino in files and Path(two.file).stat().st_ino not in files

@@ -13,7 +13,7 @@ from airflow_provider_coordination.spark.sinks.iceberg import sink as sinks
 from tests.support.depth import each_or_every
 from tests.support.freezing import Strike
 from tests.support.landed_tables import TABLES, Landing, deliver, prepare, taken_over
-from tests.support.sinks import Place
+from tests.support.sinks import SinkTarget
 from tests.support.striking import STRIKES, calls_of, strike_at
 
 pytestmark = [pytest.mark.integration, pytest.mark.deep]
@@ -31,7 +31,7 @@ def _some_files_are_merged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 
 
 def landing_in(folder: Path, kind: str) -> Landing:
-    return Landing(Place(TABLES[kind], folder / "sink"), folder / "landing")
+    return Landing(SinkTarget(TABLES[kind], folder / "sink"), folder / "landing")
 
 
 class Delivery:
@@ -76,4 +76,4 @@ def test_struck_calls_lose_and_double_nothing(tmp_path: Path, kind: str, strike:
             continue  # it reads rows that can be had once
         delivery = Delivery(landing_in(tmp_path / str(point), kind))
         struck = strike_at(point, strike, delivery)
-        assert delivery.landing.place.visible == VALUES, struck
+        assert delivery.landing.target.visible == VALUES, struck

@@ -14,7 +14,14 @@ from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_identity import as_landed, file_name, under_token
 from airflow_provider_coordination.spark.sinks import AcceptsLandedFiles, Sink
 from airflow_provider_coordination.spark.storage import publish, write_table
-from tests.support.sinks import DeltaUnderTest, IcebergUnderTest, Place, SinkUnderTest, an_attempt, under_next_lease
+from tests.support.sinks import (
+    DeltaUnderTest,
+    IcebergUnderTest,
+    SinkTarget,
+    SinkUnderTest,
+    an_attempt,
+    under_next_lease,
+)
 
 TABLES: dict[str, SinkUnderTest] = {"delta": DeltaUnderTest(), "iceberg": IcebergUnderTest()}
 """The kinds of sinks that take landed files as data files."""
@@ -24,11 +31,11 @@ TABLES: dict[str, SinkUnderTest] = {"delta": DeltaUnderTest(), "iceberg": Iceber
 class Landing:
     """Landed files, and the table that takes them.
 
-    :param place: the table.
+    :param target: the table.
     :param folder: where they are landed.
     """
 
-    place: Place
+    target: SinkTarget
     folder: Path
 
     def land(self, values: Mapping[str, Sequence[int]], **columns: Sequence[Any]) -> list[Attempt]:
@@ -46,7 +53,7 @@ class Landing:
 
     def delivery(self, sink: Sink | None = None) -> Delivery:
         """Return what a new job delivers by."""
-        sink = sink or self.place.sink()
+        sink = sink or self.target.sink()
         assert isinstance(sink, AcceptsLandedFiles)
         return sink.landed_delivery(keep=False)
 
@@ -71,9 +78,9 @@ def deliver(delivery: Delivery, attempts: Sequence[Attempt]) -> None:
 def taken_over(attempt: Attempt, *, rejected: bool = False) -> Attempt:
     """Take a landed file over, as the next owner of its partition does; return the owner's delivery of the batch."""
     again = under_next_lease(attempt, rejected=rejected)
-    place = under_token(attempt.file, again.fencing_token)
+    target = under_token(attempt.file, again.fencing_token)
     try:
-        publish(attempt.file, place)
+        publish(attempt.file, target)
     except MissingFileError:  # another owner took it over already
-        assert Path(place).exists()
-    return replace(again, file=place)
+        assert Path(target).exists()
+    return replace(again, file=target)

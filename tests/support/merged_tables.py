@@ -11,7 +11,7 @@ import pyarrow as pa
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.sinks import Sink, make_sinks, owed
 from airflow_provider_coordination.spark.storage import join, write_table
-from tests.support.sinks import Place
+from tests.support.sinks import SinkTarget
 
 Row = tuple[Any, ...]
 
@@ -37,8 +37,8 @@ class Rows:
         return {file: write_table(pa.Table.from_pylist(columns, self.schema), file)}
 
 
-def a_sink(place: Place, **more: Any) -> Sink:
-    settings = place.kind.settings(place.folder)
+def a_sink(target: SinkTarget, **more: Any) -> Sink:
+    settings = target.kind.settings(target.folder)
     [sink] = make_sinks([replace(settings, settings={**settings.settings, "merge_on": ["Key"], **more})])
     return sink
 

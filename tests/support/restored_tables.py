@@ -10,44 +10,44 @@ from typing import Any
 from deltalake import DeltaTable
 from pyiceberg.catalog import load_catalog
 
-from tests.support.sinks import DeltaUnderTest, Place, catalog_in
+from tests.support.sinks import DeltaUnderTest, SinkTarget, catalog_in
 
 REPORTS = ("is a RESTORE of an earlier one", "was rolled back")
 """What the log says of a table that was taken back."""
 
 
-def version_of(place: Place) -> int:
+def version_of(target: SinkTarget) -> int:
     """Return the current version of a table."""
-    if isinstance(place.kind, DeltaUnderTest):
-        return int(DeltaTable(place.folder).version())
-    snapshot = _iceberg_table(place).current_snapshot()
+    if isinstance(target.kind, DeltaUnderTest):
+        return int(DeltaTable(target.folder).version())
+    snapshot = _iceberg_table(target).current_snapshot()
     assert snapshot is not None
     return int(snapshot.snapshot_id)
 
 
-def restore(place: Place, version: int) -> None:
+def restore(target: SinkTarget, version: int) -> None:
     """Take a table back to an earlier version, if it is not at that one."""
-    if version_of(place) == version:
+    if version_of(target) == version:
         return
-    if isinstance(place.kind, DeltaUnderTest):
-        DeltaTable(place.folder).restore(version)
+    if isinstance(target.kind, DeltaUnderTest):
+        DeltaTable(target.folder).restore(version)
     else:
-        _iceberg_table(place).manage_snapshots().rollback_to_snapshot(version).commit()
+        _iceberg_table(target).manage_snapshots().rollback_to_snapshot(version).commit()
 
 
-def _iceberg_table(place: Place) -> Any:
-    return load_catalog("default", **catalog_in(place.folder)).load_table("lake.clicks")
+def _iceberg_table(target: SinkTarget) -> Any:
+    return load_catalog("default", **catalog_in(target.folder)).load_table("lake.clicks")
 
 
 @contextmanager
-def reports_of(place: Place) -> Iterator[list[dict[str, list[int]]]]:
+def reports_of(target: SinkTarget) -> Iterator[list[dict[str, list[int]]]]:
     """Yield what readers see at each report of a table that was taken back."""
     seen: list[dict[str, list[int]]] = []
 
     class Reports(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if any(report in record.getMessage() for report in REPORTS):
-                seen.append(place.visible)
+                seen.append(target.visible)
 
     logger, handler = logging.getLogger("airflow_provider_coordination.spark.sinks"), Reports()
     logger.addHandler(handler)

@@ -229,8 +229,8 @@ def under_next_lease(attempt: Attempt, *, rejected: bool = False) -> Attempt:
 
 
 @dataclass
-class Place:
-    """A place that a sink writes to, and the sinks of the jobs that write there."""
+class SinkTarget:
+    """The folder or table that sinks of several jobs write to."""
 
     kind: SinkUnderTest
     folder: Path

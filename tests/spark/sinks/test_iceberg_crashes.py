@@ -24,7 +24,7 @@ from tests.support.counted_tables import counted_catalogs
 from tests.support.depth import each_or_every
 from tests.support.fleet import Crash
 from tests.support.freezing import CHANGING, VICTIM, Calls, Strike, acting, counted_files
-from tests.support.sinks import BatchRows, IcebergUnderTest, Place, an_attempt, under_next_lease
+from tests.support.sinks import BatchRows, IcebergUnderTest, SinkTarget, an_attempt, under_next_lease
 
 pytestmark = [pytest.mark.integration, pytest.mark.deep]
 
@@ -42,20 +42,20 @@ CHANGES = (*CHANGING, "files.create", "files.rmdir")
 class Delivered:
     """Two owners that deliver the same batches; the first one fails.
 
-    :param place: where there is no table yet.
+    :param target: where there is no table yet.
     :param calls: those of the first owner.
     """
 
-    def __init__(self, place: Place, calls: Calls) -> None:
-        self.place = place
+    def __init__(self, target: SinkTarget, calls: Calls) -> None:
+        self.target = target
         self.calls = calls
         self.is_lost = threading.Event()
         self.failed: list[BaseException] = []
-        self.place.deliver(REJECTED, FIRST)
+        self.target.deliver(REJECTED, FIRST)
 
     def _victim(self) -> None:
         acting.set(VICTIM)
-        sink = self.place.sink()
+        sink = self.target.sink()
         try:
             sink.check()
             self._sweep(sink, ATTEMPTS)
@@ -73,9 +73,9 @@ class Delivered:
 
     def _next(self) -> None:
         self.is_lost.set()
-        sink = self.place.sink()
+        sink = self.target.sink()
         self._sweep(sink, NEXT)
-        self.place.deliver(OF_NEXT, owed(sink, NEXT), sink)
+        self.target.deliver(OF_NEXT, owed(sink, NEXT), sink)
 
     def _sweep(self, sink: Sink, attempts: Any) -> None:
         for attempt in attempts:
@@ -109,7 +109,7 @@ class Delivered:
     def check(self) -> None:
         """Check that each batch is in once, as a whole."""
         where = f"struck at {self.calls.point}: {self.calls.struck}"
-        seen = self.place.visible
+        seen = self.target.visible
         for batch_id in OF_NEXT:
             either = sorted(OF_VICTIM[batch_id]), sorted(OF_NEXT[batch_id])
             assert seen.get(batch_id, []) in either, where
@@ -126,10 +126,10 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def calls_of_a_delivery(tmp_path: Path) -> list[str]:
     calls = Calls()
-    quiet = Delivered(Place(IcebergUnderTest(), tmp_path / "quiet"), calls)
+    quiet = Delivered(SinkTarget(IcebergUnderTest(), tmp_path / "quiet"), calls)
     quiet.live()
-    assert quiet.place.visible == {batch_id: rows for batch_id, rows in OF_VICTIM.items() if rows}
-    assert quiet.place.leftovers == []
+    assert quiet.target.visible == {batch_id: rows for batch_id, rows in OF_VICTIM.items() if rows}
+    assert quiet.target.leftovers == []
     return calls.made
 
 
@@ -143,7 +143,7 @@ def test_crash_at_any_call_stores_each_batch_once(
     for index in each_or_every(10, len(points), strike):
         point = points[index - 1]
         calls = Calls(point, strike)
-        lived = Delivered(Place(IcebergUnderTest(), tmp_path / str(point)), calls)
+        lived = Delivered(SinkTarget(IcebergUnderTest(), tmp_path / str(point)), calls)
         lived.live()
         lived.check()
         assert calls.struck

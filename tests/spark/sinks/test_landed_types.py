@@ -16,7 +16,7 @@ from airflow_provider_coordination.spark.landed_identity import as_landed, file_
 from airflow_provider_coordination.spark.records import with_origin
 from airflow_provider_coordination.spark.storage import write_table
 from tests.support.landed_tables import TABLES, deliver
-from tests.support.sinks import Place, an_attempt, catalog_in
+from tests.support.sinks import SinkTarget, an_attempt, catalog_in
 
 INTEGERS = {pa.int8(): pa.int32(), pa.int16(): pa.int32()}
 """Iceberg has one type for small integers, which Parquet stores alike."""
@@ -29,25 +29,25 @@ KINDS = [
 ]
 
 
-def columns_of_table(kind: str, place: Place) -> tuple[pa.Schema, list[str]]:
+def columns_of_table(kind: str, target: SinkTarget) -> tuple[pa.Schema, list[str]]:
     """Return the columns of a table, and its files."""
     if kind == "delta":
-        table = DeltaTable(place.folder)
+        table = DeltaTable(target.folder)
         return pa.schema(table.schema().to_arrow()), table.file_uris()
-    found = load_catalog("default", **catalog_in(place.folder)).load_table("lake.clicks")
+    found = load_catalog("default", **catalog_in(target.folder)).load_table("lake.clicks")
     return schema_to_pyarrow(found.schema()), [task.file.file_path for task in found.scan().plan_files()]
 
 
 @pytest.mark.parametrize("kind", TABLES)
 def test_table_files_have_the_column_types_of_the_table(kind: str, tmp_path: Path) -> None:
-    place = Place(TABLES[kind], tmp_path / "table")
+    target = SinkTarget(TABLES[kind], tmp_path / "table")
     kinds = KINDS if kind == "delta" else [*KINDS, pa.time32("ms"), pa.time64("us")]
     columns = {str(number): pa.nulls(1, each) for number, each in enumerate(kinds)} | {"untyped": pa.nulls(1)}
     landed = with_origin(pa.table(columns), "here", 0).append_column("_batch_id", pa.array(["a-1"]))
     uri = str(tmp_path / "clicks" / "a-1" / file_name("TRIM_HORIZON", 1))
     attempt = an_attempt("a-1", file=uri, file_bytes=write_table(as_landed(landed, "a-1"), uri), records=1)
-    deliver(place.sink().landed_delivery(keep=False), [attempt])  # type: ignore[attr-defined]
-    table, [file] = columns_of_table(kind, place)
+    deliver(target.sink().landed_delivery(keep=False), [attempt])  # type: ignore[attr-defined]
+    table, [file] = columns_of_table(kind, target)
     stored = pq.read_metadata(file).schema.to_arrow_schema()  # of Parquet's own types, as other readers see them
     assert "untyped" not in stored.names
     same = INTEGERS if kind == "iceberg" else {}

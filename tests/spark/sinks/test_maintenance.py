@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.spark.maintenance import Maintenance, MaintenanceResult
 from airflow_provider_coordination.spark.sinks import Sink, owed
-from tests.support.sinks import SINKS, BatchRows, Place, an_attempt, under_next_lease
+from tests.support.sinks import SINKS, BatchRows, SinkTarget, an_attempt, under_next_lease
 
 DAY = timedelta(days=1)
 AT_ONCE = Maintenance(retention=timedelta(0))
@@ -24,97 +24,97 @@ VALUES = {"a-1": [1, 2], "b-1": [3], "c-1": [4, 5]}
 
 
 @pytest.fixture(params=["delta", "iceberg"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return Place(SINKS[request.param], tmp_path / "place")  # type: ignore[arg-type]
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> SinkTarget:
+    return SinkTarget(SINKS[request.param], tmp_path / "target")  # type: ignore[arg-type]
 
 
-def maintained(place: Place, wanted: Maintenance = DAILY) -> MaintenanceResult:
-    sink: Any = place.sink()
+def maintained(target: SinkTarget, wanted: Maintenance = DAILY) -> MaintenanceResult:
+    sink: Any = target.sink()
     done: MaintenanceResult = sink.maintain(wanted)
     return done
 
 
-def one_by_one(place: Place) -> None:
+def one_by_one(target: SinkTarget) -> None:
     for name in NAMES:
-        place.deliver(VALUES, [an_attempt(name)])
+        target.deliver(VALUES, [an_attempt(name)])
 
 
-def files(place: Place) -> set[Path]:
-    return {file for file in place.folder.rglob("*.parquet") if "_delta_log" not in file.parts}
+def files(target: SinkTarget) -> set[Path]:
+    return {file for file in target.folder.rglob("*.parquet") if "_delta_log" not in file.parts}
 
 
-def backdate(place: Place, days: float = 2) -> None:
+def backdate(target: SinkTarget, days: float = 2) -> None:
     """Backdate every file by some days."""
-    for file in place.folder.rglob("*"):
+    for file in target.folder.rglob("*"):
         if file.is_file() and file.suffix in (".parquet", ".avro"):
             then = file.stat().st_mtime - days * 86_400
             os.utime(file, (then, then))
 
 
-def test_small_files_are_compacted_and_rows_stay(place: Place) -> None:
-    one_by_one(place)
+def test_small_files_are_compacted_and_rows_stay(target: SinkTarget) -> None:
+    one_by_one(target)
 
-    assert maintained(place).files_compacted == 3
+    assert maintained(target).files_compacted == 3
 
-    assert place.visible == VALUES
-    assert maintained(place).files_compacted == 0
+    assert target.visible == VALUES
+    assert maintained(target).files_compacted == 0
 
 
-def test_dry_run_counts_and_changes_nothing(place: Place) -> None:
-    one_by_one(place)
-    backdate(place)
-    (place.sink()).prepare([an_attempt("d-1")], BatchRows({"d-1": [6]}))
-    place.sink().sweep({"clicks/d-1": 2})
-    backdate(place)
-    before = {file: file.read_bytes() for file in place.folder.rglob("*") if file.is_file()}
+def test_dry_run_counts_and_changes_nothing(target: SinkTarget) -> None:
+    one_by_one(target)
+    backdate(target)
+    (target.sink()).prepare([an_attempt("d-1")], BatchRows({"d-1": [6]}))
+    target.sink().sweep({"clicks/d-1": 2})
+    backdate(target)
+    before = {file: file.read_bytes() for file in target.folder.rglob("*") if file.is_file()}
 
-    dry = maintained(place, Maintenance(retention=DAY, is_dry_run=True))
+    dry = maintained(target, Maintenance(retention=DAY, is_dry_run=True))
 
     assert (dry.files_compacted, dry.files_removed) == (3, 1) and dry.bytes_removed > 0
-    assert {file: file.read_bytes() for file in place.folder.rglob("*") if file.is_file()} == before
+    assert {file: file.read_bytes() for file in target.folder.rglob("*") if file.is_file()} == before
 
 
-def test_old_files_of_a_dead_delivery_are_removed(place: Place) -> None:
-    one_by_one(place)
-    place.sink().prepare([an_attempt("d-1")], BatchRows({"d-1": [6]}))
-    place.sink().sweep({"clicks/d-1": 2})
-    before = files(place)
+def test_old_files_of_a_dead_delivery_are_removed(target: SinkTarget) -> None:
+    one_by_one(target)
+    target.sink().prepare([an_attempt("d-1")], BatchRows({"d-1": [6]}))
+    target.sink().sweep({"clicks/d-1": 2})
+    before = files(target)
 
-    assert maintained(place, Maintenance(retention=DAY, compact=False)).files_removed == 0
-    backdate(place)
-    done = maintained(place, Maintenance(retention=DAY, compact=False))
+    assert maintained(target, Maintenance(retention=DAY, compact=False)).files_removed == 0
+    backdate(target)
+    done = maintained(target, Maintenance(retention=DAY, compact=False))
 
     assert done.files_removed == 1 and done.bytes_removed > 0
-    assert len(files(place)) == len(before) - 1 and place.visible == VALUES
+    assert len(files(target)) == len(before) - 1 and target.visible == VALUES
 
 
-def test_prepared_files_stay_at_any_age(place: Place) -> None:
-    one_by_one(place)
-    sink, attempt = place.sink(), an_attempt("d-1")
+def test_prepared_files_stay_at_any_age(target: SinkTarget) -> None:
+    one_by_one(target)
+    sink, attempt = target.sink(), an_attempt("d-1")
     sink.prepare([attempt], BatchRows({"d-1": [6]}))
-    backdate(place)
+    backdate(target)
 
-    maintained(place, AT_ONCE)
+    maintained(target, AT_ONCE)
     sink.commit([attempt])
 
-    assert place.visible == {**VALUES, "d-1": [6]}
+    assert target.visible == {**VALUES, "d-1": [6]}
 
 
-def test_previous_owner_commits_no_removed_files(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    one_by_one(place)
-    sink, attempt = place.sink(), an_attempt("d-1")
+def test_previous_owner_commits_no_removed_files(target: SinkTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    one_by_one(target)
+    sink, attempt = target.sink(), an_attempt("d-1")
     sink.prepare([attempt], BatchRows({"d-1": [6]}))
 
     def taken_over() -> None:
-        place.sink().sweep({attempt.folder: 2})
-        backdate(place)
-        assert maintained(place, Maintenance(retention=DAY, compact=False)).files_removed >= 1
+        target.sink().sweep({attempt.folder: 2})
+        backdate(target)
+        assert maintained(target, Maintenance(retention=DAY, compact=False)).files_removed >= 1
 
     between_read_and_commit(sink, monkeypatch, taken_over)
     with pytest.raises((CoordinationError, OSError)):
         sink.commit([attempt])
 
-    assert place.visible == VALUES, "every file that the table names can be read"
+    assert target.visible == VALUES, "every file that the table names can be read"
 
 
 def between_read_and_commit(sink: Sink, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
@@ -137,49 +137,49 @@ def between_read_and_commit(sink: Sink, monkeypatch: pytest.MonkeyPatch, act: Ca
     monkeypatch.setattr(PendingSnapshot, "send", late(PendingSnapshot.send))
 
 
-def test_delivery_during_maintenance_is_stored_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    one_by_one(place)
-    sink, attempt = place.sink(), an_attempt("d-1")
+def test_delivery_during_maintenance_is_stored_once(target: SinkTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    one_by_one(target)
+    sink, attempt = target.sink(), an_attempt("d-1")
     sink.prepare([attempt], BatchRows({"d-1": [6]}))
 
-    between_read_and_commit(sink, monkeypatch, lambda: maintained(place, DAILY) and None)
+    between_read_and_commit(sink, monkeypatch, lambda: maintained(target, DAILY) and None)
     sink.commit([attempt])
 
-    assert place.visible == {**VALUES, "d-1": [6]}
+    assert target.visible == {**VALUES, "d-1": [6]}
 
 
-def test_committed_batches_stay_known_after_maintenance(place: Place) -> None:
-    one_by_one(place)
-    backdate(place)
-    maintained(place, AT_ONCE)
-    without_old_commits(place)
+def test_committed_batches_stay_known_after_maintenance(target: SinkTarget) -> None:
+    one_by_one(target)
+    backdate(target)
+    maintained(target, AT_ONCE)
+    without_old_commits(target)
 
-    sink = place.sink()
+    sink = target.sink()
     again = [under_next_lease(an_attempt(name)) for name in NAMES]
 
     assert owed(sink, again) == []
-    place.deliver({"a-1": [-1], "b-1": [-2], "c-1": [-3]}, again, sink)
-    assert place.visible == VALUES
+    target.deliver({"a-1": [-1], "b-1": [-2], "c-1": [-3]}, again, sink)
+    assert target.visible == VALUES
 
 
-def test_rejected_batch_is_replaced_after_maintenance(place: Place) -> None:
-    one_by_one(place)
-    maintained(place, AT_ONCE)
-    without_old_commits(place)
+def test_rejected_batch_is_replaced_after_maintenance(target: SinkTarget) -> None:
+    one_by_one(target)
+    maintained(target, AT_ONCE)
+    without_old_commits(target)
 
-    place.deliver({"b-1": [30]}, [under_next_lease(an_attempt("b-1"), rejected=True)])
+    target.deliver({"b-1": [30]}, [under_next_lease(an_attempt("b-1"), rejected=True)])
 
-    assert place.visible == {**VALUES, "b-1": [30]}
+    assert target.visible == {**VALUES, "b-1": [30]}
 
 
-def without_old_commits(place: Place) -> None:
+def without_old_commits(target: SinkTarget) -> None:
     """Remove old commits from the log of a Delta table; an Iceberg table's snapshots are already expired."""
-    if DeltaTable.is_deltatable(str(place.folder)):
-        table = DeltaTable(place.folder)
+    if DeltaTable.is_deltatable(str(target.folder)):
+        table = DeltaTable(target.folder)
         table.alter.set_table_properties({"delta.logRetentionDuration": "interval 0 days"})
-        table = DeltaTable(place.folder)
+        table = DeltaTable(target.folder)
         table.create_checkpoint()
-        for commit in (place.folder / "_delta_log").glob("*.json"):
+        for commit in (target.folder / "_delta_log").glob("*.json"):
             os.utime(commit, (0, 0))
         table.cleanup_metadata()
-        assert len(DeltaTable(place.folder).history()) < 3
+        assert len(DeltaTable(target.folder).history()) < 3

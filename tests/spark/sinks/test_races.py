@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.sinks import SINKS, OnServer, Place
+from tests.support.sinks import SINKS, OnServer, SinkTarget
 
 pytestmark = pytest.mark.integration
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -18,9 +18,9 @@ ROUNDS = 6
 DRIVER = """
 import sys
 from pathlib import Path
-from tests.support.sinks import SINKS, BatchRows, OnServer, Place, an_attempt
+from tests.support.sinks import SINKS, BatchRows, OnServer, SinkTarget, an_attempt
 kind, url, folder, me, rounds = SINKS[sys.argv[1]], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5])
-sink = Place(kind.make(url) if isinstance(kind, OnServer) else kind, folder).sink()
+sink = SinkTarget(kind.make(url) if isinstance(kind, OnServer) else kind, folder).sink()
 sink.check()
 for n in range(rounds):
     names = [f"both-{n}", f"only-{me}-{n}"]
@@ -42,7 +42,7 @@ def test_two_concurrent_drivers_store_each_batch_once(
     if isinstance(kind, OnServer):
         url = request.getfixturevalue(kind.fixture)
         kind = kind.make(url)
-    place = Place(kind, folder)
+    target = SinkTarget(kind, folder)
     drivers = [
         subprocess.Popen(
             [sys.executable, "-c", DRIVER, name, url, str(folder), str(me), str(ROUNDS)],
@@ -63,7 +63,7 @@ def test_two_concurrent_drivers_store_each_batch_once(
                     driver.stdin.write("go\n")
                     driver.stdin.flush()
     assert [driver.wait(60) for driver in drivers] == [0, 0]
-    seen = place.visible
+    seen = target.visible
     assert set(seen) == {f"{what}-{n}" for n in range(ROUNDS) for what in ("both", "only-1", "only-2")}
     assert Counter(map(json.dumps, seen.values())).keys() <= {"[1, 1]", "[2, 2]"}, "each of one driver, whole"
-    assert place.leftovers == [], "what lost the race is removed"
+    assert target.leftovers == [], "what lost the race is removed"

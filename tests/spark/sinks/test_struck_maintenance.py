@@ -13,7 +13,7 @@ from airflow_provider_coordination.spark.maintenance import Maintenance, Mainten
 from tests.support.depth import each_or_every
 from tests.support.freezing import Strike
 from tests.support.landed_tables import TABLES
-from tests.support.sinks import BatchRows, Place, an_attempt, under_next_lease
+from tests.support.sinks import BatchRows, SinkTarget, an_attempt, under_next_lease
 from tests.support.striking import STRIKES, calls_of, strike_at
 
 pytestmark = [pytest.mark.integration, pytest.mark.deep]
@@ -26,27 +26,27 @@ EXPECTED = {"x-1": [7], "y-1": [3], "p-1": [4, 5], "c-1": [6]}
 class Scenario:
     """A table of small files, with files of a dead delivery; one of two jobs has prepared a batch.
 
-    :param place: the table.
+    :param target: the table.
     """
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, target: SinkTarget) -> None:
+        self.target = target
         for name in BEFORE:
-            place.deliver(BEFORE, [an_attempt(name)])
-        place.sink().prepare([an_attempt("d-1")], BatchRows({"d-1": [9]}))
-        place.sink().sweep({"clicks/d-1": 2})
-        self.preparing, self.prepared = place.sink(), an_attempt("p-1")
+            target.deliver(BEFORE, [an_attempt(name)])
+        target.sink().prepare([an_attempt("d-1")], BatchRows({"d-1": [9]}))
+        target.sink().sweep({"clicks/d-1": 2})
+        self.preparing, self.prepared = target.sink(), an_attempt("p-1")
         self.preparing.prepare([self.prepared], BatchRows({"p-1": [4, 5]}))
         self._backdate()
 
     def _backdate(self) -> None:
-        for file in self.place.folder.rglob("*"):
+        for file in self.target.folder.rglob("*"):
             if file.is_file() and file.suffix in (".parquet", ".avro"):
                 then = file.stat().st_mtime - 2 * DAY.total_seconds()
                 os.utime(file, (then, then))
 
     def maintain(self) -> MaintenanceResult:
-        sink: Any = self.place.sink()
+        sink: Any = self.target.sink()
         done: MaintenanceResult = sink.maintain(Maintenance(retention=DAY))
         return done
 
@@ -57,17 +57,17 @@ class Scenario:
         """Commit what is prepared, deliver a batch, and deliver a rejected one again."""
         self.preparing.commit([self.prepared])
         self.preparing.discard([self.prepared])
-        self.place.deliver({"c-1": [6]}, [an_attempt("c-1")])
-        self.place.deliver({"x-1": [7]}, [under_next_lease(an_attempt("x-1"), rejected=True)])
+        self.target.deliver({"c-1": [6]}, [an_attempt("c-1")])
+        self.target.deliver({"x-1": [7]}, [under_next_lease(an_attempt("x-1"), rejected=True)])
 
 
 @pytest.mark.parametrize("strike", STRIKES)
 @pytest.mark.parametrize("kind", sorted(TABLES))
 def test_failure_at_any_call_loses_no_rows_or_needed_files(tmp_path: Path, kind: str, strike: Strike) -> None:
-    made = calls_of(Scenario(Place(TABLES[kind], tmp_path / "counted")))
+    made = calls_of(Scenario(SinkTarget(TABLES[kind], tmp_path / "counted")))
     assert any(call in made for call in ("table.compact", "catalog.commit_table"))
     assert any(call.startswith("files.delete") for call in made)
     for point in each_or_every(12, len(made), "maintenance", kind, strike):
-        story = Scenario(Place(TABLES[kind], tmp_path / str(point)))
+        story = Scenario(SinkTarget(TABLES[kind], tmp_path / str(point)))
         struck = strike_at(point, strike, story)
-        assert story.place.visible == EXPECTED, struck
+        assert story.target.visible == EXPECTED, struck

@@ -15,7 +15,7 @@ from tests.support.landed_tables import TABLES
 from tests.support.merged_tables import Rows, a_sink
 from tests.support.restored_tables import reports_of, restore, version_of
 from tests.support.seed import share_of
-from tests.support.sinks import BatchRows, Place, an_attempt, under_next_lease
+from tests.support.sinks import BatchRows, SinkTarget, an_attempt, under_next_lease
 from tests.support.striking import STRIKES, calls_of, strike_at
 
 pytestmark = [pytest.mark.integration, pytest.mark.deep]  # needs no server, but many deliveries
@@ -29,21 +29,21 @@ VALUES = {"a-1": [1, 2], "b-1": [3], "c-1": []}
 class Added:
     """A delivery of new batches, during which the table goes back to the version before it.
 
-    :param place: where there is no table yet.
+    :param target: where there is no table yet.
     """
 
     before: ClassVar[Mapping[str, Sequence[int]]] = {}
     attempts: ClassVar[Sequence[Attempt]] = [an_attempt(batch_id) for batch_id in VALUES]
     expected: ClassVar[Mapping[str, Sequence[int]]] = {"z-1": [9], "a-1": [1, 2], "b-1": [3]}
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, target: SinkTarget) -> None:
+        self.target = target
         self.deliver([OTHERS, *(an_attempt(batch_id) for batch_id in self.before)], {"z-1": [9], **self.before})
-        self.version = version_of(place)
-        self.left = self.seen = place.visible
+        self.version = version_of(target)
+        self.left = self.seen = target.visible
 
     def sink(self) -> Sink:
-        return self.place.sink()
+        return self.target.sink()
 
     def rows(self, values: Mapping[str, Sequence[Any]]) -> Any:
         return BatchRows(dict(values))
@@ -61,9 +61,9 @@ class Added:
 
     def by_successor(self) -> None:
         """Take the table back."""
-        self.seen = self.place.visible
-        restore(self.place, self.version)
-        self.left = self.place.visible
+        self.seen = self.target.visible
+        restore(self.target, self.version)
+        self.left = self.target.visible
 
 
 class Replaced(Added):
@@ -83,7 +83,7 @@ class Merged(Added):
     expected: ClassVar[Mapping[str, Sequence[int]]] = {"z-1": [9], "a-1": [1, 2]}
 
     def sink(self) -> Sink:
-        return a_sink(self.place)
+        return a_sink(self.target)
 
     def rows(self, values: Mapping[str, Sequence[Any]]) -> Any:
         return Rows({"z-1": [("x", 0), ("w", 9)], "a-1": [("x", 1), ("y", 2)]})
@@ -95,16 +95,16 @@ class Merged(Added):
 def test_restore_at_any_call_hides_or_doubles_no_batch(
     tmp_path: Path, kind: str, story: type[Added], record_property: Callable[[str, object], None]
 ) -> None:
-    number = len(calls_of(story(Place(TABLES[kind], tmp_path / "counted"))))
+    number = len(calls_of(story(SinkTarget(TABLES[kind], tmp_path / "counted"))))
     points = [(strike, point) for strike in STRIKES for point in range(1, number + 1)]
     chosen = share_of(points, POINTS, "restore", kind, story.__name__)
     assert points
     for strike, point in (tried := at_depth(short=chosen, deep=points)):
-        delivery = story(Place(TABLES[kind], tmp_path / f"{strike} {point}"))
-        with reports_of(delivery.place) as reports:
+        delivery = story(SinkTarget(TABLES[kind], tmp_path / f"{strike} {point}"))
+        with reports_of(delivery.target) as reports:
             struck = strike_at(point, strike, delivery)
             delivery.deliver([under_next_lease(attempt) for attempt in delivery.attempts])
-        assert delivery.place.visible == delivery.expected, struck
+        assert delivery.target.visible == delivery.expected, struck
         if delivery.left != delivery.seen:
             assert reports and reports[0] == delivery.left, f"{struck}: what went back is not reported before"
     record_property("points", len(tried))
