@@ -24,7 +24,7 @@ from airflow_provider_coordination.spark.sinks.delta.options import storage_opti
 from tests.support.bucket_readers import Batches, by_batch
 from tests.support.spark_cluster import SparkCluster
 from tests.support.spark_job import APPLICATION, REPOSITORY, Job, Pipeline
-from tests.support.sql_tables import SqlPlace
+from tests.support.sql_tables import SqlTarget
 
 FUNCTIONS = REPOSITORY / "tests" / "system" / "apps" / "cluster_functions.py"
 KINDS = ("parquet", "delta", "iceberg", "sql", "function")
@@ -130,7 +130,7 @@ class EverySink(ClusterPipeline):
     def __post_init__(self) -> None:
         """Prepare where the tables are."""
         super().__post_init__()
-        self.table = SqlPlace(self.postgres, self.folder)
+        self.table = SqlTarget(self.postgres, self.folder)
         self.catalog = {
             "type": "sql",
             "uri": self.postgres,
@@ -178,11 +178,11 @@ class EverySink(ClusterPipeline):
     ) -> Job:
         """Start a job, with the module that its transform is in."""
         archive = self.cluster.conf["spark.submit.pyFiles"]
-        place = {"path": f"{self.bucket}/function", "access": _arrow_access(self.aws)}
+        target = {"path": f"{self.bucket}/function", "access": _arrow_access(self.aws)}
         return super().start(
             application,
             master=master,
-            env={"PUBLISHED": json.dumps(place), **(env or {})},
+            env={"PUBLISHED": json.dumps(target), **(env or {})},
             conf={"spark.submit.pyFiles": f"{archive},{FUNCTIONS}", **(conf or {})},
             **changes,
         )

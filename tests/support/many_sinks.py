@@ -19,7 +19,7 @@ from airflow_provider_coordination.spark.foreach_batch import ForeachBatchSettin
 from airflow_provider_coordination.spark.settings import SinkSettings
 from tests.support.job_settings import parquet
 from tests.support.spark_job import Job, Pipeline
-from tests.support.sql_tables import SqlPlace
+from tests.support.sql_tables import SqlTarget
 from tests.support.table_readers import read_delta, read_iceberg, read_mariadb, read_postgresql
 
 SCHEMA = "id STRING NOT NULL, n BIGINT, amount DOUBLE, price DECIMAL(12, 2), text STRING, at TIMESTAMP, day DATE"
@@ -49,8 +49,8 @@ class ManySinks(Pipeline):
         self.lake = self.folder / "lake"
         self.published = self.folder / "published"
         self.tables = {
-            "postgresql": SqlPlace(self.postgres, self.folder / "rows of postgresql"),
-            "mariadb": SqlPlace(self.mariadb, self.folder / "rows of mariadb"),
+            "postgresql": SqlTarget(self.postgres, self.folder / "rows of postgresql"),
+            "mariadb": SqlTarget(self.mariadb, self.folder / "rows of mariadb"),
         }
         self.catalog = {"type": "sql", "uri": self.postgres, "warehouse": str(self.folder / "warehouse")}
 
@@ -92,7 +92,7 @@ class ManySinks(Pipeline):
             parquet(self.output, "parquet"),
             SinkSettings(name="delta", kind="delta", location=str(self.lake)),
             SinkSettings(name="iceberg", kind="iceberg", location=f"iceberg://test/{TABLE}", settings=iceberg),
-            *(replace(place.sink_settings(), name=name) for name, place in self.tables.items()),
+            *(replace(target.sink_settings(), name=name) for name, target in self.tables.items()),
             SinkSettings(
                 name="function", kind="foreach_batch", location=function.location, settings=write_settings(function)
             ),
@@ -114,7 +114,7 @@ class ManySinks(Pipeline):
             "function": lambda: _ids_in([*self.published.glob("*/*.parquet")]),
             "delta": self._delta_ids,
             "iceberg": self._iceberg_ids,
-            **{name: lambda place=place: [id for (id,) in place.rows("id")] for name, place in self.tables.items()},  # type: ignore[misc]
+            **{name: lambda target=target: [id for (id,) in target.rows("id")] for name, target in self.tables.items()},  # type: ignore[misc]
         }
         return Counter(find[sink]())
 

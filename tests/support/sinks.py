@@ -20,7 +20,7 @@ from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Sink, make_sinks
 from airflow_provider_coordination.spark.storage import join, write_table
-from tests.support.sql_tables import SERVERS, SqlPlace
+from tests.support.sql_tables import SERVERS, SqlTarget
 
 Batches = dict[str, list[dict[str, Any]]]
 """The rows of batches, by batch id."""
@@ -141,14 +141,14 @@ class SqlUnderTest:
         self._url = url
 
     def settings(self, folder: Path) -> SinkSettings:
-        return self._place(folder).sink_settings(add_columns=True)
+        return self._target(folder).sink_settings(add_columns=True)
 
     def batches(self, folder: Path) -> Batches:
-        return by_batch(self._place(folder).records())
+        return by_batch(self._target(folder).records())
 
-    def _place(self, folder: Path) -> SqlPlace:
-        """Return the place of a table that has the folder's name."""
-        return SqlPlace(self._url, folder, folder.name)
+    def _target(self, folder: Path) -> SqlTarget:
+        """Return the table that has the folder's name."""
+        return SqlTarget(self._url, folder, folder.name)
 
     def leftovers(self, folder: Path) -> list[str]:
         return [str(path) for path in folder.rglob("*") if path.is_file()]

@@ -20,7 +20,7 @@ SERVERS = {POSTGRESQL: "postgres_url", MYSQL: "mariadb_url"}
 TABLE = "clicks"
 
 
-class SqlPlace:
+class SqlTarget:
     """An empty database, the table that sinks make there, and a folder where rows wait.
 
     :param url: the database's, as SQLAlchemy writes it.

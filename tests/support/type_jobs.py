@@ -28,7 +28,7 @@ from airflow_provider_coordination.spark.sinks import AcceptsLandedFiles, make_s
 from airflow_provider_coordination.spark.transformation import SparkTransformation
 from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
 from tests.support.sinks import an_attempt
-from tests.support.sql_tables import SqlPlace
+from tests.support.sql_tables import SqlTarget
 from tests.support.table_readers import read_delta, read_iceberg, read_iceberg_by_spark, read_mariadb, read_postgresql
 from tests.support.type_table import Case, NanoTime
 from tests.support.type_texts import by_mariadb, by_postgresql, by_spark, from_json, read, sent
@@ -109,8 +109,8 @@ class TypeJobs:
                 return SinkSettings(name=kind, kind=kind, location=f"iceberg://test/types.{table}", settings=settings)
             case "parquet" | "delta":
                 return SinkSettings(name=kind, kind=kind, location=location)
-        place = SqlPlace(self.postgres if kind == "postgresql" else self.mariadb, self.folder / kind, table)
-        return SinkSettings(**{**vars(place.sink_settings()), "name": kind})
+        target = SqlTarget(self.postgres if kind == "postgresql" else self.mariadb, self.folder / kind, table)
+        return SinkSettings(**{**vars(target.sink_settings()), "name": kind})
 
     @property
     def _catalog(self) -> dict[str, str]:
@@ -234,15 +234,15 @@ Read = dict[str, dict[str, Found]]
 """What was read, by table and column."""
 
 
-def _by_spark(columns: Columns, place: Callable[[str], str]) -> list[str]:
+def _by_spark(columns: Columns, target: Callable[[str], str]) -> list[str]:
     """Return two queries for each table: its types, and its values."""
     queries = []
     for table, cases in columns.items():
         types = ", ".join(f"typeof({case.column})" for case in cases)
         values = ", ".join(by_spark(case.lands, case.column) for case in cases)
         queries += [
-            f"SELECT {types} FROM {place(table)} LIMIT 1",
-            f"SELECT {values} FROM {place(table)} ORDER BY {NUMBER}",
+            f"SELECT {types} FROM {target(table)} LIMIT 1",
+            f"SELECT {values} FROM {target(table)} ORDER BY {NUMBER}",
         ]
     return queries
 

@@ -26,7 +26,7 @@ from tests.support.freezing import Calls, Strike
 from tests.support.mariadb import MariaDb
 from tests.support.servers import postgres_database
 from tests.support.sinks import SINKS, OnServer, SinkUnderTest
-from tests.support.sql_tables import SqlPlace
+from tests.support.sql_tables import SqlTarget
 from tests.support.struck_jobs import live
 
 pytestmark = [pytest.mark.integration, pytest.mark.deep]
@@ -45,16 +45,16 @@ def urls(postgres_server: str, mariadb_server: MariaDb) -> Iterator[dict[str, st
 def places(urls: dict[str, str]) -> Callable[[str], SinkUnderTest]:
     """Return an empty sink of a kind."""
 
-    def place(kind: str) -> SinkUnderTest:
+    def target(kind: str) -> SinkUnderTest:
         found = SINKS[kind]
         if not isinstance(found, OnServer):
             return found
         url = urls[kind.rpartition(" ")[2]]
         for table in ("main", "copy", "_coordination_batches"):
-            SqlPlace(url, Path()).run(f"DROP TABLE IF EXISTS {table}")
+            SqlTarget(url, Path()).run(f"DROP TABLE IF EXISTS {table}")
         return found.make(url)
 
-    return place
+    return target
 
 
 @pytest.fixture(autouse=True)

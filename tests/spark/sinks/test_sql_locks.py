@@ -16,7 +16,7 @@ from airflow_provider_coordination.spark.outages import translating_outages
 from airflow_provider_coordination.spark.sql import database, locks, mysql, postgresql
 from airflow_provider_coordination.spark.sql.settings import POSTGRESQL
 from tests.support.sinks import BatchRows, an_attempt
-from tests.support.sql_tables import SERVERS, SqlPlace
+from tests.support.sql_tables import SERVERS, SqlTarget
 
 pytestmark = pytest.mark.integration
 VALUES = {"a-1": [1, 2]}
@@ -24,48 +24,48 @@ ATTEMPT = an_attempt("a-1")
 
 
 @pytest.fixture(params=SERVERS)
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqlPlace:
-    place = SqlPlace(request.getfixturevalue(SERVERS[request.param]), tmp_path)
-    place.run("CREATE TABLE clicks (_batch_id VARCHAR(255), n BIGINT)")
-    place.sink().check()
+def target(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqlTarget:
+    target = SqlTarget(request.getfixturevalue(SERVERS[request.param]), tmp_path)
+    target.run("CREATE TABLE clicks (_batch_id VARCHAR(255), n BIGINT)")
+    target.sink().check()
     monkeypatch.setattr(database, "WAIT_SECONDS", 0.0)
     for module in (postgresql, mysql):
         monkeypatch.setattr(module, "LOCK_TIMEOUT_SECONDS", 1)
     monkeypatch.setattr(locks, "LOCKED_SECONDS", 1.0)
-    return place
+    return target
 
 
-def deliver(place: SqlPlace, **changed: Any) -> None:
-    sink = place.sink(**changed)
+def deliver(target: SqlTarget, **changed: Any) -> None:
+    sink = target.sink(**changed)
     with translating_outages("main"):
         sink.prepare([ATTEMPT], BatchRows(VALUES))
         sink.commit([ATTEMPT])
 
 
 @contextmanager
-def transaction(place: SqlPlace) -> Iterator[Any]:
+def transaction(target: SqlTarget) -> Iterator[Any]:
     """Give a cursor of a former owner's session, which has claimed the batch and stands still."""
-    with closing(place.database.connect()) as connection, closing(connection.cursor()) as cursor:
-        place.sink()._taken.claim(cursor, ATTEMPT, 2)
+    with closing(target.database.connect()) as connection, closing(connection.cursor()) as cursor:
+        target.sink()._taken.claim(cursor, ATTEMPT, 2)
         yield cursor
 
 
 @pytest.mark.parametrize(
-    ("place", "within"),
+    ("target", "within"),
     [*((server, "a transaction") for server in SERVERS), (POSTGRESQL, "a COPY")],
-    indirect=["place"],
+    indirect=["target"],
 )
 def test_abandoned_session_is_waited_for(
-    place: SqlPlace, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, within: str
+    target: SqlTarget, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, within: str
 ) -> None:
     monkeypatch.setattr(locks, "ABANDONED_SECONDS", 2)
     monkeypatch.setattr(locks, "LOCKED_SECONDS", 60.0)
-    with transaction(place) as cursor, ExitStack() as stack:
+    with transaction(target) as cursor, ExitStack() as stack:
         if within == "a COPY":
             copy = stack.enter_context(dropped(cursor.copy("COPY clicks FROM STDIN (FORMAT csv)")))
             copy.write(b"a-1,7\n")
-        deliver(place)
-        assert place.rows() == [("a-1", 1), ("a-1", 2)]
+        deliver(target)
+        assert target.rows() == [("a-1", 1), ("a-1", 2)]
     warning = next(r.getMessage() for r in caplog.records if "the transaction is repeated" in r.getMessage())
     assert ("the server ends it at" in warning) == (within == "a transaction")
     assert ("waiting for its client within a COPY" in warning) == (within == "a COPY")
@@ -79,40 +79,40 @@ def dropped(copy: Any) -> Iterator[Any]:
         stack.pop_all()
 
 
-def test_persistent_lock_names_its_holder(place: SqlPlace) -> None:
-    with transaction(place) as cursor:
-        cursor.execute("SELECT pg_backend_pid()" if place.is_postgresql else "SELECT CONNECTION_ID()")
+def test_persistent_lock_names_its_holder(target: SqlTarget) -> None:
+    with transaction(target) as cursor:
+        cursor.execute("SELECT pg_backend_pid()" if target.is_postgresql else "SELECT CONNECTION_ID()")
         [(session,)] = cursor.fetchall()
         with pytest.raises(SinkLockedError) as raised:
-            deliver(place)
+            deliver(target)
     text = str(raised.value)
     assert text.startswith("sink 'main' waits for a lock: batch a-1: table ")
-    assert f"session {session} of user '{place.settings.user}'" in text and "in a transaction since" in text
-    remedy = f"SELECT pg_terminate_backend({session})" if place.is_postgresql else f"KILL {session}"
+    assert f"session {session} of user '{target.settings.user}'" in text and "in a transaction since" in text
+    remedy = f"SELECT pg_terminate_backend({session})" if target.is_postgresql else f"KILL {session}"
     assert f"to end it now: {remedy}" in text and "timeout" in text and "unavailable" not in text
 
 
-def test_reader_blocking_a_new_column_is_named(place: SqlPlace) -> None:
-    place.run("ALTER TABLE clicks DROP COLUMN n")
-    with closing(place.database.connect()) as connection, closing(connection.cursor()) as cursor:
+def test_reader_blocking_a_new_column_is_named(target: SqlTarget) -> None:
+    target.run("ALTER TABLE clicks DROP COLUMN n")
+    with closing(target.database.connect()) as connection, closing(connection.cursor()) as cursor:
         cursor.execute("SELECT * FROM clicks")
         with pytest.raises(SinkLockedError, match=r"is locked by session \d+ of user"):
-            deliver(place, add_columns=True)
+            deliver(target, add_columns=True)
 
 
-def test_session_changing_tables_is_named(place: SqlPlace) -> None:
-    place.run("DROP TABLE _coordination_batches")
-    with closing(place.database.connect()) as connection, closing(connection.cursor()) as cursor:
-        place.database.lock(cursor)
+def test_session_changing_tables_is_named(target: SqlTarget) -> None:
+    target.run("DROP TABLE _coordination_batches")
+    with closing(target.database.connect()) as connection, closing(connection.cursor()) as cursor:
+        target.database.lock(cursor)
         with pytest.raises(SinkLockedError, match=r"is locked by session \d+ of user"):
-            place.sink().check()
+            target.sink().check()
 
 
-def test_deadlock_is_retried_and_no_outage(place: SqlPlace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deadlock_is_retried_and_no_outage(target: SqlTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "LOCKED_SECONDS", 60.0)
     monkeypatch.setattr(postgresql, "LOCK_TIMEOUT_SECONDS", 10)  # the server looks for deadlocks after one second
-    place.run("CREATE TABLE one (n INT PRIMARY KEY)")
-    place.run("INSERT INTO one VALUES (1), (2)")
+    target.run("CREATE TABLE one (n INT PRIMARY KEY)")
+    target.run("INSERT INTO one VALUES (1), (2)")
     met, tries = threading.Barrier(2), []
 
     def change(first: int, second: int) -> None:
@@ -123,7 +123,7 @@ def test_deadlock_is_retried_and_no_outage(place: SqlPlace, monkeypatch: pytest.
                 met.wait(30)
             cursor.execute(f"UPDATE one SET n = n WHERE n = {second}")
 
-        with closing(database.Session(place.database)) as session:
+        with closing(database.Session(target.database)) as session:
             session.run(work)
 
     other = threading.Thread(target=change, args=(2, 1))
@@ -134,11 +134,11 @@ def test_deadlock_is_retried_and_no_outage(place: SqlPlace, monkeypatch: pytest.
 
 
 def test_idle_sessions_are_named_without_transaction_rights(mariadb_url: str, tmp_path: Path) -> None:
-    place = SqlPlace(mariadb_url, tmp_path)
-    catalog = place.settings.catalog
-    place.run(f"CREATE USER {catalog}@'127.0.0.1' IDENTIFIED BY 'secret'")
-    place.run(f"GRANT ALL ON `{catalog}`.* TO {catalog}@'127.0.0.1'")
-    plain = mysql.MySql(replace(place.settings, user=catalog, password="secret"))
+    target = SqlTarget(mariadb_url, tmp_path)
+    catalog = target.settings.catalog
+    target.run(f"CREATE USER {catalog}@'127.0.0.1' IDENTIFIED BY 'secret'")
+    target.run(f"GRANT ALL ON `{catalog}`.* TO {catalog}@'127.0.0.1'")
+    plain = mysql.MySql(replace(target.settings, user=catalog, password="secret"))
     with ExitStack() as stack:
         idle, other = (stack.enter_context(closing(plain.connect())) for _ in range(2))
         with closing(other.cursor()) as cursor:

@@ -23,7 +23,7 @@ from tests.support.depth import each_or_every
 from tests.support.fleet import Crash
 from tests.support.freezing import VICTIM, Calls, Strike, acting, counted_files
 from tests.support.sinks import BatchRows, an_attempt, under_next_lease
-from tests.support.sql_tables import SERVERS, SqlPlace
+from tests.support.sql_tables import SERVERS, SqlTarget
 from tests.support.striking import calls_of as calls_made_by
 from tests.support.striking import strike_at
 
@@ -42,12 +42,12 @@ class Run:
     :param rejected: whether the batches were in before, and were rejected.
     """
 
-    def __init__(self, place: SqlPlace, calls: Calls, *, rejected: bool) -> None:
-        self.place = place
+    def __init__(self, target: SqlTarget, calls: Calls, *, rejected: bool) -> None:
+        self.target = target
         self.calls = calls
         self.attempts = [an_attempt(batch_id) for batch_id in BEFORE]
         if rejected:
-            deliver(place.sink(), self.attempts, {"a-1": [100], "b-1": []})
+            deliver(target.sink(), self.attempts, {"a-1": [100], "b-1": []})
             self.attempts = [under_next_lease(attempt, rejected=True) for attempt in self.attempts]
         self.died = False
 
@@ -56,7 +56,7 @@ class Run:
         with self._counted():
             acting.set(VICTIM)
             try:
-                [sink] = make_sinks([self.place.sink_settings()])
+                [sink] = make_sinks([self.target.sink_settings()])
                 deliver(sink, self.attempts, BEFORE)
             except Crash:
                 self.died = True
@@ -65,7 +65,7 @@ class Run:
 
     def succeed(self) -> None:
         """Deliver as the next owner."""
-        sink, again = self.place.sink(), [under_next_lease(attempt) for attempt in self.attempts]
+        sink, again = self.target.sink(), [under_next_lease(attempt) for attempt in self.attempts]
         for attempt in again:
             sink.sweep({attempt.folder: attempt.fencing_token})
         deliver(sink, owed(sink, again), AFTER)
@@ -83,41 +83,41 @@ def deliver(sink: Sink, attempts: list[Attempt], values: dict[str, list[int]]) -
 
 
 @pytest.fixture(params=SERVERS)
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqlPlace:
+def target(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqlTarget:
     monkeypatch.setattr(database, "WAIT_SECONDS", 0.2)
     monkeypatch.setattr(locks, "ABANDONED_SECONDS", 1)
     for module in (postgresql, mysql):
         monkeypatch.setattr(module, "LOCK_TIMEOUT_SECONDS", 1)
-    return SqlPlace(request.getfixturevalue(SERVERS[request.param]), tmp_path)
+    return SqlTarget(request.getfixturevalue(SERVERS[request.param]), tmp_path)
 
 
-def calls_of(place: SqlPlace, *, rejected: bool) -> int:
-    run = Run(place, Calls(), rejected=rejected)
+def calls_of(target: SqlTarget, *, rejected: bool) -> int:
+    run = Run(target, Calls(), rejected=rejected)
     contextvars.copy_context().run(run.first)
-    assert sorted(place.rows()) == sorted((batch_id, n) for batch_id, values in BEFORE.items() for n in values)
-    emptied(place)
+    assert sorted(target.rows()) == sorted((batch_id, n) for batch_id, values in BEFORE.items() for n in values)
+    emptied(target)
     return len(run.calls.made)
 
 
-def emptied(place: SqlPlace) -> None:
+def emptied(target: SqlTarget) -> None:
     for table in ("clicks", "_coordination_batches"):
-        place.run(f"DROP TABLE IF EXISTS {table}")
+        target.run(f"DROP TABLE IF EXISTS {table}")
 
 
 @pytest.mark.parametrize("rejected", [False, True], ids=["first delivery", "after a rejection"])
-def test_crash_at_any_call_stores_each_batch_once(place: SqlPlace, rejected: bool) -> None:
-    number = calls_of(place, rejected=rejected)
+def test_crash_at_any_call_stores_each_batch_once(target: SqlTarget, rejected: bool) -> None:
+    number = calls_of(target, rejected=rejected)
     assert number > 40
     for strike in STRIKES:
         for point in each_or_every(48, number, rejected, strike):
-            run = Run(place, Calls(point, strike), rejected=rejected)
+            run = Run(target, Calls(point, strike), rejected=rejected)
             if strike is Strike.FREEZE:
                 frozen(run)
             else:
                 contextvars.copy_context().run(run.first)
                 run.succeed()
-            each_once(place, f"{strike} at call {point}, {run.calls.struck}")
-            emptied(place)
+            each_once(target, f"{strike} at call {point}, {run.calls.struck}")
+            emptied(target)
 
 
 def frozen(run: Run) -> None:
@@ -128,22 +128,22 @@ def frozen(run: Run) -> None:
     thread.start()
     assert run.calls.reached.wait(30)
     run.succeed()
-    seen = run.place.rows()
+    seen = run.target.rows()
     run.calls.thawed.set()
     thread.join(60)
     assert not thread.is_alive()
     if len(seen) == 3 and all(n < 0 for _, n in seen):
-        assert run.place.rows() == seen, "a former owner replaces nothing"
+        assert run.target.rows() == seen, "a former owner replaces nothing"
     run.succeed()
 
 
-def each_once(place: SqlPlace, what: str) -> None:
+def each_once(target: SqlTarget, what: str) -> None:
     found: dict[str, list[int]] = {}
-    for batch_id, n in place.rows():
+    for batch_id, n in target.rows():
         found.setdefault(batch_id, []).append(n)
     for batch_id in BEFORE:
         assert sorted(found.get(batch_id, [])) in (sorted(BEFORE[batch_id]), sorted(AFTER[batch_id])), what
-    counted = place.run("SELECT batch_id, row_count FROM _coordination_batches")
+    counted = target.run("SELECT batch_id, row_count FROM _coordination_batches")
     assert sorted(counted) == [(batch_id, len(values)) for batch_id, values in BEFORE.items()], what
 
 
@@ -156,16 +156,16 @@ MERGED = [("a-1", "y", 2), ("b-1", "x", 10), ("z-1", "w", 9)]
 class Merge:
     """A delivery that merges rows by a failing job, which another job takes over; a later batch replaces one row.
 
-    :param place: the table.
+    :param target: the table.
     """
 
-    def __init__(self, place: SqlPlace) -> None:
-        self.place = place
+    def __init__(self, target: SqlTarget) -> None:
+        self.target = target
         self.is_taken_over = False
         merged_tables.deliver(self.sink(), EARLIER, an_attempt("z-1"))
 
     def sink(self) -> Sink:
-        [sink] = make_sinks([self.place.sink_settings(merge_on=("Key",))])
+        [sink] = make_sinks([self.target.sink_settings(merge_on=("Key",))])
         return sink
 
     def by_victim(self) -> None:
@@ -185,12 +185,12 @@ class Merge:
         merged_tables.deliver(sink, LATER, an_attempt("b-1"))
 
 
-def test_crash_at_any_call_reverts_no_merged_row(place: SqlPlace) -> None:
-    number = len(calls_made_by(Merge(place)))
+def test_crash_at_any_call_reverts_no_merged_row(target: SqlTarget) -> None:
+    number = len(calls_made_by(Merge(target)))
     assert number > 20
     for strike in STRIKES:
         for point in each_or_every(60, number, "merge", strike):
-            emptied(place)
-            struck = strike_at(point, strike, Merge(place))
-            key = '"Key"' if place.is_postgresql else "`Key`"
-            assert place.rows(f"_batch_id, {key}, n") == MERGED, struck
+            emptied(target)
+            struck = strike_at(point, strike, Merge(target))
+            key = '"Key"' if target.is_postgresql else "`Key`"
+            assert target.rows(f"_batch_id, {key}, n") == MERGED, struck
