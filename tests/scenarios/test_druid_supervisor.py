@@ -31,7 +31,7 @@ from airflow_provider_coordination.supervisor.settings import AutoScaleSettings
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.states import DetailedState, Health
 from airflow_provider_coordination.supervisor.turn import TurnResult
-from tests.supervisor.world import Stream, World, spec
+from tests.supervisor.source_simulation import SourceSimulation, Stream, spec
 from tests.support.synced import STREAM, Synced, shard_id
 
 HOUR = 3600
@@ -41,8 +41,8 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 class Kinesis(Stream):
     """A stream of a Kinesis in this process, whose shards are synced as ever."""
 
-    def __init__(self, world: World, synced: Synced, initial_position: str) -> None:
-        super().__init__(world, ())
+    def __init__(self, simulation: SourceSimulation, synced: Synced, initial_position: str) -> None:
+        super().__init__(simulation, ())
         self.synced, self.initial_position = synced, initial_position
 
     def discover_partitions(self) -> None:
@@ -52,7 +52,7 @@ class Kinesis(Stream):
         return sum(shard.is_open for shard in list_shards(self.synced.client, STREAM))
 
 
-class Clicks(World):
+class Clicks(SourceSimulation):
     """The stream `clicks` with its supervisor."""
 
     def __init__(self, shards: int, initial_position: str = TRIM_HORIZON) -> None:
@@ -76,12 +76,12 @@ class Clicks(World):
         return [action.job.owner for action in turn.actions if isinstance(action, StartJob)]
 
 
-def begun(world: World, **supervise: Any) -> World:
-    world.submit(**supervise)
-    world.turn()
-    world.begin()
-    world.supervisor.poll()
-    return world
+def begun(simulation: SourceSimulation, **supervise: Any) -> SourceSimulation:
+    simulation.submit(**supervise)
+    simulation.turn()
+    simulation.begin()
+    simulation.supervisor.poll()
+    return simulation
 
 
 # Starting
@@ -107,12 +107,12 @@ def test_2_two_jobs_read_one_shard_each() -> None:
 
 def test_4_records_an_hour_before_job_start_are_late() -> None:
     """A job's replacement is planned again, with its own bounds: a recorded batch keeps the former bounds."""
-    world = World("S0", "S1")
-    begun(world, late_message_rejection_period="PT1H", event_time="at")
-    order = world.running[0].request
+    simulation = SourceSimulation("S0", "S1")
+    begun(simulation, late_message_rejection_period="PT1H", event_time="at")
+    order = simulation.running[0].request
     earliest = order.spec.supervise.rejection(order.job.planned_at).earliest
     assert earliest is not None
-    now = world.clock.now()
+    now = simulation.clock.now()
     assert now - timedelta(minutes=61) < earliest < now - timedelta(minutes=59)
 
 
@@ -139,34 +139,36 @@ def test_7_stored_positions_take_precedence() -> None:
 
 def test_9_succeeded_job_is_replaced_alone() -> None:
     """No replica has to be stopped: there is none."""
-    world = begun(World("S0", "S1"), task_count=2)
-    world.clock.advance(30)
-    world.rounds()
-    world.running[0].end()
-    turn = world.turn()
+    simulation = begun(SourceSimulation("S0", "S1"), task_count=2)
+    simulation.clock.advance(30)
+    simulation.rounds()
+    simulation.running[0].end()
+    turn = simulation.turn()
     assert [action.job.owner for action in turn.actions if isinstance(action, StartJob)] == ["job-3"]
     assert not any(isinstance(action, RequestStop) for action in turn.actions)
-    assert world.owners == ["job-2", "job-3"]
+    assert simulation.owners == ["job-2", "job-3"]
 
 
 def test_11_delivering_job_is_adopted_and_another_reads() -> None:
-    world = begun(World("S0", "S1"), task_duration=HOUR)
-    world.clock.advance(30)
-    reader = world.running[0]
+    simulation = begun(SourceSimulation("S0", "S1"), task_duration=HOUR)
+    simulation.clock.advance(30)
+    reader = simulation.running[0]
     reader.round(0)
     reader.report(S1=0, S0=20_000_000)
-    world.jobs.request_stop("job-1", "somebody asked it")
-    stored = world.store.acquire(world.claimant)
-    ending = replace(stored.supervision.jobs[0], stop_requested_at=world.clock.now())
-    world.store.save(stored, replace(stored.supervision, jobs=(ending,)))
-    adopting = world.another_supervisor(world.later_claimant())  # another process, which knows nothing but the store
-    turn = adopting.turn(world.cluster)
+    simulation.jobs.request_stop("job-1", "somebody asked it")
+    stored = simulation.store.acquire(simulation.claimant)
+    ending = replace(stored.supervision.jobs[0], stop_requested_at=simulation.clock.now())
+    simulation.store.save(stored, replace(stored.supervision, jobs=(ending,)))
+    adopting = simulation.another_supervisor(
+        simulation.later_claimant()
+    )  # another process, which knows nothing but the store
+    turn = adopting.turn(simulation.cluster)
     assert [action.job.owner for action in turn.actions if isinstance(action, StartJob)] == ["job-2"]
     assert {job.owner: job.is_ending for job in turn.supervision.jobs} == {"job-1": True, "job-2": False}
-    latest = world.store.lag().latest
+    latest = simulation.store.lag().latest
     assert latest is not None and latest.partitions == {"S0": 20_000_000, "S1": 0}
-    assert world.state is DetailedState.RUNNING
-    assert world.cluster.killed == []
+    assert simulation.state is DetailedState.RUNNING
+    assert simulation.cluster.killed == []
 
 
 def test_12_delivering_job_is_kept_until_done() -> None:
@@ -187,8 +189,8 @@ def test_12_delivering_job_is_kept_until_done() -> None:
 
 
 def test_14_batch_ids_are_independent_of_the_job() -> None:
-    world = World()
-    assert len({world.cluster.new_owner() for _ in range(2)}) == 2
+    simulation = SourceSimulation()
+    assert len({simulation.cluster.new_owner() for _ in range(2)}) == 2
     one, other = (new_batch_id("clicks:1:shardId-0") for _ in range(2))
     assert one.startswith("shardId-0-") and one != other
 
@@ -240,38 +242,38 @@ def test_19_later_shard_is_read_from_its_beginning() -> None:
 
 def test_21_job_count_follows_shards_after_two_minutes() -> None:
     """Druid stops every group, as its groups are fixed. Here leases move by themselves, and the number follows."""
-    world = World("S0", "S1", "S2", "S3")
-    begun(world, task_count=4, stop_task_count=1)
-    for job in world.running[1:]:
+    simulation = SourceSimulation("S0", "S1", "S2", "S3")
+    begun(simulation, task_count=4, stop_task_count=1)
+    for job in simulation.running[1:]:
         job.coordinator.leases.give_up_all()
-    world.complete("S1", "S2", "S3")
-    world.supervisor.turn(world.cluster)
-    world.clock.advance(60)
-    for job in world.running:
+    simulation.complete("S1", "S2", "S3")
+    simulation.supervisor.turn(simulation.cluster)
+    simulation.clock.advance(60)
+    for job in simulation.running:
         job.round(0)
-    assert not world.supervisor.poll().needs_turn
-    world.clock.advance(59)
-    for job in world.running:
+    assert not simulation.supervisor.poll().needs_turn
+    simulation.clock.advance(59)
+    for job in simulation.running:
         job.round(0)
-    assert not world.supervisor.poll().needs_turn
-    world.clock.advance(2)
-    turn = world.turn()
+    assert not simulation.supervisor.poll().needs_turn
+    simulation.clock.advance(2)
+    turn = simulation.turn()
     assert sum(isinstance(action, RequestStop) for action in turn.actions) == 3
 
 
 def test_22_stop_limit_of_one_hands_over_the_oldest_job() -> None:
-    world = World("S0", "S1", "S2")
-    world.submit(task_count=3, task_duration=HOUR, stop_task_count=1)
-    world.turn()
+    simulation = SourceSimulation("S0", "S1", "S2")
+    simulation.submit(task_count=3, task_duration=HOUR, stop_task_count=1)
+    simulation.turn()
     for owner, at in (("job-2", 0), ("job-1", 1), ("job-3", 2)):
-        world.clock.advance(min(at, 1))
-        world.cluster.job(owner).begin()
-        world.supervisor.poll()
+        simulation.clock.advance(min(at, 1))
+        simulation.cluster.job(owner).begin()
+        simulation.supervisor.poll()
     for _ in range(HOUR // 20):
-        world.clock.advance(20)
-        for job in world.running:
+        simulation.clock.advance(20)
+        for job in simulation.running:
             job.round(0)
-    turn = world.turn()
+    turn = simulation.turn()
     [start] = [action for action in turn.actions if isinstance(action, StartJob)]
     assert start.job.replaces == "job-2"
 
@@ -306,19 +308,19 @@ def test_26_reset_of_another_stream_changes_nothing() -> None:
 
 
 def test_27_scale_out_within_a_second_respects_the_maximum() -> None:
-    world = World("S0", "S1", "S2")
+    simulation = SourceSimulation("S0", "S1", "S2")
     scaling = {
         "task_count_min": 1, "task_count_max": 2, "scale_out_step": 2, "scale_out_threshold": 0,
         "scale_in_threshold": 0, "trigger_scale_out_fraction": 0, "lag_collection_interval": 1,
         "lag_collection_range": 1, "scale_action_start_delay": 0, "scale_action_period": 1,
     }  # fmt: skip
-    begun(world, task_count=1, auto_scale=scaling)
-    assert len(world.running) == 1
-    world.stream.lag_ms = {"S0": 0, "S1": 0, "S2": 0}
-    world.go_on(2, every=1)
-    assert world.supervision().task_count == 2
-    assert len(world.running) == 2
-    change = world.supervision().task_count_changes[0]
+    begun(simulation, task_count=1, auto_scale=scaling)
+    assert len(simulation.running) == 1
+    simulation.stream.lag_ms = {"S0": 0, "S1": 0, "S2": 0}
+    simulation.go_on(2, every=1)
+    assert simulation.supervision().task_count == 2
+    assert len(simulation.running) == 2
+    change = simulation.supervision().task_count_changes[0]
     assert (change.before, change.after) == (1, 2)
     assert "have a lag of at least 0 s" in change.reason
 
@@ -345,18 +347,18 @@ def run(health: Health, *, failing: bool = False, is_stream_error: bool = True, 
 
 
 def test_31_third_failure_loses_contact_and_records_the_cause() -> None:
-    world = begun(World("S0"))
+    simulation = begun(SourceSimulation("S0"))
     error = SourceError("the stream does not answer")
     error.__cause__ = ConnectionResetError("reset by peer")
-    world.stream.error = error
+    simulation.stream.error = error
     states = []
     for _ in range(3):
-        world.clock.advance(30)
-        world.rounds()
-        world.supervisor.poll()
-        states.append(world.state)
+        simulation.clock.advance(30)
+        simulation.rounds()
+        simulation.supervisor.poll()
+        states.append(simulation.state)
     assert states == [DetailedState.RUNNING, DetailedState.RUNNING, DetailedState.LOST_CONTACT_WITH_STREAM]
-    assert [event.error_class for event in world.health.errors] == ["ConnectionResetError"] * 3
+    assert [event.error_class for event in simulation.health.errors] == ["ConnectionResetError"] * 3
 
 
 def test_32_stream_that_never_responded_is_unable_to_connect() -> None:
@@ -368,17 +370,17 @@ def test_32_stream_that_never_responded_is_unable_to_connect() -> None:
 
 def test_34_three_failed_jobs_are_unhealthy_despite_clean_runs() -> None:
     """Druid keeps no event of a failed task. Here why a job failed is the first thing that a person wants to know."""
-    world = begun(World("S0"), period=1)
+    simulation = begun(SourceSimulation("S0"), period=1)
     for _ in range(3):
-        assert world.state is DetailedState.RUNNING
-        world.running[0].end(1, "MemoryError: no more")
-        world.turn()
-        world.clock.advance(60)
-        world.turn()
-        world.begin()
-    assert world.state is DetailedState.UNHEALTHY_TASKS
-    assert world.health.failed_runs == 0
-    assert [event.error_class for event in world.health.errors] == ["MemoryError"] * 3
+        assert simulation.state is DetailedState.RUNNING
+        simulation.running[0].end(1, "MemoryError: no more")
+        simulation.turn()
+        simulation.clock.advance(60)
+        simulation.turn()
+        simulation.begin()
+    assert simulation.state is DetailedState.UNHEALTHY_TASKS
+    assert simulation.health.failed_runs == 0
+    assert [event.error_class for event in simulation.health.errors] == ["MemoryError"] * 3
 
 
 def test_36_three_clean_runs_restore_health_and_keep_errors() -> None:
@@ -406,21 +408,21 @@ def test_37_supervisor_failures_take_precedence() -> None:
 
 
 def test_44_lag_comes_from_jobs_without_extra_requests() -> None:
-    world = World("S0", "S1")
+    simulation = SourceSimulation("S0", "S1")
     asked: list[str] = []
-    answer: Callable[[Partition], int | None] = world.stream.lag
+    answer: Callable[[Partition], int | None] = simulation.stream.lag
 
     def lag(partition: Partition) -> int | None:
         asked.append(partition.partition_key)
         return answer(partition)
 
-    world.stream.lag = lag  # type: ignore[method-assign]
-    begun(world)
+    simulation.stream.lag = lag  # type: ignore[method-assign]
+    begun(simulation)
     asked.clear()
-    world.running[0].report(S0=100, S1=0)
-    world.clock.advance(30)
-    world.rounds()
-    world.supervisor.poll()
-    latest = world.store.lag().latest
+    simulation.running[0].report(S0=100, S1=0)
+    simulation.clock.advance(30)
+    simulation.rounds()
+    simulation.supervisor.poll()
+    latest = simulation.store.lag().latest
     assert latest is not None and latest.partitions == {"S0": 100, "S1": 0}
     assert asked == []

@@ -6,32 +6,32 @@ from datetime import timedelta
 
 from airflow_provider_coordination.coordination.job_reports import JobReport, RecordCounts
 from airflow_provider_coordination.supervisor.lag import LagReading, LagSeries
-from tests.supervisor.world import SparkJob, World
+from tests.supervisor.source_simulation import SourceSimulation, SparkJob
 
 MINUTE = timedelta(minutes=1)
 
 
-def report(world: World, job: SparkJob, **totals: int) -> None:
+def report(simulation: SourceSimulation, job: SparkJob, **totals: int) -> None:
     assert job.record is not None
-    job.record.note(report=JobReport(at=world.clock.now(), totals=RecordCounts(**totals)).to_text())
+    job.record.note(report=JobReport(at=simulation.clock.now(), totals=RecordCounts(**totals)).to_text())
 
 
 def test_point_includes_counts_of_all_jobs_and_ended_ones() -> None:
-    world = World("S0", "S1")
-    world.submit(task_count=2)
-    world.turn()
-    first, second = world.begin()
-    report(world, first, processed=10, unparseable=1)
-    report(world, second, processed=5, processed_bytes=70)
-    world.clock.advance(60)
-    world.turn()
+    simulation = SourceSimulation("S0", "S1")
+    simulation.submit(task_count=2)
+    simulation.turn()
+    first, second = simulation.begin()
+    report(simulation, first, processed=10, unparseable=1)
+    report(simulation, second, processed=5, processed_bytes=70)
+    simulation.clock.advance(60)
+    simulation.turn()
     first.end()
-    world.turn()
-    report(world, second, processed=8, processed_bytes=90)
-    world.clock.advance(60)
-    world.turn()
+    simulation.turn()
+    report(simulation, second, processed=8, processed_bytes=90)
+    simulation.clock.advance(60)
+    simulation.turn()
 
-    counted = [point.counted for point in world.store.lag().points[-2:]]
+    counted = [point.counted for point in simulation.store.lag().points[-2:]]
 
     assert counted == [
         RecordCounts(processed=15, processed_bytes=70, unparseable=1),
@@ -46,59 +46,59 @@ SCALING = {
 }  # fmt: skip
 
 
-def go_on(world: World, seconds: int, *, lag_ms: int) -> None:
+def go_on(simulation: SourceSimulation, seconds: int, *, lag_ms: int) -> None:
     """Let time pass while every partition lags as much, whoever reads it."""
-    world.stream.lag_ms = dict.fromkeys(world.stream.shards, lag_ms)
+    simulation.stream.lag_ms = dict.fromkeys(simulation.stream.shards, lag_ms)
     for _ in range(seconds // 10):
-        for job in world.begin():
+        for job in simulation.begin():
             job.report(**dict.fromkeys(job.coordinator.leases.held, lag_ms))
-        world.go_on(10)
+        simulation.go_on(10)
 
 
 def test_minimum_above_the_partitions_delays_no_scaling() -> None:
-    world = World("S0", "S1", "S2")
-    world.submit(task_count=4, auto_scale=SCALING)
-    world.turn()
-    go_on(world, 700, lag_ms=0)
-    assert len(world.running) == 3
-    [refusal] = world.supervision().task_count_changes
-    assert (refusal.before, refusal.after, world.supervision().scaled_at) == (3, 3, None)
+    simulation = SourceSimulation("S0", "S1", "S2")
+    simulation.submit(task_count=4, auto_scale=SCALING)
+    simulation.turn()
+    go_on(simulation, 700, lag_ms=0)
+    assert len(simulation.running) == 3
+    [refusal] = simulation.supervision().task_count_changes
+    assert (refusal.before, refusal.after, simulation.supervision().scaled_at) == (3, 3, None)
     assert refusal.reason.endswith("not changed: only 3 partitions can be read")
 
-    world.stream.shards += ["S3", "S4", "S5"]
-    world.stream.discover_partitions()
-    go_on(world, 60, lag_ms=90_000)
-    assert [(c.before, c.after) for c in world.supervision().task_count_changes if not c.is_refusal] == [(4, 6)]
-    assert len(world.running) == 6
+    simulation.stream.shards += ["S3", "S4", "S5"]
+    simulation.stream.discover_partitions()
+    go_on(simulation, 60, lag_ms=90_000)
+    assert [(c.before, c.after) for c in simulation.supervision().task_count_changes if not c.is_refusal] == [(4, 6)]
+    assert len(simulation.running) == 6
 
 
 def test_count_above_the_partitions_scales_from_running_jobs() -> None:
-    world = World("S0", "S1", "S2")
-    world.submit(task_count=9, auto_scale={**SCALING, "task_count_min": 1})
-    world.turn()
-    go_on(world, 60, lag_ms=0)
-    changes = world.supervision().task_count_changes
+    simulation = SourceSimulation("S0", "S1", "S2")
+    simulation.submit(task_count=9, auto_scale={**SCALING, "task_count_min": 1})
+    simulation.turn()
+    go_on(simulation, 60, lag_ms=0)
+    changes = simulation.supervision().task_count_changes
     assert [(c.before, c.after) for c in changes if not c.is_refusal] == [(3, 2)]
 
 
 def test_window_shorter_than_the_start_of_a_turn_scales() -> None:
-    world = World("S0", "S1", "S2")
+    simulation = SourceSimulation("S0", "S1", "S2")
     window = {"lag_collection_interval": 1, "lag_collection_range": 5, "scale_action_period": 1}
-    world.submit(task_count=1, auto_scale={**SCALING, **window, "task_count_min": 1})
-    world.turn()
-    world.stream.lag_ms = dict.fromkeys(world.stream.shards, 90_000)
+    simulation.submit(task_count=1, auto_scale={**SCALING, **window, "task_count_min": 1})
+    simulation.turn()
+    simulation.stream.lag_ms = dict.fromkeys(simulation.stream.shards, 90_000)
     for _ in range(8):
-        world.clock.advance(1)
-        if world.supervisor.poll().needs_turn:
-            world.clock.advance(8)  # a worker starts
-            world.turn()
-    assert world.supervision().task_count == 3
-    assert len(world.running) == 3
+        simulation.clock.advance(1)
+        if simulation.supervisor.poll().needs_turn:
+            simulation.clock.advance(8)  # a worker starts
+            simulation.turn()
+    assert simulation.supervision().task_count == 3
+    assert len(simulation.running) == 3
 
 
 def test_counts_survive_storing_and_thinning() -> None:
     series = LagSeries()
-    at = World().clock.now()
+    at = SourceSimulation().clock.now()
     for minute in range(60):
         counted = RecordCounts(processed=minute, thrown_away=2 * minute)
         series = series.with_reading(LagReading(at=at + minute * MINUTE, counted=counted))

@@ -14,7 +14,7 @@ from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.supervisor.lag import LagReading
 from airflow_provider_coordination.supervisor.observer import PROBE_SECONDS, Observer
 from airflow_provider_coordination.supervisor.supervision import SupervisedJob, Supervision
-from tests.supervisor.world import Stream, World
+from tests.supervisor.source_simulation import SourceSimulation, Stream
 
 
 class Asked(Stream):
@@ -22,17 +22,17 @@ class Asked(Stream):
 
     seconds_a_request = 0.0
 
-    def __init__(self, world: World, shards: Sequence[str]) -> None:
-        super().__init__(world, shards)
+    def __init__(self, simulation: SourceSimulation, shards: Sequence[str]) -> None:
+        super().__init__(simulation, shards)
         self.requests: list[str] = []
 
     def lag(self, partition: Partition) -> int | None:
         self.requests.append(partition.partition_key)
-        self._world.clock.advance(self.seconds_a_request)
+        self._simulation.clock.advance(self.seconds_a_request)
         return super().lag(partition)
 
 
-class Watched(World):
+class Watched(SourceSimulation):
     """A source whose stream notes what it is asked."""
 
     def __init__(self, shards: int) -> None:

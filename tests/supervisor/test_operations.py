@@ -37,8 +37,8 @@ from airflow_provider_coordination.supervisor.operations import (
 )
 from airflow_provider_coordination.supervisor.spec import Change
 from airflow_provider_coordination.supervisor.status import read_status
+from tests.supervisor.source_simulation import SourceSimulation
 from tests.supervisor.specs import SPEC, spec_with
-from tests.supervisor.world import World
 from tests.support.batches import a_batch
 
 
@@ -55,36 +55,36 @@ def items_spec(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def world() -> World:
-    return World("S0", "S1")
+def simulation() -> SourceSimulation:
+    return SourceSimulation("S0", "S1")
 
 
-def verbs(world: World, by: str = "ann", reason: str = "on call") -> SupervisorVerbs:
-    return SupervisorVerbs(world.coordinator(f"host:{by}"), by=by, reason=reason)
+def verbs(simulation: SourceSimulation, by: str = "ann", reason: str = "on call") -> SupervisorVerbs:
+    return SupervisorVerbs(simulation.coordinator(f"host:{by}"), by=by, reason=reason)
 
 
-def status(world: World) -> dict[str, Any]:
-    found = read_status(world.view)
+def status(simulation: SourceSimulation) -> dict[str, Any]:
+    found = read_status(simulation.view)
     assert found is not None
     return found
 
 
-def refused(world: World, verb: str, *args: Any) -> str:
-    before = world.store.get()
+def refused(simulation: SourceSimulation, verb: str, *args: Any) -> str:
+    before = simulation.store.get()
     with pytest.raises(CoordinationError) as caught:
-        getattr(verbs(world), verb)(*args)
-    assert world.store.get() == before, "what was refused has changed something"
+        getattr(verbs(simulation), verb)(*args)
+    assert simulation.store.get() == before, "what was refused has changed something"
     return str(caught.value)
 
 
 # Submit
 
 
-def test_first_version_has_its_author_and_reason(world: World) -> None:
-    done = verbs(world).submit(SPEC)
+def test_first_version_has_its_author_and_reason(simulation: SourceSimulation) -> None:
+    done = verbs(simulation).submit(SPEC)
     assert (done.version.version, done.change) == (1, Change.JOBS)
     assert (done.version.by, done.version.reason) == ("ann", "on call")
-    assert world.supervision().spec_version == 1
+    assert simulation.supervision().spec_version == 1
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,11 @@ def test_first_version_has_its_author_and_reason(world: World) -> None:
         ("schema", "id STRING", Change.JOBS),
     ],
 )
-def test_submit_reports_the_changes_of_a_version(world: World, path: str, value: Any, change: Change) -> None:
-    verbs(world).submit(SPEC)
-    done = verbs(world, "bob").submit(spec_with(path, value))
+def test_submit_reports_the_changes_of_a_version(
+    simulation: SourceSimulation, path: str, value: Any, change: Change
+) -> None:
+    verbs(simulation).submit(SPEC)
+    done = verbs(simulation, "bob").submit(spec_with(path, value))
     assert (done.version.version, done.change, bool(done.consequence)) == (2, change, True)
 
 
@@ -110,15 +112,15 @@ def test_submit_reports_the_changes_of_a_version(world: World, path: str, value:
 )
 @pytest.mark.parametrize("is_terminated", [False, True])
 def test_spec_that_abandons_partitions_is_refused(
-    world: World, reads: dict[str, Any], what: str, is_terminated: bool
+    simulation: SourceSimulation, reads: dict[str, Any], what: str, is_terminated: bool
 ) -> None:
-    verbs(world).submit(SPEC)
-    verbs(world).submit(spec_with("reads", reads))
-    verbs(world).submit(SPEC)
-    world.stream.discover_partitions()
+    verbs(simulation).submit(SPEC)
+    verbs(simulation).submit(spec_with("reads", reads))
+    verbs(simulation).submit(SPEC)
+    simulation.stream.discover_partitions()
     if is_terminated:
-        verbs(world).terminate()
-    error = refused(world, "submit", spec_with("reads", reads))
+        verbs(simulation).terminate()
+    error = refused(simulation, "submit", spec_with("reads", reads))
     assert error.startswith(
         f"spec: field 'reads' no longer names {what}, which source 'clicks' has read. Its partitions"
     )
@@ -162,53 +164,61 @@ def s3(*paths: str, **reads: Any) -> dict[str, Any]:
 )
 @pytest.mark.parametrize("has_state_only", [False, True])
 def test_another_location_is_refused_and_another_selection_warned(
-    world: World, before: dict[str, Any], now: dict[str, Any], left: str, warning: str, has_state_only: bool
+    simulation: SourceSimulation,
+    before: dict[str, Any],
+    now: dict[str, Any],
+    left: str,
+    warning: str,
+    has_state_only: bool,
 ) -> None:
-    verbs(world).submit(items_spec(reads=before))
+    verbs(simulation).submit(items_spec(reads=before))
     state = Page({} if has_state_only else {"S0": {}}, state={"scans": 1})
-    world.coordinator("supplier").supply(lambda _: [state])
+    simulation.coordinator("supplier").supply(lambda _: [state])
     if left:
-        assert f"no longer names {left}, which" in refused(world, "submit", items_spec(reads=now))
+        assert f"no longer names {left}, which" in refused(simulation, "submit", items_spec(reads=now))
         return
-    warnings = verbs(world).submit(items_spec(reads=now)).warnings
+    warnings = verbs(simulation).submit(items_spec(reads=now)).warnings
     assert [warning in each for each in warnings] == ([True] if warning else [])
 
 
-def test_first_spec_must_read_the_claimed_location(world: World) -> None:
+def test_first_spec_must_read_the_claimed_location(simulation: SourceSimulation) -> None:
     location = {"paths": ["s3://out/clicks"]}
-    claim(world.view, SourceClaim(dag_id="a", task_id="t", claimed_at=world.clock.now(), kind="s3", location=location))
-    world.stream.discover_partitions()
-    assert "no longer names location 's3://out', which source" in refused(world, "submit", items_spec())
+    claim(
+        simulation.view,
+        SourceClaim(dag_id="a", task_id="t", claimed_at=simulation.clock.now(), kind="s3", location=location),
+    )
+    simulation.stream.discover_partitions()
+    assert "no longer names location 's3://out', which source" in refused(simulation, "submit", items_spec())
 
 
-def test_first_spec_must_name_the_stream_of_its_partitions(world: World) -> None:
-    shard(world, "orders")
-    error = refused(world, "submit", SPEC)
+def test_first_spec_must_name_the_stream_of_its_partitions(simulation: SourceSimulation) -> None:
+    shard(simulation, "orders")
+    error = refused(simulation, "submit", SPEC)
     assert "no longer names 'orders', which source" in error and "'airflow-coordination reset clicks --forget'" in error
 
 
-def test_stream_without_unfinished_partitions_may_be_left(world: World) -> None:
-    verbs(world).submit(spec_with("reads.kinesis.streams", ["clicks", "orders"]))
-    shard(world, "clicks")
-    orders = shard(world, "orders")
-    assert "no longer names 'orders', which source" in refused(world, "submit", SPEC)
-    world.complete(orders)
-    assert verbs(world).submit(SPEC).version.version == 2
+def test_stream_without_unfinished_partitions_may_be_left(simulation: SourceSimulation) -> None:
+    verbs(simulation).submit(spec_with("reads.kinesis.streams", ["clicks", "orders"]))
+    shard(simulation, "clicks")
+    orders = shard(simulation, "orders")
+    assert "no longer names 'orders', which source" in refused(simulation, "submit", SPEC)
+    simulation.complete(orders)
+    assert verbs(simulation).submit(SPEC).version.version == 2
 
 
-def shard(world: World, stream: str, **progress: Any) -> str:
+def shard(simulation: SourceSimulation, stream: str, **progress: Any) -> str:
     key = partition_key(stream, 1767268800, "shardId-000000000000")
     state = ShardProgress(
         stream=stream, shard_id="shardId-000000000000", parent_shard_ids=(), starting_hash_key="0", ending_hash_key="9"
     )
-    world.coordinator("sync").create_partitions({key: replace(state, **progress).to_mapping()})
+    simulation.coordinator("sync").create_partitions({key: replace(state, **progress).to_mapping()})
     return key
 
 
-def test_spec_may_read_an_additional_stream(world: World) -> None:
-    verbs(world).submit(SPEC)
-    world.stream.discover_partitions()
-    assert verbs(world).submit(spec_with("reads.kinesis.streams", ["clicks", "orders"])).version.version == 2
+def test_spec_may_read_an_additional_stream(simulation: SourceSimulation) -> None:
+    verbs(simulation).submit(SPEC)
+    simulation.stream.discover_partitions()
+    assert verbs(simulation).submit(spec_with("reads.kinesis.streams", ["clicks", "orders"])).version.version == 2
 
 
 @pytest.mark.parametrize(
@@ -229,11 +239,13 @@ def test_spec_may_read_an_additional_stream(world: World) -> None:
         ),
     ],
 )
-def test_likely_mistake_in_a_spec_is_a_warning(world: World, path: str, value: Any, warning: str | None) -> None:
+def test_likely_mistake_in_a_spec_is_a_warning(
+    simulation: SourceSimulation, path: str, value: Any, warning: str | None
+) -> None:
     spec = spec_with(path, value)
     if path != "transform":
         spec["transform"] = None
-    warnings = verbs(world).submit(spec).warnings
+    warnings = verbs(simulation).submit(spec).warnings
     assert len(warnings) == (warning is not None)
     assert all(warning is not None and warning in each for each in warnings)
 
@@ -247,18 +259,20 @@ def test_likely_mistake_in_a_spec_is_a_warning(world: World, path: str, value: A
         ("/data/lake/clicks_new", None),
     ],
 )
-def test_path_of_another_supervisor_is_a_warning(world: World, theirs: str, relation: str | None) -> None:
-    other = SourceCoordinator(world.backend, "other", owner="host:bob", prefix=world.prefix)
+def test_path_of_another_supervisor_is_a_warning(
+    simulation: SourceSimulation, theirs: str, relation: str | None
+) -> None:
+    other = SourceCoordinator(simulation.backend, "other", owner="host:bob", prefix=simulation.prefix)
     other.initialize()
     SupervisorVerbs(other).submit(items_spec(source="other", writes=[{"parquet": {"path": theirs}}]))
-    warnings = verbs(world).submit(items_spec()).warnings
+    warnings = verbs(simulation).submit(items_spec()).warnings
     assert [relation in each for each in warnings if relation] == [True] * len(warnings)
     assert bool(warnings) == (relation is not None)
 
 
-def test_unchanged_spec_makes_no_version(world: World) -> None:
-    verbs(world).submit(SPEC)
-    again = verbs(world, "bob").submit(SPEC)
+def test_unchanged_spec_makes_no_version(simulation: SourceSimulation) -> None:
+    verbs(simulation).submit(SPEC)
+    again = verbs(simulation, "bob").submit(SPEC)
     assert (again.version.version, again.version.by, again.change) == (1, "ann", Change.NONE)
 
 
@@ -271,26 +285,28 @@ def test_unchanged_spec_makes_no_version(world: World) -> None:
         (["no", "object"], "spec"),
     ],
 )
-def test_wrong_spec_is_refused_and_the_previous_one_stays(world: World, spec: Any, message: str) -> None:
-    verbs(world).submit(SPEC)
+def test_wrong_spec_is_refused_and_the_previous_one_stays(
+    simulation: SourceSimulation, spec: Any, message: str
+) -> None:
+    verbs(simulation).submit(SPEC)
     with pytest.raises(ConfigurationError, match=message):
-        verbs(world).submit(spec)
-    assert world.supervision().spec_version == 1
+        verbs(simulation).submit(spec)
+    assert simulation.supervision().spec_version == 1
 
 
-def test_later_submit_on_the_same_version_is_refused_and_repeatable(world: World) -> None:
-    verbs(world).submit(SPEC)
-    verbs(world, "bob").submit(spec_with("schema", "id STRING"), replacing=1)
+def test_later_submit_on_the_same_version_is_refused_and_repeatable(simulation: SourceSimulation) -> None:
+    verbs(simulation).submit(SPEC)
+    verbs(simulation, "bob").submit(spec_with("schema", "id STRING"), replacing=1)
     with pytest.raises(SupervisionError, match=r"version 1 of the spec.* was replaced by bob: version 2 is current"):
-        verbs(world).submit(spec_with("supervise.task_count", 3), replacing=1)
-    assert verbs(world).submit(spec_with("supervise.task_count", 3), replacing=2).version.version == 3
+        verbs(simulation).submit(spec_with("supervise.task_count", 3), replacing=1)
+    assert verbs(simulation).submit(spec_with("supervise.task_count", 3), replacing=2).version.version == 3
 
 
 def test_concurrent_submits_become_versions_in_order(tmp_path: Path) -> None:
     store = open_store(StoreSettings.from_url(f"sqlite:///{tmp_path}/s.db"))
-    world = World("S0", store=store)
+    simulation = SourceSimulation("S0", store=store)
     names = [f"person-{number}" for number in range(6)]
-    everybody = [verbs(world, name) for name in names]
+    everybody = [verbs(simulation, name) for name in names]
     begin = threading.Barrier(len(names))
 
     def submit(number: int) -> None:
@@ -302,85 +318,85 @@ def test_concurrent_submits_become_versions_in_order(tmp_path: Path) -> None:
         thread.start()
     for thread in threads:
         thread.join()
-    versions = world.store.history()
+    versions = simulation.store.history()
     assert [version.version for version in versions] == [6, 5, 4, 3, 2, 1]
     assert sorted(version.by for version in versions) == names
     assert all(version.spec and version.spec["context"]["description"] == version.by for version in versions)
     store.close()
 
 
-def test_hidden_secrets_are_submitted_as_stored(world: World) -> None:
+def test_hidden_secrets_are_submitted_as_stored(simulation: SourceSimulation) -> None:
     key = "spark.hadoop.fs.s3a.secret.key"
-    verbs(world).submit(spec_with("tuning.spark.conf", {key: "opensesame"}))
-    shown = read_spec(world.view)["spec"]
+    verbs(simulation).submit(spec_with("tuning.spark.conf", {key: "opensesame"}))
+    shown = read_spec(simulation.view)["spec"]
     assert "opensesame" not in str(shown)
     shown["context"] = {"description": "edited"}
-    done = verbs(world).submit(shown)
+    done = verbs(simulation).submit(shown)
     assert done.change is Change.COSMETIC
     assert done.version.spec is not None and done.version.spec["tuning"]["spark"]["conf"][key] == "opensesame"
     shown["tuning"]["spark"]["conf"] = {"spark.other.password": shown["tuning"]["spark"]["conf"][key]}
     with pytest.raises(ConfigurationError, match=r"field 'tuning.spark.conf.spark.other.password' is hidden"):
-        verbs(world).submit(shown)
+        verbs(simulation).submit(shown)
 
 
 # Suspend and resume
 
 
-def test_second_suspension_is_refused_and_the_first_stays(world: World) -> None:
-    verbs(world).submit(SPEC)
-    verbs(world, "ann", "the sink is full").suspend()
-    assert "is already suspended by ann since 2026-01-01T00:00:00Z: the sink is full" in refused(world, "suspend")
-    assert verbs(world, "bob").resume().by == "ann"
+def test_second_suspension_is_refused_and_the_first_stays(simulation: SourceSimulation) -> None:
+    verbs(simulation).submit(SPEC)
+    verbs(simulation, "ann", "the sink is full").suspend()
+    assert "is already suspended by ann since 2026-01-01T00:00:00Z: the sink is full" in refused(simulation, "suspend")
+    assert verbs(simulation, "bob").resume().by == "ann"
 
 
-def test_unsuspended_supervisor_cannot_be_resumed(world: World) -> None:
-    verbs(world).submit(SPEC)
-    assert "is not suspended" in refused(world, "resume")
+def test_unsuspended_supervisor_cannot_be_resumed(simulation: SourceSimulation) -> None:
+    verbs(simulation).submit(SPEC)
+    assert "is not suspended" in refused(simulation, "resume")
 
 
-def test_unseen_suspension_is_not_resumed(world: World) -> None:
-    verbs(world).submit(SPEC)
-    seen = verbs(world).suspend()
-    verbs(world).resume()
-    world.clock.advance(60)
-    verbs(world, "bob").suspend()
+def test_unseen_suspension_is_not_resumed(simulation: SourceSimulation) -> None:
+    verbs(simulation).submit(SPEC)
+    seen = verbs(simulation).suspend()
+    verbs(simulation).resume()
+    simulation.clock.advance(60)
+    verbs(simulation, "bob").suspend()
     with pytest.raises(PartitionUpdateError, match="suspended again"):
-        verbs(world).resume(seen.since)
-    assert status(world)["suspended"]["by"] == "bob"
+        verbs(simulation).resume(seen.since)
+    assert status(simulation)["suspended"]["by"] == "bob"
 
 
-def test_suspend_ends_jobs_and_resume_starts_them(world: World) -> None:
-    verbs(world).submit(items_spec())
-    world.go_on(30)
-    assert len(world.running) == 1
-    verbs(world).suspend()
-    world.go_on(30)
-    assert (world.running, status(world)["state"]) == ([], "SUSPENDED")
-    verbs(world).resume()
-    world.go_on(30)
-    assert (len(world.running), status(world)["state"]) == (1, "RUNNING")
+def test_suspend_ends_jobs_and_resume_starts_them(simulation: SourceSimulation) -> None:
+    verbs(simulation).submit(items_spec())
+    simulation.go_on(30)
+    assert len(simulation.running) == 1
+    verbs(simulation).suspend()
+    simulation.go_on(30)
+    assert (simulation.running, status(simulation)["state"]) == ([], "SUSPENDED")
+    verbs(simulation).resume()
+    simulation.go_on(30)
+    assert (len(simulation.running), status(simulation)["state"]) == (1, "RUNNING")
 
 
 # Reset
 
 
-def test_reset_rereads_everything_under_any_job(world: World) -> None:
-    verbs(world).submit(items_spec())
-    world.go_on(30)
-    world.complete("S1")
-    done = verbs(world).reset()
+def test_reset_rereads_everything_under_any_job(simulation: SourceSimulation) -> None:
+    verbs(simulation).submit(items_spec())
+    simulation.go_on(30)
+    simulation.complete("S1")
+    done = verbs(simulation).reset()
     assert sorted((each.partition_key, each.action, each.error) for each in done.outcomes) == [
         ("S0", "reset", ""),
         ("S1", "reset", ""),
     ]
-    assert world.view.count_by_status()[PartitionStatus.UNASSIGNED] == 2
-    assert world.supervision().lag_since == world.clock.now()
+    assert simulation.view.count_by_status()[PartitionStatus.UNASSIGNED] == 2
+    assert simulation.supervision().lag_since == simulation.clock.now()
 
 
-def test_partitions_are_reset_to_individual_positions(world: World) -> None:
-    verbs(world).submit(items_spec())
-    world.go_on(30)
-    done = verbs(world).reset(positions={"S1": "earliest"})
+def test_partitions_are_reset_to_individual_positions(simulation: SourceSimulation) -> None:
+    verbs(simulation).submit(items_spec())
+    simulation.go_on(30)
+    done = verbs(simulation).reset(positions={"S1": "earliest"})
     assert [each.partition_key for each in done.outcomes] == ["S1"]
 
 
@@ -393,161 +409,163 @@ def test_partitions_are_reset_to_individual_positions(world: World) -> None:
         ({}, "'positions' is empty"),
     ],
 )
-def test_wrong_position_prevents_the_whole_reset(world: World, positions: Mapping[str, str], message: str) -> None:
-    verbs(world).submit(items_spec())
-    world.go_on(30)
-    before = [world.view.get(key) for key in ("S0", "S1")]
+def test_wrong_position_prevents_the_whole_reset(
+    simulation: SourceSimulation, positions: Mapping[str, str], message: str
+) -> None:
+    verbs(simulation).submit(items_spec())
+    simulation.go_on(30)
+    before = [simulation.view.get(key) for key in ("S0", "S1")]
     with pytest.raises(CoordinationError, match=message):
-        verbs(world).reset(positions=positions)
-    assert [world.view.get(key) for key in ("S0", "S1")] == before
+        verbs(simulation).reset(positions=positions)
+    assert [simulation.view.get(key) for key in ("S0", "S1")] == before
 
 
-def test_source_without_partitions_has_nothing_to_reset(world: World) -> None:
+def test_source_without_partitions_has_nothing_to_reset(simulation: SourceSimulation) -> None:
     with pytest.raises(SupervisionError, match="has no partitions to reset yet"):
-        several(world, "a")["a"].reset()
+        several(simulation, "a")["a"].reset()
 
 
-def test_terminated_supervisor_refuses_a_reset_with_its_remedy(world: World) -> None:
-    verbs(world).submit(items_spec())
-    verbs(world).terminate()
-    assert "cannot be reset: it was terminated at" in refused(world, "reset")
-    assert "submit a spec to start it again" in refused(world, "reset")
+def test_terminated_supervisor_refuses_a_reset_with_its_remedy(simulation: SourceSimulation) -> None:
+    verbs(simulation).submit(items_spec())
+    verbs(simulation).terminate()
+    assert "cannot be reset: it was terminated at" in refused(simulation, "reset")
+    assert "submit a spec to start it again" in refused(simulation, "reset")
 
 
-def test_suspended_supervisor_can_be_reset(world: World) -> None:
-    verbs(world).submit(items_spec())
-    world.go_on(30)
-    verbs(world).suspend()
-    assert [each.error for each in verbs(world).reset().outcomes] == ["", ""]
+def test_suspended_supervisor_can_be_reset(simulation: SourceSimulation) -> None:
+    verbs(simulation).submit(items_spec())
+    simulation.go_on(30)
+    verbs(simulation).suspend()
+    assert [each.error for each in verbs(simulation).reset().outcomes] == ["", ""]
 
 
 # Forget
 
 
 @pytest.mark.parametrize("ends_by", ["suspend", "terminate"])
-def test_stopped_supervisor_may_forget_and_read_elsewhere(world: World, ends_by: str) -> None:
-    verbs(world).submit(SPEC)
-    world.go_on(30)
-    getattr(verbs(world), ends_by)()
-    world.go_on(60)
-    done = verbs(world).forget()
+def test_stopped_supervisor_may_forget_and_read_elsewhere(simulation: SourceSimulation, ends_by: str) -> None:
+    verbs(simulation).submit(SPEC)
+    simulation.go_on(30)
+    getattr(verbs(simulation), ends_by)()
+    simulation.go_on(60)
+    done = verbs(simulation).forget()
     assert sorted((each.partition_key, each.action, each.error) for each in done.outcomes) == [
         ("S0", "removed", ""),
         ("S1", "removed", ""),
     ]
-    assert world.view.is_empty()
-    assert verbs(world).submit(spec_with("reads.kinesis.streams", "orders")).change is Change.JOBS
+    assert simulation.view.is_empty()
+    assert verbs(simulation).submit(spec_with("reads.kinesis.streams", "orders")).change is Change.JOBS
     if ends_by == "suspend":
-        verbs(world).resume()
-    world.go_on(120)
-    assert len(world.read_by()) == 2 and all(world.read_by().values())
+        verbs(simulation).resume()
+    simulation.go_on(120)
+    assert len(simulation.read_by()) == 2 and all(simulation.read_by().values())
 
 
 @pytest.mark.parametrize("ends_by", [None, "suspend", "terminate"])
-def test_supervisor_with_running_jobs_forgets_nothing(world: World, ends_by: str | None) -> None:
-    verbs(world).submit(SPEC)
-    world.go_on(30)
+def test_supervisor_with_running_jobs_forgets_nothing(simulation: SourceSimulation, ends_by: str | None) -> None:
+    verbs(simulation).submit(SPEC)
+    simulation.go_on(30)
     if ends_by is not None:
-        getattr(verbs(world), ends_by)()
-    error = refused(world, "forget")
+        getattr(verbs(simulation), ends_by)()
+    error = refused(simulation, "forget")
     assert ("cannot forget what is leased: 'S0', 'S1'" if ends_by == "suspend" else "while jobs may work") in error
-    assert all(world.read_by().values())
+    assert all(simulation.read_by().values())
 
 
-def test_batches_that_are_not_acknowledged_are_not_forgotten(world: World) -> None:
-    verbs(world).submit(SPEC)
-    key = shard(world, "clicks", landed=(a_batch("1", "2"),))
-    verbs(world).suspend()
-    assert f"1 partitions with batches that are not acknowledged: {key!r}" in refused(world, "forget")
-    assert world.view.get(key) is not None
+def test_batches_that_are_not_acknowledged_are_not_forgotten(simulation: SourceSimulation) -> None:
+    verbs(simulation).submit(SPEC)
+    key = shard(simulation, "clicks", landed=(a_batch("1", "2"),))
+    verbs(simulation).suspend()
+    assert f"1 partitions with batches that are not acknowledged: {key!r}" in refused(simulation, "forget")
+    assert simulation.view.get(key) is not None
 
 
 # Hand over, terminate
 
 
-def test_handover_replaces_every_job(world: World) -> None:
-    verbs(world).submit(items_spec())
-    world.go_on(30)
-    [before] = world.running
-    verbs(world).hand_over()
-    world.go_on(60)
-    [after] = world.running
+def test_handover_replaces_every_job(simulation: SourceSimulation) -> None:
+    verbs(simulation).submit(items_spec())
+    simulation.go_on(30)
+    [before] = simulation.running
+    verbs(simulation).hand_over()
+    simulation.go_on(60)
+    [after] = simulation.running
     assert after.owner != before.owner
-    assert status(world)["needs_turn"] is False
+    assert status(simulation)["needs_turn"] is False
 
 
-def test_second_terminate_is_refused(world: World) -> None:
-    verbs(world).submit(SPEC)
-    verbs(world, "bob", "moved").terminate()
-    assert "was already terminated at 2026-01-01T00:00:00" in refused(world, "terminate")
-    assert [version.is_termination for version in world.store.history()] == [True, False]
-    assert status(world)["terminated"]["reason"] == "moved"
+def test_second_terminate_is_refused(simulation: SourceSimulation) -> None:
+    verbs(simulation).submit(SPEC)
+    verbs(simulation, "bob", "moved").terminate()
+    assert "was already terminated at 2026-01-01T00:00:00" in refused(simulation, "terminate")
+    assert [version.is_termination for version in simulation.store.history()] == [True, False]
+    assert status(simulation)["terminated"]["reason"] == "moved"
 
 
 @pytest.mark.parametrize("verb", ["suspend", "resume", "reset", "hand_over"])
-def test_terminated_supervisor_accepts_only_a_new_spec(world: World, verb: str) -> None:
-    verbs(world).submit(SPEC)
-    verbs(world).terminate()
-    assert "terminated" in refused(world, verb)
-    assert verbs(world).submit(SPEC).version.version == 3
-    assert status(world)["terminated"] is None
+def test_terminated_supervisor_accepts_only_a_new_spec(simulation: SourceSimulation, verb: str) -> None:
+    verbs(simulation).submit(SPEC)
+    verbs(simulation).terminate()
+    assert "terminated" in refused(simulation, verb)
+    assert verbs(simulation).submit(SPEC).version.version == 3
+    assert status(simulation)["terminated"] is None
 
 
 @pytest.mark.parametrize("verb", ["suspend", "resume", "reset", "forget", "hand_over", "terminate"])
-def test_unsubmitted_supervisor_is_not_found(world: World, verb: str) -> None:
+def test_unsubmitted_supervisor_is_not_found(simulation: SourceSimulation, verb: str) -> None:
     with pytest.raises(SupervisorNotFoundError, match="source 'clicks' has no supervisor; check the name, or submit"):
-        getattr(verbs(world), verb)()
-    assert world.store.get() is None
+        getattr(verbs(simulation), verb)()
+    assert simulation.store.get() is None
 
 
 # Specs
 
 
-def test_history_has_author_reason_and_changes(world: World) -> None:
-    verbs(world, "ann", "first").submit(SPEC)
-    verbs(world, "bob", "more jobs").submit(spec_with("supervise.task_count", 4))
-    verbs(world, "ann", "moved").terminate()
-    found = read_history(world.view, 2)
+def test_history_has_author_reason_and_changes(simulation: SourceSimulation) -> None:
+    verbs(simulation, "ann", "first").submit(SPEC)
+    verbs(simulation, "bob", "more jobs").submit(spec_with("supervise.task_count", 4))
+    verbs(simulation, "ann", "moved").terminate()
+    found = read_history(simulation.view, 2)
     assert [(each["version"], each["by"], each["reason"], each["change"]) for each in found] == [
         (3, "ann", "moved", None),
         (2, "bob", "more jobs", "SUPERVISION"),
     ]
     assert found[0]["is_termination"] and found[0]["spec"] is None
-    assert [each["change"] for each in read_history(world.view, 50)] == [None, "SUPERVISION", "JOBS"]
+    assert [each["change"] for each in read_history(simulation.view, 50)] == [None, "SUPERVISION", "JOBS"]
 
 
-def test_shown_spec_has_every_default(world: World) -> None:
-    verbs(world).submit(SPEC)
-    found = read_spec(world.view)
+def test_shown_spec_has_every_default(simulation: SourceSimulation) -> None:
+    verbs(simulation).submit(SPEC)
+    found = read_spec(simulation.view)
     assert found["spec"] == SPEC and found["problem"] == ""
     assert found["effective"]["supervise"]["completion_timeout"]
     with pytest.raises(SupervisorNotFoundError, match="has no version 7 of its spec; the latest version is 1"):
-        read_spec(world.view, 7)
+        read_spec(simulation.view, 7)
 
 
-def test_stored_spec_of_a_newer_version_shows_its_error(world: World) -> None:
-    world.store.submit(spec_with("version", 2))
-    found = read_spec(world.view)
+def test_stored_spec_of_a_newer_version_shows_its_error(simulation: SourceSimulation) -> None:
+    simulation.store.submit(spec_with("version", 2))
+    found = read_spec(simulation.view)
     assert found["effective"] is None and "this package reads versions up to 1" in found["problem"]
 
 
 # All of them
 
 
-def several(world: World, *sources: str) -> dict[str, SupervisorVerbs]:
+def several(simulation: SourceSimulation, *sources: str) -> dict[str, SupervisorVerbs]:
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 
     made = {}
     for source in sources:
-        coordinator = SourceCoordinator(world.backend, source, "host:ann", prefix="test", clock=world.clock)
+        coordinator = SourceCoordinator(simulation.backend, source, "host:ann", prefix="test", clock=simulation.clock)
         coordinator.initialize()
         made[source] = SupervisorVerbs(coordinator, by="ann", reason="maintenance")
         made[source].submit(items_spec(source=source))
     return made
 
 
-def test_verb_for_all_reports_unsuitable_supervisors(world: World) -> None:
-    made = several(world, "a", "b", "c")
+def test_verb_for_all_reports_unsuitable_supervisors(simulation: SourceSimulation) -> None:
+    made = several(simulation, "a", "b", "c")
     made["b"].suspend()
     made["c"].terminate()
     done = {each.source: each for each in apply_to_all(list(made), made.__getitem__, SupervisorVerbs.suspend)}
@@ -566,8 +584,8 @@ def test_verb_for_all_reports_unsuitable_supervisors(world: World) -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_verb_for_all_continues_after_a_failure(world: World, error: Exception, detail: str) -> None:
-    made = several(world, "a", "b", "c")
+def test_verb_for_all_continues_after_a_failure(simulation: SourceSimulation, error: Exception, detail: str) -> None:
+    made = several(simulation, "a", "b", "c")
 
     def verb(of: SupervisorVerbs) -> object:
         if of is made["b"]:
@@ -582,15 +600,15 @@ def test_verb_for_all_continues_after_a_failure(world: World, error: Exception, 
     ]
 
 
-def test_supervised_sources_are_those_with_a_spec(world: World) -> None:
-    several(world, "b", "a")
-    world.view.suspensions.suspend("ann", "a source without a supervisor")
-    assert supervised_sources(world.backend, "test") == ["a", "b"]
-    assert supervised_sources(world.backend, None) == []
+def test_supervised_sources_are_those_with_a_spec(simulation: SourceSimulation) -> None:
+    several(simulation, "b", "a")
+    simulation.view.suspensions.suspend("ann", "a source without a supervisor")
+    assert supervised_sources(simulation.backend, "test") == ["a", "b"]
+    assert supervised_sources(simulation.backend, None) == []
 
 
-def test_store_outage_midway_leaves_a_result_for_each(world: World) -> None:
-    made = several(world, "a", "b", "c")
+def test_store_outage_midway_leaves_a_result_for_each(simulation: SourceSimulation) -> None:
+    made = several(simulation, "a", "b", "c")
 
     def verb(of: SupervisorVerbs) -> object:
         if of is not made["a"]:

@@ -17,8 +17,8 @@ from airflow_provider_coordination.sources.kinesis.kind import KIND
 from airflow_provider_coordination.sources.kinesis.progress import Gap
 from airflow_provider_coordination.supervisor.status import UNSUPERVISED_AFTER, read_parse_errors, read_status
 from airflow_provider_coordination.supervisor.supervision import SpecVersion
+from tests.supervisor.source_simulation import SourceSimulation, SparkJob
 from tests.supervisor.specs import SPEC, spec_with
-from tests.supervisor.world import SparkJob, World
 from tests.support.batches import a_shard
 
 COUNTS = RecordCounts(processed=10, processed_bytes=1000, unparseable=2)
@@ -26,7 +26,7 @@ COUNTS = RecordCounts(processed=10, processed_bytes=1000, unparseable=2)
 FUNCTION = {"foreach_batch": {"function": "publishing:to_kafka", "staging_path": "/data/staging", "name": "publish"}}
 
 
-class Supervised(World):
+class Supervised(SourceSimulation):
     """A source with a spec as people write it, and two shards."""
 
     def submitted(self, spec: Mapping[str, Any] = SPEC) -> SpecVersion:
@@ -56,31 +56,31 @@ class Supervised(World):
 
 
 @pytest.fixture
-def world() -> Supervised:
+def simulation() -> Supervised:
     return Supervised("S0", "S1")
 
 
-def test_source_without_a_spec_has_no_status(world: Supervised) -> None:
-    world.view.suspensions.suspend("ann", "before it begins")
-    assert read_status(world.view) is None
+def test_source_without_a_spec_has_no_status(simulation: Supervised) -> None:
+    simulation.view.suspensions.suspend("ann", "before it begins")
+    assert read_status(simulation.view) is None
 
 
-def test_submitted_spec_is_pending_until_supervised(world: Supervised) -> None:
-    world.submitted()
-    world.clock.advance(3600)
-    status = world.status
+def test_submitted_spec_is_pending_until_supervised(simulation: Supervised) -> None:
+    simulation.submitted()
+    simulation.clock.advance(3600)
+    status = simulation.status
     assert (status["state"], status["is_supervised"], status["started_at"]) == ("PENDING", False, None)
     assert (status["spec_version"], status["spec_by"], status["kind"]) == (1, "ann", "kinesis")
 
 
-def test_status_names_at_least_once_sinks(world: Supervised) -> None:
-    world.submitted(spec_with("writes", [{"parquet": {"path": "/data/lake/clicks"}}, FUNCTION]))
-    assert world.status["at_least_once"] == ["publish"]
+def test_status_names_at_least_once_sinks(simulation: Supervised) -> None:
+    simulation.submitted(spec_with("writes", [{"parquet": {"path": "/data/lake/clicks"}}, FUNCTION]))
+    assert simulation.status["at_least_once"] == ["publish"]
 
 
-def test_running_supervisor_shows_jobs_and_their_partitions(world: Supervised) -> None:
-    world.runs()
-    status = world.status
+def test_running_supervisor_shows_jobs_and_their_partitions(simulation: Supervised) -> None:
+    simulation.runs()
+    status = simulation.status
     assert (status["state"], status["healthy"], status["is_supervised"]) == ("RUNNING", True, True)
     assert [(job["state"], job["partitions"], job["remaining_seconds"]) for job in status["jobs"]] == [
         ("RUNNING", 1, 7200),
@@ -91,40 +91,40 @@ def test_running_supervisor_shows_jobs_and_their_partitions(world: Supervised) -
     assert status["needs_turn"] is False
 
 
-def test_suspension_and_its_end_show_at_once(world: Supervised) -> None:
-    world.runs()
-    world.view.suspensions.suspend("ann", "the table is migrated")
-    status = world.status
+def test_suspension_and_its_end_show_at_once(simulation: Supervised) -> None:
+    simulation.runs()
+    simulation.view.suspensions.suspend("ann", "the table is migrated")
+    status = simulation.status
     assert (status["state"], status["healthy"]) == ("SUSPENDED", True)
     assert (status["suspended"]["by"], status["suspended"]["reason"]) == ("ann", "the table is migrated")
     assert (status["task_count"]["wanted"], status["needs_turn"]) == (0, True)
-    world.turn()
-    assert world.status["detailed_state"] == "SUSPENDED"
-    world.view.suspensions.resume("ann")
-    assert world.status["state"] == "RUNNING"
+    simulation.turn()
+    assert simulation.status["detailed_state"] == "SUSPENDED"
+    simulation.view.suspensions.resume("ann")
+    assert simulation.status["state"] == "RUNNING"
 
 
-def test_terminated_supervisor_is_stopping_until_its_jobs_end(world: Supervised) -> None:
-    world.runs()
-    world.store.terminate(by="ann", reason="moved elsewhere")
-    status = world.status
+def test_terminated_supervisor_is_stopping_until_its_jobs_end(simulation: Supervised) -> None:
+    simulation.runs()
+    simulation.store.terminate(by="ann", reason="moved elsewhere")
+    status = simulation.status
     assert (status["state"], status["task_count"]["wanted"]) == ("STOPPING", 0)
     assert status["terminated"]["reason"] == "moved elsewhere"
-    world.turn()
-    assert [job["state"] for job in world.status["jobs"]] == ["ENDING", "ENDING"]
-    for job in world.running:
+    simulation.turn()
+    assert [job["state"] for job in simulation.status["jobs"]] == ["ENDING", "ENDING"]
+    for job in simulation.running:
         job.end()
-    status = world.status
+    status = simulation.status
     assert (status["state"], status["jobs"], status["kind"]) == ("TERMINATED", [], "kinesis")
 
 
-def test_unattended_supervisor_becomes_unhealthy_after_minutes(world: Supervised) -> None:
-    world.runs()
-    until = world.status["supervised_until"]
-    world.clock.advance(61)
-    assert (world.status["is_supervised"], world.status["state"]) == (False, "RUNNING")
-    world.clock.advance(UNSUPERVISED_AFTER.total_seconds())
-    status = world.status
+def test_unattended_supervisor_becomes_unhealthy_after_minutes(simulation: Supervised) -> None:
+    simulation.runs()
+    until = simulation.status["supervised_until"]
+    simulation.clock.advance(61)
+    assert (simulation.status["is_supervised"], simulation.status["state"]) == (False, "RUNNING")
+    simulation.clock.advance(UNSUPERVISED_AFTER.total_seconds())
+    status = simulation.status
     assert (status["state"], status["detailed_state"], status["healthy"]) == (
         "UNHEALTHY_SUPERVISOR",
         "NOT_SUPERVISED",
@@ -142,233 +142,233 @@ def test_unattended_supervisor_becomes_unhealthy_after_minutes(world: Supervised
     ],
 )
 def test_paused_dag_is_a_suspended_supervisor(
-    world: Supervised, paused: bool | None, state: str, detailed: str
+    simulation: Supervised, paused: bool | None, state: str, detailed: str
 ) -> None:
-    world.runs()
-    asked = read_status(world.view, lambda dag_id: paused if dag_id == "supervise_clicks" else None)
+    simulation.runs()
+    asked = read_status(simulation.view, lambda dag_id: paused if dag_id == "supervise_clicks" else None)
     assert asked is not None and asked["dag_is_paused"] is paused
     assert asked["detailed_state"] == ("DAG_PAUSED" if paused else "RUNNING")
-    world.clock.advance(3600)
-    later = read_status(world.view, lambda dag_id: paused)
+    simulation.clock.advance(3600)
+    later = read_status(simulation.view, lambda dag_id: paused)
     assert later is not None and (later["state"], later["detailed_state"]) == (state, detailed)
 
 
-def test_parked_partition_is_unhealthy_until_reopened(world: Supervised) -> None:
-    [first, _] = world.runs()
-    lost = ErrorEvent(at=world.clock.now(), error_class="DataLostError", message="gone", partition="S0")
+def test_parked_partition_is_unhealthy_until_reopened(simulation: Supervised) -> None:
+    [first, _] = simulation.runs()
+    lost = ErrorEvent(at=simulation.clock.now(), error_class="DataLostError", message="gone", partition="S0")
     first.report(errors=[lost])
-    world.go_on(30)
-    partition = world.view.get("S0")
+    simulation.go_on(30)
+    partition = simulation.view.get("S0")
     assert partition is not None
     parked = partition.failed("2 h were trimmed").closed(PARKED_UNTIL)
-    world.backend.transact(update=[parked])
+    simulation.backend.transact(update=[parked])
 
-    status = world.status
+    status = simulation.status
     assert (status["state"], status["detailed_state"]) == ("UNHEALTHY_SUPERVISOR", "PARTITIONS_PARKED")
     assert status["healthy"] is False
     [error] = status["errors"]
     assert (error["partition"], error["error_class"]) == ("S0", "DataLostError")
     assert error["message"].startswith("partition 'S0' is parked, and no job reads it: 2 h were trimmed; fix")
 
-    world.suspend()
-    assert world.status["healthy"] is False
-    world.resume()
-    stored = world.view.get("S0")
+    simulation.suspend()
+    assert simulation.status["healthy"] is False
+    simulation.resume()
+    stored = simulation.view.get("S0")
     assert stored is not None
-    world.backend.transact(update=[stored.reopened(world.clock.now())])
-    assert (world.status["state"], world.status["healthy"]) == ("RUNNING", True)
+    simulation.backend.transact(update=[stored.reopened(simulation.clock.now())])
+    assert (simulation.status["state"], simulation.status["healthy"]) == ("RUNNING", True)
 
 
-def test_status_names_the_remedy_for_lost_data(world: Supervised) -> None:
-    world.runs()
-    lost = Gap(after="1", before="9", since=None, until=None, found_at=world.clock.now(), reason="trimmed")
+def test_status_names_the_remedy_for_lost_data(simulation: Supervised) -> None:
+    simulation.runs()
+    lost = Gap(after="1", before="9", since=None, until=None, found_at=simulation.clock.now(), reason="trimmed")
     shard = replace(a_shard("S0"), checkpoint="1").with_gap(lost)
-    first, second = sorted(world.view.partitions(), key=lambda each: each.partition_key)
+    first, second = sorted(simulation.view.partitions(), key=lambda each: each.partition_key)
     parked = first.with_progress(shard.to_mapping()).failed("trimmed").closed(PARKED_UNTIL)
-    world.backend.transact(update=[parked, second.failed("no luck").closed(PARKED_UNTIL)])
+    simulation.backend.transact(update=[parked, second.failed("no luck").closed(PARKED_UNTIL)])
 
-    gone, failed = (error["message"] for error in world.status["errors"])
+    gone, failed = (error["message"] for error in simulation.status["errors"])
     assert gone == f"partition 'S0' is parked, data is gone: {lost}. {KIND.loss_remedy}"
     assert failed == "partition 'S1' is parked, and no job reads it: no luck; fix the cause, then reopen it"
 
 
-def test_partition_found_twice_counts_once(world: Supervised) -> None:
-    world.runs()
-    query, renewed = world.backend.query, [False]
+def test_partition_found_twice_counts_once(simulation: Supervised) -> None:
+    simulation.runs()
+    query, renewed = simulation.backend.query, [False]
 
     def renewing(identifier: str, status: PartitionStatus, **options: Any) -> Any:
         """Read a lease, which its owner then renews: it moves to the end of the queue, and is read again."""
         page = query(identifier, status, **options)
         if page and page[0].partition_key == "S0" and not renewed[0]:
             renewed[0] = True
-            world.backend.transact(update=[page[0].renewed(world.clock.now() + timedelta(hours=1))])
+            simulation.backend.transact(update=[page[0].renewed(simulation.clock.now() + timedelta(hours=1))])
         return page[:1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(world.backend, "query", renewing)
-        status = world.status
+        patch.setattr(simulation.backend, "query", renewing)
+        status = simulation.status
     assert renewed[0]
     assert [job["partitions"] for job in status["jobs"]] == [1, 1]
     assert status["task_count"]["wanted"] == 2
 
 
-def test_job_shows_its_log_location(world: Supervised) -> None:
-    [first, _] = world.runs()
-    world.store.submit(spec_with("tuning.job_log_url", "https://logs/{application_id}"))
-    assert [job["log"] for job in world.status["jobs"]] == [None, None]
+def test_job_shows_its_log_location(simulation: Supervised) -> None:
+    [first, _] = simulation.runs()
+    simulation.store.submit(spec_with("tuning.job_log_url", "https://logs/{application_id}"))
+    assert [job["log"] for job in simulation.status["jobs"]] == [None, None]
     assert first.record is not None
     first.record.note(application_id="app/1")
-    assert [job["log"] for job in world.status["jobs"]] == ["https://logs/app%2F1", None]
+    assert [job["log"] for job in simulation.status["jobs"]] == ["https://logs/app%2F1", None]
 
 
-def test_terminated_supervisor_ignores_parked_partitions(world: Supervised) -> None:
-    world.runs()
-    partition = world.view.get("S0")
+def test_terminated_supervisor_ignores_parked_partitions(simulation: Supervised) -> None:
+    simulation.runs()
+    partition = simulation.view.get("S0")
     assert partition is not None
-    world.backend.transact(update=[partition.closed(PARKED_UNTIL)])
-    assert "a user parked it" in world.status["errors"][0]["message"]
-    world.store.terminate()
-    assert (world.status["healthy"], world.status["errors"]) == (True, [])
+    simulation.backend.transact(update=[partition.closed(PARKED_UNTIL)])
+    assert "a user parked it" in simulation.status["errors"][0]["message"]
+    simulation.store.terminate()
+    assert (simulation.status["healthy"], simulation.status["errors"]) == (True, [])
 
 
-def test_supervisor_stays_healthy_between_two_dag_runs(world: Supervised) -> None:
-    world.runs()
-    world.supervisor.release()
-    world.clock.advance(UNSUPERVISED_AFTER.total_seconds() - 1)
-    status = world.status
+def test_supervisor_stays_healthy_between_two_dag_runs(simulation: Supervised) -> None:
+    simulation.runs()
+    simulation.supervisor.release()
+    simulation.clock.advance(UNSUPERVISED_AFTER.total_seconds() - 1)
+    status = simulation.status
     assert (status["state"], status["is_supervised"], status["supervised_until"]) == ("RUNNING", False, None)
 
 
-def test_suspended_unattended_supervisor_is_suspended(world: Supervised) -> None:
-    world.runs()
-    world.view.suspensions.suspend("ann", "over the holidays")
-    world.clock.advance(24 * 3600)
-    assert world.status["state"] == "SUSPENDED"
+def test_suspended_unattended_supervisor_is_suspended(simulation: Supervised) -> None:
+    simulation.runs()
+    simulation.view.suspensions.suspend("ann", "over the holidays")
+    simulation.clock.advance(24 * 3600)
+    assert simulation.status["state"] == "SUSPENDED"
 
 
-def test_job_with_an_expired_lease_has_vanished(world: Supervised) -> None:
-    [first, second] = world.runs()
+def test_job_with_an_expired_lease_has_vanished(simulation: Supervised) -> None:
+    [first, second] = simulation.runs()
     first.is_dead = True
     for _ in range(20):
-        world.clock.advance(60)
+        simulation.clock.advance(60)
         second.round(0)
-    states = {job["owner"]: job["state"] for job in world.status["jobs"]}
+    states = {job["owner"]: job["state"] for job in simulation.status["jobs"]}
     assert states == {first.owner: "VANISHED", second.owner: "RUNNING"}
-    assert world.status["needs_turn"] is True
+    assert simulation.status["needs_turn"] is True
 
 
-def test_ended_job_is_gone_before_the_supervisor_notices(world: Supervised) -> None:
-    [first, second] = world.runs()
-    world.report(first, S0=5)
+def test_ended_job_is_gone_before_the_supervisor_notices(simulation: Supervised) -> None:
+    [first, second] = simulation.runs()
+    simulation.report(first, S0=5)
     first.end(exit_code=1, error="ValueError: no such column")
-    status = world.status
+    status = simulation.status
     assert [job["owner"] for job in status["jobs"]] == [second.owner]
     assert status["stats"]["totals"] == COUNTS.to_mapping()
     assert (status["errors"][0]["error_class"], status["errors"][0]["owner"]) == ("ValueError", first.owner)
-    world.turn()
-    assert world.status["stats"]["totals"] == COUNTS.to_mapping()
+    simulation.turn()
+    assert simulation.status["stats"]["totals"] == COUNTS.to_mapping()
 
 
-def test_lag_is_reported_by_jobs_or_else_the_noted_one(world: Supervised) -> None:
-    world.stream.lag_ms = {"S1": 900}
-    [first, _] = world.runs()
-    world.go_on(30)
-    world.clock.advance(1)
-    world.report(first, S0=120)
-    lag = world.status["lag"]
+def test_lag_is_reported_by_jobs_or_else_the_noted_one(simulation: Supervised) -> None:
+    simulation.stream.lag_ms = {"S1": 900}
+    [first, _] = simulation.runs()
+    simulation.go_on(30)
+    simulation.clock.advance(1)
+    simulation.report(first, S0=120)
+    lag = simulation.status["lag"]
     assert lag["partitions"]["S0"] == 120
     assert (lag["oldest_ms"], lag["sum_ms"], lag["unknown"]) == (120, 120, 1)
-    assert [job["lag_ms"] for job in world.status["jobs"]] == [120, None]
-    assert world.status["lag_series"][-1]["counted"]["processed"] == 0
+    assert [job["lag_ms"] for job in simulation.status["jobs"]] == [120, None]
+    assert simulation.status["lag_series"][-1]["counted"]["processed"] == 0
 
 
-def test_zero_lag_is_unknown_after_lost_contact(world: Supervised) -> None:
-    [first, second] = world.runs()
-    world.report(first, S0=0)
-    world.report(second, S1=0)
-    world.go_on(30)
-    assert (world.status["lag"]["oldest_ms"], world.status["lag"]["sum_ms"]) == (0, 0)
+def test_zero_lag_is_unknown_after_lost_contact(simulation: Supervised) -> None:
+    [first, second] = simulation.runs()
+    simulation.report(first, S0=0)
+    simulation.report(second, S1=0)
+    simulation.go_on(30)
+    assert (simulation.status["lag"]["oldest_ms"], simulation.status["lag"]["sum_ms"]) == (0, 0)
 
-    world.stream.error = SourceError("no response")
-    world.go_on(30)
-    world.report(first, S0=0)  # by its last page
-    world.report(second, S1=0)
-    lag = world.status["lag"]
+    simulation.stream.error = SourceError("no response")
+    simulation.go_on(30)
+    simulation.report(first, S0=0)  # by its last page
+    simulation.report(second, S1=0)
+    lag = simulation.status["lag"]
     assert (lag["oldest_ms"], lag["sum_ms"], lag["average_ms"], lag["unknown"]) == (None, None, None, 2)
-    assert [job["lag_ms"] for job in world.status["jobs"]] == [None, None]
-    point = world.status["lag_series"][-1]
+    assert [job["lag_ms"] for job in simulation.status["jobs"]] == [None, None]
+    point = simulation.status["lag_series"][-1]
     assert (point["oldest_ms"], point["sum_ms"]) == (None, None)
-    world.go_on(90)
-    assert world.status["detailed_state"] == "LOST_CONTACT_WITH_STREAM"
+    simulation.go_on(90)
+    assert simulation.status["detailed_state"] == "LOST_CONTACT_WITH_STREAM"
 
 
-def test_lag_noted_long_ago_is_unknown(world: Supervised) -> None:
-    world.stream.lag_ms = {"S0": 0, "S1": 0}
-    world.submit(period=20)
-    world.turn()
-    world.go_on(20, begin=False)
-    world.clock.advance(60)
-    assert world.status["lag"]["oldest_ms"] == 0
-    world.clock.advance(1)
-    assert (world.status["lag"]["oldest_ms"], world.status["lag"]["unknown"]) == (None, 2)
-    world.complete("S0", "S1")
-    assert world.status["lag"]["oldest_ms"] is None
+def test_lag_noted_long_ago_is_unknown(simulation: Supervised) -> None:
+    simulation.stream.lag_ms = {"S0": 0, "S1": 0}
+    simulation.submit(period=20)
+    simulation.turn()
+    simulation.go_on(20, begin=False)
+    simulation.clock.advance(60)
+    assert simulation.status["lag"]["oldest_ms"] == 0
+    simulation.clock.advance(1)
+    assert (simulation.status["lag"]["oldest_ms"], simulation.status["lag"]["unknown"]) == (None, 2)
+    simulation.complete("S0", "S1")
+    assert simulation.status["lag"]["oldest_ms"] is None
 
 
-def test_finished_partition_has_no_lag(world: Supervised) -> None:
-    [first, _] = world.runs()
-    world.report(first, S0=120)
-    world.complete("S0")
-    assert world.status["lag"]["partitions"] == {"S1": None}
+def test_finished_partition_has_no_lag(simulation: Supervised) -> None:
+    [first, _] = simulation.runs()
+    simulation.report(first, S0=120)
+    simulation.complete("S0")
+    assert simulation.status["lag"]["partitions"] == {"S1": None}
 
 
-def test_counts_cover_all_jobs_and_rates_running_ones(world: Supervised) -> None:
-    [first, second] = world.runs()
-    world.report(first)
-    world.report(second)
-    stats = world.status["stats"]
+def test_counts_cover_all_jobs_and_rates_running_ones(simulation: Supervised) -> None:
+    [first, second] = simulation.runs()
+    simulation.report(first)
+    simulation.report(second)
+    stats = simulation.status["stats"]
     assert (stats["totals"]["processed"], stats["rates"]["1m"]["processed"]) == (20, 3.0)
     assert stats["jobs"][first.owner]["rates"]["15m"]["processed"] == 0.5
-    world.clock.advance(61)
-    world.report(second)
-    stats = world.status["stats"]
+    simulation.clock.advance(61)
+    simulation.report(second)
+    stats = simulation.status["stats"]
     assert (stats["totals"]["processed"], stats["rates"]["1m"]["processed"]) == (20, 1.5)
 
 
-def test_functional_spec_changes_alone_outdate_jobs(world: Supervised) -> None:
-    world.runs()
+def test_functional_spec_changes_alone_outdate_jobs(simulation: Supervised) -> None:
+    simulation.runs()
     spec = spec_with("supervise.start_delay", 0)
-    world.submitted({**spec, "context": {"description": "each click"}})
-    assert [job["is_outdated"] for job in world.status["jobs"]] == [False, False]
-    assert world.status["needs_turn"] is False
-    world.submitted({**spec, "schema": "id STRING"})
-    assert [job["is_outdated"] for job in world.status["jobs"]] == [True, True]
-    assert world.status["needs_turn"] is True
+    simulation.submitted({**spec, "context": {"description": "each click"}})
+    assert [job["is_outdated"] for job in simulation.status["jobs"]] == [False, False]
+    assert simulation.status["needs_turn"] is False
+    simulation.submitted({**spec, "schema": "id STRING"})
+    assert [job["is_outdated"] for job in simulation.status["jobs"]] == [True, True]
+    assert simulation.status["needs_turn"] is True
 
 
-def test_spec_of_a_newer_version_is_only_an_error(world: Supervised) -> None:
-    world.runs()
-    world.submitted(spec_with("version", 2))
-    status = world.status
+def test_spec_of_a_newer_version_is_only_an_error(simulation: Supervised) -> None:
+    simulation.runs()
+    simulation.submitted(spec_with("version", 2))
+    status = simulation.status
     assert "version 2 of the spec cannot be read" in status["errors"][0]["message"]
     assert (status["task_count"]["wanted"], status["task_count"]["configured"]) == (None, None)
     assert [job["state"] for job in status["jobs"]] == ["RUNNING", "RUNNING"]
 
 
-def test_handover_requests_a_turn_until_done(world: Supervised) -> None:
-    world.runs()
-    assert world.status["needs_turn"] is False
-    world.clock.advance(1)
-    world.store.request_handover()
-    assert world.status["needs_turn"] is True
+def test_handover_requests_a_turn_until_done(simulation: Supervised) -> None:
+    simulation.runs()
+    assert simulation.status["needs_turn"] is False
+    simulation.clock.advance(1)
+    simulation.store.request_handover()
+    assert simulation.status["needs_turn"] is True
 
 
-def test_bad_records_cover_all_jobs_latest_first(world: Supervised) -> None:
-    [first, second] = world.runs()
-    world.report(first, errors=[{"at": "2026-01-01T00:00:01.000000Z", "stage": "parse", "error": "not JSON"}])
-    world.report(second, errors=[{"at": "2026-01-01T00:00:02.000000Z", "stage": "parse", "error": "no column"}])
+def test_bad_records_cover_all_jobs_latest_first(simulation: Supervised) -> None:
+    [first, second] = simulation.runs()
+    simulation.report(first, errors=[{"at": "2026-01-01T00:00:01.000000Z", "stage": "parse", "error": "not JSON"}])
+    simulation.report(second, errors=[{"at": "2026-01-01T00:00:02.000000Z", "stage": "parse", "error": "no column"}])
     first.end()
-    found = read_parse_errors(world.view)
+    found = read_parse_errors(simulation.view)
     assert found["count"] == 2 * (COUNTS.unparseable + COUNTS.processed_with_error)
     assert found["dead_letter_path"] == "/data/lake/_bad"
     assert [(error["owner"], error["error"]) for error in found["errors"]] == [
@@ -377,18 +377,18 @@ def test_bad_records_cover_all_jobs_latest_first(world: Supervised) -> None:
     ]
 
 
-def test_status_is_the_same_for_every_reader(world: Supervised) -> None:
-    world.runs()
-    before = world.store.get()
-    assert read_status(world.coordinator("another").view) == world.status
-    assert world.store.get() == before
+def test_status_is_the_same_for_every_reader(simulation: Supervised) -> None:
+    simulation.runs()
+    before = simulation.store.get()
+    assert read_status(simulation.coordinator("another").view) == simulation.status
+    assert simulation.store.get() == before
 
 
-def test_ending_job_shows_its_remaining_time(world: Supervised) -> None:
-    world.runs()
-    world.view.suspensions.suspend("ann", "x")
-    world.turn()
-    world.clock.advance(60)
-    job = world.status["jobs"][0]
+def test_ending_job_shows_its_remaining_time(simulation: Supervised) -> None:
+    simulation.runs()
+    simulation.view.suspensions.suspend("ann", "x")
+    simulation.turn()
+    simulation.clock.advance(60)
+    job = simulation.status["jobs"][0]
     assert (job["state"], job["remaining_seconds"]) == ("ENDING", 29 * 60)
     assert "suspended" in job["stop_reason"]

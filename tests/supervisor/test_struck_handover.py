@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.supervisor.world import World
+from tests.supervisor.source_simulation import SourceSimulation
 from tests.support.depth import at_depth
 from tests.support.freezing import Strike
 from tests.support.striking import STRIKES, calls_of, counted_store, strike_at
@@ -26,30 +26,30 @@ class HandOver:
     """A source whose spec has just changed, so that a turn replaces its jobs."""
 
     def __init__(self) -> None:
-        self.world = world = World("S0", "S1", "S2")
-        world.submit(**TIMES)
-        world.turn()
-        for job in world.begin():
+        self.simulation = simulation = SourceSimulation("S0", "S1", "S2")
+        simulation.submit(**TIMES)
+        simulation.turn()
+        for job in simulation.begin():
             job.report(processed=PROCESSED)
-        world.go_on(30)
-        world.submit(**TIMES, path="/data/lake/other")
+        simulation.go_on(30)
+        simulation.submit(**TIMES, path="/data/lake/other")
 
     def by_victim(self) -> None:
         """Make turns until the jobs of the former spec have been asked to end, and have ended."""
-        store: Any = counted_store(self.world.backend)
-        supervisor = self.world.another_supervisor(self.world.claimant, store)
+        store: Any = counted_store(self.simulation.backend)
+        supervisor = self.simulation.another_supervisor(self.simulation.claimant, store)
         for _ in range(3):
-            supervisor.turn(self.world.cluster)
-            self.world.clock.advance(10)
-            self.world.begin()
+            supervisor.turn(self.simulation.cluster)
+            self.simulation.clock.advance(10)
+            self.simulation.begin()
 
     def by_successor(self) -> None:
         """Supervise as the next run."""
-        self.world.clock.advance(1)
-        self.world.claimant = self.world.later_claimant()
-        self.world.supervisor = self.world.another_supervisor(self.world.claimant)
-        self.world.turn()
-        self.world.go_on(60)
+        self.simulation.clock.advance(1)
+        self.simulation.claimant = self.simulation.later_claimant()
+        self.simulation.supervisor = self.simulation.another_supervisor(self.simulation.claimant)
+        self.simulation.turn()
+        self.simulation.go_on(60)
 
 
 @pytest.mark.parametrize("strike", STRIKES)
@@ -59,15 +59,17 @@ def test_struck_handover_loses_and_doubles_no_job(strike: Strike) -> None:
     for point in range(1 + STRIKES.index(strike), number + 1, at_depth(short=7, deep=1)):
         story = HandOver()
         struck = strike_at(point, strike, story)
-        story.world.go_on(700, every=20)
-        check(story.world, struck)
+        story.simulation.go_on(700, every=20)
+        check(story.simulation, struck)
 
 
-def check(world: World, struck: str) -> None:
-    memory = world.supervision()
-    assert {job.owner for job in memory.jobs} == set(world.owners) == {j.owner for j in world.jobs.unfinished()}, struck
-    assert {job.spec_version for job in memory.jobs} == {2} and len(world.owners) == JOBS, struck
-    assert set(world.read_by().values()) == set(world.owners), struck
+def check(simulation: SourceSimulation, struck: str) -> None:
+    memory = simulation.supervision()
+    assert (
+        {job.owner for job in memory.jobs} == set(simulation.owners) == {j.owner for j in simulation.jobs.unfinished()}
+    ), struck
+    assert {job.spec_version for job in memory.jobs} == {2} and len(simulation.owners) == JOBS, struck
+    assert set(simulation.read_by().values()) == set(simulation.owners), struck
     assert memory.totals.get("processed") == JOBS * PROCESSED, struck
-    submitted = [job.owner for job in world.cluster.submitted]
+    submitted = [job.owner for job in simulation.cluster.submitted]
     assert len(submitted) == len(set(submitted)), struck

@@ -36,8 +36,8 @@ from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.supervisor.supervision import Claimant, Supervision
 from airflow_provider_coordination.supervisor.turn import JobRequest
 from tests.coordination.stepped_store import ProcessKilled, SteppedStore, killed
+from tests.supervisor.source_simulation import SourceSimulation, SparkJob, spec
 from tests.supervisor.stores import STORES, opening
-from tests.supervisor.world import SparkJob, World, spec
 from tests.support.depth import examples
 
 CALLS = st.integers(0, 60)
@@ -49,8 +49,8 @@ TASK_DURATION, COMPLETION_TIMEOUT = 300, 120
 class Dying:
     """A cluster that takes the process along which submits to it, before or after it has."""
 
-    def __init__(self, world: World, *, submits: bool) -> None:
-        self._cluster, self._submits = world.cluster, submits
+    def __init__(self, simulation: SourceSimulation, *, submits: bool) -> None:
+        self._cluster, self._submits = simulation.cluster, submits
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cluster, name)
@@ -70,7 +70,7 @@ class SupervisorMachine(RuleBasedStateMachine):
 
     @initialize(shards=st.integers(1, 4), jobs=st.integers(1, MOST_JOBS))
     def begin(self, shards: int, jobs: int) -> None:
-        self.world = World(*(f"S{number}" for number in range(shards)), store=self.open_store())
+        self.simulation = SourceSimulation(*(f"S{number}" for number in range(shards)), store=self.open_store())
         self.numbers = itertools.count(1)
         self.submitted: list[dict[str, Any] | None] = []  # versions of the spec, None for a termination
         self.reported: set[str] = set()
@@ -81,25 +81,25 @@ class SupervisorMachine(RuleBasedStateMachine):
 
     def claimant(self, *, is_new: bool) -> Claimant:
         if is_new:
-            self.world.clock.advance(1)
+            self.simulation.clock.advance(1)
             number = next(self.numbers)
-            self.world.claimant = Claimant(
-                owner=f"run-{number}", dag_id="supervise_clicks", run_at=self.world.clock.now()
+            self.simulation.claimant = Claimant(
+                owner=f"run-{number}", dag_id="supervise_clicks", run_at=self.simulation.clock.now()
             )
-            self.world.supervisor = self.world.another_supervisor(self.world.claimant)
-        return self.world.claimant
+            self.simulation.supervisor = self.simulation.another_supervisor(self.simulation.claimant)
+        return self.simulation.claimant
 
     @rule(is_new=st.booleans())
     def turn(self, is_new: bool) -> None:
         """A turn is made, by the run that supervises or by a new one."""
         self.claimant(is_new=is_new)
-        self.world.turn()
+        self.simulation.turn()
 
     @rule()
     def look(self) -> None:
         """The source is looked at, and if there is a need, a turn is made."""
-        if self.world.supervisor.poll().needs_turn:
-            self.world.turn()
+        if self.simulation.supervisor.poll().needs_turn:
+            self.simulation.turn()
 
     @rule(at=CALLS)
     def turn_is_killed(self, at: int) -> None:
@@ -114,11 +114,11 @@ class SupervisorMachine(RuleBasedStateMachine):
     @rule(at=CALLS, is_new=st.booleans())
     def turn_is_overtaken(self, at: int, is_new: bool) -> None:
         """A turn stands still before a call, another one is made, of the same run or a later one, and it goes on."""
-        claimant = self.world.claimant
+        claimant = self.simulation.claimant
 
         def overtake() -> None:
             self.claimant(is_new=is_new)
-            self.world.turn()
+            self.simulation.turn()
 
         self.stepped(at, before=overtake, claimant=claimant)
 
@@ -136,7 +136,7 @@ class SupervisorMachine(RuleBasedStateMachine):
         if self.begun:
             self.end(self.begun[0])
         with suppress(ProcessKilled):
-            self.world.supervisor.turn(Dying(self.world, submits=submits))
+            self.simulation.supervisor.turn(Dying(self.simulation, submits=submits))
 
     def stepped(
         self,
@@ -146,10 +146,10 @@ class SupervisorMachine(RuleBasedStateMachine):
         answers: bool = True,
         claimant: Claimant | None = None,
     ) -> None:
-        store: Any = SteppedStore(self.world.backend, at=at, before=before, answers=answers)
-        supervisor = self.world.another_supervisor(claimant or self.world.claimant, store)
+        store: Any = SteppedStore(self.simulation.backend, at=at, before=before, answers=answers)
+        supervisor = self.simulation.another_supervisor(claimant or self.simulation.claimant, store)
         with suppress(ProcessKilled, StoreUnavailableError, SupervisedElsewhereError):
-            supervisor.turn(self.world.cluster)
+            supervisor.turn(self.simulation.cluster)
 
     # Time, jobs and the source
 
@@ -157,19 +157,19 @@ class SupervisorMachine(RuleBasedStateMachine):
     def time_passes(self, seconds: int) -> None:
         """Time passes, while jobs renew their leases."""
         for _ in range(0, seconds, 20):
-            self.world.clock.advance(min(20, seconds))
+            self.simulation.clock.advance(min(20, seconds))
             self.rounds()
 
     @rule()
     def jobs_begin(self) -> None:
         """Every submitted job begins."""
-        for job in self.world.running:
+        for job in self.simulation.running:
             if job.record is None:
                 job.begin()
         self.rounds()
 
     def rounds(self) -> None:
-        for job in self.world.running:
+        for job in self.simulation.running:
             if job.record is not None and job.owner not in self.frozen:
                 job.round(2)
 
@@ -180,7 +180,7 @@ class SupervisorMachine(RuleBasedStateMachine):
         self.end(data.draw(st.sampled_from(self.begun), label="job"), exit_code)
 
     def end(self, job: SparkJob, exit_code: int = 0) -> None:
-        known = self.world.jobs.get(job.owner)
+        known = self.simulation.jobs.get(job.owner)
         if known is not None and known.state is JobState.RUNNING:
             job.report(processed=1)
             self.reported.add(job.owner)
@@ -195,10 +195,10 @@ class SupervisorMachine(RuleBasedStateMachine):
                 self.end(job)
 
     @rule(data=st.data())
-    @precondition(lambda self: self.world.running)
+    @precondition(lambda self: self.simulation.running)
     def job_dies(self, data: st.DataObject) -> None:
         """A job is gone without a word."""
-        data.draw(st.sampled_from(self.world.running), label="job").is_dead = True
+        data.draw(st.sampled_from(self.simulation.running), label="job").is_dead = True
 
     @rule(data=st.data())
     @precondition(lambda self: self.begun)
@@ -209,30 +209,30 @@ class SupervisorMachine(RuleBasedStateMachine):
     @rule(refuses=st.booleans())
     def cluster_refuses(self, refuses: bool) -> None:
         """The cluster takes no jobs, or does again."""
-        self.world.cluster.refuses = RuntimeError("no room") if refuses else None
+        self.simulation.cluster.refuses = RuntimeError("no room") if refuses else None
 
     @rule(is_away=st.booleans())
     def stream_is_away(self, is_away: bool) -> None:
         """The source does not answer, or does again."""
-        self.world.stream.error = SourceError("gone") if is_away else None
+        self.simulation.stream.error = SourceError("gone") if is_away else None
 
     @rule()
-    @precondition(lambda self: len(self.world.stream.shards) < 12)
+    @precondition(lambda self: len(self.simulation.stream.shards) < 12)
     def shard_is_split(self) -> None:
         """A shard is read to its end, and two take its place."""
-        leases = sorted(key for key, _ in self.world.read_by().items())
+        leases = sorted(key for key, _ in self.simulation.read_by().items())
         if leases:
-            self.world.complete(leases[0])
+            self.simulation.complete(leases[0])
             children = [f"{leases[0]}{side}" for side in "lr"]
-            self.world.coordinator("reshard").create_partitions({child: {} for child in children})
-            self.world.stream.shards += children
+            self.simulation.coordinator("reshard").create_partitions({child: {} for child in children})
+            self.simulation.stream.shards += children
 
     @rule()
     def shard_is_finished(self) -> None:
         """A shard is read to its end, and nothing takes its place."""
-        leases = sorted(self.world.read_by())
+        leases = sorted(self.simulation.read_by())
         if len(leases) > 1:
-            self.world.complete(leases[-1])
+            self.simulation.complete(leases[-1])
 
     # People
 
@@ -246,109 +246,109 @@ class SupervisorMachine(RuleBasedStateMachine):
             start_delay=0, task_count=jobs, path=f"/data/{path}", task_duration=TASK_DURATION,
             completion_timeout=COMPLETION_TIMEOUT,
         )  # fmt: skip
-        version = self.world.store.submit(made).version
+        version = self.simulation.store.submit(made).version
         if version == len(self.submitted) + 1:
             self.submitted.append(made)
 
     @rule()
     def suspend(self) -> None:
         """A person suspends the source."""
-        self.world.suspend()
+        self.simulation.suspend()
 
     @rule()
     def resume(self) -> None:
         """A person resumes it."""
-        self.world.resume()
+        self.simulation.resume()
 
     @rule()
     def hand_over(self) -> None:
         """A person asks for a handover."""
         with suppress(SupervisionError):
-            self.world.store.request_handover()
+            self.simulation.store.request_handover()
 
     @rule()
     def terminate(self) -> None:
         """A person terminates the supervisor."""
         with suppress(SupervisionError):
-            self.world.store.terminate(by="ann")
+            self.simulation.store.terminate(by="ann")
             self.submitted.append(None)
 
     # What is always true
 
     @property
     def begun(self) -> list[SparkJob]:
-        return [job for job in self.world.running if job.record is not None]
+        return [job for job in self.simulation.running if job.record is not None]
 
     @invariant()
     def no_job_runs_that_is_not_remembered(self) -> None:
-        unfinished = {job.owner for job in self.world.jobs.unfinished()}
-        assert unfinished <= {job.owner for job in self.world.supervision().jobs}
+        unfinished = {job.owner for job in self.simulation.jobs.unfinished()}
+        assert unfinished <= {job.owner for job in self.simulation.supervision().jobs}
 
     @invariant()
     def no_two_jobs_share_an_owner(self) -> None:
-        owners = [job.owner for job in self.world.cluster.submitted]
+        owners = [job.owner for job in self.simulation.cluster.submitted]
         assert len(owners) == len(set(owners))
 
     @invariant()
     def no_more_jobs_are_to_go_on_than_there_may_be(self) -> None:
-        standing = [job for job in self.world.supervision().jobs if not job.is_ending]
+        standing = [job for job in self.simulation.supervision().jobs if not job.is_ending]
         replaced = {job.replaces for job in standing}
         assert len([job for job in standing if job.owner not in replaced]) <= MOST_JOBS
         assert len(standing) <= 2 * MOST_JOBS
 
     @invariant()
     def every_end_is_counted_once(self) -> None:
-        memory = self.world.supervision()
+        memory = self.simulation.supervision()
         left = {job.owner for job in memory.jobs}
         assert memory.totals.get("processed", 0) == len(self.reported - left)
 
     @invariant()
     def versions_are_what_was_submitted_in_order(self) -> None:
-        history = self.world.store.history(limit=1000)
+        history = self.simulation.store.history(limit=1000)
         assert [version.spec for version in reversed(history)] == self.submitted
-        assert self.world.supervision().spec_version == len(self.submitted)
+        assert self.simulation.supervision().spec_version == len(self.submitted)
 
     @invariant()
     def what_is_remembered_survives_being_written(self) -> None:
-        memory = self.world.supervision()
+        memory = self.simulation.supervision()
         assert Supervision.from_mapping(memory.to_mapping()) == memory
 
     @invariant()
     def nothing_is_planned_after_a_termination(self) -> None:
-        memory = self.world.supervision()
+        memory = self.simulation.supervision()
         if memory.terminated_at is not None:
             assert all(job.planned_at <= memory.terminated_at for job in memory.jobs)
 
     def teardown(self) -> None:
         """Once the trouble is over, as many jobs read as there should be, and all that there is is read."""
-        world = self.world
-        world.cluster.refuses = world.stream.error = None
-        world.resume()
+        simulation = self.simulation
+        simulation.cluster.refuses = simulation.stream.error = None
+        simulation.resume()
         self.frozen.clear()
         if self.submitted[-1] is None:
             self.spec_of(2, "final")
         self.claimant(is_new=True)
         for _ in range(90):
-            world.clock.advance(20)
-            for job in world.running:
+            simulation.clock.advance(20)
+            for job in simulation.running:
                 if job.record is None:
                     job.begin()
                 if job.record is not None and job.stop is not None:
                     self.end(job)
-            world.rounds()
-            if world.supervisor.poll().needs_turn:
-                world.turn()
-        memory = world.supervision()
+            simulation.rounds()
+            if simulation.supervisor.poll().needs_turn:
+                simulation.turn()
+        memory = simulation.supervision()
         ruling = self.submitted[-1]
         assert ruling is not None and memory.spec_version == len(self.submitted)
-        wanted = min(ruling["supervise"]["task_count"], len(world.read_by()))
+        wanted = min(ruling["supervise"]["task_count"], len(simulation.read_by()))
         assert {job.spec_version for job in memory.jobs} == {memory.spec_version}
         standing = {job.owner: job for job in memory.jobs if not job.is_ending}
         assert len([job for job in standing.values() if job.replaces not in standing]) == wanted
-        assert {job.owner for job in memory.jobs} == set(world.owners)
-        assert set(world.read_by().values()) <= set(world.owners)
+        assert {job.owner for job in memory.jobs} == set(simulation.owners)
+        assert set(simulation.read_by().values()) <= set(simulation.owners)
         assert not memory.health.failed_runs
-        world.backend.close()
+        simulation.backend.close()
 
 
 @pytest.mark.deep

@@ -18,8 +18,8 @@ from airflow_provider_coordination.stores.history_recording import RecordingStor
 from airflow_provider_coordination.stores.kind import DEFAULT_TABLE
 from airflow_provider_coordination.stores.sql import SqlStore
 from airflow_provider_coordination.supervisor.supervision import Claimant, TaskCountChange
+from tests.supervisor.source_simulation import Cluster, SourceSimulation, SparkJob, Stream
 from tests.supervisor.specs import spec_with
-from tests.supervisor.world import Cluster, SparkJob, Stream, World
 from tests.support.clock import ManualClock
 from tests.support.scenery import EPOCH, grown
 
@@ -37,7 +37,7 @@ ERROR = {
 }
 
 
-class SupervisedSource(World):
+class SupervisedSource(SourceSimulation):
     """A source of a store, with a supervisor and jobs whose clock runs until now.
 
     :param url: of the store.
@@ -61,7 +61,7 @@ class SupervisedSource(World):
         self._minutes = 0
 
     def coordinator(self, owner: str, store: CoordinationStore | None = None) -> SourceCoordinator:
-        """See `World.coordinator`; leases last until the test is over."""
+        """See `SourceSimulation.coordinator`; leases last until the test is over."""
         made = SourceCoordinator(
             store or self.backend, self.source, owner, ownership_timeout=2 * HOUR, clock=self.clock
         )
@@ -163,7 +163,7 @@ class _Shards(Stream):
     def discover_partitions(self) -> None:
         leaves, _ = grown(len(self.shards), roots=len(self.shards))
         made = {partition_key("clicks", EPOCH, leaf.shard_id): leaf.to_mapping() for leaf in leaves}
-        self._world.coordinator("sync").create_partitions(made)
+        self._simulation.coordinator("sync").create_partitions(made)
 
 
 class _NamedCluster(Cluster):

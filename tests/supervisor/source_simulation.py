@@ -1,4 +1,4 @@
-"""A source with its supervisor, its jobs and the clock, for tests: all but the source and the cluster is real."""
+"""A simulated source with its supervisor, jobs and clock; only the stream and the cluster are not real."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ class SparkJob:
 class Cluster:
     """Where jobs are submitted to."""
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, simulation: SourceSimulation) -> None:
+        self._simulation = simulation
         self._numbers = count(1)
         self.submitted: list[SparkJob] = []
         self.killed: list[str] = []
@@ -113,12 +113,12 @@ class Cluster:
         return f"job-{next(self._numbers)}"
 
     def start(self, request: JobRequest) -> None:
-        start_by = self._world.clock.now() + START_TIMEOUT
-        if not self._world.jobs.submit(request.job.owner, task=request.task, digest="", start_by=start_by):
+        start_by = self._simulation.clock.now() + START_TIMEOUT
+        if not self._simulation.jobs.submit(request.job.owner, task=request.task, digest="", start_by=start_by):
             return
         if self.refuses is not None:
             raise self.refuses
-        self.submitted.append(SparkJob(request, self._world.coordinator(request.job.owner)))
+        self.submitted.append(SparkJob(request, self._simulation.coordinator(request.job.owner)))
 
     def end(self, job: Job, spec: IngestionSpec | None, reason: str) -> None:
         self.killed.append(job.owner)
@@ -132,8 +132,8 @@ class Cluster:
 class Stream:
     """The source: what a probe finds there."""
 
-    def __init__(self, world: World, shards: Sequence[str]) -> None:
-        self._world = world
+    def __init__(self, simulation: SourceSimulation, shards: Sequence[str]) -> None:
+        self._simulation = simulation
         self.shards = list(shards)
         self.lag_ms: dict[str, int] = {}
         self.error: Exception | None = None
@@ -147,7 +147,7 @@ class Stream:
     def discover_partitions(self) -> None:
         self._answer()
         self.looks += 1
-        self._world.coordinator("sync").create_partitions({shard: {} for shard in self.shards})
+        self._simulation.coordinator("sync").create_partitions({shard: {} for shard in self.shards})
 
     def count(self) -> int | None:
         self.counts += 1
@@ -163,8 +163,8 @@ class Stream:
             raise self.error
 
 
-class World:
-    """One source and all that is about it.
+class SourceSimulation:
+    """One source with its store, supervisor state, cluster and clock.
 
     :param shards: what it consists of at first.
     :param store: where everything is kept; memory by default.
