@@ -25,8 +25,7 @@ from schemathesis import GenerationMode
 
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.ui.responses import SOURCE
-from tests.airflow.api.test_ui_security import CONNECTION, NAME, PREFIX, TABLE
-from tests.airflow.api.test_ui_security import World as Everything
+from tests.airflow.api.test_ui_security import CONNECTION, NAME, PREFIX, TABLE, ServedSource
 from tests.support.depth import examples
 from tests.support.scenery import Scenery
 from tests.support.seed import SEED
@@ -87,7 +86,7 @@ HEADERS = [
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FuzzedSource]:
     """A source with something of everything in either kind of database, made once: each takes half a second."""
     with ExitStack() as stack:
         url = f"sqlite:///{tmp_path_factory.mktemp('fuzzing')}/coordination.db"
@@ -97,18 +96,18 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         scenery.trouble(NAME)
         scenery.supervised(NAME)
         first, *_ = AcknowledgmentSets(scenery.worker(NAME)).view.pending()
-        yield World(scenery, first.set_id, is_sqlite=request.param == "sqlite")
+        yield FuzzedSource(scenery, first.set_id, is_sqlite=request.param == "sqlite")
 
 
 @pytest.fixture
-def world(made: World, connect: Any) -> World:
+def served(made: FuzzedSource, connect: Any) -> FuzzedSource:
     """The source, as Airflow's API server finds it."""
     connect(CONNECTION, "coordination", extra={"url": made.scenery.url})
     return made
 
 
 @dataclass
-class World(Everything):
+class FuzzedSource(ServedSource):
     """A source with something of everything.
 
     :param is_sqlite: whether it is asked all that there is, or what another database may answer differently.
@@ -150,21 +149,21 @@ def asking(as_role: Any) -> Asking:
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES, ids=NAMES)
-def test_routes_survive_malformed_values(world: World, asking: Asking, method: str, path: str) -> None:
+def test_routes_survive_malformed_values(served: FuzzedSource, asking: Asking, method: str, path: str) -> None:
     route, texts = TABLE[method, path], [quote(text, safe="") for text in TEXTS]
-    if world.is_sqlite:
+    if served.is_sqlite:
         texts += [*([] if route.body else [quote(text, safe="") for text in MORE_TEXTS]), *NOT_UTF_8]
-    address = world.address(path, route)
-    body = {} if route.body is None else {"json": route.body(world.version(route))}
+    address = served.address(path, route)
+    body = {} if route.body is None else {"json": route.body(served.version(route))}
     for place in re.findall(r"{[\w:]+}", path):
-        others = world.address(path.replace(place, "<here>"), route)
+        others = served.address(path.replace(place, "<here>"), route)
         for text in texts:
             asking.ask(method, others.replace("<here>", text), **body)
     if not route.body:
         for name in parameters(path, method):
             for text in texts:
                 asking.ask(method, f"{address}{'&' if '?' in address else '?'}{name}={text}")
-    if world.is_sqlite:
+    if served.is_sqlite:
         for headers in HEADERS:
             asking.ask(
                 method, address, headers={name: text.encode("latin-1") for name, text in headers.items()}, **body
@@ -173,16 +172,16 @@ def test_routes_survive_malformed_values(world: World, asking: Asking, method: s
 
 
 @pytest.mark.parametrize(("method", "path"), ACTIONS, ids=[path.replace(SOURCE, "…") for _, path in ACTIONS])
-def test_actions_survive_malformed_bodies(world: World, asking: Asking, method: str, path: str) -> None:
+def test_actions_survive_malformed_bodies(served: FuzzedSource, asking: Asking, method: str, path: str) -> None:
     route = TABLE[method, path]
     assert route.body is not None
-    address, valid = world.address(path, route), route.body(world.version(route))
-    values = [*VALUES, *(MORE_VALUES if world.is_sqlite else ())]
+    address, valid = served.address(path, route), route.body(served.version(route))
+    values = [*VALUES, *(MORE_VALUES if served.is_sqlite else ())]
     changed = [{**valid, name: value} for name in properties(path) for value in values]
     if "partitions" in valid and path.endswith(("/release", "/reset")):  # the others are done as the first is
         [seen] = valid["partitions"]
         changed += [{**valid, "partitions": [{**seen, name: value}]} for name in seen for value in values]
-    for content in [*(json.dumps(each).encode() for each in changed), *(BODIES if world.is_sqlite else ())]:
+    for content in [*(json.dumps(each).encode() for each in changed), *(BODIES if served.is_sqlite else ())]:
         asking.ask(method, address, content=content, headers={"Content-Type": "application/json"})
     for name in AUDITED:
         asking.ask(method, address, json={**valid, name: {}})
@@ -193,7 +192,9 @@ def test_actions_survive_malformed_bodies(world: World, asking: Asking, method: 
 @pytest.mark.parametrize("made", ["sqlite"], indirect=True)
 @pytest.mark.deep
 @pytest.mark.parametrize("mode", GenerationMode, ids=lambda mode: mode.value)
-def test_routes_survive_requests_generated_from_their_schema(world: World, as_role: Any, mode: GenerationMode) -> None:
+def test_routes_survive_requests_generated_from_their_schema(
+    served: FuzzedSource, as_role: Any, mode: GenerationMode
+) -> None:
     roles = cycle([Asking(as_role(role)) for role in ("op", "viewer", "op", None, "op")])
     operations = list(schemathesis.openapi.from_dict(schema()).get_all_operations())
     assert len(operations) >= len(ROUTES)
