@@ -57,7 +57,7 @@ def fleet() -> Fleet:
     return Fleet()
 
 
-class Office:
+class SharedSource:
     """The owner `a` of the partition "x" and of a shard, somebody else, and their acknowledgment sets."""
 
     def __init__(self, fleet: Fleet) -> None:
@@ -92,215 +92,215 @@ SHARD = shard_key("p")
 
 
 @pytest.fixture
-def office(fleet: Fleet) -> Office:
-    return Office(fleet)
+def source(fleet: Fleet) -> SharedSource:
+    return SharedSource(fleet)
 
 
 # Making
 
 
-def test_partition_records_the_set_it_waits_for(office: Office) -> None:
-    made = office.begin("main", "copy", sinks=["main"], run="dag/run", batch={"records": 7})
-    assert office.theirs.view.get(made.set_id) == made
+def test_partition_records_the_set_it_waits_for(source: SharedSource) -> None:
+    made = source.begin("main", "copy", sinks=["main"], run="dag/run", batch={"records": 7})
+    assert source.theirs.view.get(made.set_id) == made
     assert (made.references, made.sinks, made.run, made.batch) == (
         {"main": 1, "copy": 1}, ("main",), "dag/run", {"records": 7},
     )  # fmt: skip
-    assert made.complete and made.is_pending and made.expires_at == office.fleet.clock.now() + HOUR
-    assert office.fleet.stored().progress == {"acknowledgment_set": made.set_id}
-    assert office.count("acknowledgment_sets_created") == 1
+    assert made.complete and made.is_pending and made.expires_at == source.fleet.clock.now() + HOUR
+    assert source.fleet.stored().progress == {"acknowledgment_set": made.set_id}
+    assert source.count("acknowledgment_sets_created") == 1
 
 
-def test_creating_a_set_renews_the_lease(office: Office) -> None:
-    office.fleet.clock.advance(30)
-    office.begin("main")
-    assert office.fleet.stored().ownership_timeout == office.fleet.clock.now() + seconds(TIMEOUT)
-    assert office.a.leases.held["x"] == office.fleet.stored()
+def test_creating_a_set_renews_the_lease(source: SharedSource) -> None:
+    source.fleet.clock.advance(30)
+    source.begin("main")
+    assert source.fleet.stored().ownership_timeout == source.fleet.clock.now() + seconds(TIMEOUT)
+    assert source.a.leases.held["x"] == source.fleet.stored()
 
 
-def test_handle_named_twice_owes_two_references(office: Office) -> None:
-    assert office.begin("main", "copy", "main").references == {"main": 2, "copy": 1}
+def test_handle_named_twice_owes_two_references(source: SharedSource) -> None:
+    assert source.begin("main", "copy", "main").references == {"main": 2, "copy": 1}
 
 
-def test_two_deliveries_of_a_batch_have_different_sets(office: Office) -> None:
-    assert office.begin("main").set_id != office.begin("main").set_id
+def test_two_deliveries_of_a_batch_have_different_sets(source: SharedSource) -> None:
+    assert source.begin("main").set_id != source.begin("main").set_id
 
 
-def test_progress_is_saved_with_its_set_even_if_empty(office: Office) -> None:
-    office.a.leases.save_progress("x", {"n": 1})
-    made = office.begin("main", progress={"n": 2})
-    assert office.fleet.stored().progress == {"n": 2, "acknowledgment_set": made.set_id}
-    made = office.begin("main", progress={})
-    assert office.fleet.stored().progress == {"acknowledgment_set": made.set_id}
+def test_progress_is_saved_with_its_set_even_if_empty(source: SharedSource) -> None:
+    source.a.leases.save_progress("x", {"n": 1})
+    made = source.begin("main", progress={"n": 2})
+    assert source.fleet.stored().progress == {"n": 2, "acknowledgment_set": made.set_id}
+    made = source.begin("main", progress={})
+    assert source.fleet.stored().progress == {"acknowledgment_set": made.set_id}
 
 
-def test_set_that_owes_nothing_is_acknowledged_at_creation(office: Office) -> None:
-    made = office.begin()
-    assert made == office.mine.view.get(made.set_id) and made.state is ACKNOWLEDGED
-    assert office.fleet.stored().status is PartitionStatus.COMPLETED and office.a.leases.held == {}
-    assert office.count("acknowledgment_sets_acknowledged") == office.count("partitions_completed") == 1
+def test_set_that_owes_nothing_is_acknowledged_at_creation(source: SharedSource) -> None:
+    made = source.begin()
+    assert made == source.mine.view.get(made.set_id) and made.state is ACKNOWLEDGED
+    assert source.fleet.stored().status is PartitionStatus.COMPLETED and source.a.leases.held == {}
+    assert source.count("acknowledgment_sets_acknowledged") == source.count("partitions_completed") == 1
 
 
-def test_incomplete_set_that_owes_nothing_waits_for_completion(office: Office) -> None:
-    made = office.begin(complete=False)
-    assert made.is_pending and office.fleet.stored().status is PartitionStatus.ASSIGNED
-    assert office.theirs.complete(made.set_id).state is ACKNOWLEDGED
-    assert office.fleet.stored().status is PartitionStatus.COMPLETED
+def test_incomplete_set_that_owes_nothing_waits_for_completion(source: SharedSource) -> None:
+    made = source.begin(complete=False)
+    assert made.is_pending and source.fleet.stored().status is PartitionStatus.ASSIGNED
+    assert source.theirs.complete(made.set_id).state is ACKNOWLEDGED
+    assert source.fleet.stored().status is PartitionStatus.COMPLETED
 
 
 @pytest.mark.parametrize("timeout", [timedelta(0), -seconds(1), MAX_TIMEOUT + seconds(1), timedelta.max])
-def test_past_or_infinite_timeout_is_refused(office: Office, timeout: timedelta) -> None:
-    made = office.begin("main")
-    before = office.fleet.stored()
+def test_past_or_infinite_timeout_is_refused(source: SharedSource, timeout: timedelta) -> None:
+    made = source.begin("main")
+    before = source.fleet.stored()
     message = r"timeout .* s is not usable; give a positive one of at most 3650 days"
     with pytest.raises(AcknowledgmentError, match=message):
-        office.begin("main", timeout=timeout)
+        source.begin("main", timeout=timeout)
     with pytest.raises(AcknowledgmentError, match=message):
-        office.mine.extend(made.set_id, timeout)
-    assert office.fleet.stored() == before and office.mine.view.get(made.set_id) == made
+        source.mine.extend(made.set_id, timeout)
+    assert source.fleet.stored() == before and source.mine.view.get(made.set_id) == made
 
 
 @pytest.mark.parametrize("handle", ["", "a\nb", "x" * 200])
-def test_invalid_handle_creates_no_set(office: Office, handle: str) -> None:
+def test_invalid_handle_creates_no_set(source: SharedSource, handle: str) -> None:
     with pytest.raises(AcknowledgmentError, match="is not usable"):
-        office.begin("main", handle)
-    assert list(office.mine.view.pending()) == [] and office.fleet.stored() == office.a.leases.held["x"]
+        source.begin("main", handle)
+    assert list(source.mine.view.pending()) == [] and source.fleet.stored() == source.a.leases.held["x"]
 
 
-def test_batch_with_a_too_long_name_is_refused(office: Office) -> None:
+def test_batch_with_a_too_long_name_is_refused(source: SharedSource) -> None:
     with pytest.raises(ConfigurationError, match="is not usable: it has 1033 bytes"):
-        office.mine.begin("x", "b" * MAX_KEY_BYTES, ["main"], timeout=HOUR)
-    assert list(office.mine.view.pending()) == []
+        source.mine.begin("x", "b" * MAX_KEY_BYTES, ["main"], timeout=HOUR)
+    assert list(source.mine.view.pending()) == []
 
 
-def test_unlanded_batch_creates_no_set(office: Office) -> None:
-    office.shard()
+def test_unlanded_batch_creates_no_set(source: SharedSource) -> None:
+    source.shard()
     with pytest.raises(ProgressChangedError, match="batch 'unheard of' is not pending delivery; pending are: none"):
-        office.mine.begin(SHARD, "unheard of", ["sink"], timeout=HOUR)
-    assert list(office.mine.view.pending()) == []
+        source.mine.begin(SHARD, "unheard of", ["sink"], timeout=HOUR)
+    assert list(source.mine.view.pending()) == []
 
 
-def test_only_the_owner_creates_a_set(office: Office) -> None:
+def test_only_the_owner_creates_a_set(source: SharedSource) -> None:
     with pytest.raises(PartitionNotOwnedError, match="is not leased to somebody else"):
-        office.theirs.begin("x", "x", ["main"], timeout=HOUR)
+        source.theirs.begin("x", "x", ["main"], timeout=HOUR)
 
 
 @pytest.mark.parametrize("noticed", [True, False])
-def test_owner_without_its_lease_creates_no_set(office: Office, noticed: bool) -> None:
-    office.fleet.owner("operator").give_up_owner("a")
-    office.fleet.owner("b").leases.acquire(1)
+def test_owner_without_its_lease_creates_no_set(source: SharedSource, noticed: bool) -> None:
+    source.fleet.owner("operator").give_up_owner("a")
+    source.fleet.owner("b").leases.acquire(1)
     if noticed:
-        office.a.leases.renew_due()
-        office.fleet.clock.advance(TIMEOUT)
+        source.a.leases.renew_due()
+        source.fleet.clock.advance(TIMEOUT)
     with pytest.raises(PartitionNotOwnedError):
-        office.begin("main")
-    assert list(office.mine.view.pending()) == [] and office.fleet.stored().progress == {}
+        source.begin("main")
+    assert list(source.mine.view.pending()) == [] and source.fleet.stored().progress == {}
 
 
-def test_expired_lease_creates_no_set(office: Office) -> None:
-    office.fleet.clock.advance(TIMEOUT)
+def test_expired_lease_creates_no_set(source: SharedSource) -> None:
+    source.fleet.clock.advance(TIMEOUT)
     with pytest.raises(PartitionNotOwnedError, match="expired before it was renewed"):
-        office.begin("main")
-    assert list(office.mine.view.pending()) == []
+        source.begin("main")
+    assert list(source.mine.view.pending()) == []
 
 
-def test_stale_progress_creates_no_set(office: Office) -> None:
-    office.fleet.store.store.transact(update=[office.fleet.stored().with_progress({"n": 1})])
+def test_stale_progress_creates_no_set(source: SharedSource) -> None:
+    source.fleet.store.store.transact(update=[source.fleet.stored().with_progress({"n": 1})])
     with pytest.raises(ProgressChangedError):
-        office.begin("main")
-    assert list(office.mine.view.pending()) == [] and office.a.leases.owns("x")
-    assert office.begin("main").is_pending
+        source.begin("main")
+    assert list(source.mine.view.pending()) == [] and source.a.leases.owns("x")
+    assert source.begin("main").is_pending
 
 
-def test_unreadable_progress_creates_no_set(office: Office) -> None:
-    office.a.leases.give_up("x")
-    office.fleet.store.store.transact(update=[replace(office.fleet.stored(), unreadable_progress="{")])
-    office.a.leases.acquire(1)
+def test_unreadable_progress_creates_no_set(source: SharedSource) -> None:
+    source.a.leases.give_up("x")
+    source.fleet.store.store.transact(update=[replace(source.fleet.stored(), unreadable_progress="{")])
+    source.a.leases.acquire(1)
     with pytest.raises(ProgressError, match="is not a JSON object and is kept unchanged"):
-        office.begin("main")
-    assert list(office.mine.view.pending()) == [] and office.fleet.stored().unreadable_progress == "{"
+        source.begin("main")
+    assert list(source.mine.view.pending()) == [] and source.fleet.stored().unreadable_progress == "{"
 
 
 @pytest.mark.parametrize("batch", [{"n": object()}, {"n": "x" * 65536}])
-def test_unstorable_batch_creates_no_set(office: Office, batch: dict[str, Any]) -> None:
+def test_unstorable_batch_creates_no_set(source: SharedSource, batch: dict[str, Any]) -> None:
     with pytest.raises(ProgressError):
-        office.begin("main", batch=batch)
-    assert list(office.mine.view.pending()) == [] and office.fleet.stored() == office.a.leases.held["x"]
+        source.begin("main", batch=batch)
+    assert list(source.mine.view.pending()) == [] and source.fleet.stored() == source.a.leases.held["x"]
 
 
 # Releasing
 
 
-def test_acknowledgment_without_a_lease_completes_the_partition(office: Office) -> None:
-    made = office.begin("main", "check", sinks=["main"])
-    owed, effect = office.mine.release(made.set_id, "main", positive=True)
+def test_acknowledgment_without_a_lease_completes_the_partition(source: SharedSource) -> None:
+    made = source.begin("main", "check", sinks=["main"])
+    owed, effect = source.mine.release(made.set_id, "main", positive=True)
     assert (effect, owed.is_pending, owed.progress) == (ReleaseEffect.RELEASED, True, 0.5)
-    ended, effect = office.theirs.acknowledge(made.set_id, positive=True)
+    ended, effect = source.theirs.acknowledge(made.set_id, positive=True)
     assert (effect, ended.state) == (ReleaseEffect.RELEASED, ACKNOWLEDGED)
-    assert ended == office.mine.view.get(made.set_id)
-    stored = office.fleet.stored()
+    assert ended == source.mine.view.get(made.set_id)
+    stored = source.fleet.stored()
     assert (stored.status, stored.priority, stored.progress) == (
-        PartitionStatus.COMPLETED, office.fleet.clock.now(), {},
+        PartitionStatus.COMPLETED, source.fleet.clock.now(), {},
     )  # fmt: skip
-    assert office.count("acknowledgment_sets_acknowledged") == office.count("partitions_completed") == 1
+    assert source.count("acknowledgment_sets_acknowledged") == source.count("partitions_completed") == 1
 
 
-def test_set_and_partition_end_in_one_transaction(office: Office) -> None:
-    made = office.begin("main")
-    office.fleet.store.calls.clear()
-    office.theirs.release(made.set_id, "main", positive=True)
-    assert [c for c in office.fleet.store.calls if c != "get"] == ["transact"]
+def test_set_and_partition_end_in_one_transaction(source: SharedSource) -> None:
+    made = source.begin("main")
+    source.fleet.store.calls.clear()
+    source.theirs.release(made.set_id, "main", positive=True)
+    assert [c for c in source.fleet.store.calls if c != "get"] == ["transact"]
 
 
-def test_owner_knows_its_own_writes(office: Office) -> None:
-    first, second = office.shard((TRIM_HORIZON, "5"), ("5", "9"))
+def test_owner_knows_its_own_writes(source: SharedSource) -> None:
+    first, second = source.shard((TRIM_HORIZON, "5"), ("5", "9"))
     for made in (second, first):
-        office.mine.release(made.set_id, "sink", positive=True)
-        assert office.a.leases.held[SHARD] == office.fleet.stored(SHARD)
-    assert office.progress.checkpoint == "9" and office.a.leases.owns(SHARD)
+        source.mine.release(made.set_id, "sink", positive=True)
+        assert source.a.leases.held[SHARD] == source.fleet.stored(SHARD)
+    assert source.progress.checkpoint == "9" and source.a.leases.owns(SHARD)
 
 
-def test_owner_continues_from_acknowledgments_of_others(office: Office) -> None:
-    first, second = office.shard((TRIM_HORIZON, "5"), ("5", "9"))
-    office.theirs.release(first.set_id, "sink", positive=True)
-    office.mine.release(second.set_id, "sink", positive=True)
-    assert office.progress.checkpoint == "9" and office.a.leases.held[SHARD] == office.fleet.stored(SHARD)
+def test_owner_continues_from_acknowledgments_of_others(source: SharedSource) -> None:
+    first, second = source.shard((TRIM_HORIZON, "5"), ("5", "9"))
+    source.theirs.release(first.set_id, "sink", positive=True)
+    source.mine.release(second.set_id, "sink", positive=True)
+    assert source.progress.checkpoint == "9" and source.a.leases.held[SHARD] == source.fleet.stored(SHARD)
 
 
-def test_rejection_gives_back_the_partition_with_the_reason(office: Office) -> None:
-    made = office.begin("main", "check")
-    ended, _ = office.theirs.release(made.set_id, "check", positive=False, reason="no rows")
-    stored = office.fleet.stored()
+def test_rejection_gives_back_the_partition_with_the_reason(source: SharedSource) -> None:
+    made = source.begin("main", "check")
+    ended, _ = source.theirs.release(made.set_id, "check", positive=False, reason="no rows")
+    stored = source.fleet.stored()
     assert (ended.state, ended.reason) == (REJECTED, "check: no rows")
     assert (stored.status, stored.attempts, stored.progress) == (PartitionStatus.UNASSIGNED, 1, {})
     assert stored.last_error == "batch x was rejected: check: no rows"
-    assert office.count("acknowledgment_sets_rejected") == office.count("attempts_failed") == 1
+    assert source.count("acknowledgment_sets_rejected") == source.count("attempts_failed") == 1
     with pytest.raises(PartitionNotOwnedError):
-        office.a.leases.save_progress("x", {})
+        source.a.leases.save_progress("x", {})
 
 
-def test_repeated_release_changes_nothing_and_is_not_late(office: Office) -> None:
-    made = office.begin("main", "copy")
-    once, effect = office.theirs.release(made.set_id, "main", positive=True, release_id="r")
+def test_repeated_release_changes_nothing_and_is_not_late(source: SharedSource) -> None:
+    made = source.begin("main", "copy")
+    once, effect = source.theirs.release(made.set_id, "main", positive=True, release_id="r")
     assert (once.references, effect) == ({"main": 0, "copy": 1}, ReleaseEffect.RELEASED)
-    again, effect = office.theirs.release(made.set_id, "main", positive=True, release_id="r")
+    again, effect = source.theirs.release(made.set_id, "main", positive=True, release_id="r")
     assert (again, effect) == (once, ReleaseEffect.DUPLICATE)
-    office.theirs.release(made.set_id, "copy", positive=True)
-    again, effect = office.theirs.release(made.set_id, "main", positive=True, release_id="r")
+    source.theirs.release(made.set_id, "copy", positive=True)
+    again, effect = source.theirs.release(made.set_id, "main", positive=True, release_id="r")
     assert (effect, again.state) == (ReleaseEffect.DUPLICATE, ACKNOWLEDGED)
-    assert office.count("late_acknowledgments") == office.count("invalid_acknowledgments") == 0
+    assert source.count("late_acknowledgments") == source.count("invalid_acknowledgments") == 0
 
 
 @pytest.mark.parametrize("positive", [True, False])
 def test_late_release_changes_nothing_and_is_counted(
-    office: Office, positive: bool, caplog: pytest.LogCaptureFixture
+    source: SharedSource, positive: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made = office.begin("main", "copy")
-    office.theirs.release(made.set_id, "main", positive=False, reason="no")
-    before, partition = office.mine.view.get(made.set_id), office.fleet.stored()
-    late, effect = office.theirs.release(made.set_id, "copy", positive=positive, reason="no")
+    made = source.begin("main", "copy")
+    source.theirs.release(made.set_id, "main", positive=False, reason="no")
+    before, partition = source.mine.view.get(made.set_id), source.fleet.stored()
+    late, effect = source.theirs.release(made.set_id, "copy", positive=positive, reason="no")
     assert (late, effect) == (before, ReleaseEffect.LATE)
-    assert (office.mine.view.get(made.set_id), office.fleet.stored()) == (before, partition)
-    assert office.count("late_acknowledgments") == 1
+    assert (source.mine.view.get(made.set_id), source.fleet.stored()) == (before, partition)
+    assert source.count("late_acknowledgments") == 1
     assert "release of 'copy' ignored, because the set had already ended" in caplog.text
 
 
@@ -344,127 +344,129 @@ REFUSED: dict[str, tuple[Callable[[AcknowledgmentSets, str], object], str]] = {
 
 @pytest.mark.parametrize(("act", "message"), REFUSED.values(), ids=REFUSED)
 def test_invalid_release_is_refused_with_one_error_and_counted(
-    office: Office, act: Callable[[AcknowledgmentSets, str], object], message: str
+    source: SharedSource, act: Callable[[AcknowledgmentSets, str], object], message: str
 ) -> None:
-    made = office.begin("main", "copy", "check", sinks=["main"])
-    partition = office.fleet.stored()
+    made = source.begin("main", "copy", "check", sinks=["main"])
+    partition = source.fleet.stored()
     with pytest.raises(AcknowledgmentError) as raised:
-        act(office.theirs, made.set_id)
+        act(source.theirs, made.set_id)
     assert message in str(raised.value)
-    assert office.count("invalid_acknowledgments") == 1
-    assert office.fleet.stored() == partition and office.mine.view.get(made.set_id).is_pending
+    assert source.count("invalid_acknowledgments") == 1
+    assert source.fleet.stored() == partition and source.mine.view.get(made.set_id).is_pending
 
 
-def test_set_of_another_source_is_not_found(office: Office) -> None:
-    made = office.begin("main")
-    orders = SourceCoordinator(office.fleet.store, "orders", "somebody", prefix="test", clock=office.fleet.clock)
+def test_set_of_another_source_is_not_found(source: SharedSource) -> None:
+    made = source.begin("main")
+    orders = SourceCoordinator(source.fleet.store, "orders", "somebody", prefix="test", clock=source.fleet.clock)
     orders.initialize()
     with pytest.raises(AcknowledgmentSetNotFoundError, match=r"source 'orders' has no acknowledgment set"):
         AcknowledgmentSets(orders).release(made.set_id, "main", positive=True)
 
 
-def test_set_without_external_handles_cannot_be_acknowledged_from_outside(office: Office) -> None:
-    made = office.begin("main", sinks=["main"])
+def test_set_without_external_handles_cannot_be_acknowledged_from_outside(source: SharedSource) -> None:
+    made = source.begin("main", sinks=["main"])
     with pytest.raises(AcknowledgmentError, match="give a handle; the handles released from outside are none"):
-        office.theirs.acknowledge(made.set_id, positive=True)
+        source.theirs.acknowledge(made.set_id, positive=True)
 
 
 # What only the owner may say
 
 
-def test_owner_only_release_is_refused_from_others(office: Office) -> None:
-    made = office.begin("main")
+def test_owner_only_release_is_refused_from_others(source: SharedSource) -> None:
+    made = source.begin("main")
     with pytest.raises(PartitionNotOwnedError, match="is not leased to somebody else"):
-        office.theirs.release(made.set_id, "main", positive=False, reason="no", owned=True)
-    assert office.mine.view.get(made.set_id) == made
+        source.theirs.release(made.set_id, "main", positive=False, reason="no", owned=True)
+    assert source.mine.view.get(made.set_id) == made
 
 
 @pytest.mark.parametrize("handles", [["main"], ["main", "copy"]], ids=["ends", "goes on"])
 @pytest.mark.parametrize("positive", [True, False])
-def test_owner_that_lost_its_lease_cannot_release(office: Office, positive: bool, handles: list[str]) -> None:
-    made = office.begin(*handles)
-    office.fleet.owner("operator").give_up_owner("a")
-    office.fleet.owner("b").leases.acquire(1)
-    before = office.fleet.stored()
+def test_owner_that_lost_its_lease_cannot_release(source: SharedSource, positive: bool, handles: list[str]) -> None:
+    made = source.begin(*handles)
+    source.fleet.owner("operator").give_up_owner("a")
+    source.fleet.owner("b").leases.acquire(1)
+    before = source.fleet.stored()
     with pytest.raises(PartitionNotOwnedError):
-        office.mine.release(made.set_id, "main", positive=positive, reason="no", owned=True)
-    assert office.mine.view.get(made.set_id) == made and office.fleet.stored() == before
-    assert office.a.leases.held == {}
+        source.mine.release(made.set_id, "main", positive=positive, reason="no", owned=True)
+    assert source.mine.view.get(made.set_id) == made and source.fleet.stored() == before
+    assert source.a.leases.held == {}
 
 
-def test_owner_losing_its_lease_during_the_release_is_refused(office: Office) -> None:
-    made = office.begin("main")
-    office.a.leases.save_progress("x", {})
-    taking = office.fleet.owner("b").handover
-    office.fleet.store.fault = Fault(after=lambda: taking.take_over("x", "a"))  # once the renewal is written
+def test_owner_losing_its_lease_during_the_release_is_refused(source: SharedSource) -> None:
+    made = source.begin("main")
+    source.a.leases.save_progress("x", {})
+    taking = source.fleet.owner("b").handover
+    source.fleet.store.fault = Fault(after=lambda: taking.take_over("x", "a"))  # once the renewal is written
     with pytest.raises(PartitionNotOwnedError):
-        office.mine.release(made.set_id, "main", positive=True, owned=True)
-    assert office.mine.view.get(made.set_id) == made and office.fleet.stored().owner == "b"
+        source.mine.release(made.set_id, "main", positive=True, owned=True)
+    assert source.mine.view.get(made.set_id) == made and source.fleet.stored().owner == "b"
 
 
-def test_owner_of_a_deleted_partition_cannot_release(office: Office) -> None:
-    made = office.begin("main")
-    office.fleet.store.store.delete(office.fleet.stored())
+def test_owner_of_a_deleted_partition_cannot_release(source: SharedSource) -> None:
+    made = source.begin("main")
+    source.fleet.store.store.delete(source.fleet.stored())
     with pytest.raises(PartitionNotOwnedError):
-        office.mine.release(made.set_id, "main", positive=True, owned=True)
-    assert office.mine.view.get(made.set_id) == made
+        source.mine.release(made.set_id, "main", positive=True, owned=True)
+    assert source.mine.view.get(made.set_id) == made
 
 
-def test_owner_release_renews_the_lease_and_ends_the_set(office: Office) -> None:
-    made = office.begin("main", "copy")
-    office.fleet.clock.advance(30)
-    office.mine.release(made.set_id, "main", positive=True, owned=True)
-    assert office.fleet.stored().ownership_timeout == office.fleet.clock.now() + seconds(TIMEOUT)
-    ended, _ = office.mine.release(made.set_id, "copy", positive=False, reason="no", owned=True)
-    assert ended.state is REJECTED and office.a.leases.held == {} and office.fleet.stored().attempts == 1
+def test_owner_release_renews_the_lease_and_ends_the_set(source: SharedSource) -> None:
+    made = source.begin("main", "copy")
+    source.fleet.clock.advance(30)
+    source.mine.release(made.set_id, "main", positive=True, owned=True)
+    assert source.fleet.stored().ownership_timeout == source.fleet.clock.now() + seconds(TIMEOUT)
+    ended, _ = source.mine.release(made.set_id, "copy", positive=False, reason="no", owned=True)
+    assert ended.state is REJECTED and source.a.leases.held == {} and source.fleet.stored().attempts == 1
 
 
 @pytest.mark.parametrize("handles", [["main"], ["main", "check"]], ids=["ends", "goes on"])
 @pytest.mark.parametrize("knows", [True, False])
-def test_owner_without_its_lease_cannot_report_a_delivery(office: Office, knows: bool, handles: list[str]) -> None:
-    made = office.begin(*handles)
-    office.fleet.owner("operator").give_up_owner("a")
-    office.fleet.owner("b").leases.acquire(1)
-    before = office.fleet.stored()
+def test_owner_without_its_lease_cannot_report_a_delivery(
+    source: SharedSource, knows: bool, handles: list[str]
+) -> None:
+    made = source.begin(*handles)
+    source.fleet.owner("operator").give_up_owner("a")
+    source.fleet.owner("b").leases.acquire(1)
+    before = source.fleet.stored()
     if knows:
-        office.a.leases.recover()
+        source.a.leases.recover()
     with pytest.raises(PartitionNotOwnedError):
-        office.mine.delivered(made, ["main"])
-    assert office.mine.view.get(made.set_id) == made and office.fleet.stored() == before
+        source.mine.delivered(made, ["main"])
+    assert source.mine.view.get(made.set_id) == made and source.fleet.stored() == before
 
 
-def test_delivery_to_several_sinks_is_one_repeatable_write(office: Office) -> None:
-    made = office.begin("main", "copy", "check")
-    released = office.mine.delivered(made, ["main", "copy"])
+def test_delivery_to_several_sinks_is_one_repeatable_write(source: SharedSource) -> None:
+    made = source.begin("main", "copy", "check")
+    released = source.mine.delivered(made, ["main", "copy"])
     assert (released.references, released.version) == ({"main": 0, "copy": 0, "check": 1}, made.version + 1)
-    assert office.mine.delivered(made, ["main", "copy"]) == released, "also by who saw it before"
-    assert office.count("late_acknowledgments") == 0
+    assert source.mine.delivered(made, ["main", "copy"]) == released, "also by who saw it before"
+    assert source.count("late_acknowledgments") == 0
 
 
-def test_changed_set_is_read_again(office: Office) -> None:
-    made = office.begin("main", "check")
-    office.theirs.release(made.set_id, "check", positive=True)
-    assert office.mine.delivered(made, ["main"]).state is ACKNOWLEDGED
+def test_changed_set_is_read_again(source: SharedSource) -> None:
+    made = source.begin("main", "check")
+    source.theirs.release(made.set_id, "check", positive=True)
+    assert source.mine.delivered(made, ["main"]).state is ACKNOWLEDGED
 
 
-def test_delivery_reported_after_the_end_is_late(office: Office) -> None:
-    made = office.begin("main")
-    office.theirs.cancel(made.set_id, "taken back")
+def test_delivery_reported_after_the_end_is_late(source: SharedSource) -> None:
+    made = source.begin("main")
+    source.theirs.cancel(made.set_id, "taken back")
     with pytest.raises(PartitionNotOwnedError, match="ended as CANCELLED while its batch was delivered"):
-        office.mine.delivered(made, ["main"])
-    assert office.count("late_acknowledgments") == 1
+        source.mine.delivered(made, ["main"])
+    assert source.count("late_acknowledgments") == 1
 
 
 # More references
 
 
-def test_handles_and_references_are_added_to_an_open_set(office: Office) -> None:
-    made = office.begin("main", complete=False)
-    office.theirs.add(made.set_id, "copy", 2)
-    grown = office.theirs.acquire(made.set_id, "main")
-    assert grown.references == {"main": 2, "copy": 2} and grown == office.mine.view.get(made.set_id)
-    assert office.theirs.complete(made.set_id) == office.theirs.complete(made.set_id)
-    assert office.mine.view.get(made.set_id).complete
+def test_handles_and_references_are_added_to_an_open_set(source: SharedSource) -> None:
+    made = source.begin("main", complete=False)
+    source.theirs.add(made.set_id, "copy", 2)
+    grown = source.theirs.acquire(made.set_id, "main")
+    assert grown.references == {"main": 2, "copy": 2} and grown == source.mine.view.get(made.set_id)
+    assert source.theirs.complete(made.set_id) == source.theirs.complete(made.set_id)
+    assert source.mine.view.get(made.set_id).complete
 
 
 @pytest.mark.parametrize(
@@ -472,64 +474,64 @@ def test_handles_and_references_are_added_to_an_open_set(office: Office) -> None
     [lambda s, i: s.add(i, "copy"), lambda s, i: s.acquire(i, "main"), lambda s, i: s.extend(i, HOUR)],
     ids=["add", "acquire", "extend"],
 )
-def test_ended_set_is_not_changed(office: Office, act: Callable[..., object]) -> None:
-    made = office.begin("main", complete=False)
-    office.mine.cancel(made.set_id, "no more")
-    before = office.mine.view.get(made.set_id)
+def test_ended_set_is_not_changed(source: SharedSource, act: Callable[..., object]) -> None:
+    made = source.begin("main", complete=False)
+    source.mine.cancel(made.set_id, "no more")
+    before = source.mine.view.get(made.set_id)
     with pytest.raises(AcknowledgmentError, match="has ended as CANCELLED; only a pending set can be changed"):
-        act(office.theirs, made.set_id)
-    assert office.mine.view.get(made.set_id) == before and office.count("invalid_acknowledgments") == 1
+        act(source.theirs, made.set_id)
+    assert source.mine.view.get(made.set_id) == before and source.count("invalid_acknowledgments") == 1
 
 
 # Contiguous prefix
 
 
-def test_early_acknowledged_batch_waits_for_the_previous_one(office: Office) -> None:
-    first, second = office.shard((TRIM_HORIZON, "5"), ("5", "9"))
-    office.theirs.release(second.set_id, "sink", positive=True)
-    assert (office.progress.checkpoint, len(office.progress.landed)) == (TRIM_HORIZON, 2)
-    office.theirs.release(first.set_id, "sink", positive=True)
-    assert (office.progress.checkpoint, office.progress.landed) == ("9", ())
+def test_early_acknowledged_batch_waits_for_the_previous_one(source: SharedSource) -> None:
+    first, second = source.shard((TRIM_HORIZON, "5"), ("5", "9"))
+    source.theirs.release(second.set_id, "sink", positive=True)
+    assert (source.progress.checkpoint, len(source.progress.landed)) == (TRIM_HORIZON, 2)
+    source.theirs.release(first.set_id, "sink", positive=True)
+    assert (source.progress.checkpoint, source.progress.landed) == ("9", ())
 
 
-def test_rejected_batch_holds_the_checkpoint_until_redelivered(office: Office) -> None:
-    first, second, third = office.shard((TRIM_HORIZON, "5"), ("5", "9"), ("9", "12"))
-    office.theirs.release(first.set_id, "sink", positive=False, reason="no")
-    office.theirs.release(second.set_id, "sink", positive=True)
-    assert office.progress.checkpoint == TRIM_HORIZON and office.fleet.stored(SHARD).attempts == 1
-    b = office.sets("b")
+def test_rejected_batch_holds_the_checkpoint_until_redelivered(source: SharedSource) -> None:
+    first, second, third = source.shard((TRIM_HORIZON, "5"), ("5", "9"), ("9", "12"))
+    source.theirs.release(first.set_id, "sink", positive=False, reason="no")
+    source.theirs.release(second.set_id, "sink", positive=True)
+    assert source.progress.checkpoint == TRIM_HORIZON and source.fleet.stored(SHARD).attempts == 1
+    b = source.sets("b")
     b.coordinator.leases.acquire(2)
     again = b.begin(SHARD, "batch-to-5", ["sink"], timeout=HOUR)
     b.release(again.set_id, "sink", positive=True)
-    assert office.progress.checkpoint == "9" and office.fleet.stored(SHARD).attempts == 0
+    assert source.progress.checkpoint == "9" and source.fleet.stored(SHARD).attempts == 0
     b.release(third.set_id, "sink", positive=True)
-    assert office.progress.checkpoint == "12"
+    assert source.progress.checkpoint == "12"
 
 
-def test_rejection_of_two_batches_counts_as_one_failure(office: Office) -> None:
-    for made in office.shard((TRIM_HORIZON, "5"), ("5", "9")):
-        office.theirs.release(made.set_id, "sink", positive=False, reason="no")
-    assert office.fleet.stored(SHARD).attempts == 1
-    assert [b.redeliver for b in office.progress.landed] == [True, True]
+def test_rejection_of_two_batches_counts_as_one_failure(source: SharedSource) -> None:
+    for made in source.shard((TRIM_HORIZON, "5"), ("5", "9")):
+        source.theirs.release(made.set_id, "sink", positive=False, reason="no")
+    assert source.fleet.stored(SHARD).attempts == 1
+    assert [b.redeliver for b in source.progress.landed] == [True, True]
 
 
 def test_partition_resting_after_a_rejection_keeps_resting(fleet: Fleet) -> None:
-    office = Office(fleet)
-    first, second = office.shard((TRIM_HORIZON, "5"), ("5", "9"))
-    strict = office.sets("strict", retry_policy=RetryPolicy(max_attempts=1))
+    source = SharedSource(fleet)
+    first, second = source.shard((TRIM_HORIZON, "5"), ("5", "9"))
+    strict = source.sets("strict", retry_policy=RetryPolicy(max_attempts=1))
     strict.release(second.set_id, "sink", positive=False, reason="no")
-    resting = office.fleet.stored(SHARD)
+    resting = source.fleet.stored(SHARD)
     strict.release(first.set_id, "sink", positive=True)
-    assert office.progress.checkpoint == "5"
-    after = office.fleet.stored(SHARD)
+    assert source.progress.checkpoint == "5"
+    after = source.fleet.stored(SHARD)
     assert (after.status, after.reopen_at, after.attempts) == (PartitionStatus.CLOSED, resting.reopen_at, 1)
 
 
 def test_repeatedly_rejected_batch_parks_its_partition(fleet: Fleet) -> None:
-    office = Office(fleet)
+    source = SharedSource(fleet)
     policy = RetryPolicy(max_attempts=2, max_closed_count=1)
-    b = office.sets("b", retry_policy=policy)
-    office.a.leases.give_up("x")
+    b = source.sets("b", retry_policy=policy)
+    source.a.leases.give_up("x")
     for attempt in range(1, 5):
         fleet.clock.advance(60)
         [_] = b.coordinator.leases.acquire(1)
@@ -538,7 +540,7 @@ def test_repeatedly_rejected_batch_parks_its_partition(fleet: Fleet) -> None:
         assert fleet.stored().attempts == attempt
     parked = fleet.stored()
     assert parked.is_parked and parked.last_error == "batch x was rejected: check: poison"
-    assert office.count("partitions_parked") == 1
+    assert source.count("partitions_parked") == 1
     fleet.clock.advance(10**9)
     assert b.coordinator.leases.acquire(1) == []
 
@@ -546,21 +548,21 @@ def test_repeatedly_rejected_batch_parks_its_partition(fleet: Fleet) -> None:
 # Sets that nobody waits for any more
 
 
-def reset(office: Office) -> None:
-    Administration(office.fleet.store, FAMILY, office.fleet.clock).reset(SHARD, a_shard("p").to_mapping())
+def reset(source: SharedSource) -> None:
+    Administration(source.fleet.store, FAMILY, source.fleet.clock).reset(SHARD, a_shard("p").to_mapping())
 
 
-def delete(office: Office) -> None:
-    Administration(office.fleet.store, FAMILY, office.fleet.clock).delete(SHARD)
+def delete(source: SharedSource) -> None:
+    Administration(source.fleet.store, FAMILY, source.fleet.clock).delete(SHARD)
 
 
-def redeliver(office: Office) -> None:
-    office.mine.begin(SHARD, "batch-to-5", ["sink"], timeout=HOUR)
+def redeliver(source: SharedSource) -> None:
+    source.mine.begin(SHARD, "batch-to-5", ["sink"], timeout=HOUR)
 
 
-def reset_and_read_again(office: Office) -> None:
-    reset(office)
-    b = office.sets("b")
+def reset_and_read_again(source: SharedSource) -> None:
+    reset(source)
+    b = source.sets("b")
     b.coordinator.leases.acquire(2)
     begin_delivery(b.coordinator, SHARD, a_batch(TRIM_HORIZON, "5"), ["sink"])
 
@@ -578,14 +580,14 @@ ENDING: dict[str, Callable[[AcknowledgmentSets, str], object]] = {
 @pytest.mark.parametrize("end", ENDING)
 @pytest.mark.parametrize("orphaned", ORPHANING)
 def test_orphaned_set_ends_and_changes_nothing_else(
-    office: Office, orphaned: Callable[[Office], None], end: str, by: str
+    source: SharedSource, orphaned: Callable[[SharedSource], None], end: str, by: str
 ) -> None:
-    [made] = office.shard((TRIM_HORIZON, "5"))
-    orphaned(office)
-    before = office.fleet.store.store.get(FAMILY, SHARD)
-    ENDING[end](office.mine if by == "the former owner" else office.theirs, made.set_id)
-    assert str(office.mine.view.get(made.set_id).state) == end.upper()
-    after = office.fleet.store.store.get(FAMILY, SHARD)
+    [made] = source.shard((TRIM_HORIZON, "5"))
+    orphaned(source)
+    before = source.fleet.store.store.get(FAMILY, SHARD)
+    ENDING[end](source.mine if by == "the former owner" else source.theirs, made.set_id)
+    assert str(source.mine.view.get(made.set_id).state) == end.upper()
+    after = source.fleet.store.store.get(FAMILY, SHARD)
     if end == "expired" and orphaned in (redeliver, reset_and_read_again):
         assert after is not None and after.attempts == 1  # the newer set is overdue too
     elif by == "the former owner" and after is not None and before is not None:
@@ -594,62 +596,64 @@ def test_orphaned_set_ends_and_changes_nothing_else(
         assert after == before
 
 
-def test_unreadable_progress_is_logged_and_left_unchanged(office: Office, caplog: pytest.LogCaptureFixture) -> None:
-    first, second = office.shard((TRIM_HORIZON, "5"), ("5", "9"))
-    office.a.leases.give_up(SHARD)
-    damaged = {**office.fleet.stored(SHARD).progress, "checkpoint": "LATEST"}
-    office.fleet.store.store.transact(update=[office.fleet.stored(SHARD).with_progress(damaged)])
-    stored = office.fleet.stored(SHARD)
-    assert office.theirs.release(first.set_id, "sink", positive=True)[0].state is ACKNOWLEDGED
-    office.fleet.clock.advance(3600)
-    assert [s.set_id for s in office.theirs.expire_overdue()] == [second.set_id]
-    assert office.fleet.stored(SHARD) == stored
+def test_unreadable_progress_is_logged_and_left_unchanged(
+    source: SharedSource, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = source.shard((TRIM_HORIZON, "5"), ("5", "9"))
+    source.a.leases.give_up(SHARD)
+    damaged = {**source.fleet.stored(SHARD).progress, "checkpoint": "LATEST"}
+    source.fleet.store.store.transact(update=[source.fleet.stored(SHARD).with_progress(damaged)])
+    stored = source.fleet.stored(SHARD)
+    assert source.theirs.release(first.set_id, "sink", positive=True)[0].state is ACKNOWLEDGED
+    source.fleet.clock.advance(3600)
+    assert [s.set_id for s in source.theirs.expire_overdue()] == [second.set_id]
+    assert source.fleet.stored(SHARD) == stored
     assert f"partition {SHARD}: stored progress" in caplog.text
 
 
 # An owner that is behind
 
 
-def test_stale_owner_does_not_treat_another_set_as_orphaned(office: Office) -> None:
-    office.shard()
-    office.fleet.owner("operator").give_up_owner("a")
-    b = office.sets("b")
+def test_stale_owner_does_not_treat_another_set_as_orphaned(source: SharedSource) -> None:
+    source.shard()
+    source.fleet.owner("operator").give_up_owner("a")
+    b = source.sets("b")
     b.coordinator.leases.acquire(2)
     made = begin_delivery(b.coordinator, SHARD, a_batch(TRIM_HORIZON, "5"), ["sink"])
-    assert SHARD in office.a.leases.held  # it has not noticed
-    office.fleet.clock.advance(3600)
-    assert [s.set_id for s in office.mine.expire_overdue()] == [made.set_id]
-    stored = office.fleet.stored(SHARD)
+    assert SHARD in source.a.leases.held  # it has not noticed
+    source.fleet.clock.advance(3600)
+    assert [s.set_id for s in source.mine.expire_overdue()] == [made.set_id]
+    stored = source.fleet.stored(SHARD)
     assert (stored.status, stored.attempts) == (PartitionStatus.UNASSIGNED, 1)
-    assert office.progress.landed[0].acknowledgment_set is None
+    assert source.progress.landed[0].acknowledgment_set is None
 
 
 # Time
 
 
-def test_overdue_set_expires_and_gives_back_its_partition(office: Office) -> None:
-    made = office.begin("main", timeout=seconds(40))
-    office.fleet.clock.advance(39)
-    assert office.theirs.expire_overdue() == [] and office.mine.view.get(made.set_id).is_pending
-    office.fleet.clock.advance(1)
-    [ended] = office.theirs.expire_overdue()
-    assert ended == office.mine.view.get(made.set_id)
-    assert (ended.state, ended.ended_at) == (EXPIRED, office.fleet.clock.now())
+def test_overdue_set_expires_and_gives_back_its_partition(source: SharedSource) -> None:
+    made = source.begin("main", timeout=seconds(40))
+    source.fleet.clock.advance(39)
+    assert source.theirs.expire_overdue() == [] and source.mine.view.get(made.set_id).is_pending
+    source.fleet.clock.advance(1)
+    [ended] = source.theirs.expire_overdue()
+    assert ended == source.mine.view.get(made.set_id)
+    assert (ended.state, ended.ended_at) == (EXPIRED, source.fleet.clock.now())
     assert ended.reason == "not acknowledged by 2026-01-01T00:00:40Z"
-    stored = office.fleet.stored()
+    stored = source.fleet.stored()
     assert (stored.status, stored.attempts) == (PartitionStatus.UNASSIGNED, 1)
     assert stored.last_error == "batch x expired: not acknowledged by 2026-01-01T00:00:40Z"
-    assert office.count("acknowledgment_sets_expired") == office.count("attempts_failed") == 1
-    assert office.theirs.expire_overdue() == []
+    assert source.count("acknowledgment_sets_expired") == source.count("attempts_failed") == 1
+    assert source.theirs.expire_overdue() == []
 
 
 @pytest.mark.parametrize("positive", [True, False])
-def test_overdue_release_is_late_and_expires_the_set(office: Office, positive: bool) -> None:
-    made = office.begin("main", timeout=seconds(40))
-    office.fleet.clock.advance(40)
-    ended, effect = office.theirs.release(made.set_id, "main", positive=positive, reason="no")
+def test_overdue_release_is_late_and_expires_the_set(source: SharedSource, positive: bool) -> None:
+    made = source.begin("main", timeout=seconds(40))
+    source.fleet.clock.advance(40)
+    ended, effect = source.theirs.release(made.set_id, "main", positive=positive, reason="no")
     assert (ended.state, effect, ended.releases) == (EXPIRED, ReleaseEffect.LATE, {})
-    assert office.fleet.stored().attempts == 1 and office.count("late_acknowledgments") == 1
+    assert source.fleet.stored().attempts == 1 and source.count("late_acknowledgments") == 1
 
 
 @pytest.mark.parametrize(
@@ -657,124 +661,124 @@ def test_overdue_release_is_late_and_expires_the_set(office: Office, positive: b
     [lambda s, i: s.extend(i, HOUR), lambda s, i: s.acquire(i, "main"), lambda s, i: s.add(i, "copy")],
     ids=["extend", "acquire", "add"],
 )
-def test_overdue_set_is_not_revived(office: Office, act: Callable[..., object]) -> None:
-    made = office.begin("main", timeout=seconds(40), complete=False)
-    office.fleet.clock.advance(40)
+def test_overdue_set_is_not_revived(source: SharedSource, act: Callable[..., object]) -> None:
+    made = source.begin("main", timeout=seconds(40), complete=False)
+    source.fleet.clock.advance(40)
     with pytest.raises(AcknowledgmentError, match="has ended as EXPIRED"):
-        act(office.theirs, made.set_id)
-    assert office.fleet.stored().attempts == 1
+        act(source.theirs, made.set_id)
+    assert source.fleet.stored().attempts == 1
 
 
-def test_completing_or_cancelling_an_overdue_set_expires_it(office: Office) -> None:
-    made = office.begin(complete=False, timeout=seconds(40))
-    office.fleet.clock.advance(40)
-    assert office.theirs.complete(made.set_id).state is EXPIRED
-    office.a.leases.acquire(1)
-    made = office.begin("main", timeout=seconds(40))
-    office.fleet.clock.advance(40)
-    assert office.theirs.cancel(made.set_id, "no more").state is EXPIRED
+def test_completing_or_cancelling_an_overdue_set_expires_it(source: SharedSource) -> None:
+    made = source.begin(complete=False, timeout=seconds(40))
+    source.fleet.clock.advance(40)
+    assert source.theirs.complete(made.set_id).state is EXPIRED
+    source.a.leases.acquire(1)
+    made = source.begin("main", timeout=seconds(40))
+    source.fleet.clock.advance(40)
+    assert source.theirs.cancel(made.set_id, "no more").state is EXPIRED
 
 
-def test_positive_release_restarts_the_timeout(office: Office) -> None:
-    made = office.begin("main", "copy", timeout=seconds(40))
-    office.fleet.clock.advance(39)
-    office.theirs.release(made.set_id, "main", positive=True)
-    office.fleet.clock.advance(39)
-    assert office.theirs.expire_overdue() == []
-    office.fleet.clock.advance(1)
-    assert len(office.theirs.expire_overdue()) == 1
+def test_positive_release_restarts_the_timeout(source: SharedSource) -> None:
+    made = source.begin("main", "copy", timeout=seconds(40))
+    source.fleet.clock.advance(39)
+    source.theirs.release(made.set_id, "main", positive=True)
+    source.fleet.clock.advance(39)
+    assert source.theirs.expire_overdue() == []
+    source.fleet.clock.advance(1)
+    assert len(source.theirs.expire_overdue()) == 1
 
 
-def test_extending_never_shortens(office: Office) -> None:
-    made = office.begin("main")
-    assert office.theirs.extend(made.set_id, seconds(30)) == made == office.mine.view.get(made.set_id)
-    assert office.theirs.extend(made.set_id, 2 * HOUR).expires_at == made.created_at + 2 * HOUR
+def test_extending_never_shortens(source: SharedSource) -> None:
+    made = source.begin("main")
+    assert source.theirs.extend(made.set_id, seconds(30)) == made == source.mine.view.get(made.set_id)
+    assert source.theirs.extend(made.set_id, 2 * HOUR).expires_at == made.created_at + 2 * HOUR
 
 
 @pytest.mark.parametrize("by", ["extension", "release"])
-def test_awaiting_lease_lasts_as_long_as_its_set(office: Office, by: str) -> None:
-    made = office.begin("main", "check")
-    office.a.leases.await_acknowledgment("x", HOUR)
-    office.fleet.clock.advance(1800)
-    office.fleet.store.calls.clear()
+def test_awaiting_lease_lasts_as_long_as_its_set(source: SharedSource, by: str) -> None:
+    made = source.begin("main", "check")
+    source.a.leases.await_acknowledgment("x", HOUR)
+    source.fleet.clock.advance(1800)
+    source.fleet.store.calls.clear()
     if by == "extension":
-        longer = office.theirs.extend(made.set_id, 2 * HOUR)
+        longer = source.theirs.extend(made.set_id, 2 * HOUR)
     else:
-        longer, _ = office.theirs.release(made.set_id, "main", positive=True)
-    stored = office.fleet.stored()
+        longer, _ = source.theirs.release(made.set_id, "main", positive=True)
+    stored = source.fleet.stored()
     assert stored.is_awaiting and stored.ownership_timeout == longer.expires_at > made.expires_at
-    assert [c for c in office.fleet.store.calls if c != "get"] == ["transact"]
+    assert [c for c in source.fleet.store.calls if c != "get"] == ["transact"]
 
 
-def test_extension_leaves_the_lease_of_a_working_owner_alone(office: Office) -> None:
-    made = office.begin("main")
-    before = office.fleet.stored()
-    office.theirs.extend(made.set_id, 2 * HOUR)
-    assert office.fleet.stored() == before
+def test_extension_leaves_the_lease_of_a_working_owner_alone(source: SharedSource) -> None:
+    made = source.begin("main")
+    before = source.fleet.stored()
+    source.theirs.extend(made.set_id, 2 * HOUR)
+    assert source.fleet.stored() == before
 
 
-def test_several_watchers_end_an_overdue_set_once(office: Office) -> None:
-    first, second = office.shard((TRIM_HORIZON, "5"), ("5", "9"))
-    office.fleet.clock.advance(3600)
+def test_several_watchers_end_an_overdue_set_once(source: SharedSource) -> None:
+    first, second = source.shard((TRIM_HORIZON, "5"), ("5", "9"))
+    source.fleet.clock.advance(3600)
     ended: list[list[AcknowledgmentSet]] = []
-    watchers = [office.sets(f"watcher-{n}") for n in range(2)]
+    watchers = [source.sets(f"watcher-{n}") for n in range(2)]
     # The second watcher ends all of them after the first one has listed them.
-    office.fleet.store.fault = Fault(before=lambda: ended.append(watchers[1].expire_overdue()))
+    source.fleet.store.fault = Fault(before=lambda: ended.append(watchers[1].expire_overdue()))
     ended.append(watchers[0].expire_overdue())
     assert [[s.set_id for s in found] for found in ended] == [[first.set_id, second.set_id], []]
-    assert office.fleet.stored(SHARD).attempts == 1 and office.count("acknowledgment_sets_expired") == 2
+    assert source.fleet.stored(SHARD).attempts == 1 and source.count("acknowledgment_sets_expired") == 2
 
 
-def test_set_released_after_listing_is_not_reported_as_expired(office: Office) -> None:
-    made = office.begin("main", timeout=seconds(40))
-    office.fleet.clock.advance(30)
-    ahead, behind = office.sets("ahead"), office.theirs
+def test_set_released_after_listing_is_not_reported_as_expired(source: SharedSource) -> None:
+    made = source.begin("main", timeout=seconds(40))
+    source.fleet.clock.advance(30)
+    ahead, behind = source.sets("ahead"), source.theirs
     listed = ahead.view.pending
 
     def pending(*, run: str | None = None) -> list[AcknowledgmentSet]:
         found = list(listed(run=run))
         behind.release(made.set_id, "main", positive=True)
-        office.fleet.clock.advance(10)
+        source.fleet.clock.advance(10)
         return found
 
     ahead.view.pending = pending  # type: ignore[method-assign, assignment]
-    assert ahead.expire_overdue() == [] and office.mine.view.get(made.set_id).state is ACKNOWLEDGED
+    assert ahead.expire_overdue() == [] and source.mine.view.get(made.set_id).state is ACKNOWLEDGED
 
 
-def test_set_deleted_after_listing_is_skipped(office: Office) -> None:
-    gone = office.begin("main", timeout=seconds(40))
-    [other] = office.shard((TRIM_HORIZON, "5"))
-    office.fleet.clock.advance(3600)
-    listed = office.theirs.view.pending
+def test_set_deleted_after_listing_is_skipped(source: SharedSource) -> None:
+    gone = source.begin("main", timeout=seconds(40))
+    [other] = source.shard((TRIM_HORIZON, "5"))
+    source.fleet.clock.advance(3600)
+    listed = source.theirs.view.pending
 
     def pending(*, run: str | None = None) -> list[AcknowledgmentSet]:
         found = list(listed(run=run))
-        item = office.fleet.store.store.get(SETS, gone.set_id)
+        item = source.fleet.store.store.get(SETS, gone.set_id)
         assert item is not None
-        office.fleet.store.store.delete(item)
+        source.fleet.store.store.delete(item)
         return found
 
-    office.theirs.view.pending = pending  # type: ignore[method-assign, assignment]
-    assert [s.set_id for s in office.theirs.expire_overdue()] == [other.set_id]
+    source.theirs.view.pending = pending  # type: ignore[method-assign, assignment]
+    assert [s.set_id for s in source.theirs.expire_overdue()] == [other.set_id]
 
 
 # Cancelling
 
 
-def test_cancelled_set_counts_no_failure_and_redelivers_its_batch(office: Office) -> None:
-    [made] = office.shard((TRIM_HORIZON, "5"))
+def test_cancelled_set_counts_no_failure_and_redelivers_its_batch(source: SharedSource) -> None:
+    [made] = source.shard((TRIM_HORIZON, "5"))
     for _ in range(2):
-        ended = office.mine.cancel(made.set_id, "the job stops")
+        ended = source.mine.cancel(made.set_id, "the job stops")
         assert (ended.state, ended.reason) == (CANCELLED, "the job stops")
-    assert office.a.leases.owns(SHARD) and office.fleet.stored(SHARD).attempts == 0
-    assert office.progress.landed[0].redeliver and office.progress.landed[0].acknowledgment_set is None
-    assert office.count("acknowledgment_sets_cancelled") == 1
+    assert source.a.leases.owns(SHARD) and source.fleet.stored(SHARD).attempts == 0
+    assert source.progress.landed[0].redeliver and source.progress.landed[0].acknowledgment_set is None
+    assert source.count("acknowledgment_sets_cancelled") == 1
 
 
-def test_cancelling_an_ended_set_changes_nothing(office: Office) -> None:
-    made = office.begin("main")
-    office.mine.release(made.set_id, "main", positive=True)
-    assert office.mine.cancel(made.set_id, "too late").state is ACKNOWLEDGED
+def test_cancelling_an_ended_set_changes_nothing(source: SharedSource) -> None:
+    made = source.begin("main")
+    source.mine.release(made.set_id, "main", positive=True)
+    assert source.mine.cancel(made.set_id, "too late").state is ACKNOWLEDGED
 
 
 # What a person saw, and who it is
@@ -791,58 +795,58 @@ ORDERS: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
-def test_action_changes_the_given_version(office: Office, order: Callable[..., Any]) -> None:
-    made = office.begin("main", "copy", sinks=["main"])
-    assert order(office.theirs, made.set_id, version=made.version).version == made.version + 1
+def test_action_changes_the_given_version(source: SharedSource, order: Callable[..., Any]) -> None:
+    made = source.begin("main", "copy", sinks=["main"])
+    assert order(source.theirs, made.set_id, version=made.version).version == made.version + 1
 
 
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
-def test_set_changed_since_is_left_alone(office: Office, order: Callable[..., Any]) -> None:
-    made = office.begin("main", "copy", sinks=["main"])
-    office.mine.release(made.set_id, "main", positive=True)
-    before = office.theirs.view.get(made.set_id)
+def test_set_changed_since_is_left_alone(source: SharedSource, order: Callable[..., Any]) -> None:
+    made = source.begin("main", "copy", sinks=["main"])
+    source.mine.release(made.set_id, "main", positive=True)
+    before = source.theirs.view.get(made.set_id)
     with pytest.raises(
         AcknowledgmentError,
         match=rf"{made.set_id}' has changed since it was read: version {made.version} was read, "
         rf"and it is now PENDING, version {before.version}; check it again",
     ):
-        order(office.theirs, made.set_id, version=made.version)
-    assert office.theirs.view.get(made.set_id) == before
-    assert office.count("invalid_acknowledgments") == 1
+        order(source.theirs, made.set_id, version=made.version)
+    assert source.theirs.view.get(made.set_id) == before
+    assert source.count("invalid_acknowledgments") == 1
 
 
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
-def test_action_on_an_ended_set_names_its_state(office: Office, order: Callable[..., Any]) -> None:
-    made = office.begin("copy")
-    office.mine.cancel(made.set_id, "no more")
+def test_action_on_an_ended_set_names_its_state(source: SharedSource, order: Callable[..., Any]) -> None:
+    made = source.begin("copy")
+    source.mine.cancel(made.set_id, "no more")
     with pytest.raises(AcknowledgmentError, match=r"and it is now CANCELLED, version \d+"):
-        order(office.theirs, made.set_id, version=made.version)
+        order(source.theirs, made.set_id, version=made.version)
 
 
-def test_release_by_another_is_reported_as_a_change(office: Office) -> None:
-    made = office.begin("main", "copy", sinks=["main"])
-    office.theirs.acknowledge(made.set_id, positive=True, release_id="by bob")
+def test_release_by_another_is_reported_as_a_change(source: SharedSource) -> None:
+    made = source.begin("main", "copy", sinks=["main"])
+    source.theirs.acknowledge(made.set_id, positive=True, release_id="by bob")
     with pytest.raises(AcknowledgmentError, match="has changed since it was read"):
-        office.theirs.acknowledge(made.set_id, positive=True, release_id="by ann", version=made.version)
+        source.theirs.acknowledge(made.set_id, positive=True, release_id="by ann", version=made.version)
 
 
-def test_repeated_release_with_its_version_is_no_error(office: Office) -> None:
-    made = office.begin("main", "copy", sinks=["main"])
+def test_repeated_release_with_its_version_is_no_error(source: SharedSource) -> None:
+    made = source.begin("main", "copy", sinks=["main"])
     for effect in (ReleaseEffect.RELEASED, ReleaseEffect.DUPLICATE):
-        assert office.theirs.acknowledge(made.set_id, positive=True, version=made.version)[1] is effect
+        assert source.theirs.acknowledge(made.set_id, positive=True, version=made.version)[1] is effect
 
 
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
-def test_action_with_a_lost_response_is_recognized(office: Office, order: Callable[..., Any]) -> None:
-    made = office.begin("main", "copy", sinks=["main"])
-    transact = office.fleet.store.store.transact
+def test_action_with_a_lost_response_is_recognized(source: SharedSource, order: Callable[..., Any]) -> None:
+    made = source.begin("main", "copy", sinks=["main"])
+    transact = source.fleet.store.store.transact
 
     def twice(**changes: Any) -> Any:
         transact(**changes)
         return transact(**changes)
 
-    office.fleet.store.store.transact = twice  # type: ignore[method-assign, assignment]
-    assert order(office.theirs, made.set_id, version=made.version).version == made.version + 1
+    source.fleet.store.store.transact = twice  # type: ignore[method-assign, assignment]
+    assert order(source.theirs, made.set_id, version=made.version).version == made.version + 1
 
 
 @pytest.mark.parametrize(
@@ -853,27 +857,29 @@ def test_action_with_a_lost_response_is_recognized(office: Office, order: Callab
         ("cancel", "cancel by hand: .* state=CANCELLED by=ann reason='staging was emptied'"),
     ],
 )
-def test_user_of_an_action_is_logged(office: Office, order: str, logged: str, caplog: pytest.LogCaptureFixture) -> None:
-    made = office.begin("main", "copy", sinks=["main"])
+def test_user_of_an_action_is_logged(
+    source: SharedSource, order: str, logged: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = source.begin("main", "copy", sinks=["main"])
     with caplog.at_level(logging.INFO):
-        ORDERS[order](office.theirs, made.set_id)
+        ORDERS[order](source.theirs, made.set_id)
         assert not any("by hand" in message for message in caplog.messages)
-        made = office.begin("main", "copy", sinks=["main"]) if order == "acknowledge" else made
-        ORDERS[order](office.theirs, made.set_id, by="ann")
+        made = source.begin("main", "copy", sinks=["main"]) if order == "acknowledge" else made
+        ORDERS[order](source.theirs, made.set_id, by="ann")
     assert re.search(f"acknowledgment set, {logged}", caplog.text)
 
 
-def test_history_records_who_rejected_the_batch(office: Office) -> None:
-    made = office.begin("copy")
+def test_history_records_who_rejected_the_batch(source: SharedSource) -> None:
+    made = source.begin("copy")
     written = []
-    transact = office.fleet.store.store.transact
+    transact = source.fleet.store.store.transact
 
     def noting(*, update: Any = (), **changes: Any) -> Any:
         written.extend(partition.change for partition in update if partition.change is not None)
         return transact(update=update, **changes)
 
-    office.fleet.store.store.transact = noting  # type: ignore[method-assign, assignment]
-    office.theirs.acknowledge(made.set_id, positive=False, reason="it is not there", by="ann")
+    source.fleet.store.store.transact = noting  # type: ignore[method-assign, assignment]
+    source.theirs.acknowledge(made.set_id, positive=False, reason="it is not there", by="ann")
     [change] = written
     assert change.by == "ann" and "it is not there" in change.reason
 
@@ -881,78 +887,78 @@ def test_history_records_who_rejected_the_batch(office: Office) -> None:
 # Waiting partitions
 
 
-def waiting_shard(office: Office) -> list[AcknowledgmentSet]:
-    made = office.shard((TRIM_HORIZON, "5"), ("5", "9"))
-    office.a.leases.await_acknowledgment(SHARD, 2 * HOUR)
+def waiting_shard(source: SharedSource) -> list[AcknowledgmentSet]:
+    made = source.shard((TRIM_HORIZON, "5"), ("5", "9"))
+    source.a.leases.await_acknowledgment(SHARD, 2 * HOUR)
     return made
 
 
 @pytest.mark.parametrize("last", ["acknowledged", "cancelled"])
-def test_end_of_the_last_set_gives_back_the_waiting_partition(office: Office, last: str) -> None:
-    first, second = waiting_shard(office)
-    office.theirs.release(first.set_id, "sink", positive=True)
-    assert office.fleet.stored(SHARD).is_awaiting and office.progress.checkpoint == "5"
-    ENDING[last](office.theirs, second.set_id)
-    stored = office.fleet.stored(SHARD)
+def test_end_of_the_last_set_gives_back_the_waiting_partition(source: SharedSource, last: str) -> None:
+    first, second = waiting_shard(source)
+    source.theirs.release(first.set_id, "sink", positive=True)
+    assert source.fleet.stored(SHARD).is_awaiting and source.progress.checkpoint == "5"
+    ENDING[last](source.theirs, second.set_id)
+    stored = source.fleet.stored(SHARD)
     assert (stored.status, stored.attempts) == (PartitionStatus.UNASSIGNED, 0)
-    assert stored.priority == office.fleet.clock.now()
+    assert stored.priority == source.fleet.clock.now()
 
 
 @pytest.mark.parametrize("end", ["rejected", "expired"])
-def test_first_failure_gives_back_the_waiting_partition(office: Office, end: str) -> None:
-    first, _ = waiting_shard(office)
-    ENDING[end](office.theirs, first.set_id)
-    assert office.fleet.stored(SHARD).status is PartitionStatus.UNASSIGNED
-    assert office.fleet.stored(SHARD).attempts == 1
+def test_first_failure_gives_back_the_waiting_partition(source: SharedSource, end: str) -> None:
+    first, _ = waiting_shard(source)
+    ENDING[end](source.theirs, first.set_id)
+    assert source.fleet.stored(SHARD).status is PartitionStatus.UNASSIGNED
+    assert source.fleet.stored(SHARD).attempts == 1
 
 
-def test_waiting_partition_is_completed_without_an_owner(office: Office) -> None:
-    made = office.begin("check")
-    office.a.leases.await_acknowledgment("x", 2 * HOUR)
-    office.theirs.acknowledge(made.set_id, positive=True)
-    assert office.fleet.stored().status is PartitionStatus.COMPLETED
+def test_waiting_partition_is_completed_without_an_owner(source: SharedSource) -> None:
+    made = source.begin("check")
+    source.a.leases.await_acknowledgment("x", 2 * HOUR)
+    source.theirs.acknowledge(made.set_id, positive=True)
+    assert source.fleet.stored().status is PartitionStatus.COMPLETED
 
 
-def test_waiting_partitions_of_abandoned_sets_are_given_back(office: Office) -> None:
-    first, _ = waiting_shard(office)
-    x = office.begin("check", run="dag/run")
-    office.a.leases.await_acknowledgment("x", HOUR)
-    pending = list(office.theirs.view.pending())
-    assert office.theirs.give_back(["b.unknown"]) == []
-    assert office.theirs.give_back([first.set_id]) == [SHARD]
-    assert office.theirs.give_back(None, run="dag/other") == []
-    assert office.theirs.give_back(None, run="dag/run") == ["x"] and office.theirs.give_back(None) == []
-    assert list(office.theirs.view.pending()) == pending and office.count("partitions_given_up") == 2
+def test_waiting_partitions_of_abandoned_sets_are_given_back(source: SharedSource) -> None:
+    first, _ = waiting_shard(source)
+    x = source.begin("check", run="dag/run")
+    source.a.leases.await_acknowledgment("x", HOUR)
+    pending = list(source.theirs.view.pending())
+    assert source.theirs.give_back(["b.unknown"]) == []
+    assert source.theirs.give_back([first.set_id]) == [SHARD]
+    assert source.theirs.give_back(None, run="dag/other") == []
+    assert source.theirs.give_back(None, run="dag/run") == ["x"] and source.theirs.give_back(None) == []
+    assert list(source.theirs.view.pending()) == pending and source.count("partitions_given_up") == 2
     for key in ("x", SHARD):
-        assert (office.fleet.stored(key).status, office.fleet.stored(key).attempts) == (PartitionStatus.UNASSIGNED, 0)
-    office.theirs.release(x.set_id, "check", positive=True)
-    assert office.fleet.stored().status is PartitionStatus.COMPLETED
+        assert (source.fleet.stored(key).status, source.fleet.stored(key).attempts) == (PartitionStatus.UNASSIGNED, 0)
+    source.theirs.release(x.set_id, "check", positive=True)
+    assert source.fleet.stored().status is PartitionStatus.COMPLETED
 
 
-def test_partition_in_work_is_not_given_back(office: Office) -> None:
-    office.begin("check")
-    assert office.theirs.give_back(None) == [] and office.a.leases.owns("x")
+def test_partition_in_work_is_not_given_back(source: SharedSource) -> None:
+    source.begin("check")
+    assert source.theirs.give_back(None) == [] and source.a.leases.owns("x")
 
 
-def test_next_owner_takes_over_a_pending_set(office: Office) -> None:
-    first, second = waiting_shard(office)
-    office.fleet.clock.advance(1000)
-    Administration(office.fleet.store, FAMILY, office.fleet.clock).release(SHARD)
-    b = office.sets("b")
+def test_next_owner_takes_over_a_pending_set(source: SharedSource) -> None:
+    first, second = waiting_shard(source)
+    source.fleet.clock.advance(1000)
+    Administration(source.fleet.store, FAMILY, source.fleet.clock).release(SHARD)
+    b = source.sets("b")
     b.coordinator.leases.acquire(2)
     b.release(first.set_id, "sink", positive=True, owned=True)
     b.release(second.set_id, "sink", positive=True, owned=True)
-    assert office.progress.checkpoint == "9" and b.coordinator.leases.held[SHARD] == office.fleet.stored(SHARD)
+    assert source.progress.checkpoint == "9" and b.coordinator.leases.held[SHARD] == source.fleet.stored(SHARD)
 
 
-def test_partition_of_a_dead_owner_stays_for_the_next(office: Office) -> None:
-    [made] = office.shard((TRIM_HORIZON, "5"))
-    office.fleet.clock.advance(TIMEOUT + MARGIN)
-    before = office.fleet.stored(SHARD)
-    office.theirs.release(made.set_id, "sink", positive=True)
-    after = office.fleet.stored(SHARD)
+def test_partition_of_a_dead_owner_stays_for_the_next(source: SharedSource) -> None:
+    [made] = source.shard((TRIM_HORIZON, "5"))
+    source.fleet.clock.advance(TIMEOUT + MARGIN)
+    before = source.fleet.stored(SHARD)
+    source.theirs.release(made.set_id, "sink", positive=True)
+    after = source.fleet.stored(SHARD)
     assert (after.owner, after.ownership_timeout) == (before.owner, before.ownership_timeout)
-    assert SHARD in [p.partition_key for p in office.fleet.owner("b").leases.acquire(2)]
+    assert SHARD in [p.partition_key for p in source.fleet.owner("b").leases.acquire(2)]
 
 
 # Contention
@@ -961,130 +967,130 @@ def test_partition_of_a_dead_owner_stays_for_the_next(office: Office) -> None:
 class Busy:
     """Changes a partition before each of the next writes."""
 
-    def __init__(self, office: Office, key: str, times: int) -> None:
-        self.office, self.key, self.times = office, key, times
+    def __init__(self, source: SharedSource, key: str, times: int) -> None:
+        self.source, self.key, self.times = source, key, times
         self()
 
     def __call__(self) -> None:
         self.times -= 1
-        store = self.office.fleet.store
+        store = self.source.fleet.store
         if self.times >= 0:
             store.fault = Fault(before=self)
-            store.store.transact(update=[self.office.fleet.stored(self.key)])
+            store.store.transact(update=[self.source.fleet.stored(self.key)])
 
 
-def test_decision_is_repeated_after_a_change(office: Office) -> None:
-    made = office.begin("main")
-    Busy(office, "x", MAX_TRIES - 1)
-    assert office.theirs.release(made.set_id, "main", positive=True)[0].state is ACKNOWLEDGED
-    assert office.fleet.stored().status is PartitionStatus.COMPLETED
+def test_decision_is_repeated_after_a_change(source: SharedSource) -> None:
+    made = source.begin("main")
+    Busy(source, "x", MAX_TRIES - 1)
+    assert source.theirs.release(made.set_id, "main", positive=True)[0].state is ACKNOWLEDGED
+    assert source.fleet.stored().status is PartitionStatus.COMPLETED
 
 
-def test_constantly_changing_partition_is_one_clear_error(office: Office) -> None:
-    made = office.begin("main")
-    Busy(office, "x", MAX_TRIES + 5)
+def test_constantly_changing_partition_is_one_clear_error(source: SharedSource) -> None:
+    made = source.begin("main")
+    Busy(source, "x", MAX_TRIES + 5)
     with pytest.raises(PartitionUpdateError, match="the set or its partition keeps changing"):
-        office.theirs.release(made.set_id, "main", positive=True)
-    assert office.mine.view.get(made.set_id) == made
+        source.theirs.release(made.set_id, "main", positive=True)
+    assert source.mine.view.get(made.set_id) == made
 
 
-def test_failure_to_end_one_set_does_not_stop_others(office: Office, caplog: pytest.LogCaptureFixture) -> None:
-    made = office.begin("main", timeout=seconds(40))
-    [other] = office.shard((TRIM_HORIZON, "5"))
-    office.fleet.clock.advance(3600)
-    Busy(office, "x", MAX_TRIES + 1)
-    assert [s.set_id for s in office.theirs.expire_overdue()] == [other.set_id]
+def test_failure_to_end_one_set_does_not_stop_others(source: SharedSource, caplog: pytest.LogCaptureFixture) -> None:
+    made = source.begin("main", timeout=seconds(40))
+    [other] = source.shard((TRIM_HORIZON, "5"))
+    source.fleet.clock.advance(3600)
+    Busy(source, "x", MAX_TRIES + 1)
+    assert [s.set_id for s in source.theirs.expire_overdue()] == [other.set_id]
     assert "cannot be ended" in caplog.text
-    assert [s.set_id for s in office.theirs.expire_overdue()] == [made.set_id]
+    assert [s.set_id for s in source.theirs.expire_overdue()] == [made.set_id]
 
 
 # Finding
 
 
-def test_pending_sets_are_found_by_expiry_and_run(office: Office) -> None:
-    office.a.create_partitions({key: {} for key in ("k1", "k2", "k3")})
-    office.a.leases.acquire(3)
-    late = office.begin("main", key="k1", timeout=3 * HOUR, run="dag/1")
-    early = office.begin("main", key="k2", timeout=HOUR, run="dag/2")
-    middle = office.begin("main", key="k3", timeout=2 * HOUR, run="dag/1")
-    assert list(office.theirs.view.pending()) == [early, middle, late]
-    assert list(office.theirs.view.pending(run="dag/1")) == [middle, late]
-    assert office.theirs.view.next_expiry() == early.expires_at
-    office.theirs.release(early.set_id, "main", positive=True)
-    assert office.theirs.view.next_expiry() == middle.expires_at
+def test_pending_sets_are_found_by_expiry_and_run(source: SharedSource) -> None:
+    source.a.create_partitions({key: {} for key in ("k1", "k2", "k3")})
+    source.a.leases.acquire(3)
+    late = source.begin("main", key="k1", timeout=3 * HOUR, run="dag/1")
+    early = source.begin("main", key="k2", timeout=HOUR, run="dag/2")
+    middle = source.begin("main", key="k3", timeout=2 * HOUR, run="dag/1")
+    assert list(source.theirs.view.pending()) == [early, middle, late]
+    assert list(source.theirs.view.pending(run="dag/1")) == [middle, late]
+    assert source.theirs.view.next_expiry() == early.expires_at
+    source.theirs.release(early.set_id, "main", positive=True)
+    assert source.theirs.view.next_expiry() == middle.expires_at
 
 
-def test_ended_sets_are_found_by_end_and_run(office: Office) -> None:
-    office.a.create_partitions({"k1": {}, "k2": {}})
-    office.a.leases.acquire(2)
-    made = [office.begin("main", key=key, run=f"dag/{key}") for key in ("k1", "k2")]
-    start = office.fleet.clock.now()
+def test_ended_sets_are_found_by_end_and_run(source: SharedSource) -> None:
+    source.a.create_partitions({"k1": {}, "k2": {}})
+    source.a.leases.acquire(2)
+    made = [source.begin("main", key=key, run=f"dag/{key}") for key in ("k1", "k2")]
+    start = source.fleet.clock.now()
     for number, each in enumerate(made):
-        office.fleet.clock.advance(number + 1)
-        office.theirs.release(each.set_id, "main", positive=True)
-    found = [s.batch_id for s in office.theirs.view.ended_since(start)]
+        source.fleet.clock.advance(number + 1)
+        source.theirs.release(each.set_id, "main", positive=True)
+    found = [s.batch_id for s in source.theirs.view.ended_since(start)]
     assert found == ["k1", "k2"]
-    assert [s.batch_id for s in office.theirs.view.ended_since(start + seconds(2))] == ["k2"]
-    assert [s.batch_id for s in office.theirs.view.ended_since(start, run="dag/k1")] == ["k1"]
-    assert office.theirs.view.next_expiry() is None and list(office.theirs.view.pending()) == []
+    assert [s.batch_id for s in source.theirs.view.ended_since(start + seconds(2))] == ["k2"]
+    assert [s.batch_id for s in source.theirs.view.ended_since(start, run="dag/k1")] == ["k1"]
+    assert source.theirs.view.next_expiry() is None and list(source.theirs.view.pending()) == []
 
 
-def test_unreadable_set_is_logged_and_skipped(office: Office, caplog: pytest.LogCaptureFixture) -> None:
-    made = office.begin("main", timeout=seconds(40))
+def test_unreadable_set_is_logged_and_skipped(source: SharedSource, caplog: pytest.LogCaptureFixture) -> None:
+    made = source.begin("main", timeout=seconds(40))
     broken = Partition(
         source_identifier=SETS,
         partition_key="broken",
         status=PartitionStatus.UNASSIGNED,
-        priority=office.fleet.clock.now() - HOUR,
+        priority=source.fleet.clock.now() - HOUR,
         progress={"state": "half"},
     )
-    office.fleet.store.store.create([broken, replace(broken, partition_key="b2", status=PartitionStatus.COMPLETED)])
-    assert list(office.theirs.view.pending()) == [made]
-    assert list(office.theirs.view.ended_since(datetime(2000, 1, 1, tzinfo=UTC))) == []
-    assert office.theirs.view.next_expiry() == made.expires_at  # a watcher would never sleep, were it the broken one's
-    office.fleet.clock.advance(40)
-    assert [s.set_id for s in office.theirs.expire_overdue()] == [made.set_id]
-    assert office.theirs.view.next_expiry() is None
+    source.fleet.store.store.create([broken, replace(broken, partition_key="b2", status=PartitionStatus.COMPLETED)])
+    assert list(source.theirs.view.pending()) == [made]
+    assert list(source.theirs.view.ended_since(datetime(2000, 1, 1, tzinfo=UTC))) == []
+    assert source.theirs.view.next_expiry() == made.expires_at  # a watcher would never sleep, were it the broken one's
+    source.fleet.clock.advance(40)
+    assert [s.set_id for s in source.theirs.expire_overdue()] == [made.set_id]
+    assert source.theirs.view.next_expiry() is None
     assert "acknowledgment set 'broken': the stored item cannot be read" in caplog.text
     with pytest.raises(ProgressError, match="correct the item in the store, or delete it"):
-        office.theirs.release("broken", "main", positive=True)
+        source.theirs.release("broken", "main", positive=True)
 
 
 # Purging
 
 
 def test_ended_sets_are_kept_for_a_day(
-    office: Office,
+    source: SharedSource,
 ) -> None:
-    made = office.begin("main", "copy")
-    office.theirs.release(made.set_id, "main", positive=False, reason="no")
-    office.fleet.clock.advance(RETENTION.total_seconds() - 1)
-    assert office.theirs.purge() == 0
-    assert office.theirs.release(made.set_id, "copy", positive=True)[1] is ReleaseEffect.LATE
-    office.fleet.clock.advance(1)
-    assert office.theirs.purge() == 1
+    made = source.begin("main", "copy")
+    source.theirs.release(made.set_id, "main", positive=False, reason="no")
+    source.fleet.clock.advance(RETENTION.total_seconds() - 1)
+    assert source.theirs.purge() == 0
+    assert source.theirs.release(made.set_id, "copy", positive=True)[1] is ReleaseEffect.LATE
+    source.fleet.clock.advance(1)
+    assert source.theirs.purge() == 1
     with pytest.raises(AcknowledgmentSetNotFoundError, match="Ended sets are kept for 24 hours"):
-        office.theirs.release(made.set_id, "copy", positive=True)
+        source.theirs.release(made.set_id, "copy", positive=True)
 
 
-def test_purge_keeps_pending_sets_and_respects_its_limit(office: Office) -> None:
-    office.shard((TRIM_HORIZON, "5"), ("5", "9"), ("9", "12"))
-    pending = office.begin("main", timeout=timedelta(days=30))
-    for made in list(office.mine.view.pending()):
+def test_purge_keeps_pending_sets_and_respects_its_limit(source: SharedSource) -> None:
+    source.shard((TRIM_HORIZON, "5"), ("5", "9"), ("9", "12"))
+    pending = source.begin("main", timeout=timedelta(days=30))
+    for made in list(source.mine.view.pending()):
         if made != pending:
-            office.mine.cancel(made.set_id, "no more")
-    office.fleet.clock.advance(3 * 86400)
-    assert [office.theirs.purge(limit=2) for _ in range(3)] == [2, 1, 0]
-    assert list(office.theirs.view.pending()) == [pending]
+            source.mine.cancel(made.set_id, "no more")
+    source.fleet.clock.advance(3 * 86400)
+    assert [source.theirs.purge(limit=2) for _ in range(3)] == [2, 1, 0]
+    assert list(source.theirs.view.pending()) == [pending]
 
 
-def test_concurrent_purges_do_not_interfere(office: Office) -> None:
-    for made in office.shard((TRIM_HORIZON, "5"), ("5", "9")):
-        office.mine.cancel(made.set_id, "no more")
-    office.fleet.clock.advance(86400)
+def test_concurrent_purges_do_not_interfere(source: SharedSource) -> None:
+    for made in source.shard((TRIM_HORIZON, "5"), ("5", "9")):
+        source.mine.cancel(made.set_id, "no more")
+    source.fleet.clock.advance(86400)
     purged: list[int] = []
-    office.fleet.store.fault = Fault(before=lambda: purged.append(office.theirs.purge()))
-    assert [office.mine.purge(), *purged] == [0, 2]
+    source.fleet.store.fault = Fault(before=lambda: purged.append(source.theirs.purge()))
+    assert [source.mine.purge(), *purged] == [0, 2]
 
 
 # What is logged
@@ -1100,10 +1106,10 @@ def test_concurrent_purges_do_not_interfere(office: Office) -> None:
     ],
 )
 def test_log_level_matches_the_end_of_the_set(
-    office: Office, end: str, level: int, caplog: pytest.LogCaptureFixture
+    source: SharedSource, end: str, level: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    [made] = office.shard((TRIM_HORIZON, "5"))
-    ENDING[end](office.theirs, made.set_id)
+    [made] = source.shard((TRIM_HORIZON, "5"))
+    ENDING[end](source.theirs, made.set_id)
     [record] = [r for r in caplog.records if r.message.startswith(f"acknowledgment set {end}")]
     assert record.levelno == level and made.set_id in record.message and SHARD in record.message

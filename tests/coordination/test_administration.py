@@ -35,7 +35,7 @@ from tests.support.clock import ManualClock
 FAMILY = "test|clicks|PARTITION"
 
 
-class Office:
+class AdministeredSource:
     """A store, the owner `a` who works on its partitions, and the person."""
 
     def __init__(self, store: CoordinationStore) -> None:
@@ -81,10 +81,10 @@ class Office:
 
 
 @pytest.fixture(params=["in_memory", "sqlite"])
-def office(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Office]:
+def source(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AdministeredSource]:
     sqlite = request.param == "sqlite"
     store = SqlStore(f"sqlite:///{tmp_path}/c.db", table="coordination_partition") if sqlite else InMemoryStore()
-    yield Office(store)
+    yield AdministeredSource(store)
     store.close()
 
 
@@ -106,77 +106,77 @@ OPERATIONS: dict[str, Operation] = {
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
-def test_missing_partition_is_named(office: Office, operation: Operation) -> None:
+def test_missing_partition_is_named(source: AdministeredSource, operation: Operation) -> None:
     with pytest.raises(PartitionNotFoundError, match=r"partition 'p' of 'test\|clicks\|PARTITION' does not exist"):
-        operation(office.person)
+        operation(source.person)
 
 
-def test_released_partition_keeps_progress_and_failures(office: Office) -> None:
-    office.failed()
-    office.a.leases.acquire(1)
-    office.clock.advance(10)
-    written = office.person.release("p")
-    assert written == office.p
+def test_released_partition_keeps_progress_and_failures(source: AdministeredSource) -> None:
+    source.failed()
+    source.a.leases.acquire(1)
+    source.clock.advance(10)
+    written = source.person.release("p")
+    assert written == source.p
     assert (written.status, written.owner, written.progress) == (PartitionStatus.UNASSIGNED, None, {"n": 1})
-    assert (written.attempts, written.priority) == (1, office.clock.now())
+    assert (written.attempts, written.priority) == (1, source.clock.now())
 
 
-def test_reset_derives_progress_from_the_version_it_overwrites(office: Office) -> None:
-    office.leased()
-    seen = office.person.get("p")
-    office.a.leases.save_progress("p", {"n": 41})
+def test_reset_derives_progress_from_the_version_it_overwrites(source: AdministeredSource) -> None:
+    source.leased()
+    seen = source.person.get("p")
+    source.a.leases.save_progress("p", {"n": 41})
 
-    written = office.person.reset("p", lambda partition: {"n": partition.progress["n"] + 1}, expected=seen)
+    written = source.person.reset("p", lambda partition: {"n": partition.progress["n"] + 1}, expected=seen)
 
     assert written.progress == {"n": 42}
 
 
 @pytest.mark.parametrize("operation", ["release", "park", "reset", "delete"])
-def test_writes_of_the_previous_owner_are_refused(office: Office, operation: str) -> None:
-    office.leased()
-    OPERATIONS[operation](office.person)
+def test_writes_of_the_previous_owner_are_refused(source: AdministeredSource, operation: str) -> None:
+    source.leased()
+    OPERATIONS[operation](source.person)
     with pytest.raises((PartitionNotOwnedError, PartitionNotFoundError)):
-        office.a.leases.save_progress("p", {"n": 7})
-    assert not office.a.leases.held
+        source.a.leases.save_progress("p", {"n": 7})
+    assert not source.a.leases.held
 
 
-def test_expired_lease_can_be_released(office: Office) -> None:
-    office.leased()
-    office.clock.advance(1000)
-    assert office.person.release("p").owner is None
+def test_expired_lease_can_be_released(source: AdministeredSource) -> None:
+    source.leased()
+    source.clock.advance(1000)
+    assert source.person.release("p").owner is None
 
 
 @pytest.mark.parametrize("current", ["waiting", "resting", "completed"])
-def test_partition_without_an_owner_is_not_released(office: Office, current: str) -> None:
-    getattr(office, current)()
-    before = office.p
+def test_partition_without_an_owner_is_not_released(source: AdministeredSource, current: str) -> None:
+    getattr(source, current)()
+    before = source.p
     with pytest.raises(PartitionStatusError, match=r"partition 'p' is \w+: it has no owner"):
-        office.person.release("p")
-    assert office.p == before
+        source.person.release("p")
+    assert source.p == before
 
 
 @pytest.mark.parametrize("current", ["resting", "parked"])
-def test_reopened_partition_is_available_without_failures(office: Office, current: str) -> None:
-    getattr(office, current)()
-    written = office.person.reopen("p")
+def test_reopened_partition_is_available_without_failures(source: AdministeredSource, current: str) -> None:
+    getattr(source, current)()
+    written = source.person.reopen("p")
     assert (written.status, written.attempts, written.last_error) == (PartitionStatus.UNASSIGNED, 0, None)
     assert written.progress == {"n": 1}
-    assert [p.partition_key for p in office.owner("b").leases.acquire(1)] == ["p"]
+    assert [p.partition_key for p in source.owner("b").leases.acquire(1)] == ["p"]
 
 
-def test_reopening_after_a_failure_clears_it_and_keeps_the_place(office: Office) -> None:
-    office.failed()
-    before = office.p
-    office.clock.advance(10)
-    written = office.person.reopen("p")
+def test_reopening_after_a_failure_clears_it_and_keeps_the_place(source: AdministeredSource) -> None:
+    source.failed()
+    before = source.p
+    source.clock.advance(10)
+    written = source.person.reopen("p")
     assert (before.attempts, written.attempts, written.last_error) == (1, 0, None)
     assert written.priority == before.priority
 
 
-def test_reopening_a_deferred_partition_makes_it_available(office: Office) -> None:
-    office.leased()
-    office.a.leases.give_up("p", after=timedelta(hours=1))
-    assert office.person.reopen("p").priority == office.clock.now()
+def test_reopening_a_deferred_partition_makes_it_available(source: AdministeredSource) -> None:
+    source.leased()
+    source.a.leases.give_up("p", after=timedelta(hours=1))
+    assert source.person.reopen("p").priority == source.clock.now()
 
 
 @pytest.mark.parametrize(
@@ -187,91 +187,91 @@ def test_reopening_a_deferred_partition_makes_it_available(office: Office) -> No
         ("waiting", "partition 'p' is UNASSIGNED: it already waits for an owner"),
     ],
 )
-def test_partition_that_is_not_closed_is_not_reopened(office: Office, current: str, message: str) -> None:
-    getattr(office, current)()
+def test_partition_that_is_not_closed_is_not_reopened(source: AdministeredSource, current: str, message: str) -> None:
+    getattr(source, current)()
     with pytest.raises(PartitionStatusError, match=message):
-        office.person.reopen("p")
+        source.person.reopen("p")
 
 
 @pytest.mark.parametrize("current", ["waiting", "leased", "failed", "resting", "parked", "completed"])
-def test_partition_is_reset_in_every_status(office: Office, current: str) -> None:
-    getattr(office, current)()
-    version = office.p.version
-    office.clock.advance(10)
-    written = office.person.reset("p", {"n": 0})
-    assert written == office.p
+def test_partition_is_reset_in_every_status(source: AdministeredSource, current: str) -> None:
+    getattr(source, current)()
+    version = source.p.version
+    source.clock.advance(10)
+    written = source.person.reset("p", {"n": 0})
+    assert written == source.p
     assert written == Partition(
         source_identifier=FAMILY,
         partition_key="p",
         status=PartitionStatus.UNASSIGNED,
-        priority=office.clock.now(),
+        priority=source.clock.now(),
         progress={"n": 0},
         version=version + 1,
     )
 
 
 def test_reset_overwrites_unreadable_progress() -> None:
-    office = Office(InMemoryStore())
-    office.store.create(
+    source = AdministeredSource(InMemoryStore())
+    source.store.create(
         [
             Partition(
                 source_identifier=FAMILY,
                 partition_key="p",
                 status=PartitionStatus.UNASSIGNED,
-                priority=office.clock.now(),
+                priority=source.clock.now(),
                 unreadable_progress="[1, 2",
             )
         ]
     )
-    assert office.p.unreadable_progress == "[1, 2"
-    written = office.person.reset("p", {"n": 0})
+    assert source.p.unreadable_progress == "[1, 2"
+    written = source.person.reset("p", {"n": 0})
     assert (written.progress, written.unreadable_progress) == ({"n": 0}, None)
 
 
-def test_progress_that_is_not_json_is_refused(office: Office) -> None:
-    office.waiting()
+def test_progress_that_is_not_json_is_refused(source: AdministeredSource) -> None:
+    source.waiting()
     with pytest.raises(ProgressError, match="its progress is not JSON"):
-        office.person.reset("p", {"n": {1}})
+        source.person.reset("p", {"n": {1}})
 
 
 @pytest.mark.parametrize("current", ["waiting", "leased", "resting", "completed"])
-def test_partition_is_deleted_in_every_status(office: Office, current: str) -> None:
-    getattr(office, current)()
-    before = office.p
-    assert office.person.delete("p") == before
-    assert office.store.get(FAMILY, "p") is None
+def test_partition_is_deleted_in_every_status(source: AdministeredSource, current: str) -> None:
+    getattr(source, current)()
+    before = source.p
+    assert source.person.delete("p") == before
+    assert source.store.get(FAMILY, "p") is None
 
 
 @pytest.mark.parametrize("operation", ["release", "park", "reset", "delete"])
-def test_renewals_and_progress_since_reading_are_accepted(office: Office, operation: str) -> None:
-    office.leased()
-    seen = office.p
-    office.a.leases.save_progress("p", {"n": 5})
-    office.a.leases.renew("p")
-    written = OPERATIONS[operation](office.person, seen)
+def test_renewals_and_progress_since_reading_are_accepted(source: AdministeredSource, operation: str) -> None:
+    source.leased()
+    seen = source.p
+    source.a.leases.save_progress("p", {"n": 5})
+    source.a.leases.renew("p")
+    written = OPERATIONS[operation](source.person, seen)
     assert written.progress == ({"n": 0} if operation == "reset" else {"n": 5})
 
 
 @pytest.mark.parametrize("operation", ["release", "park", "reset", "delete"])
-def test_partition_of_a_new_owner_is_left_alone(office: Office, operation: str) -> None:
-    office.leased()
-    seen = office.p
-    office.a.leases.give_up("p")
-    office.owner("b").leases.acquire(1)
-    before = office.p
+def test_partition_of_a_new_owner_is_left_alone(source: AdministeredSource, operation: str) -> None:
+    source.leased()
+    seen = source.p
+    source.a.leases.give_up("p")
+    source.owner("b").leases.acquire(1)
+    before = source.p
     with pytest.raises(
         PartitionUpdateError, match="has changed in the meantime: it was ASSIGNED to a and is now ASSIGNED to b"
     ):
-        OPERATIONS[operation](office.person, seen)
-    assert office.p == before
+        OPERATIONS[operation](source.person, seen)
+    assert source.p == before
 
 
-def test_partition_deleted_since_reading_is_reported(office: Office) -> None:
-    office.leased()
-    seen = office.p
-    office.person.delete("p")
+def test_partition_deleted_since_reading_is_reported(source: AdministeredSource) -> None:
+    source.leased()
+    seen = source.p
+    source.person.delete("p")
     with pytest.raises(PartitionNotFoundError, match="'p'"):
-        office.person.release("p", expected=seen)
+        source.person.release("p", expected=seen)
 
 
 class LosesAnswers(InMemoryStore):
@@ -360,12 +360,12 @@ def test_action_is_not_retried_forever(operation: str) -> None:
         OPERATIONS[operation](renewed_before_each_write(MAX_TRIES))
 
 
-def test_action_on_a_partition_is_one_log_line(office: Office, caplog: pytest.LogCaptureFixture) -> None:
+def test_action_on_a_partition_is_one_log_line(source: AdministeredSource, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    office.leased()
+    source.leased()
     caplog.clear()
-    office.person.release("p")
-    office.person.delete("p")
+    source.person.release("p")
+    source.person.delete("p")
     assert caplog.messages == [
         "partition released by hand: source=clicks partition=p previous_status=ASSIGNED previous_owner=a "
         "by=None reason=''",
@@ -378,34 +378,34 @@ def test_action_on_a_partition_is_one_log_line(office: Office, caplog: pytest.Lo
 
 
 @pytest.mark.parametrize("current", ["waiting", "leased", "failed", "resting"])
-def test_parked_partition_keeps_progress_and_failures(office: Office, current: str) -> None:
-    getattr(office, current)()
-    before = office.p
-    written = office.ann.park("p")
-    assert written == office.p
+def test_parked_partition_keeps_progress_and_failures(source: AdministeredSource, current: str) -> None:
+    getattr(source, current)()
+    before = source.p
+    written = source.ann.park("p")
+    assert written == source.p
     assert (written.status, written.is_parked, written.owner) == (PartitionStatus.CLOSED, True, None)
     assert (written.progress, written.attempts) == (before.progress, before.attempts)
-    office.clock.advance(10**8)
-    assert office.owner("b").leases.acquire(1) == [] and office.a.reopen_due() == []
+    source.clock.advance(10**8)
+    assert source.owner("b").leases.acquire(1) == [] and source.a.reopen_due() == []
 
 
-def test_parked_partition_records_user_reason_and_previous_error(office: Office) -> None:
-    office.waiting()
-    assert office.ann.park("p").last_error == "parked by ann: it is too hot"
-    office.person.reopen("p")
-    assert office.person.park("p").last_error == "parked by hand"
-    office.person.reopen("p")
-    office.a.leases.acquire(1)
-    office.a.leases.fail("p", "no luck")
-    assert office.ann.park("p").last_error == "parked by ann: it is too hot; before that: no luck"
+def test_parked_partition_records_user_reason_and_previous_error(source: AdministeredSource) -> None:
+    source.waiting()
+    assert source.ann.park("p").last_error == "parked by ann: it is too hot"
+    source.person.reopen("p")
+    assert source.person.park("p").last_error == "parked by hand"
+    source.person.reopen("p")
+    source.a.leases.acquire(1)
+    source.a.leases.fail("p", "no luck")
+    assert source.ann.park("p").last_error == "parked by ann: it is too hot; before that: no luck"
 
 
-def test_manually_parked_partition_is_reopened(office: Office) -> None:
-    office.failed()
-    office.ann.park("p")
-    written = office.person.reopen("p")
+def test_manually_parked_partition_is_reopened(source: AdministeredSource) -> None:
+    source.failed()
+    source.ann.park("p")
+    written = source.person.reopen("p")
     assert (written.status, written.attempts, written.last_error) == (PartitionStatus.UNASSIGNED, 0, None)
-    assert [p.partition_key for p in office.owner("b").leases.acquire(1)] == ["p"]
+    assert [p.partition_key for p in source.owner("b").leases.acquire(1)] == ["p"]
 
 
 @pytest.mark.parametrize(
@@ -415,53 +415,53 @@ def test_manually_parked_partition_is_reopened(office: Office) -> None:
         ("parked", "partition 'p' is already parked"),
     ],
 )
-def test_completed_or_parked_partition_is_not_parked(office: Office, current: str, message: str) -> None:
-    getattr(office, current)()
-    before = office.p
+def test_completed_or_parked_partition_is_not_parked(source: AdministeredSource, current: str, message: str) -> None:
+    getattr(source, current)()
+    before = source.p
     with pytest.raises(PartitionStatusError, match=message):
-        office.person.park("p")
-    assert office.p == before
+        source.person.park("p")
+    assert source.p == before
 
 
 # The version that the person saw
 
 
-def standing_for(office: Office, operation: str) -> None:
-    office.resting() if operation == "reopen" else office.leased()
+def standing_for(source: AdministeredSource, operation: str) -> None:
+    source.resting() if operation == "reopen" else source.leased()
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_action_changes_the_given_version(office: Office, operation: str) -> None:
-    standing_for(office, operation)
-    written = OPERATIONS[operation](office.person, version=office.p.version)
+def test_action_changes_the_given_version(source: AdministeredSource, operation: str) -> None:
+    standing_for(source, operation)
+    written = OPERATIONS[operation](source.person, version=source.p.version)
     assert written.partition_key == "p"
 
 
 @pytest.mark.parametrize("operation", ["release", "park", "reset", "delete"])
-def test_any_later_write_makes_the_version_stale(office: Office, operation: str) -> None:
-    office.leased()
-    seen = office.p
-    office.a.leases.renew("p")
-    before = office.p
+def test_any_later_write_makes_the_version_stale(source: AdministeredSource, operation: str) -> None:
+    source.leased()
+    seen = source.p
+    source.a.leases.renew("p")
+    before = source.p
     with pytest.raises(
         PartitionUpdateError,
         match=rf"partition 'p' has changed since it was read: version {seen.version} was read, and it is now "
         rf"ASSIGNED to a, version {before.version}; check it again",
     ):
-        OPERATIONS[operation](office.person, version=seen.version)
-    assert office.p == before
+        OPERATIONS[operation](source.person, version=seen.version)
+    assert source.p == before
 
 
-def test_stale_version_error_reports_the_current_status(office: Office) -> None:
-    office.waiting()
-    seen = office.p
-    office.person.park("p")
+def test_stale_version_error_reports_the_current_status(source: AdministeredSource) -> None:
+    source.waiting()
+    seen = source.p
+    source.person.park("p")
     for operation in OPERATIONS.values():
         with pytest.raises(PartitionUpdateError, match=r"it is now CLOSED \(parked\), version"):
-            operation(office.person, version=seen.version)
-    office.person.reset("p", {})
+            operation(source.person, version=seen.version)
+    source.person.reset("p", {})
     with pytest.raises(PartitionUpdateError, match=r"it is now UNASSIGNED, version"):
-        office.person.release("p", version=seen.version)
+        source.person.release("p", version=seen.version)
 
 
 @pytest.mark.parametrize("operation", ["release", "park", "reset", "delete"])
@@ -502,10 +502,12 @@ def test_versioned_write_with_a_lost_response_is_recognized(operation: Operation
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_user_and_reason_are_logged(office: Office, operation: str, caplog: pytest.LogCaptureFixture) -> None:
-    standing_for(office, operation)
+def test_user_and_reason_are_logged(
+    source: AdministeredSource, operation: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    standing_for(source, operation)
     with caplog.at_level(logging.INFO):
-        OPERATIONS[operation](office.ann)
+        OPERATIONS[operation](source.ann)
     assert caplog.messages[-1].endswith("by=ann reason='it is too hot'")
 
 
@@ -539,17 +541,17 @@ class Remembers(InMemoryStore):
 )
 def test_history_records_user_and_reason(operation: str, done: str) -> None:
     store = Remembers()
-    office = Office(store)
-    standing_for(office, operation)
+    source = AdministeredSource(store)
+    standing_for(source, operation)
     store.changes.clear()
-    OPERATIONS[operation](office.ann)
+    OPERATIONS[operation](source.ann)
     assert store.changes == [(f"{done} by hand: it is too hot", "ann")]
 
 
-def test_any_text_of_a_user_can_be_stored(office: Office) -> None:
-    office.waiting()
-    parked = Administration(office.store, FAMILY, office.clock, by="ann\0", reason="\udc80" + "x" * 5000).park("p")
-    assert office.p == parked
+def test_any_text_of_a_user_can_be_stored(source: AdministeredSource) -> None:
+    source.waiting()
+    parked = Administration(source.store, FAMILY, source.clock, by="ann\0", reason="\udc80" + "x" * 5000).park("p")
+    assert source.p == parked
     assert parked.last_error is not None and parked.last_error.startswith("parked by ann\N{REPLACEMENT CHARACTER}: ?x")
     assert len(parked.last_error) <= MAX_TEXT_CHARACTERS
 

@@ -25,7 +25,7 @@ from tests.support.batches import HOUR, a_batch, a_child, a_shard, begin_deliver
 X = shard_key("x")
 
 
-class Office:
+class SharedSource:
     """The owner `a` of a shard, and another process."""
 
     def __init__(self) -> None:
@@ -50,8 +50,8 @@ class Office:
 
 
 @pytest.fixture
-def office() -> Office:
-    return Office()
+def source() -> SharedSource:
+    return SharedSource()
 
 
 ENDS: dict[str, tuple[Callable[[AcknowledgmentSets, str], object], AcknowledgmentState]] = {
@@ -65,78 +65,82 @@ ENDS: dict[str, tuple[Callable[[AcknowledgmentSets, str], object], Acknowledgmen
 @pytest.mark.parametrize("by", ["mine", "theirs"])
 @pytest.mark.parametrize(("end", "state"), ENDS.values(), ids=ENDS)
 def test_repeated_end_after_a_lost_response_happens_once(
-    office: Office, end: Callable[[AcknowledgmentSets, str], object], state: AcknowledgmentState, by: str, fault: Fault
+    source: SharedSource,
+    end: Callable[[AcknowledgmentSets, str], object],
+    state: AcknowledgmentState,
+    by: str,
+    fault: Fault,
 ) -> None:
-    set_id = office.begin("sink")
-    sets: AcknowledgmentSets = getattr(office, by)
-    office.unanswered(lambda: end(sets, set_id), fault)
+    set_id = source.begin("sink")
+    sets: AcknowledgmentSets = getattr(source, by)
+    source.unanswered(lambda: end(sets, set_id), fault)
     end(sets, set_id)
-    ended, partition = office.mine.view.get(set_id), office.fleet.stored(X)
+    ended, partition = source.mine.view.get(set_id), source.fleet.stored(X)
     assert ended.state is state
     assert partition.attempts == (state is AcknowledgmentState.REJECTED)
-    assert office.progress.checkpoint == ("5" if state is AcknowledgmentState.ACKNOWLEDGED else TRIM_HORIZON)
+    assert source.progress.checkpoint == ("5" if state is AcknowledgmentState.ACKNOWLEDGED else TRIM_HORIZON)
     end(sets, set_id)
-    assert (office.mine.view.get(set_id), office.fleet.stored(X)) == (ended, partition)
+    assert (source.mine.view.get(set_id), source.fleet.stored(X)) == (ended, partition)
 
 
-def test_repeated_release_after_a_lost_response_counts_once(office: Office) -> None:
-    set_id = office.begin("sink", "check")
-    office.unanswered(lambda: office.theirs.release(set_id, "sink", positive=True))
-    again, effect = office.theirs.release(set_id, "sink", positive=True)
+def test_repeated_release_after_a_lost_response_counts_once(source: SharedSource) -> None:
+    set_id = source.begin("sink", "check")
+    source.unanswered(lambda: source.theirs.release(set_id, "sink", positive=True))
+    again, effect = source.theirs.release(set_id, "sink", positive=True)
     assert (again.owed, effect) == (1, ReleaseEffect.DUPLICATE)
 
 
 @pytest.mark.parametrize("fault", [NOT_ANSWERED, NOT_MADE], ids=["made", "not made"])
-def test_unanswered_creation_is_found_in_the_progress_or_absent(office: Office, fault: Fault) -> None:
-    office.unanswered(lambda: office.begin("sink"), fault)
-    office.a.leases.recover()
-    pending = [made.set_id for made in office.mine.view.pending()]
-    assert pending == [batch.acknowledgment_set for batch in office.progress.landed]
+def test_unanswered_creation_is_found_in_the_progress_or_absent(source: SharedSource, fault: Fault) -> None:
+    source.unanswered(lambda: source.begin("sink"), fault)
+    source.a.leases.recover()
+    pending = [made.set_id for made in source.mine.view.pending()]
+    assert pending == [batch.acknowledgment_set for batch in source.progress.landed]
     assert len(pending) == (fault is NOT_ANSWERED)
     for set_id in pending:
-        office.mine.release(set_id, "sink", positive=True, owned=True)
-        assert office.progress.checkpoint == "5" and office.a.leases.held[X] == office.fleet.stored(X)
+        source.mine.release(set_id, "sink", positive=True, owned=True)
+        assert source.progress.checkpoint == "5" and source.a.leases.held[X] == source.fleet.stored(X)
 
 
 @pytest.mark.parametrize("by", ["mine", "theirs"])
-def test_unanswered_set_ends_with_its_partition_before_recovery(office: Office, by: str) -> None:
-    office.unanswered(lambda: office.begin("sink"))
-    office.fleet.clock.advance(3600)
-    sets: AcknowledgmentSets = getattr(office, by)
+def test_unanswered_set_ends_with_its_partition_before_recovery(source: SharedSource, by: str) -> None:
+    source.unanswered(lambda: source.begin("sink"))
+    source.fleet.clock.advance(3600)
+    sets: AcknowledgmentSets = getattr(source, by)
     [ended] = sets.expire_overdue()
     assert ended.state is AcknowledgmentState.EXPIRED
-    assert office.progress.landed[0].acknowledgment_set is None
-    assert office.fleet.stored(X).attempts == 1
+    assert source.progress.landed[0].acknowledgment_set is None
+    assert source.fleet.stored(X).attempts == 1
 
 
-def test_unanswered_empty_set_has_moved_the_checkpoint(office: Office) -> None:
-    office.unanswered(lambda: office.begin())
-    office.a.leases.recover()
-    assert office.progress.checkpoint == "5" and office.a.leases.leased(X).progress == office.fleet.stored(X).progress
+def test_unanswered_empty_set_has_moved_the_checkpoint(source: SharedSource) -> None:
+    source.unanswered(lambda: source.begin())
+    source.a.leases.recover()
+    assert source.progress.checkpoint == "5" and source.a.leases.leased(X).progress == source.fleet.stored(X).progress
 
 
-def test_expiry_with_a_lost_response_happens_once(office: Office) -> None:
-    set_id = office.begin("sink")
-    office.fleet.clock.advance(3600)
-    office.unanswered(office.theirs.expire_overdue)
-    assert office.theirs.expire_overdue() == []
-    assert office.mine.view.get(set_id).state is AcknowledgmentState.EXPIRED and office.fleet.stored(X).attempts == 1
+def test_expiry_with_a_lost_response_happens_once(source: SharedSource) -> None:
+    set_id = source.begin("sink")
+    source.fleet.clock.advance(3600)
+    source.unanswered(source.theirs.expire_overdue)
+    assert source.theirs.expire_overdue() == []
+    assert source.mine.view.get(set_id).state is AcknowledgmentState.EXPIRED and source.fleet.stored(X).attempts == 1
 
 
-def test_extension_with_a_lost_response_holds(office: Office) -> None:
-    set_id = office.begin("sink")
-    office.a.leases.await_acknowledgment(X, HOUR)
-    office.unanswered(lambda: office.theirs.extend(set_id, 2 * HOUR))
-    assert office.theirs.extend(set_id, 2 * HOUR).expires_at == office.fleet.stored(X).ownership_timeout
+def test_extension_with_a_lost_response_holds(source: SharedSource) -> None:
+    set_id = source.begin("sink")
+    source.a.leases.await_acknowledgment(X, HOUR)
+    source.unanswered(lambda: source.theirs.extend(set_id, 2 * HOUR))
+    assert source.theirs.extend(set_id, 2 * HOUR).expires_at == source.fleet.stored(X).ownership_timeout
 
 
-def test_owner_distrusts_its_lease_after_an_unanswered_end(office: Office) -> None:
-    set_id = office.begin("sink")
-    office.unanswered(lambda: office.mine.release(set_id, "sink", positive=False, reason="no", owned=True))
-    assert not office.a.leases.owns(X)
+def test_owner_distrusts_its_lease_after_an_unanswered_end(source: SharedSource) -> None:
+    set_id = source.begin("sink")
+    source.unanswered(lambda: source.mine.release(set_id, "sink", positive=False, reason="no", owned=True))
+    assert not source.a.leases.owns(X)
     with pytest.raises(PartitionNotOwnedError):
-        office.a.leases.save_progress(X, {})
-    assert office.fleet.stored(X).status is PartitionStatus.UNASSIGNED
+        source.a.leases.save_progress(X, {})
+    assert source.fleet.stored(X).status is PartitionStatus.UNASSIGNED
 
 
 class Forgetful:
@@ -161,51 +165,51 @@ class Forgetful:
 def test_end_retried_by_the_store_happens_once(
     end: Callable[[AcknowledgmentSets, str], object], state: AcknowledgmentState, by: str
 ) -> None:
-    office = Office()
-    forgetful = office.fleet.store.store = Forgetful(office.fleet.store.store)  # type: ignore[assignment]
-    set_id = office.begin("sink")
+    source = SharedSource()
+    forgetful = source.fleet.store.store = Forgetful(source.fleet.store.store)  # type: ignore[assignment]
+    set_id = source.begin("sink")
     forgetful.repeats = True  # type: ignore[attr-defined]
-    end(getattr(office, by), set_id)
-    assert office.mine.view.get(set_id).state is state
-    assert office.fleet.stored(X).attempts == (state is AcknowledgmentState.REJECTED)
+    end(getattr(source, by), set_id)
+    assert source.mine.view.get(set_id).state is state
+    assert source.fleet.stored(X).attempts == (state is AcknowledgmentState.REJECTED)
 
 
 def test_creation_retried_by_the_store_makes_one_set() -> None:
-    office = Office()
-    forgetful = office.fleet.store.store = Forgetful(office.fleet.store.store)  # type: ignore[assignment]
+    source = SharedSource()
+    forgetful = source.fleet.store.store = Forgetful(source.fleet.store.store)  # type: ignore[assignment]
     forgetful.repeats = True  # type: ignore[attr-defined]
-    set_id = office.begin("sink")
-    assert [made.set_id for made in office.mine.view.pending()] == [set_id]
-    assert office.a.leases.held[X] == office.fleet.stored(X)
+    set_id = source.begin("sink")
+    assert [made.set_id for made in source.mine.view.pending()] == [set_id]
+    assert source.a.leases.held[X] == source.fleet.stored(X)
 
 
-def test_constant_change_during_an_end_raises(office: Office) -> None:
-    store = office.fleet.store
+def test_constant_change_during_an_end_raises(source: SharedSource) -> None:
+    store = source.fleet.store
 
     def changes_first() -> None:
         store.fault = Fault(before=changes_first)
         store.store.transact(update=[store.store.get("test|clicks|PARTITION", shard_key("other"))])  # type: ignore[list-item]
 
-    office.a.create_partitions({shard_key("other"): a_shard("other").to_mapping()})
+    source.a.create_partitions({shard_key("other"): a_shard("other").to_mapping()})
     store.fault = Fault(before=changes_first)
     with pytest.raises(PartitionUpdateError, match="that its end depends on keep changing"):
-        end_shard(office.a, X, a_child("merged", "x", "other"))
+        end_shard(source.a, X, a_child("merged", "x", "other"))
     store.fault = None
-    assert list(office.mine.view.pending()) == [] and office.progress.landed == ()
+    assert list(source.mine.view.pending()) == [] and source.progress.landed == ()
 
 
-def test_lease_is_renewed_while_others_settle_batches(office: Office) -> None:
+def test_lease_is_renewed_while_others_settle_batches(source: SharedSource) -> None:
     ends = ["1", "2", "3", "4"]
     batches = [a_batch(after, end) for after, end in zip([TRIM_HORIZON, *ends], ends, strict=False)]
-    sets = [begin_delivery(office.a, X, batch, ["sink"]).set_id for batch in batches]
+    sets = [begin_delivery(source.a, X, batch, ["sink"]).set_id for batch in batches]
 
     def settle() -> None:
-        office.theirs.release(sets.pop(0), "sink", positive=True)
-        office.fleet.store.fault = Fault(before=settle) if sets else None
+        source.theirs.release(sets.pop(0), "sink", positive=True)
+        source.fleet.store.fault = Fault(before=settle) if sets else None
 
-    office.fleet.clock.advance(30)
-    office.fleet.store.fault = Fault(before=settle)
-    office.a.leases.renew_due()
-    assert sets == [] and office.progress.checkpoint == "4"
-    assert office.a.leases.held[X] == office.fleet.stored(X)
-    assert office.fleet.stored(X).ownership_timeout == office.fleet.clock.now() + office.a.leases.ownership_timeout
+    source.fleet.clock.advance(30)
+    source.fleet.store.fault = Fault(before=settle)
+    source.a.leases.renew_due()
+    assert sets == [] and source.progress.checkpoint == "4"
+    assert source.a.leases.held[X] == source.fleet.stored(X)
+    assert source.fleet.stored(X).ownership_timeout == source.fleet.clock.now() + source.a.leases.ownership_timeout
