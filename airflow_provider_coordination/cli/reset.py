@@ -102,8 +102,8 @@ def reset(
         return
 
     def access(kind: SourceKind) -> Any:
-        given = {"region": region, "endpoint_url": endpoint_url, "role_arn": role_arn, "external_id": external_id}
-        return kind.service({"aws": {name: value for name, value in given.items() if value is not None}})
+        aws = {"region": region, "endpoint_url": endpoint_url, "role_arn": role_arn, "external_id": external_id}
+        return kind.service({"aws": {name: value for name, value in aws.items() if value is not None}})
 
     target = parse_target(EARLIEST if to is None else to, session.context.clock.now())
     resets = Resets(acknowledgment_sets(session, source), by=session.context.user(), reason=reason or "")
@@ -113,9 +113,9 @@ def reset(
         plan = resets.plan_source(target, access)
     else:
         partitions = _of_keys(session, source, keys or ())
-        given = None if progress is None else _json_object(progress)
+        values = None if progress is None else _json_object(progress)
         plan = (
-            resets.plan_partitions(partitions, target) if given is None else _with_progress(partitions, target, given)
+            resets.plan_partitions(partitions, target) if values is None else _with_progress(partitions, target, values)
         )
     _carry_out(session, source, resets, plan, _where(plan, with_progress=progress is not None), yes=yes)
 

@@ -122,10 +122,10 @@ class AcknowledgesDecoratedOperator(_PythonDecoratedOperator):
 
     def _pending_sets(self, context: Context) -> list[AcknowledgmentSet]:
         with failing_when_misconfigured():
-            given, decorated = set_ids(self._passed_sets()), set_ids(self.acknowledgment_sets)
-            if given is not None and decorated is not None:
+            passed, decorated = set_ids(self._passed_sets()), set_ids(self.acknowledgment_sets)
+            if passed is not None and decorated is not None:
                 raise ConfigurationError(f"give {PARAMETER!r} either in the call or to the decorator, not both")
-            ids, handle = decorated if given is None else given, text_value(self.handle)
+            ids, handle = decorated if passed is None else passed, text_value(self.handle)
             run = selected_run(context, ids, text_value(self.run_id), text_value(self.run_dag_id))
             coordinator = CoordinationHook(self.coordination_conn_id).coordinator(self.source, owner_of_try(context))
             with closing(coordinator.store):

@@ -122,15 +122,15 @@ class PartitionsDecoratedOperator(KillableSupplierMixin, _PythonDecoratedOperato
         if _takes_state(self.python_callable):
             self.op_kwargs = {**self.op_kwargs, PARAMETER: dict(state)}
         self.show_return_value_in_logs = False
-        found = super().execute(context)
-        if found is None:
+        returned = super().execute(context)
+        if returned is None:
             return ()
-        if isinstance(found, str | Mapping) or not isinstance(found, Iterable):
+        if isinstance(returned, str | Mapping) or not isinstance(returned, Iterable):
             raise ConfigurationError(
                 f"function {self.python_callable.__name__!r} must yield keys or items, or return a list of them; it "
-                f"returned {type(found).__name__}"
+                f"returned {type(returned).__name__}"
             )
-        return found
+        return returned
 
 
 def partitions_task(

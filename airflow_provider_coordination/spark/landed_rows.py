@@ -153,11 +153,11 @@ class LandedDelivery:
         alike: dict[pa.Schema, list[Attempt]] = {}
         wanted = owed(self._sink, attempts)
         at_once = calls_at_once(wanted[0].file, self._access) if wanted else 1
-        for attempt, found in each_separately(wanted, self._columns, at_once):
-            if isinstance(found, Exception):
-                prepared[attempt.batch_id] = found
+        for attempt, file_schema in each_separately(wanted, self._columns, at_once):
+            if isinstance(file_schema, Exception):
+                prepared[attempt.batch_id] = file_schema
             else:
-                alike.setdefault(found, []).append(attempt)
+                alike.setdefault(file_schema, []).append(attempt)
         for schema, group in alike.items():
             rows = LandedRows(group, schema, self._access)
             columns = {field.name: str(field.type) for field in schema}
