@@ -110,7 +110,7 @@ def test_event_waits_for_the_deferral_to_settle(
     monkeypatch.setattr(events, "SETTLING_SECONDS", 0.3)
     coordination.create_partitions({"a": {}})
     trigger = PartitionsAvailableTrigger(source="clicks", **TO_A_TASK)
-    trigger._task_instance = SimpleNamespace(task_id="wait", task=None)
+    trigger.task_instance = SimpleNamespace(task_id="wait", task=None)  # type: ignore[assignment]
 
     async def wait(watchers: Watchers) -> tuple[bool, bool]:
         began = asyncio.get_running_loop().time()

@@ -26,7 +26,12 @@ class AwsWire:
     def __init__(self, client: Any) -> None:
         self.requests: list[tuple[str, dict[str, Any]]] = []
         self._plans: dict[str, list[Answer]] = defaultdict(list)
+        self._client = client
         client.meta.events.register("before-send", self._send)
+
+    def disconnect(self) -> None:
+        """Let the client send its next requests to the service."""
+        self._client.meta.events.unregister("before-send", self._send)
 
     @property
     def operations(self) -> list[str]:

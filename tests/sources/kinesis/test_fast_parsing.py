@@ -74,7 +74,7 @@ def first_page(client: Any, answer: dict[str, Any]) -> ShardPage:
     try:
         return next(read_shard(client, "clicks", "shard-1", "TRIM_HORIZON"))
     finally:
-        client.meta.events.unregister("before-send", wire._send)
+        wire.disconnect()
 
 
 @pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
@@ -100,7 +100,7 @@ def test_pages_use_the_fast_path(fast: Any, plain: Any) -> None:
         wire = AwsWire(client)
         wire.answer("GetRecords", PAGES["records"])
         assert (COLUMNS in client.get_records(ShardIterator="i1")) is is_fast
-        client.meta.events.unregister("before-send", wire._send)
+        wire.disconnect()
 
 
 @given(st.integers(1_400_000_000_000, 4_000_000_000_000))
@@ -116,7 +116,7 @@ def test_errors_stay_those_of_botocore(fast: Any) -> None:
     wire.refuse("GetRecords", "ExpiredIteratorException")
     with pytest.raises(ClientError, match="ExpiredIteratorException"):
         fast.get_records(ShardIterator="i1")
-    fast.meta.events.unregister("before-send", wire._send)
+    wire.disconnect()
 
 
 def test_other_responses_are_left_to_botocore(fast: Any) -> None:
@@ -124,7 +124,7 @@ def test_other_responses_are_left_to_botocore(fast: Any) -> None:
     wire.answer("GetRecords", {"MillisBehindLatest": 0})
     answer = fast.get_records(ShardIterator="i1")
     assert COLUMNS not in answer and "Records" not in answer
-    fast.meta.events.unregister("before-send", wire._send)
+    wire.disconnect()
 
 
 @pytest.fixture
