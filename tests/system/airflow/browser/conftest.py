@@ -27,7 +27,7 @@ PARTITIONS, SHARDS = at_depth(short=(1_000, 600), deep=(4_000, 1_000))
 """With 10,000 partitions the pages are measured, by benchmarks/ui.py."""
 
 
-class See(Protocol):
+class OpenPage(Protocol):
     """Opens a page of the provider in a browser."""
 
     def __call__(
@@ -123,7 +123,7 @@ def visits(windows: Windows) -> Iterator[Visits]:
 
 
 @pytest.fixture
-def see(visits: Visits, site: Site) -> See:
+def see(visits: Visits, site: Site) -> OpenPage:
     """Opens a page of the provider as a user of some role."""
 
     def open_page(path: str = "", *, role: str = "op", alone: bool = False, **window: Any) -> Page:

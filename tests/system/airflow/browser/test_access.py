@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 from tests.support.browser import Theme, findings, go
 from tests.support.site import Site
 from tests.support.supervised import SupervisedSource
-from tests.system.airflow.browser.conftest import See
+from tests.system.airflow.browser.conftest import OpenPage
 from tests.system.airflow.browser.test_partitions import keys
 
 OURS = "[data-coordination]"
@@ -42,7 +42,7 @@ def settled(page: Page) -> None:
 
 @pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.only_deep)])
 def test_pages_have_no_serious_accessibility_fault(
-    theme: Theme, site: Site, supervised: SupervisedSource, see: See, axe: Path
+    theme: Theme, site: Site, supervised: SupervisedSource, see: OpenPage, axe: Path
 ) -> None:
     found: list[str] = []
     rules = ["color-contrast"] if theme == "dark" else None  # nothing else is another
@@ -62,7 +62,7 @@ def test_pages_have_no_serious_accessibility_fault(
     assert not found, "\n".join(found)
 
 
-def test_pages_fit_a_telephone(site: Site, supervised: SupervisedSource, see: See) -> None:
+def test_pages_fit_a_telephone(site: Site, supervised: SupervisedSource, see: OpenPage) -> None:
     page = see(width=390)
     for name in PAGES:
         go(page, where(site, name))
@@ -75,7 +75,7 @@ def test_pages_fit_a_telephone(site: Site, supervised: SupervisedSource, see: Se
     assert drawer.evaluate("element => element.scrollWidth - element.clientWidth") <= 0
 
 
-def test_times_are_in_the_zone_of_the_reader(site: Site, see: See) -> None:
+def test_times_are_in_the_zone_of_the_reader(site: Site, see: OpenPage) -> None:
     utc = see(site.at("orders", partition="state/held.json.gz"))
     tokyo = see(site.at("orders", partition="state/held.json.gz"), time_zone="Asia/Tokyo")
     hours = []
@@ -88,7 +88,7 @@ def test_times_are_in_the_zone_of_the_reader(site: Site, see: See) -> None:
     assert (hours[1] - hours[0]) % 24 == 9
 
 
-def test_page_menus_are_reached_by_keyboard_in_order(site: Site, see: See) -> None:
+def test_page_menus_are_reached_by_keyboard_in_order(site: Site, see: OpenPage) -> None:
     page = see(site.at("orders"))
     expect(keys(page).first).to_be_visible()
     page.get_by_role("link", name="Leases", exact=True).last.focus()

@@ -16,7 +16,7 @@ from airflow_provider_coordination.coordination.partition import (
 )
 from tests.support.scenery import DAMAGED, HOUR, owner, soon
 from tests.support.site import Site
-from tests.system.airflow.browser.conftest import See
+from tests.system.airflow.browser.conftest import OpenPage
 from tests.system.airflow.browser.test_partitions import row
 
 Change = Callable[[Partition], Partition]
@@ -67,7 +67,13 @@ def last_word(site: Site, source: str) -> tuple[str, str | None]:
     ],
 )
 def test_action_asks_for_a_reason_and_records_its_user(
-    action: str, before: Change, status: PartitionStatus, role: str, site: Site, see: See, source: Callable[..., str]
+    action: str,
+    before: Change,
+    status: PartitionStatus,
+    role: str,
+    site: Site,
+    see: OpenPage,
+    source: Callable[..., str],
 ) -> None:
     name = source(a=before)
     page = see(site.at(name), role=role)
@@ -89,7 +95,7 @@ def test_action_asks_for_a_reason_and_records_its_user(
     assert name in str(entries)
 
 
-def test_manual_action_is_never_drawn_as_a_failure(site: Site, see: See, source: Callable[..., str]) -> None:
+def test_manual_action_is_never_drawn_as_a_failure(site: Site, see: OpenPage, source: Callable[..., str]) -> None:
     name = source(a=parked)
     page = see(site.at(name), role="admin")
     drawer = opened(page, "a")
@@ -102,7 +108,7 @@ def test_manual_action_is_never_drawn_as_a_failure(site: Site, see: See, source:
     expect(entries.filter(has_text=DAMAGED)).to_have_attribute("data-palette", "red")
 
 
-def test_bulk_action_lists_its_failures(site: Site, see: See, source: Callable[..., str]) -> None:
+def test_bulk_action_lists_its_failures(site: Site, see: OpenPage, source: Callable[..., str]) -> None:
     name = source(a=waiting, b=held, c=waiting, d=waiting)
     page = see(site.at(name))
     for key in "abc":
@@ -122,7 +128,7 @@ def test_bulk_action_lists_its_failures(site: Site, see: See, source: Callable[.
     assert states["b"].status is PartitionStatus.COMPLETED
 
 
-def test_click_on_a_changed_partition_changes_nothing(site: Site, see: See, source: Callable[..., str]) -> None:
+def test_click_on_a_changed_partition_changes_nothing(site: Site, see: OpenPage, source: Callable[..., str]) -> None:
     name = source(a=held)
     page = see(site.at(name))
     opened(page, "a").get_by_role("button", name="Release…").click()
@@ -139,7 +145,7 @@ def test_click_on_a_changed_partition_changes_nothing(site: Site, see: See, sour
     assert site.scenery.found(name, "a").owner is None
 
 
-def test_renewal_does_not_block_an_action(site: Site, see: See, source: Callable[..., str]) -> None:
+def test_renewal_does_not_block_an_action(site: Site, see: OpenPage, source: Callable[..., str]) -> None:
     name = source(a=held)
     page = see(site.at(name))
     opened(page, "a").get_by_role("button", name="Release…").click()
@@ -155,7 +161,7 @@ def test_renewal_does_not_block_an_action(site: Site, see: See, source: Callable
     assert site.scenery.found(name, "a").owner is None
 
 
-def test_source_is_suspended_and_resumed(site: Site, see: See, source: Callable[..., str]) -> None:
+def test_source_is_suspended_and_resumed(site: Site, see: OpenPage, source: Callable[..., str]) -> None:
     name = source(a=waiting)
     coordinator = site.scenery.worker(name)
     page = see(site.at(name))

@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from tests.support.site import DAG, Site
-from tests.system.airflow.browser.conftest import See
+from tests.system.airflow.browser.conftest import OpenPage
 from tests.system.airflow.browser.test_partitions import keys, row
 
 LEASE_SECONDS = 12.0
@@ -63,7 +63,7 @@ def holder(site: Site, source: str) -> str:
 
 
 def test_killed_worker_shows_as_taken_over(
-    site: Site, see: See, source: Callable[..., str], start_worker: StartWorker
+    site: Site, see: OpenPage, source: Callable[..., str], start_worker: StartWorker
 ) -> None:
     name = source(a=lambda p: p)
     page = see(site.at(name))
@@ -79,7 +79,7 @@ def test_killed_worker_shows_as_taken_over(
     expect(timeline.locator("[data-bar][data-end='expired']")).to_have_count(1)
 
 
-def test_run_and_task_instance_show_their_partitions(site: Site, see: See) -> None:
+def test_run_and_task_instance_show_their_partitions(site: Site, see: OpenPage) -> None:
     site.airflow.until("the job works", lambda: bool(live_shards(site)), 120)
     run = f"/dags/{DAG}/runs/{site.live_run}"
     page = see(run)
@@ -102,7 +102,7 @@ def test_run_and_task_instance_show_their_partitions(site: Site, see: See) -> No
     expect(page.get_by_role("heading", name="This task instance holds no partition")).to_be_visible()
 
 
-def test_split_shows_in_the_tree_and_job_among_workers(site: Site, see: See) -> None:
+def test_split_shows_in_the_tree_and_job_among_workers(site: Site, see: OpenPage) -> None:
     site.airflow.until("the children of the shard are read", lambda: len(live_shards(site)) >= 3, 120)
     page = see(site.at("live", "shards"))
     tree = page.get_by_role("group", name=re.compile("^Family tree of live: 4 shards, 2 generations, 1 split"))

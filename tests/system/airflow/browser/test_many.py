@@ -12,13 +12,13 @@ from playwright.sync_api import expect
 
 from tests.support.browser import Visits, go
 from tests.support.site import DEFAULT, Site
-from tests.system.airflow.browser.conftest import PARTITIONS, See
+from tests.system.airflow.browser.conftest import PARTITIONS, OpenPage
 
 TABS = 50
 SECONDS = 4.0
 
 
-def test_thousands_of_partitions_scroll_and_few_are_drawn(site: Site, see: See, visits: Visits) -> None:
+def test_thousands_of_partitions_scroll_and_few_are_drawn(site: Site, see: OpenPage, visits: Visits) -> None:
     visits.excuse(r"^503 GET .*/coordination/")  # the store may be busy on a machine that is; the page asks again
     page = see(site.at("logs", order="key"))
     region = page.get_by_role("region", name="Partitions of logs")
@@ -39,7 +39,7 @@ def test_thousands_of_partitions_scroll_and_few_are_drawn(site: Site, see: See, 
 
 
 @pytest.mark.only_deep
-def test_fifty_tabs_leave_airflow_responsive(site: Site, see: See) -> None:
+def test_fifty_tabs_leave_airflow_responsive(site: Site, see: OpenPage) -> None:
     asked: list[str] = []
     page = see("/")
     page.on(

@@ -12,11 +12,11 @@ from airflow_provider_coordination.coordination.partition import source_identifi
 from tests.support.browser import Visits
 from tests.support.site import AWAY, Site
 from tests.support.standalone import SECRET
-from tests.system.airflow.browser.conftest import See
+from tests.system.airflow.browser.conftest import OpenPage
 from tests.system.airflow.browser.test_partitions import keys, row
 
 
-def test_unavailable_store_is_shown_and_recovers_automatically(site: Site, see: See, visits: Visits) -> None:
+def test_unavailable_store_is_shown_and_recovers_automatically(site: Site, see: OpenPage, visits: Visits) -> None:
     visits.excuse(r"^503 GET .*/coordination/")
     page = see(site.at("remote", connection=AWAY))
     expect(row(page, "a")).to_be_visible()
@@ -35,7 +35,7 @@ def test_unavailable_store_is_shown_and_recovers_automatically(site: Site, see: 
     expect(page.locator("[data-freshness=live]")).to_be_visible()
 
 
-def test_ended_session_leads_to_the_login(site: Site, see: See, visits: Visits) -> None:
+def test_ended_session_leads_to_the_login(site: Site, see: OpenPage, visits: Visits) -> None:
     visits.excuse(r"^401 GET ")
     page = see(site.at("orders"), alone=True)
     expect(keys(page).first).to_be_visible()
@@ -52,7 +52,7 @@ def test_ended_session_leads_to_the_login(site: Site, see: See, visits: Visits) 
 
 
 def test_open_drawer_reports_a_deleted_partition(
-    site: Site, see: See, visits: Visits, source: Callable[..., str]
+    site: Site, see: OpenPage, visits: Visits, source: Callable[..., str]
 ) -> None:
     visits.excuse(r"^404 GET .*/partition\?")
     name = source(a=lambda p: p, b=lambda p: p)
@@ -70,7 +70,7 @@ def test_open_drawer_reports_a_deleted_partition(
     expect(drawer).to_have_count(0)
 
 
-def test_connection_of_another_type_is_an_error(site: Site, see: See, visits: Visits) -> None:
+def test_connection_of_another_type_is_an_error(site: Site, see: OpenPage, visits: Visits) -> None:
     visits.excuse(r"^4\d\d GET .*/coordination/")
     site.airflow.connect("warehouse", "http", host="127.0.0.1")
 

@@ -8,11 +8,11 @@ from playwright.sync_api import expect
 
 from tests.support.scenery import ODD_SOURCE
 from tests.support.site import DEFAULT, EMPTY, Site
-from tests.system.airflow.browser.conftest import See
+from tests.system.airflow.browser.conftest import OpenPage
 from tests.system.airflow.browser.test_partitions import filters, keys
 
 
-def test_menu_leads_to_sources_with_trouble_first(site: Site, see: See) -> None:
+def test_menu_leads_to_sources_with_trouble_first(site: Site, see: OpenPage) -> None:
     page = see("/")
     page.get_by_role("button", name="Browse").click()
     page.get_by_role("menuitem", name="Leases").click()
@@ -30,7 +30,7 @@ def test_menu_leads_to_sources_with_trouble_first(site: Site, see: See) -> None:
     expect(orders).to_contain_text(re.compile(r"Longest lease\s*3 h"))
 
 
-def test_alarm_leads_to_its_partitions(site: Site, see: See) -> None:
+def test_alarm_leads_to_its_partitions(site: Site, see: OpenPage) -> None:
     page = see(site.overview(DEFAULT))
     card = page.get_by_role("article", name="orders", exact=True)
     card.get_by_role("link", name="1 partition is parked. Reopen it once the cause is fixed").click()
@@ -44,7 +44,7 @@ def test_alarm_leads_to_its_partitions(site: Site, see: See) -> None:
     assert filters(page) == {"expired": ["true"]}
 
 
-def test_connection_without_sources_explains_their_creation(site: Site, see: See) -> None:
+def test_connection_without_sources_explains_their_creation(site: Site, see: OpenPage) -> None:
     page = see(site.overview(EMPTY))
 
     expect(page.get_by_role("heading", name="No sources yet")).to_be_visible()

@@ -11,7 +11,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.support.browser import go
 from tests.support.scenery import DAMAGED, HOUR, ODD_KEYS, ODD_SOURCE, owner, soon
 from tests.support.site import AWAY, Site
-from tests.system.airflow.browser.conftest import See
+from tests.system.airflow.browser.conftest import OpenPage
 
 STATES = {
     "delivered/1.json.gz": "Awaiting",
@@ -39,7 +39,7 @@ def filters(page: Page) -> dict[str, list[str]]:
     return parse_qs(urlsplit(page.url).query)
 
 
-def test_each_partition_shows_its_state_as_a_word(site: Site, see: See) -> None:
+def test_each_partition_shows_its_state_as_a_word(site: Site, see: OpenPage) -> None:
     page = see(site.at("orders"))
 
     for key, state in STATES.items():
@@ -51,7 +51,7 @@ def test_each_partition_shows_its_state_as_a_word(site: Site, see: See) -> None:
     expect(row(page, "state/unreadable.json.gz")).to_contain_text("unreadable")
 
 
-def test_each_time_is_whole_on_a_small_screen(site: Site, see: See) -> None:
+def test_each_time_is_whole_on_a_small_screen(site: Site, see: OpenPage) -> None:
     page = see(site.at("orders"), width=1280)
 
     for key in STATES:
@@ -59,7 +59,7 @@ def test_each_time_is_whole_on_a_small_screen(site: Site, see: See) -> None:
         assert time.evaluate("element => element.scrollWidth <= element.clientWidth"), time.inner_text()
 
 
-def test_source_of_unknown_kind_has_no_pages_of_others(site: Site, see: See, source: Callable[..., str]) -> None:
+def test_source_of_unknown_kind_has_no_pages_of_others(site: Site, see: OpenPage, source: Callable[..., str]) -> None:
     name = source(a=lambda partition: partition.with_progress({"kind": "later", "position": 5}))
     page = see(site.at(name))
     expect(keys(page)).to_have_count(1)
@@ -70,7 +70,7 @@ def test_source_of_unknown_kind_has_no_pages_of_others(site: Site, see: See, sou
     assert shown == ["partitions", "timeline", "acknowledgments", "workers"]
 
 
-def test_table_begins_with_trouble_and_sorts_on_request(site: Site, see: See) -> None:
+def test_table_begins_with_trouble_and_sorts_on_request(site: Site, see: OpenPage) -> None:
     page = see(site.at("orders"))
     expect(page.get_by_role("columnheader", name="State")).to_have_attribute("aria-sort", "other")
     expect(keys(page).nth(0)).to_have_attribute("data-state", "parked")
@@ -83,7 +83,7 @@ def test_table_begins_with_trouble_and_sorts_on_request(site: Site, see: See) ->
     assert filters(page) == {}
 
 
-def test_partition_shows_its_holding_time_until_expiry(site: Site, see: See) -> None:
+def test_partition_shows_its_holding_time_until_expiry(site: Site, see: OpenPage) -> None:
     page = see(site.at("orders"))
 
     def held_for(key: str) -> Locator:
@@ -98,7 +98,7 @@ def test_partition_shows_its_holding_time_until_expiry(site: Site, see: See) -> 
     expect(page.get_by_role("dialog")).to_contain_text("Held since")
 
 
-def test_address_keeps_filters_order_and_search(site: Site, see: See) -> None:
+def test_address_keeps_filters_order_and_search(site: Site, see: OpenPage) -> None:
     page = see(site.at("orders"))
     page.get_by_role("button", name=re.compile("^Closed")).click()
     expect(keys(page)).to_have_count(3)
@@ -118,7 +118,9 @@ def test_address_keeps_filters_order_and_search(site: Site, see: See) -> None:
     assert filters(page) == {}
 
 
-def test_table_refreshes_and_keeps_selection_and_position(site: Site, see: See, source: Callable[..., str]) -> None:
+def test_table_refreshes_and_keeps_selection_and_position(
+    site: Site, see: OpenPage, source: Callable[..., str]
+) -> None:
     name = source(**{f"part-{n:03d}": lambda p: p for n in range(200)})
     page = see(site.at(name, order="key"))
     region = page.get_by_role("region", name=f"Partitions of {name}")
@@ -135,7 +137,9 @@ def test_table_refreshes_and_keeps_selection_and_position(site: Site, see: See, 
     expect(page.get_by_role("toolbar")).to_contain_text("1 selected")
 
 
-def test_drawer_shows_a_whole_partition_at_its_own_address(site: Site, see: See, source: Callable[..., str]) -> None:
+def test_drawer_shows_a_whole_partition_at_its_own_address(
+    site: Site, see: OpenPage, source: Callable[..., str]
+) -> None:
     holder = owner(3)
     name = source(a=lambda p: p.acquired(holder, soon(HOUR)))
     site.scenery.change(name, "a", lambda p: p.failed(DAMAGED).given_up(soon(-HOUR)))
@@ -163,7 +167,7 @@ def test_drawer_shows_a_whole_partition_at_its_own_address(site: Site, see: See,
     assert "partition" not in filters(page)
 
 
-def test_names_are_shown_literally(site: Site, see: See) -> None:
+def test_names_are_shown_literally(site: Site, see: OpenPage) -> None:
     page = see(site.overview())
     page.get_by_role("link", name=ODD_SOURCE, exact=True).click()
     expect(page.get_by_role("heading", name=ODD_SOURCE, exact=True)).to_be_visible()
@@ -184,7 +188,7 @@ def test_names_are_shown_literally(site: Site, see: See) -> None:
     assert page.locator("script:not([src]):text('pwned')").count() == 0
 
 
-def test_table_works_without_a_mouse(site: Site, see: See) -> None:
+def test_table_works_without_a_mouse(site: Site, see: OpenPage) -> None:
     page = see(site.at("orders"))
     expect(keys(page).first).to_be_visible()
     page.get_by_role("region", name="Partitions of orders").focus()
@@ -201,7 +205,7 @@ def test_table_works_without_a_mouse(site: Site, see: See) -> None:
     expect(row(page, opened).get_by_role("button", name=opened, exact=True)).to_be_focused()
 
 
-def test_dynamodb_partitions_are_searched(site: Site, see: See) -> None:
+def test_dynamodb_partitions_are_searched(site: Site, see: OpenPage) -> None:
     page = see(site.at("remote", connection=AWAY, search="b"))
 
     expect(keys(page)).to_have_count(1)

@@ -9,12 +9,12 @@ from playwright.sync_api import expect
 
 from tests.support.scenery import MINUTE
 from tests.support.site import Site
-from tests.system.airflow.browser.conftest import SHARDS, See
+from tests.system.airflow.browser.conftest import SHARDS, OpenPage
 from tests.system.airflow.browser.test_actions import confirm, last_word
 from tests.system.airflow.browser.test_partitions import filters
 
 
-def test_tree_of_a_thousand_shards_is_searchable_with_marked_holes(site: Site, see: See) -> None:
+def test_tree_of_a_thousand_shards_is_searchable_with_marked_holes(site: Site, see: OpenPage) -> None:
     page = see(site.at("telemetry", "shards"))
     tree = page.get_by_role("group", name=re.compile("^Family tree of telemetry"))
     expect(tree).to_be_visible()
@@ -43,7 +43,7 @@ def test_tree_of_a_thousand_shards_is_searchable_with_marked_holes(site: Site, s
     expect(page.locator("[data-hole]")).to_have_count(1)
 
 
-def test_timeline_shows_owners_and_expired_leases(site: Site, see: See) -> None:
+def test_timeline_shows_owners_and_expired_leases(site: Site, see: OpenPage) -> None:
     page = see(site.at("night", "timeline", window="6h"))
     bars = page.locator("[data-bar]")
     expect(bars.first).to_be_visible()
@@ -61,7 +61,7 @@ def test_timeline_shows_owners_and_expired_leases(site: Site, see: See) -> None:
     assert filters(page) == {"window": ["6h"], "as": ["list"]}
 
 
-def test_expired_lease_without_takeover_ends_orange(site: Site, see: See) -> None:
+def test_expired_lease_without_takeover_ends_orange(site: Site, see: OpenPage) -> None:
     name = f"test-{uuid.uuid4().hex[:8]}"
     site.scenery.died(name, "dead")
     page = see(site.at(name, "timeline"))
@@ -81,7 +81,7 @@ def test_expired_lease_without_takeover_ends_orange(site: Site, see: See) -> Non
     expect(page.get_by_role("table", name="Owners of partitions over time")).to_contain_text("expired")
 
 
-def test_pending_batches_show_handles_and_can_be_released(site: Site, see: See) -> None:
+def test_pending_batches_show_handles_and_can_be_released(site: Site, see: OpenPage) -> None:
     name = f"test-{uuid.uuid4().hex[:8]}"
     site.scenery.awaiting(name, "first", "warehouse", "quality check", timeout=4 * MINUTE)
     site.scenery.awaiting(name, "second", "warehouse", timeout=90 * MINUTE)
@@ -115,7 +115,7 @@ def test_pending_batches_show_handles_and_can_be_released(site: Site, see: See) 
     site.airflow.until("the history has it", lambda: last_word(site, name)[0].startswith("failed"))
 
 
-def test_acknowledgments_page_leads_to_the_partition(site: Site, see: See) -> None:
+def test_acknowledgments_page_leads_to_the_partition(site: Site, see: OpenPage) -> None:
     page = see(site.at("orders", "acknowledgments"))
     page.get_by_role("link", name="Partition delivered/1.json.gz").click()
 

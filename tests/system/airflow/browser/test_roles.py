@@ -13,7 +13,7 @@ from tests.support.browser import Visits, Window, Windows, go
 from tests.support.site import AWAY, DEFAULT, EMPTY, Site
 from tests.support.standalone import ROLES
 from tests.support.supervised import SupervisedSource
-from tests.system.airflow.browser.conftest import See
+from tests.system.airflow.browser.conftest import OpenPage
 from tests.system.airflow.browser.test_access import PAGES, settled, where
 from tests.system.airflow.browser.test_actions import held
 
@@ -63,7 +63,7 @@ def test_lease_release_needs_write_access_to_the_connection(role: str, site: Sit
 
 @pytest.mark.parametrize("role", MAY_NOT)
 def test_users_without_read_access_see_only_their_contact(
-    role: str, site: Site, supervised: SupervisedSource, see: See, visits: Visits
+    role: str, site: Site, supervised: SupervisedSource, see: OpenPage, visits: Visits
 ) -> None:
     visits.excuse("^403 GET .*/coordination/")
 

@@ -14,7 +14,7 @@ from tests.support.browser import go
 from tests.support.site import DAG, DEFAULT, Site
 from tests.support.spark_job import REPOSITORY
 from tests.support.supervised import SupervisedSource
-from tests.system.airflow.browser.conftest import See
+from tests.system.airflow.browser.conftest import OpenPage
 from tests.system.airflow.browser.test_access import settled
 from tests.system.airflow.browser.test_live import live_shards
 
@@ -40,7 +40,7 @@ def picture(tmp_path: Path) -> Callable[..., None]:
 
 
 @pytest.mark.only_deep
-def test_screenshots_of_the_manual_match_the_pages(site: Site, see: See, picture: Callable[..., None]) -> None:
+def test_screenshots_of_the_manual_match_the_pages(site: Site, see: OpenPage, picture: Callable[..., None]) -> None:
     site.airflow.until("the job works", lambda: len(live_shards(site)) >= 3, 120)
     page = see(site.overview(DEFAULT), role="admin")
     picture(page, "overview", "night")

@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from tests.support.browser import Theme, findings, go
 from tests.support.scenery import DOWN
 from tests.support.site import DEFAULT, Site
-from tests.system.airflow.browser.conftest import See
+from tests.system.airflow.browser.conftest import OpenPage
 from tests.system.airflow.browser.test_access import OURS, settled
 
 
@@ -24,7 +24,7 @@ def without_sink(site: Site) -> str:
     return name
 
 
-def test_unavailable_sink_is_an_alarm_leading_to_all_sinks(without_sink: str, site: Site, see: See) -> None:
+def test_unavailable_sink_is_an_alarm_leading_to_all_sinks(without_sink: str, site: Site, see: OpenPage) -> None:
     page = see(site.overview(DEFAULT))
     card = page.get_by_role("article", name=without_sink, exact=True)
     alarm = re.compile(
@@ -45,7 +45,7 @@ def test_unavailable_sink_is_an_alarm_leading_to_all_sinks(without_sink: str, si
 @pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.only_deep)])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_sinks_are_readable_on_any_screen(
-    theme: Theme, width: int, without_sink: str, site: Site, see: See, axe: Path
+    theme: Theme, width: int, without_sink: str, site: Site, see: OpenPage, axe: Path
 ) -> None:
     page = see("/", theme=theme, width=width)
     go(page, site.at(without_sink, "acknowledgments"))

@@ -15,7 +15,7 @@ from tests.support.browser import go
 from tests.support.depth import at_depth
 from tests.support.scenery import HOUR, soon
 from tests.support.site import Site
-from tests.system.airflow.browser.conftest import See
+from tests.system.airflow.browser.conftest import OpenPage
 from tests.system.airflow.browser.test_actions import held, parked, waiting
 from tests.system.airflow.browser.test_partitions import row
 
@@ -99,7 +99,7 @@ def place(element: Locator) -> tuple[float, float]:
 
 @pytest.mark.deep
 @pytest.mark.parametrize("width", at_depth(short=[1280, 390], deep=WIDTHS))
-def test_late_alarms_move_no_row(width: int, site: Site, see: See, source: Callable[..., str]) -> None:
+def test_late_alarms_move_no_row(width: int, site: Site, see: OpenPage, source: Callable[..., str]) -> None:
     name = source(a=parked, b=waiting, c=held)
     page = see("/", role="admin", width=width)
     with summary_of(page, name) as summary:
@@ -117,7 +117,7 @@ def test_late_alarms_move_no_row(width: int, site: Site, see: See, source: Calla
 
 @pytest.mark.deep
 @pytest.mark.parametrize("width", at_depth(short=[1280], deep=WIDTHS))
-def test_changing_alarms_move_nothing(width: int, site: Site, see: See, source: Callable[..., str]) -> None:
+def test_changing_alarms_move_nothing(width: int, site: Site, see: OpenPage, source: Callable[..., str]) -> None:
     name = source(a=waiting, b=waiting)
     page = see("/", role="admin", width=width)
     with summary_of(page, name) as summary:
@@ -136,7 +136,7 @@ def test_changing_alarms_move_nothing(width: int, site: Site, see: See, source: 
         assert len(page.evaluate("[...window.places]")) == 1
 
 
-def test_store_outage_moves_nothing(site: Site, see: See, source: Callable[..., str]) -> None:
+def test_store_outage_moves_nothing(site: Site, see: OpenPage, source: Callable[..., str]) -> None:
     name = source(a=waiting, b=waiting)
     page = see(site.at(name))
     expect(row(page, "a")).to_be_visible()
@@ -152,7 +152,7 @@ def test_store_outage_moves_nothing(site: Site, see: See, source: Callable[..., 
     assert len(page.evaluate("[...window.places]")) == 1
 
 
-def test_unfolding_shows_all_alarms(site: Site, see: See, source: Callable[..., str]) -> None:
+def test_unfolding_shows_all_alarms(site: Site, see: OpenPage, source: Callable[..., str]) -> None:
     name = source(a=waiting)
     page = see("/")
     with summary_of(page, name) as summary:
@@ -172,7 +172,7 @@ def test_unfolding_shows_all_alarms(site: Site, see: See, source: Callable[..., 
         "1 lease has expired, and no worker has taken over. Check the workers, or start more jobs",
     ],
 )
-def test_phone_shows_the_first_alarm_whole(text: str, site: Site, see: See, source: Callable[..., str]) -> None:
+def test_phone_shows_the_first_alarm_whole(text: str, site: Site, see: OpenPage, source: Callable[..., str]) -> None:
     name = source(a=waiting)
     page = see("/", width=390)
     with summary_of(page, name) as summary:

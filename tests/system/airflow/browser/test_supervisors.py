@@ -17,7 +17,7 @@ from playwright.sync_api import Page, expect
 from tests.support.browser import Visits
 from tests.support.site import DEFAULT, Site
 from tests.support.supervised import SHARD, SupervisedSource
-from tests.system.airflow.browser.conftest import See
+from tests.system.airflow.browser.conftest import OpenPage
 from tests.system.airflow.browser.test_actions import confirm
 from tests.system.airflow.browser.test_partitions import filters
 
@@ -75,7 +75,7 @@ def state(page: Page) -> str:
 
 
 def test_list_begins_with_supervisors_in_trouble(
-    site: Site, supervised: SupervisedSource, supervise: Supervise, see: See
+    site: Site, supervised: SupervisedSource, supervise: Supervise, see: OpenPage
 ) -> None:
     paused, lost = supervise(dag_id=PAUSED_DAG), supervise().losing_contact()
     page = see(site.overview(DEFAULT))
@@ -94,7 +94,7 @@ def test_list_begins_with_supervisors_in_trouble(
     expect(page.get_by_role("link", name=re.compile("The supervisor is in state LOST_CONTACT"))).to_be_visible()
 
 
-def test_page_shows_a_whole_supervisor(site: Site, supervised: SupervisedSource, see: See) -> None:
+def test_page_shows_a_whole_supervisor(site: Site, supervised: SupervisedSource, see: OpenPage) -> None:
     page = see(site.at("supervised", "supervisor"))
 
     figures = page.get_by_role("region", name="State")
@@ -114,7 +114,7 @@ def test_page_shows_a_whole_supervisor(site: Site, supervised: SupervisedSource,
 
 
 def test_history_is_a_keyboard_accessible_picture_and_a_list(
-    site: Site, supervised: SupervisedSource, see: See
+    site: Site, supervised: SupervisedSource, see: OpenPage
 ) -> None:
     page = see(site.at("supervised", "supervisor"))
     chart = page.get_by_role("group", name=re.compile("^Records delivered: [0-9,]+.s now, 8,000.s at most"))
@@ -133,7 +133,7 @@ def test_history_is_a_keyboard_accessible_picture_and_a_list(
     assert filters(page) == {"as": ["list"]}
 
 
-def test_spec_version_shows_author_reason_and_changes(site: Site, supervised: SupervisedSource, see: See) -> None:
+def test_spec_version_shows_author_reason_and_changes(site: Site, supervised: SupervisedSource, see: OpenPage) -> None:
     page = see(site.at("supervised", "supervisor"))
     spec = page.get_by_role("region", name="Spec", exact=True)
     versions = spec.get_by_role("list", name="Versions").get_by_role("button")
@@ -146,7 +146,9 @@ def test_spec_version_shows_author_reason_and_changes(site: Site, supervised: Su
     assert filters(page) == {"version": ["1"]}
 
 
-def test_version_shows_its_effective_and_submitted_spec(site: Site, supervised: SupervisedSource, see: See) -> None:
+def test_version_shows_its_effective_and_submitted_spec(
+    site: Site, supervised: SupervisedSource, see: OpenPage
+) -> None:
     page = see(site.at("supervised", "supervisor"))
     written = page.get_by_role("region", name="Version 2 of the spec", exact=True)
     effective = page.get_by_role("region", name="Version 2 of the spec, with every default")
@@ -155,7 +157,7 @@ def test_version_shows_its_effective_and_submitted_spec(site: Site, supervised: 
     expect(written).not_to_contain_text('"completion_timeout"')
 
 
-def test_address_names_two_compared_versions(site: Site, supervise: Supervise, see: See) -> None:
+def test_address_names_two_compared_versions(site: Site, supervise: Supervise, see: OpenPage) -> None:
     source = supervise()
     source.submit_spec("supervise.task_count", 3, by="ben", reason="more")
     source.submit_spec("supervise.task_count", 5, by="ben", reason="still more")
@@ -168,7 +170,7 @@ def test_address_names_two_compared_versions(site: Site, supervise: Supervise, s
     assert filters(page) == {"version": ["3"], "against": ["1"]}
 
 
-def test_day_shows_its_gap_and_reasons_in_local_time(site: Site, see: See) -> None:
+def test_day_shows_its_gap_and_reasons_in_local_time(site: Site, see: OpenPage) -> None:
     with closing(SupervisedSource(site.scenery.url, "a day").hour().day()):
         page = see(site.at("a day", "supervisor", window="24h"), time_zone="Asia/Tokyo")
         lag = page.get_by_role("group", name=re.compile("^Longest lag of a partition: .* at most"))
@@ -189,7 +191,7 @@ def test_day_shows_its_gap_and_reasons_in_local_time(site: Site, see: See) -> No
         assert abs(ahead) < timedelta(hours=2)
 
 
-def test_supervisor_with_a_paused_dag_is_suspended(site: Site, supervise: Supervise, see: See) -> None:
+def test_supervisor_with_a_paused_dag_is_suspended(site: Site, supervise: Supervise, see: OpenPage) -> None:
     source = supervise(dag_id=PAUSED_DAG)
     page = see(site.at(source.source, "supervisor"))
 
@@ -198,7 +200,7 @@ def test_supervisor_with_a_paused_dag_is_suspended(site: Site, supervise: Superv
     assert state(page) == "DAG_PAUSED"
 
 
-def test_spec_is_submitted_with_a_reason(site: Site, supervise: Supervise, see: See, visits: Visits) -> None:
+def test_spec_is_submitted_with_a_reason(site: Site, supervise: Supervise, see: OpenPage, visits: Visits) -> None:
     visits.excuse("^4.. POST .*/supervisor$")
     source = supervise()
     page = see(site.at(source.source, "supervisor"))
@@ -225,7 +227,9 @@ def test_spec_is_submitted_with_a_reason(site: Site, supervise: Supervise, see: 
     expect(newest).to_contain_text("fewer jobs")
 
 
-def test_spec_made_from_an_older_version_is_refused(site: Site, supervise: Supervise, see: See, visits: Visits) -> None:
+def test_spec_made_from_an_older_version_is_refused(
+    site: Site, supervise: Supervise, see: OpenPage, visits: Visits
+) -> None:
     visits.excuse("^409 POST .*/supervisor$")
     source = supervise()
     page = see(site.at(source.source, "supervisor"))
@@ -240,7 +244,7 @@ def test_spec_made_from_an_older_version_is_refused(site: Site, supervise: Super
     assert current is not None and current.by == "ben"
 
 
-def test_handover_and_termination_ask_for_a_reason(site: Site, supervise: Supervise, see: See) -> None:
+def test_handover_and_termination_ask_for_a_reason(site: Site, supervise: Supervise, see: OpenPage) -> None:
     source = supervise()
     page = see(site.at(source.source, "supervisor"))
     page.get_by_role("button", name="Hand over…").click()
@@ -256,7 +260,7 @@ def test_handover_and_termination_ask_for_a_reason(site: Site, supervise: Superv
     assert source.supervision().terminated_at is not None
 
 
-def test_given_positions_alone_are_reset(site: Site, supervise: Supervise, see: See) -> None:
+def test_given_positions_alone_are_reset(site: Site, supervise: Supervise, see: OpenPage) -> None:
     source = supervise()
     page = see(site.at(source.source, "supervisor"))
     page.get_by_role("button", name="Reset…").click()
@@ -271,7 +275,7 @@ def test_given_positions_alone_are_reset(site: Site, supervise: Supervise, see: 
 
 
 def test_source_without_a_supervisor_explains_its_creation(
-    site: Site, see: See, visits: Visits, source: Callable[..., str]
+    site: Site, see: OpenPage, visits: Visits, source: Callable[..., str]
 ) -> None:
     visits.excuse("^404 GET .*/supervisor(/history)?$")
     page = see(site.at(source(a=lambda p: p), "supervisor"))
@@ -280,7 +284,9 @@ def test_source_without_a_supervisor_explains_its_creation(
     expect(page.get_by_role("button", name="Submit…")).to_be_enabled()
 
 
-def test_first_spec_of_a_source_is_submitted_from_the_list(site: Site, shops: Shops, see: See, visits: Visits) -> None:
+def test_first_spec_of_a_source_is_submitted_from_the_list(
+    site: Site, shops: Shops, see: OpenPage, visits: Visits
+) -> None:
     visits.excuse("^4.. POST .*/supervisor$")
     page = see(f"{site.overview(shops.connection)}&show=supervisors", alone=True)
     expect(page.get_by_role("heading", name="No supervisors yet")).to_be_visible()
@@ -303,7 +309,7 @@ def test_first_spec_of_a_source_is_submitted_from_the_list(site: Site, shops: Sh
     expect(page.get_by_role("table").locator("[data-row]")).to_contain_text("lamps")
 
 
-def test_bulk_verb_lists_its_failures_with_reasons(site: Site, shops: Shops, see: See) -> None:
+def test_bulk_verb_lists_its_failures_with_reasons(site: Site, shops: Shops, see: OpenPage) -> None:
     lamps, shoes = shops.make("lamps"), shops.make("shoes")
     shoes.view.suspensions.suspend("ann", "stocktaking")
     page = see(f"{site.overview(shops.connection)}&show=supervisors", alone=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from playwright.sync_api import expect
 
 from tests.support.site import DAG, Site
-from tests.system.airflow.browser.conftest import See
+from tests.system.airflow.browser.conftest import OpenPage
 from tests.system.airflow.browser.test_actions import confirm
 from tests.system.airflow.browser.test_live import live_shards
 
 
-def test_suspended_source_comes_to_rest_and_its_task_succeeds(site: Site, see: See) -> None:
+def test_suspended_source_comes_to_rest_and_its_task_succeeds(site: Site, see: OpenPage) -> None:
     site.airflow.until("the job works", lambda: bool(live_shards(site)))
     page = see(site.at("live"))
     page.get_by_role("button", name="Suspend…").click()
