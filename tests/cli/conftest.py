@@ -21,7 +21,7 @@ from tests.support.clock import ManualClock
 
 
 @dataclass(frozen=True)
-class Ended:
+class CommandResult:
     """How a command ended."""
 
     exit_code: int
@@ -49,7 +49,7 @@ class Shell:
         answer: str | None = None,
         before_the_answer: Callable[[], object] = lambda: None,
         store: bool = True,
-    ) -> Ended:
+    ) -> CommandResult:
         """Run `airflow-coordination args`; `answer` is what the person at the terminal types."""
 
         def is_interactive() -> bool:
@@ -65,7 +65,7 @@ class Shell:
         )
         given = [*args, "--store", self.url] if store else list(args)
         result = CliRunner().invoke(application(), given, obj=context, input=answer, catch_exceptions=False)
-        return Ended(result.exit_code, result.stdout, result.stderr)
+        return CommandResult(result.exit_code, result.stdout, result.stderr)
 
 
 @pytest.fixture

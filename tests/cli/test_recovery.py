@@ -22,7 +22,7 @@ from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks.delta.sink import DeltaSink
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
-from tests.cli.conftest import Ended, Shell
+from tests.cli.conftest import CommandResult, Shell
 from tests.support.sinks import catalog_in
 from tests.support.table_jobs import FilesIntoTables, StreamIntoTables, payloads
 
@@ -74,8 +74,8 @@ def store(store_url: str) -> CoordinationStore:
 
 
 @pytest.fixture
-def recover(shell: Shell, store: CoordinationStore, lake: Lake) -> Callable[..., Ended]:
-    def run(source: str, *options: str, tables: tuple[str, ...] = ("delta", "iceberg")) -> Ended:
+def recover(shell: Shell, store: CoordinationStore, lake: Lake) -> Callable[..., CommandResult]:
+    def run(source: str, *options: str, tables: tuple[str, ...] = ("delta", "iceberg")) -> CommandResult:
         given = [option for table in tables for option in ("--from-table", lake.as_given[table])]
         landing = () if "--landing-path" in options else ("--landing-path", str(lake.folder / "_landing"))
         return shell("recover", source, *given, *landing, *options)
@@ -112,7 +112,7 @@ def once(events: list[str]) -> Counter[str]:
 
 
 def test_stream_resumes_after_the_delivered_batches(
-    lake: Lake, store: CoordinationStore, recover: Callable[..., Ended]
+    lake: Lake, store: CoordinationStore, recover: Callable[..., CommandResult]
 ) -> None:
     stream = StreamIntoTables(lake.folder, lake.tables)
     stream.send(40)
@@ -133,7 +133,7 @@ def test_stream_resumes_after_the_delivered_batches(
 
 
 def test_batch_missing_in_one_table_is_delivered_from_its_file(
-    lake: Lake, store: CoordinationStore, recover: Callable[..., Ended]
+    lake: Lake, store: CoordinationStore, recover: Callable[..., CommandResult]
 ) -> None:
     stream = StreamIntoTables(lake.folder, lake.tables)
     stream.send(10)
@@ -153,7 +153,7 @@ def test_batch_missing_in_one_table_is_delivered_from_its_file(
 
 
 def test_missing_landed_file_stops_the_recovery(
-    lake: Lake, store: CoordinationStore, recover: Callable[..., Ended]
+    lake: Lake, store: CoordinationStore, recover: Callable[..., CommandResult]
 ) -> None:
     stream = StreamIntoTables(lake.folder, lake.tables)
     stream.send(10)
@@ -183,7 +183,7 @@ def with_a_failing(lake: Lake, kind: str, stream: StreamIntoTables) -> None:
 
 
 def test_rejected_and_redelivered_batch_counts_once(
-    lake: Lake, store: CoordinationStore, recover: Callable[..., Ended]
+    lake: Lake, store: CoordinationStore, recover: Callable[..., CommandResult]
 ) -> None:
     stream = StreamIntoTables(lake.folder, lake.tables, shards=1, by=("check",), max_pending_batches=3)
     stream.sync()
@@ -212,7 +212,7 @@ def test_rejected_and_redelivered_batch_counts_once(
 
 
 def test_prefix_resumes_with_undelivered_objects_only(
-    lake: Lake, store: CoordinationStore, recover: Callable[..., Ended]
+    lake: Lake, store: CoordinationStore, recover: Callable[..., CommandResult]
 ) -> None:
     files = FilesIntoTables(lake.folder, lake.tables)
     for n in range(5):
@@ -232,7 +232,7 @@ def test_prefix_resumes_with_undelivered_objects_only(
     assert payloads(lake.rows("delta")) == payloads(lake.rows("iceberg")) == expected
 
 
-def test_dry_run_writes_nothing(lake: Lake, store: CoordinationStore, recover: Callable[..., Ended]) -> None:
+def test_dry_run_writes_nothing(lake: Lake, store: CoordinationStore, recover: Callable[..., CommandResult]) -> None:
     delivered_stream(lake)
 
     ended = recover("clicks", "--dry-run")
@@ -242,7 +242,7 @@ def test_dry_run_writes_nothing(lake: Lake, store: CoordinationStore, recover: C
 
 
 def test_existing_source_is_left_alone_unless_forced(
-    lake: Lake, store: CoordinationStore, recover: Callable[..., Ended]
+    lake: Lake, store: CoordinationStore, recover: Callable[..., CommandResult]
 ) -> None:
     delivered_stream(lake)
     assert recover("clicks", "--yes").exit_code == 0
@@ -257,7 +257,7 @@ def test_existing_source_is_left_alone_unless_forced(
 
 
 def test_table_added_later_causes_no_redelivery(
-    lake: Lake, store: CoordinationStore, recover: Callable[..., Ended]
+    lake: Lake, store: CoordinationStore, recover: Callable[..., CommandResult]
 ) -> None:
     files = FilesIntoTables(lake.folder, [lake.delta])
     files.put("0.json", range(10))
@@ -277,7 +277,7 @@ def test_table_added_later_causes_no_redelivery(
     assert payloads(lake.rows("delta")) == Counter({f'{{"id": {n}}}': 1 for n in range(20)})
 
 
-def test_expired_commits_need_the_partial_option(lake: Lake, recover: Callable[..., Ended]) -> None:
+def test_expired_commits_need_the_partial_option(lake: Lake, recover: Callable[..., CommandResult]) -> None:
     delivered_stream(lake)
     table = load_catalog("default", **catalog_in(lake.folder / "iceberg")).load_table("lake.clicks")
     [first, *_] = table.snapshots()
@@ -304,7 +304,7 @@ def test_invalid_table_is_refused(shell: Shell, store: CoordinationStore, given:
     assert ended.exit_code == 2 and problem in ended.err
 
 
-def test_table_of_other_sources_is_refused(lake: Lake, recover: Callable[..., Ended]) -> None:
+def test_table_of_other_sources_is_refused(lake: Lake, recover: Callable[..., CommandResult]) -> None:
     delivered_stream(lake)
     ended = recover("orders", "--yes")
     assert ended.exit_code == 2 and "has no batch of source 'orders|PARTITION'" in ended.err and "clicks" in ended.err
