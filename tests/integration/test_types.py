@@ -17,7 +17,7 @@ from tests.support.depth import at_depth
 from tests.support.mariadb import MariaDb
 from tests.support.seed import share_of
 from tests.support.servers import postgres_database
-from tests.support.type_jobs import Found, TypeJobs, expected
+from tests.support.type_jobs import ReadColumn, TypeJobs, expected
 from tests.support.type_table import CASES, OF_ARROW, OF_PARQUET, SINKS, Case, Refused
 from tests.support.type_texts import sent
 
@@ -91,10 +91,10 @@ class Types:
         assert error is None, f"{sink}, {table}: {error}"
         self.columns[sink][table] = cases
 
-    def read(self, sink: str) -> dict[str, dict[str, Found]]:
+    def read(self, sink: str) -> dict[str, dict[str, ReadColumn]]:
         """Return what somebody else reads in a sink, by table and column."""
         columns = self.columns[sink]
-        read: dict[str, Callable[[], dict[str, dict[str, Found]]]] = {
+        read: dict[str, Callable[[], dict[str, dict[str, ReadColumn]]]] = {
             "parquet": lambda: self.jobs.read_files(self.spark, columns),
             "delta": lambda: self.jobs.read_delta(columns),
             "iceberg": at_depth(

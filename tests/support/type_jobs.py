@@ -45,8 +45,8 @@ LENGTH = 20
 
 
 @dataclass(frozen=True)
-class Found:
-    """A column as somebody read it who did not write it.
+class ReadColumn:
+    """A column as an independent reader returned it.
 
     :param type: its type, in the reader's words.
     :param values: its values, as `type_texts` has them.
@@ -173,7 +173,7 @@ class TypeJobs:
             metadata = catalog.load_table(f"types.{table}").metadata_location
             rows = read_iceberg(f"SELECT {names} FROM {{table}} ORDER BY {NUMBER}", metadata)
             found[table] = {
-                case.column: Found(str(case.cell("iceberg")), sent(rows[case.column].combine_chunks()))
+                case.column: ReadColumn(str(case.cell("iceberg")), sent(rows[case.column].combine_chunks()))
                 for case in cases
             }
         return found
@@ -230,7 +230,7 @@ class TypeJobs:
 
 Columns = Mapping[str, Sequence[Case]]
 """The cases whose columns are read, by table."""
-Read = dict[str, dict[str, Found]]
+Read = dict[str, dict[str, ReadColumn]]
 """What was read, by table and column."""
 
 
@@ -252,7 +252,7 @@ def _read(answers: Sequence[list[list[Any]]], columns: Columns) -> Read:
     for (table, cases), [types], rows in zip(columns.items(), answers[::2], answers[1::2], strict=True):
         values = zip(*rows, strict=True)
         found[table] = {
-            case.column: Found(kind, [read(case.lands, value) for value in each])
+            case.column: ReadColumn(kind, [read(case.lands, value) for value in each])
             for case, kind, each in zip(cases, types, values, strict=True)
         }
     return found
@@ -263,11 +263,11 @@ def _selected(cases: Sequence[Case], table: str, array: str, text: Callable[[pa.
     return f"SELECT {array}({values}) FROM {table} ORDER BY {NUMBER}"
 
 
-def _of_database(cases: Sequence[Case], types: Mapping[str, str], rows: Sequence[list[Any]]) -> dict[str, Found]:
+def _of_database(cases: Sequence[Case], types: Mapping[str, str], rows: Sequence[list[Any]]) -> dict[str, ReadColumn]:
     found = {}
     for case, each in zip(cases, zip(*rows, strict=True), strict=True):
         values = [_parsed(case.lands, value) if pa.types.is_nested(case.lands) else value for value in each]
-        found[case.column] = Found(types[case.column], [read(case.lands, value) for value in values])
+        found[case.column] = ReadColumn(types[case.column], [read(case.lands, value) for value in values])
     return found
 
 
