@@ -76,8 +76,8 @@ class Refusal:
 
 
 @dataclass
-class Trouble:
-    """The next requests of a sort, and what becomes of them.
+class PlannedFault:
+    """A fault for the next requests that match a pattern.
 
     :param what: a regular expression over method and path, such as `PUT .*a-1.parquet`.
     :param left: how many requests.
@@ -101,7 +101,7 @@ class FaultyS3:
     def __init__(self, settings: AwsSettings) -> None:
         self._behind = settings
         self._lock = threading.Lock()
-        self._troubles: list[Trouble] = []
+        self._troubles: list[PlannedFault] = []
         self.requests: list[str] = []
         """Method and path of each request."""
         self.seconds = 0.0
@@ -126,14 +126,14 @@ class FaultyS3:
         self._server.shutdown()
         self._server.server_close()
 
-    def make(self, what: str, fault: Fault, times: int = 1, refusal: Refusal | None = None) -> Trouble:
+    def make(self, what: str, fault: Fault, times: int = 1, refusal: Refusal | None = None) -> PlannedFault:
         """Let the next requests of a sort go wrong."""
-        trouble = Trouble(what, fault, times, refusal)
+        trouble = PlannedFault(what, fault, times, refusal)
         with self._lock:
             self._troubles.append(trouble)
         return trouble
 
-    def _trouble(self, what: str) -> Trouble | None:
+    def _trouble(self, what: str) -> PlannedFault | None:
         with self._lock:
             self.requests.append(what)
             for trouble in self._troubles:
