@@ -26,8 +26,8 @@ SECONDS = 60.0
 """How long a victim may take to its point, or to its end."""
 
 
-class Story(Protocol):
-    """What one job does, and another one after it, or while it stands still."""
+class StruckWork(Protocol):
+    """The work of a job that is struck, and of its successor."""
 
     def by_victim(self) -> None:
         """Do what is struck."""
@@ -44,15 +44,15 @@ def counted_store(store: CoordinationStore) -> CoordinationStore:
     return store if calls is None else cast("CoordinationStore", CountedStore(store, calls))
 
 
-def calls_of(story: Story) -> list[str]:
+def calls_of(work: StruckWork) -> list[str]:
     """Return the calls of a victim that is not struck, in order."""
     calls = Calls()
     with _counted(calls):
-        contextvars.Context().run(_suffer, story, calls)
+        contextvars.Context().run(_suffer, work, calls)
     return calls.made
 
 
-def strike_at(point: int, strike: Strike, story: Story) -> str:
+def strike_at(point: int, strike: Strike, work: StruckWork) -> str:
     """Strike a victim, and let its successor go on: then, or while it is frozen.
 
     :param point: at which of its calls, from 1.
@@ -60,24 +60,24 @@ def strike_at(point: int, strike: Strike, story: Story) -> str:
     """
     calls = Calls(point, strike)
     with _counted(calls):
-        victim = threading.Thread(target=contextvars.Context().run, args=(_suffer, story, calls))
+        victim = threading.Thread(target=contextvars.Context().run, args=(_suffer, work, calls))
         victim.start()
         if strike is Strike.FREEZE:
             assert calls.reached.wait(SECONDS), "the victim does not come there"
         else:
             victim.join(SECONDS)
-        contextvars.Context().run(story.by_successor)
+        contextvars.Context().run(work.by_successor)
         calls.thawed.set()
         victim.join(SECONDS)
     assert calls.struck and not victim.is_alive()
     return f"{strike} at {point}: {calls.struck}"
 
 
-def _suffer(story: Story, calls: Calls) -> None:
+def _suffer(work: StruckWork, calls: Calls) -> None:
     acting.set(VICTIM)
     _counting.set(calls)
     with suppress(Crash, CoordinationError, OSError):
-        story.by_victim()
+        work.by_victim()
 
 
 @contextmanager
