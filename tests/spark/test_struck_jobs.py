@@ -18,7 +18,7 @@ from tests.support.dag_versions import CASES, CHECKED_OLD, FIXED, OLD, PLAIN, TW
 from tests.support.freezing import Calls, Strike
 from tests.support.history import History
 from tests.support.seed import seeded
-from tests.support.struck_jobs import ItemLife, Life, ShardLife, live
+from tests.support.struck_jobs import StruckItems, StruckShards, StruckSource, live
 
 log = logging.getLogger(__name__)
 
@@ -41,10 +41,10 @@ def test_struck_calls_lose_double_and_change_nothing(case: Case, tmp_path: Path)
     live(case, tmp_path / "both", point, gives_up=chosen.random() < 0.5, successor=successor)
 
 
-@pytest.mark.parametrize("kind", [ShardLife, ItemLife])
+@pytest.mark.parametrize("kind", [StruckShards, StruckItems])
 @pytest.mark.parametrize(("one", "other"), [(PLAIN, TWO), (OLD, FIXED), (TWO, PLAIN), (CHECKED_OLD, OLD)])
 def test_concurrent_dag_versions_deliver_everything_once(
-    kind: type[Life], one: Dag, other: Dag, tmp_path: Path
+    kind: type[StruckSource], one: Dag, other: Dag, tmp_path: Path
 ) -> None:
     life = kind(Case("two versions", one, other), tmp_path, Calls(), gives_up=False)
     life.work_together(one, other)

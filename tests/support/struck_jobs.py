@@ -103,7 +103,7 @@ def acting_as(worker: str, act: Callable[[], T]) -> T:
     return contextvars.copy_context().run(act_so)
 
 
-class Life(ABC):
+class StruckSource(ABC):
     """A source and its jobs; see the module.
 
     :param case: what happens.
@@ -455,7 +455,7 @@ class Life(ABC):
                 last[key] = number_of(event)
 
 
-class ShardLife(Life):
+class StruckShards(StruckSource):
     """A stream of two shards, one of which is split on the way."""
 
     def __init__(self, *details: Any, **more: Any) -> None:
@@ -517,7 +517,7 @@ class ShardLife(Life):
             yield
 
 
-class ItemLife(Life):
+class StruckItems(StruckSource):
     """Partitions of items whose keys have no ASCII letter."""
 
     source = "objects"
@@ -594,7 +594,7 @@ def live(
     """
     others = None if successor is None else Calls(successor, worker=SUCCESSOR)
     calls = Calls(point, strike, others=others)
-    life = (ItemLife if case.items else ShardLife)(case, folder, calls, gives_up=gives_up, places=places)
+    life = (StruckItems if case.items else StruckShards)(case, folder, calls, gives_up=gives_up, places=places)
     try:
         life.live()
     except AssertionError as error:
