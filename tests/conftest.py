@@ -1,4 +1,4 @@
-"""What every test finds: an Airflow home of its own, nobody's AWS account, and the servers it asks for."""
+"""Fixtures of every test: a separate Airflow home, no AWS account, and the requested servers."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def context() -> dict[str, Any]:
 
 @dataclass
 class FakeKinesis:
-    """What answers as Kinesis, and what it was asked."""
+    """A stand-in for Kinesis that records its requests."""
 
     url: str = ""
     streams: dict[str, list[str]] = field(default_factory=dict)

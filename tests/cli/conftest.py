@@ -1,4 +1,4 @@
-"""A SQLite store of the source `clicks`, and the commands as a shell calls them."""
+"""A SQLite store of the source `clicks`, and a runner of commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.clock import ManualClock
 
 @dataclass(frozen=True)
 class CommandResult:
-    """How a command ended."""
+    """The exit code and output of a command."""
 
     exit_code: int
     out: str
@@ -36,7 +36,7 @@ class CommandResult:
 
 @dataclass
 class Shell:
-    """Calls commands on a store, at the time of a clock, with or without somebody to ask."""
+    """Runs commands on a store by a given clock, interactively or not."""
 
     url: str
     clock: ManualClock

@@ -58,7 +58,7 @@ def fleet() -> Fleet:
 
 
 class SharedSource:
-    """The owner `a` of the partition "x" and of a shard, somebody else, and their acknowledgment sets."""
+    """The owner `a` of the partition "x" and of a shard, another process, and the acknowledgment sets of both."""
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet

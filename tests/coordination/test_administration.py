@@ -36,7 +36,7 @@ FAMILY = "test|clicks|PARTITION"
 
 
 class AdministeredSource:
-    """A store, the owner `a` who works on its partitions, and the person."""
+    """A store, the owner `a` of its partitions, and two administrations of it."""
 
     def __init__(self, store: CoordinationStore) -> None:
         store.initialize()

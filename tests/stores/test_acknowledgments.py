@@ -27,7 +27,7 @@ X = shard_key("x")
 
 
 class SharedSource:
-    """The owner `a` of a shard, and anybody else."""
+    """The owner `a` of a shard, and other processes."""
 
     def __init__(self, store: CoordinationStore) -> None:
         self.store = store

@@ -1,4 +1,4 @@
-"""A Kinesis endpoint of a few records for each shard, one of whose answers is ill."""
+"""A Kinesis endpoint with a few records in each shard, one of whose responses is malformed."""
 
 from __future__ import annotations
 

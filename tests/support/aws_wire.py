@@ -1,4 +1,4 @@
-"""Stands on the wire between a client of boto3 and its service: records the requests, and injects faults on demand."""
+"""Records the requests of a boto3 client, and injects faults between it and its service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Landed batches, and shards whose delivery somebody acknowledges."""
+"""Landed batches, and shards whose deliveries are acknowledged."""
 
 from __future__ import annotations
 

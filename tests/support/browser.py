@@ -32,7 +32,7 @@ _REPOSITORY = Path(__file__).resolve().parents[2]
 
 
 class BrowserError(Exception):
-    """The browser, or what drives it, is not installed; the message says what to do."""
+    """The browser or its driver is not installed; the message names the remedy."""
 
 
 def find_chromium() -> Path:
@@ -88,7 +88,7 @@ def chromium() -> Iterator[Browser]:
 
 @dataclass(frozen=True)
 class Window:
-    """How somebody looks at Airflow.
+    """The settings of a browser window: role, theme, width and time zone.
 
     :param token: proves who it is.
     :param theme: as chosen in Airflow.
@@ -109,7 +109,7 @@ class Window:
 
 @dataclass
 class Windows:
-    """The windows of a browser that wait for the next test: Airflow's own scripts are loaded once for each of them.
+    """Browser windows that tests reuse, so that each loads Airflow's own scripts once.
 
     :param browser: where.
     :param url: of Airflow.
@@ -162,7 +162,7 @@ class Windows:
 
 @dataclass
 class Visits:
-    """The pages that one test opens, and what goes wrong in them: that fails the test, whatever it looks at.
+    """The pages that one test opens, and their errors, each of which fails the test.
 
     :param windows: where.
     """

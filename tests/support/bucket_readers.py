@@ -1,4 +1,4 @@
-"""Those who read datasets in a bucket again and again, and did not write them: Spark through `s3a://`, and pyarrow."""
+"""Independent readers that poll datasets in a bucket: Spark through `s3a://`, and pyarrow."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def by_batch(rows: Iterable[Sequence[str]]) -> Batches:
 
 
 class SparkReader:
-    """A Spark in a process of its own that knows nothing of the package, as a context manager.
+    """A Spark process without the package, as a context manager.
 
     :param server: where the buckets are.
     :param folder: for what it logs.
@@ -97,7 +97,7 @@ class SparkReader:
 
 
 class ArrowReader:
-    """Pyarrow, with nothing of the package.
+    """Pyarrow without the package.
 
     :param server: where the buckets are.
     """
@@ -117,7 +117,7 @@ class ArrowReader:
 
 @dataclass(frozen=True)
 class Reading:
-    """What one read of a dataset saw, and from when to when it was."""
+    """The result of one read of a dataset, with its start and end."""
 
     reader: str
     path: str
@@ -133,7 +133,7 @@ class Reading:
 
 @dataclass
 class Watch:
-    """Readers that go on reading, each in a thread of its own, as a context manager.
+    """Readers that poll, each in its own thread, as a context manager.
 
     :param readers: by their names.
     :param paths: the datasets that each reads, one after the other.

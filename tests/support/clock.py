@@ -1,4 +1,4 @@
-"""A clock that stands still until a test advances it."""
+"""A clock that only a test advances."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ LEASE = {"ownership_timeout": timedelta(seconds=15), "safety_margin": timedelta(
 
 @dataclass(kw_only=True)
 class ClusterPipeline(Pipeline):
-    """The records as they are, in one Parquet dataset.
+    """Delivers the raw records into one Parquet dataset.
 
     :param cluster: where the jobs run.
     :param aws: how they reach the bucket.
@@ -120,7 +120,7 @@ class ClusterPipeline(Pipeline):
 
 @dataclass(kw_only=True)
 class EverySink(ClusterPipeline):
-    """The records with their ids, in a sink of each kind.
+    """Delivers the records with their ids into a sink of each kind.
 
     :param postgres: the SQLAlchemy URL of an empty database, for a table and for the catalog of the Iceberg table.
     """

@@ -1,4 +1,4 @@
-"""An S3 client over the machine's files, every request of which counts."""
+"""An S3 client over local files that counts every request."""
 # ruff: noqa: N803 - boto3 names its parameters as S3 does
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ T = TypeVar("T")
 
 
 class Counts(Protocol):
-    """What numbers calls; see `freezing.Calls`."""
+    """Numbers calls; see `freezing.Calls`."""
 
     def make(self, what: str, call: Callable[[], T], error: Callable[[], Exception]) -> T: ...
 
 
 class CountedObjects:
-    """What `BucketFiles` asks of a client. The bucket has no name, and a key is a path without the first `/`.
+    """The client methods that `BucketFiles` uses. The bucket has no name, and a key is a path without the first `/`.
 
     :param calls: the calls.
     :param published: called with each path that an object was written to.

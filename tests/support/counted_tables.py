@@ -1,4 +1,4 @@
-"""Every call of one job to Iceberg catalogs and to databases, numbered, as `counted_files` does with those to files."""
+"""Numbers every call of one job to Iceberg catalogs and databases, as `freezing` numbers its calls to files."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def counted_databases(calls: Calls) -> Iterator[None]:
 
 
 class CountedDatabase:
-    """A database of which every call counts that a connection makes.
+    """A database whose connections count every call.
 
     :param database: the database.
     :param calls: the calls.
@@ -79,7 +79,7 @@ class CountedDatabase:
 
 
 class _CountedConnection:
-    """A connection, or a cursor, of which every call counts."""
+    """A connection or a cursor that counts every call."""
 
     def __init__(self, made: Any, calls: Calls, error: Any) -> None:
         self._made = made

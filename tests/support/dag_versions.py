@@ -1,4 +1,4 @@
-"""Versions of a DAG that follow each other on one source, and what each makes of records, by Arrow instead of Spark."""
+"""Successive versions of a DAG on one source, and their transforms in Arrow instead of Spark."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ CASES = [
 
 
 class ArrowTransformation:
-    """What Spark would compute, by Arrow; a `Transformation`."""
+    """A `Transformation` that computes with Arrow what Spark would."""
 
     def __init__(self, dag: Dag, layout: RecordLayout) -> None:
         self.layout = layout

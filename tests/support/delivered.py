@@ -1,4 +1,4 @@
-"""Partitions whose one batch a job delivered, and which wait for somebody outside the job."""
+"""Partitions whose delivered batch waits for an acknowledgment from outside the job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Delta tables in tests: what is in them, what others do to them, and every call of one job to them, numbered."""
+"""Delta tables in tests: their rows, the changes of other writers, and the numbered calls of one job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Distributions that are installed for a test: their metadata alone, with entry points."""
+"""Installed distributions for a test: metadata and entry points only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An HTTP server that stands in for AWS where only its answers about credentials matter."""
+"""An HTTP stand-in for AWS whose only meaningful responses are about credentials."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies between clients and a server that speaks HTTP: it counts requests, and lets some of them go wrong.
+"""A proxy before an HTTP server that counts requests and injects faults.
 
 The server is one for S3, or a REST catalog.
 """
@@ -30,7 +30,7 @@ XML = {"Content-Type": "application/xml"}
 
 
 class Fault(StrEnum):
-    """What becomes of a request."""
+    """The fault of a request."""
 
     CUT = "cut off"
     """The server gets half of it."""
@@ -54,7 +54,7 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True)
 class Refusal:
-    """An answer of S3 that is an error.
+    """An error response of S3.
 
     :param code: of the error.
     :param message: for people.
@@ -93,7 +93,7 @@ class PlannedFault:
 
 
 class FaultyS3:
-    """A server on the loopback interface that passes on what it gets, as a context manager.
+    """A proxy on the loopback interface, as a context manager.
 
     :param settings: how the server behind it is reached.
     """

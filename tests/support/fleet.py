@@ -1,4 +1,4 @@
-"""Ingestion with everything real but Kinesis and Spark: a stream in memory, and jobs over it, one after the other."""
+"""Ingestion by one job after another, with a stream in memory and without Spark; all else is real."""
 
 from __future__ import annotations
 
@@ -124,11 +124,11 @@ def _follows(record: KinesisRecord, start: str, inclusive: bool) -> bool:
 
 
 class Crash(BaseException):
-    """The process is gone."""
+    """The process died."""
 
 
 class MortalStore(InMemoryStore):
-    """The shared store as one process sees it: once the process is dead, nothing of it gets through."""
+    """The shared store as one process uses it; a dead process no longer reaches it."""
 
     def __init__(self, shared: InMemoryStore) -> None:
         self._partitions, self._lock = shared._partitions, shared._lock
@@ -147,7 +147,7 @@ class MortalStore(InMemoryStore):
 
 @dataclass
 class MortalWorker:
-    """One job, a round at a time, which may die in the middle of one.
+    """One job that runs round by round, and may die in the middle of a round.
 
     :param store: as its process sees it.
     :param dies_at: the phase, and at which time of passing it.
@@ -169,7 +169,7 @@ class MortalWorker:
 
 
 class LaterClock(SystemClock):
-    """The machine's clock, which a test can put forward."""
+    """The machine's clock, which a test can advance."""
 
     def __init__(self) -> None:
         self.ahead = timedelta(0)

@@ -1,4 +1,4 @@
-"""Every call of one worker to the store, to files and to its source, numbered; and what can happen at each of them.
+"""Numbers the calls of one worker to the store, files and source, and injects a fault at one of them.
 
 A run numbers the calls of its *victim*. At one of them the victim is frozen until somebody thaws it, and others go on.
 Or the call is one that fails: not made, made without an answer, made twice. A *successor* can be frozen as well, while
@@ -52,7 +52,7 @@ acting: ContextVar[str] = ContextVar("acting", default="")
 
 
 class Strike(StrEnum):
-    """What happens at the point."""
+    """The fault at the point."""
 
     FREEZE = "freeze"
     """The worker stands still until it is thawed, then makes the call."""
@@ -158,7 +158,7 @@ class Calls:
 
 
 class CountedStore:
-    """A store of which every call counts."""
+    """A store that counts every call."""
 
     def __init__(self, store: Any, calls: Calls) -> None:
         self._store = store
@@ -178,7 +178,7 @@ class CountedStore:
 
 
 class CountedClient:
-    """A client of a service of which every call counts."""
+    """A client of a service that counts every call."""
 
     def __init__(self, client: Any, calls: Calls, error: Callable[[], Exception]) -> None:
         self._client = client
@@ -197,7 +197,7 @@ class CountedClient:
 
 
 class CountedFiles(fs.FileSystemHandler):  # type: ignore[misc]
-    """The machine's files, every primitive of which counts: opening to write and closing what was written, too.
+    """Local files that count every primitive, including opening for writing and closing.
 
     :param calls: the calls.
     :param object_store: whether nothing can be renamed: a move is a copy and a delete, a folder goes object by object,

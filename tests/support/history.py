@@ -1,4 +1,4 @@
-"""The life of a stream with the workers that read it: everything real but Spark, on a clock that the test moves.
+"""Simulates a stream and its workers without Spark, on a manual clock; all else is real.
 
 Workers take turns, a round each, so that they compete for leases in an order that a test decides; they may die in
 the middle of a round. What they publish is kept in the order in which it became visible.
@@ -59,7 +59,7 @@ STREAM = "clicks"
 
 @dataclass
 class Sink:
-    """What became visible, in this order."""
+    """The batches in the order in which they became visible."""
 
     batches: dict[str, list[str]] = field(default_factory=dict)
 

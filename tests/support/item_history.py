@@ -1,4 +1,4 @@
-"""The life of a source of items with the workers that read it: everything real but Spark, on a clock that a test moves.
+"""Simulates a source of items and its workers without Spark, on a manual clock; all else is real.
 
 Workers take turns, a round each; they may die in the middle of one, and the store may lose an answer. What they
 publish is kept by the partition that it was read for and that partition's epoch.
@@ -56,7 +56,7 @@ MAX_ROUNDS = 600
 
 
 class SlowSource(FakeSource):
-    """Items that take a second a page, may have to wait, and are noted when they are delivered."""
+    """Items that take a second a page, may be delayed, and are recorded when they are delivered."""
 
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class PublishNoted(ParquetLandedDelivery):
 
 @dataclass(kw_only=True)
 class Worker(MortalWorker):
-    """One job; its answers from the store may get lost."""
+    """One job that may lose responses of the store."""
 
     network: UnreliableStore
 

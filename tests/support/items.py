@@ -1,4 +1,4 @@
-"""A source of items in memory: what each holds, and what goes wrong with it."""
+"""A source of items in memory, with the content and the faults of each item."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from airflow_provider_coordination.sources.items import Item, ReadPage
 
 @dataclass
 class FakeItem:
-    """What one item holds.
+    """The content of one item.
 
     :param pages: its records, page by page: payloads, or whole tables.
     :param positions: whether each page, or which of them, give a position, so that reading may go on after it.

@@ -1,4 +1,4 @@
-"""A folder that looks like a Java, and a `spark-submit` that looks like one that archives classes."""
+"""Stand-ins for a Java home, and for a `spark-submit` that archives classes."""
 
 from __future__ import annotations
 

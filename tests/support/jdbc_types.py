@@ -1,4 +1,4 @@
-"""Every column type of PostgreSQL and MariaDB, with its least, greatest and special values and how each arrives."""
+"""Every column type of PostgreSQL and MariaDB with its minimum, maximum and special values, and how each arrives."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NTZ, INSTANT = pa.timestamp("us"), pa.timestamp("us", "UTC")
 
 @dataclass(frozen=True)
 class TypeCase:
-    """A column type, and what becomes of its values.
+    """A column type and its expected values.
 
     :param ddl: the type of the column.
     :param arrives: the Arrow type of the landed column.

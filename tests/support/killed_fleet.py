@@ -65,7 +65,7 @@ SETTLE_SECONDS = 120.0
 
 @dataclass(frozen=True, kw_only=True)
 class Harm:
-    """What is done to a fleet.
+    """The faults that a fleet suffers.
 
     :param url: the database's SQLAlchemy URL.
     :param postgres: the data folder of the PostgreSQL server that the database is on.
@@ -87,7 +87,7 @@ class Harm:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What was done, and what the fleet made of it.
+    """The faults that happened, and the state of the fleet afterwards.
 
     :param sent: how many signals of each kind, and how many crashes and give-ups.
     :param created: the keys of the partitions.
@@ -222,7 +222,7 @@ def work(harm: Harm, owner: str) -> None:
 
 @dataclass
 class Conductor:
-    """Starts workers, harms them, and sees to it that there are always some."""
+    """Starts workers, injects faults, and replaces workers that ended."""
 
     harm: Harm
     owners: dict[int, str] = field(default_factory=dict)

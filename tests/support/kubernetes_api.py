@@ -1,4 +1,4 @@
-"""Answers as the API server of Kubernetes does, for the settings of drivers: Secrets, and the pods that mount them."""
+"""A stand-in for the Kubernetes API server that keeps Secrets, and the driver pods that mount them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OWNER_REFERENCES = "ownerReferences"
 
 @dataclass
 class KubernetesApi:
-    """The objects that there are, and what was asked.
+    """The stored objects and the received requests.
 
     :param url: where it answers.
     :param objects: by path.

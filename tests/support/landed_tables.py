@@ -1,4 +1,4 @@
-"""Landed files that a table is to take as they are."""
+"""Landed files that a table takes unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reader as others write them: its errors contain the password that it was given."""
+"""A reader by a third party whose errors contain its password."""
 
 from __future__ import annotations
 

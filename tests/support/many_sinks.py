@@ -1,4 +1,4 @@
-"""One stream that jobs ingest into a sink of each kind, the same records into all of them."""
+"""Jobs that ingest the same records of one stream into a sink of each kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables that rows are merged into, and rows with keys."""
+"""Tables into which rows with keys are merged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Row = tuple[Any, ...]
 
 @dataclass
 class Rows:
-    """Rows of some batches: key, value, and when it was so; see `Rows` of sinks."""
+    """Rows of some batches: key, value and time of the change; see `Rows` of sinks."""
 
     of: dict[str, Sequence[Row]]
     schema: pa.Schema = field(

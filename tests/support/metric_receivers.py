@@ -1,4 +1,4 @@
-"""What metrics and spans are sent to: a StatsD server and an OpenTelemetry collector, as small as they can be."""
+"""Minimal receivers of metrics and spans: a StatsD server and an OpenTelemetry collector."""
 
 from __future__ import annotations
 

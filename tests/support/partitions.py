@@ -1,4 +1,4 @@
-"""Partitions of a test's source, and what a worker asks for."""
+"""Partitions of a test's source, and the acquisitions of a worker."""
 
 from __future__ import annotations
 

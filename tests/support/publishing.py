@@ -1,4 +1,4 @@
-"""Functions of `ForeachBatch`, as users write them by the recipes of the manual."""
+"""Functions of `ForeachBatch` by the recipes of the manual."""
 
 from __future__ import annotations
 

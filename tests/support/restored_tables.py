@@ -1,4 +1,4 @@
-"""Tables that somebody takes back to an earlier version: `RESTORE` of Delta, the rollback of Iceberg."""
+"""Tables that are restored to an earlier version: by `RESTORE` of Delta, or a rollback of Iceberg."""
 
 from __future__ import annotations
 

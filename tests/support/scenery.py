@@ -1,4 +1,4 @@
-"""Sources in all states, some with very many partitions, as an operator on call may find them.
+"""Sources in all states for the pages, some with thousands of partitions.
 
 What is written here is what jobs write, through the same store and the same values; of some of it the past is made up.
 """

@@ -1,4 +1,4 @@
-"""A connection of a server that speaks as much of Kinesis as a job needs that reads one stream, at little cost."""
+"""A cheap server connection with the Kinesis calls that a job needs to read one stream."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REASONS = {200: "OK", 400: "Bad Request", 429: "Too Many Requests"}
 
 
 class RefusedError(Exception):
-    """A call is refused.
+    """The server refuses a call.
 
     :param status: the HTTP status.
     :param body: of the answer.

@@ -1,4 +1,4 @@
-"""What a job does side by side, done one after the other: landing a round, and delivering the one before it.
+"""Runs sequentially what a job does concurrently: landing a round, and delivering the round before it.
 
 A test that counts calls, or has a clock of its own, needs one order; whichever it is, a real job may happen on it.
 """

@@ -1,4 +1,4 @@
-"""What the contract of sinks needs to know of each kind: how one is made, what is visible in it, what is left over.
+"""The kinds of sinks under the contract: how to make one, its visible rows, and its leftovers.
 
 A kind joins by one line in `SINKS`.
 """
@@ -27,7 +27,7 @@ Batches = dict[str, list[dict[str, Any]]]
 
 
 class SinkUnderTest(Protocol):
-    """One kind of sink, as the contract looks at it from outside."""
+    """One kind of sink, observed from outside by the contract."""
 
     def settings(self, folder: Path) -> SinkSettings:
         """Return the settings of a sink that nothing was written to."""
@@ -38,7 +38,7 @@ class SinkUnderTest(Protocol):
         ...
 
     def leftovers(self, folder: Path) -> list[str]:
-        """Return what is there and not visible."""
+        """Return the files that no reader sees."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""A folder that looks like a Spark of some version, without the Spark."""
+"""A stand-in for the home folder of a Spark version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream whose one shard was split, and what a source keeps of it."""
+"""A stream whose only shard was split, and the leases that its source stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of the databases that tests run, as the sink of that kind writes them."""
+"""Tables that the SQL sink writes in the databases of the tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TABLE = "clicks"
 
 
 class SqlTarget:
-    """An empty database, the table that sinks make there, and a folder where rows wait.
+    """An empty database, the table that sinks create in it, and their staging folder.
 
     :param url: the database's, as SQLAlchemy writes it.
     :param folder: the folder.

@@ -1,4 +1,4 @@
-"""An `airflow standalone` whose parts a test can kill and start again."""
+"""An `airflow standalone` whose components a test can kill and restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker that is struck at one of its calls to a store, files, tables and catalogs, and another one that goes on."""
+"""Injects a fault into one call of a worker to a store, files, tables or catalogs; a successor continues its work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs over one source, of which one is struck at a numbered call: all is real but Spark, on a clock of the test.
+"""Jobs over one source, one of which fails at a numbered call, without Spark and on a manual clock.
 
 A `Case` says which versions of a DAG deliver, and what happens to the first job at which call. `live` lets it happen:
 the victim works until it is struck; others take its partitions over and settle everything; a frozen victim goes on;
@@ -562,7 +562,7 @@ class StruckItems(StruckSource):
 
 
 class _CountedReader:
-    """A reader of which every page counts."""
+    """A reader that counts every page."""
 
     def __init__(self, items: FakeSource, calls: Calls) -> None:
         self._items, self._calls = items, calls

@@ -1,4 +1,4 @@
-"""Supervised sources to look at: what a supervisor and its jobs wrote during an hour that ends now."""
+"""Supervised sources for the pages: the records of a supervisor and its jobs for the last hour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A stream with a supervisor, under a whole Airflow, as a person sees it: what is sent, the status, the dataset."""
+"""A supervised stream under a whole Airflow: sent records, status and dataset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A source whose streams are synced: shard sync, a worker and a store, over a Kinesis in this process."""
+"""Shard sync, a worker and a store over an in-process Kinesis."""
 
 from __future__ import annotations
 

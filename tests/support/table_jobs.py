@@ -1,4 +1,4 @@
-"""Jobs that deliver into tables, everything real but Spark: a stream, or files in a folder, and the tables' rows."""
+"""Jobs without Spark that deliver a stream, or files of a folder, into tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Those who read tables and did not write them: Spark with Delta and Iceberg, DuckDB, and the clients of databases."""
+"""Independent readers of tables: Spark with Delta and Iceberg, DuckDB, and database clients."""
 
 from __future__ import annotations
 

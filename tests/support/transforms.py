@@ -1,4 +1,4 @@
-"""Transforms as users write them."""
+"""Transforms of users."""
 
 from __future__ import annotations
 

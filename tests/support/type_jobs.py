@@ -1,4 +1,4 @@
-"""The cases of the table of types on their way: landed, delivered to each sink, and read back by others."""
+"""Jobs that land the cases of the table of types, deliver them to each sink, and read them back."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class ReadColumn:
 
 @dataclass(frozen=True)
 class TypeJobs:
-    """The sinks that take the cases.
+    """The sinks that receive the cases.
 
     :param folder: for files and tables.
     :param postgres: the SQLAlchemy URL of an empty database, also for the catalog of the Iceberg tables.

@@ -1,6 +1,6 @@
-"""The table of types: what arrives from a source or a transform, and what the landing and each sink make of it.
+"""The table of types: values of a source or a transform, and their form in the landing and in each sink.
 
-Each case has the least, the greatest and special values of a type. The tests deliver every case to every sink, and
+Each case has the minimum, maximum and special values of a type. The tests deliver every case to every sink, and
 others than the package read it back. `tools/type_tables.py` writes the same cases into the manual.
 """
 

@@ -1,4 +1,4 @@
-"""Values in the one form in which those who did not write them are compared with what was sent.
+"""The canonical text of values, by which the results of independent readers are compared with the sent values.
 
 A number is its digits, an instant its microseconds since 1970, a date its days, binary its hexadecimal digits. Lists,
 structs and maps are lists of these; null is None.

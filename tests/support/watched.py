@@ -1,4 +1,4 @@
-"""Triggers and their watchers in an event loop of their own, in a hurry, and stores that can be seen from outside."""
+"""Triggers and their watchers in an event loop with short intervals, and a store that records its end."""
 
 from __future__ import annotations
 

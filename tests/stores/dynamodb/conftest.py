@@ -50,7 +50,7 @@ def raw(dynamodb: DynamoDbServer, dynamodb_table: str) -> RawTable:
 
 
 class RawTable:
-    """The table as other programs see it."""
+    """The table as other programs read it."""
 
     def __init__(self, client: Any, name: str) -> None:
         self.client = client

@@ -1,4 +1,4 @@
-"""What there is to see in the Airflow, and a browser to see it with."""
+"""The sources that Airflow shows, and a browser."""
 
 from __future__ import annotations
 
