@@ -1,4 +1,4 @@
-"""A task acknowledges or rejects batches that wait for somebody outside the job."""
+"""A task acknowledges or rejects batches that await an acknowledgment from outside the job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example DAG: what a check rejects is delivered again, and what it approves counts."""
+"""The example DAG: rejected batches are delivered again, and approved batches are acknowledged."""
 
 from __future__ import annotations
 

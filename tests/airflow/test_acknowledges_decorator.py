@@ -1,4 +1,4 @@
-"""What a function's end means to the batches that it looked at."""
+"""The result of a decorated function acknowledges or rejects the batches that it checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AWS connections become settings that travel."""
+"""AWS connections become settings that can be sent to jobs."""
 
 from __future__ import annotations
 

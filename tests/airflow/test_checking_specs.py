@@ -1,4 +1,4 @@
-"""What a spec reads is looked at before anything runs: the stream is there, and its records fit the schema."""
+"""The source of a spec is checked before a job runs: the stream exists, and its records match the schema."""
 
 from __future__ import annotations
 

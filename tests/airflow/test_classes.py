@@ -1,4 +1,4 @@
-"""What holds of every operator and sensor alike, and of every example DAG."""
+"""Rules that every operator, every sensor and every example DAG keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The section `[coordination]` of Airflow's configuration: read, checked, and honoured where it counts."""
+"""The section `[coordination]` of Airflow's configuration is read, validated and applied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Connections that somebody did define, in a form that Airflow passes over."""
+"""Connections that are defined in a form that Airflow ignores."""
 
 from __future__ import annotations
 

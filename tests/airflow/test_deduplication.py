@@ -1,4 +1,4 @@
-"""Intervals beside live ingestion: what the live source delivers is left to it, and the rest is not."""
+"""Intervals beside live ingestion leave to the live source what it delivers, and deliver the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Spark job that nobody waits for on a worker: it outlives the task, which finds its way back through the store."""
+"""A deferred Spark job outlives its task, which finds the job again through the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`DynamoDBTable`, `DynamoDBExport` and `OpenSearchIndices`: what a DAG says of them, resolved with its connections."""
+"""`DynamoDBTable`, `DynamoDBExport` and `OpenSearchIndices` are resolved with their connections."""
 
 from __future__ import annotations
 

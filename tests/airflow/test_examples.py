@@ -1,4 +1,4 @@
-"""Every example of `dags/` is run by a system test; of one whose submitter is a cloud's, what it submits is tested."""
+"""A system test runs every example of `dags/`, or checks what it submits if its submitter is a cloud."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Iceberg tables as a DAG describes them: their catalogs come from connections, and nothing secret is shown."""
+"""Iceberg tables in DAGs: catalogs come from connections, and no secret is shown."""
 
 from __future__ import annotations
 

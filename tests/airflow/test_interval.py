@@ -1,4 +1,4 @@
-"""Intervals as DAG authors write them, and as they come out of templates."""
+"""Intervals in Python and in templates."""
 
 from __future__ import annotations
 

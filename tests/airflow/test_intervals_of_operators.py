@@ -1,4 +1,4 @@
-"""Operators with an interval: leases of its own, both ends exact, and nothing to do once it is delivered."""
+"""Operators with an interval have separate leases and exact bounds, and skip a delivered interval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A source of one's own, as a DAG describes it."""
+"""A custom source in a DAG."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`JdbcTable`: what a DAG says of a table, resolved to a JDBC URL, a login beside it, and a way to ask."""
+"""`JdbcTable` resolves a table to a JDBC URL, a login and a query from Python."""
 
 from __future__ import annotations
 

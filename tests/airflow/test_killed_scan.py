@@ -1,4 +1,4 @@
-"""Tasks that are killed in the middle of a scan, in processes as a worker makes them: their next try misses nothing."""
+"""A task is killed in the middle of a scan, in a real process; its next try finds every partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator maintains a table, and says what it did."""
+"""The operator maintains a table, and reports its changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts reach StatsD and OpenTelemetry by way of Airflow, tags and all."""
+"""Counts reach StatsD and OpenTelemetry through Airflow, with their tags."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments of before are answered by one error that names where each is said now."""
+"""One error names the new place of each moved argument."""
 
 from __future__ import annotations
 

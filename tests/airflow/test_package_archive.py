@@ -1,4 +1,4 @@
-"""The package as it travels to a Spark job."""
+"""The archive of the package for a Spark job."""
 
 from __future__ import annotations
 

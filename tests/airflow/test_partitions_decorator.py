@@ -1,4 +1,4 @@
-"""A function as the supplier of a source."""
+"""A decorated function as the supplier of a source."""
 
 from __future__ import annotations
 

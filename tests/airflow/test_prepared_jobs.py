@@ -1,4 +1,4 @@
-"""Jobs that others submit: what they are given, in the words of each, and how the task that follows comes back."""
+"""Jobs that other systems submit: their settings for each system, and the task that follows them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator ends leases by hand: which ones, whose, and what it refuses."""
+"""The operator ends leases by hand: by partition and by owner; invalid requests are refused."""
 
 from __future__ import annotations
 

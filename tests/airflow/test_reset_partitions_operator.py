@@ -1,4 +1,4 @@
-"""The operator sets positions of shards, streams and sources, and says what it did to whom."""
+"""The operator sets positions of shards, streams and sources, and reports each change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a DAG says of objects becomes the settings of their supplier and their reader."""
+"""`S3Objects` in a DAG become the settings of its supplier and reader."""
 
 from __future__ import annotations
 

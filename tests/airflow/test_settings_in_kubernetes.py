@@ -1,4 +1,4 @@
-"""The settings of a driver in Kubernetes: a Secret that the task makes and deletes, however the job ends.
+"""A task creates the Secret with the settings of a driver in Kubernetes, and deletes it after the job.
 
 The API server and spark-submit are stand-ins; what talks to them is what talks to the real ones.
 """

@@ -1,4 +1,4 @@
-"""Shard sync as a task, against a server that answers as Kinesis."""
+"""Shard sync as a task, against a stand-in for Kinesis."""
 
 from __future__ import annotations
 

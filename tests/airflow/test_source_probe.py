@@ -1,4 +1,4 @@
-"""What a supervisor asks a source, by Airflow's connections."""
+"""The probes of a supervisor use Airflow's connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is used of the Spark provider's hook beyond its public interface is there, and used in one module."""
+"""The private parts of the Spark provider's hook that one module uses exist."""
 
 from __future__ import annotations
 

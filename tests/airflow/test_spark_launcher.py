@@ -1,4 +1,4 @@
-"""A supervisor's jobs are submitted as those of tasks are, and ended by force where they can be reached."""
+"""A supervisor submits its jobs like tasks do, and kills them where it can reach them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Spark job of a source that is no stream, with a stub in place of spark-submit."""
+"""The Spark job of a source other than a stream, with a stub in place of spark-submit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the JVM of a job is given so that it begins sooner."""
+"""The options that let the JVM of a job start sooner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams that are read within bounds: how the bounds are given, a source of its own, and what is refused."""
+"""Bounded reads of streams: how bounds are set, their separate source, and invalid bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A spec becomes a DAG that supervises its source; no file is opened to make it."""
+"""A spec becomes a DAG that supervises its source, without opening a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verbs of a supervisor as tasks: each is done once, and a retry finds it done."""
+"""The verbs of a supervisor as tasks: each takes effect once, also after a retry."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The trigger of a supervisor looks at the source as it does, and wakes it only when there is something to do."""
+"""The trigger of a supervisor polls the source, and fires only when a turn is needed."""
 
 from __future__ import annotations
 

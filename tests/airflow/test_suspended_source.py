@@ -1,4 +1,4 @@
-"""What a suspended source means to tasks, sensors and triggers: nothing begins, waiting continues, repairs work."""
+"""A suspended source: tasks start no job, sensors and triggers keep waiting, and repairs work."""
 
 from __future__ import annotations
 

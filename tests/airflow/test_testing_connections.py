@@ -1,4 +1,4 @@
-"""Testing a connection says what is wrong and what to do, against real servers, and never a password."""
+"""Testing a connection names the error and the remedy, against real servers, and never a password."""
 
 from __future__ import annotations
 

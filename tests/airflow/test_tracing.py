@@ -1,4 +1,4 @@
-"""A job's trace begins where its task's is."""
+"""A job's trace is a child of its task's trace."""
 
 from __future__ import annotations
 

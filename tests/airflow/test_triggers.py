@@ -1,4 +1,4 @@
-"""Each trigger fires by its condition, survives whatever a triggerer does to it, and holds no truth of its own."""
+"""Each trigger fires on its condition, survives restarts of the triggerer, and keeps no state."""
 
 from __future__ import annotations
 

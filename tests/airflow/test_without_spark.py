@@ -1,4 +1,4 @@
-"""What runs in Airflow imports, and DAGs parse, on a machine that has neither pyspark nor pyarrow."""
+"""The Airflow side imports, and DAGs parse, without pyspark and pyarrow."""
 
 from __future__ import annotations
 

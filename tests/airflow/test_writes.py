@@ -1,4 +1,4 @@
-"""What a DAG says of sinks: one class a kind, one or several to a task, each error in the words of the DAG."""
+"""Sinks in a DAG: one class a kind, one or several in a task, and errors in the DAG's terms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a DAG says of tables of databases, and of functions that get batches."""
+"""Tables of databases and batch functions as sinks in a DAG."""
 
 from __future__ import annotations
 

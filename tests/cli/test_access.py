@@ -1,4 +1,4 @@
-"""Which store a command works on, without Airflow where none is needed, and without ever showing a password."""
+"""The store of a command: found without Airflow where possible, and without printing a password."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that change something."""
+"""The commands that change partitions."""
 
 from __future__ import annotations
 

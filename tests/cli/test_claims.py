@@ -1,4 +1,4 @@
-"""Letting another DAG read a source, and deliver it elsewhere."""
+"""The commands that let another DAG read a source, or deliver it elsewhere."""
 
 from __future__ import annotations
 

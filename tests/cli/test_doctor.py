@@ -1,4 +1,4 @@
-"""What `doctor` finds in good and in broken installations."""
+"""The findings of `doctor` in valid and broken installations."""
 
 from __future__ import annotations
 

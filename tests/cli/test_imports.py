@@ -1,4 +1,4 @@
-"""The commands that the manual shows for imports are ones that there are."""
+"""The import commands in the manual exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that only look."""
+"""The read-only commands."""
 
 from __future__ import annotations
 

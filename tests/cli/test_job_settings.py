@@ -1,4 +1,4 @@
-"""`airflow-coordination job-settings`: the job of a spec, made ready for a script to submit."""
+"""`airflow-coordination job-settings` prepares the job of a spec for submission by a script."""
 
 from __future__ import annotations
 

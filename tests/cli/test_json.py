@@ -1,4 +1,4 @@
-"""What commands about specs and supervisors write for scripts is JSON and nothing else, whatever Airflow writes."""
+"""Commands about specs and supervisors print only JSON for scripts, whatever Airflow prints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The examples of the manual, run one after another on the store that they are about."""
+"""The examples of the manual, run in order on the store that they describe."""
 
 from __future__ import annotations
 

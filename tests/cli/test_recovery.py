@@ -1,4 +1,4 @@
-"""`recover`: a source whose store is lost goes on from what its tables say, nothing twice and nothing lost."""
+"""`recover` restores a source from its tables after the loss of its store, without loss or duplicates."""
 
 from __future__ import annotations
 

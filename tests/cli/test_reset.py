@@ -1,4 +1,4 @@
-"""Positions by hand, as a person at a shell sets them."""
+"""Setting positions by hand from a shell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`recover` fails at each call to the store, to tables and to files; it is repeated, and the source goes on.
+"""`recover` fails at each call to the store, to tables and to files; a second run completes it.
 
 The next attempt recovers the source, and its jobs deliver everything, while the first stands still, or after it died.
 Then the first goes on. Each event is in each table once.

@@ -1,4 +1,4 @@
-"""The commands of the group `supervisor`: what they show, what they ask first, and what they change."""
+"""The commands of the group `supervisor`: output, confirmation and effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The acknowledgment set as a value: what is owed, who released it, and when it ends."""
+"""The acknowledgment set as a value: owed and released handles, and its end."""
 
 from __future__ import annotations
 

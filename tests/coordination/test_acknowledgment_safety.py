@@ -1,4 +1,4 @@
-"""Whatever happens to jobs, releasers, clocks and answers, each set ends once and no checkpoint passes what is owed.
+"""Each set ends once, and no checkpoint passes an owed batch, despite crashes and lost responses.
 
 Workers land and deliver the batches of two shards, which merge into a third; they, and others without a lease, release,
 extend, cancel and expire the acknowledgment sets, in any order and with anything going wrong between any two calls of

@@ -1,4 +1,4 @@
-"""Acknowledgment sets in a store: who may release them, what their end does, and what time does to them."""
+"""Acknowledgment sets in a store: who may release them, the effects of their end, and timeouts."""
 
 from __future__ import annotations
 

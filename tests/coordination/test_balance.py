@@ -1,4 +1,4 @@
-"""Who should hold what: decided from one snapshot, alike by everybody, and settled after a bounded number of moves."""
+"""The assignment of leases: computed alike by every worker from a snapshot, stable after bounded moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Eight workers that share eight thousand partitions, round by round: how soon, and what moves."""
+"""Eight workers that share eight thousand partitions: rounds until balance, and the number of moves."""
 
 from __future__ import annotations
 

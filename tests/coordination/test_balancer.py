@@ -1,4 +1,4 @@
-"""Sharing among workers: rounds by hand, with one clock, until everybody has a fair part."""
+"""Balancing in single rounds with one clock, until each worker has a fair share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of partitions that fail: how often they are tried, how long they rest, when a person is needed."""
+"""Failing partitions: retries, rests and parking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The content of the history: transitions in pages, and who held a partition when, whatever was lost."""
+"""The content of the history: pages of transitions and past owners, despite lost writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job reports of itself: counts, moving averages, lags and bad records, in a text of bounded size."""
+"""The report of a job: counts, moving averages, lags and bad records, in a text of bounded size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A followed job: known before it begins, alive while its lease runs, stopped on request, and leaving an outcome."""
+"""A followed job: registered before it starts, alive by its lease, stopped on request, with an outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever happens to clocks, processes and answers, no two owners both believe, and nothing is lost or goes back.
+"""No two owners trust one lease, and no progress is lost, despite clock errors, crashes and lost responses.
 
 Workers act on a few partitions, in any order and with anything going wrong; beside them runs a model that says what
 each act does. After each, the store must hold exactly what the model says: what was acknowledged is there, what was

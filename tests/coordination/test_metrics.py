@@ -1,4 +1,4 @@
-"""What is counted, and when."""
+"""The counted events, and the time of their counting."""
 
 from __future__ import annotations
 

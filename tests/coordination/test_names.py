@@ -1,4 +1,4 @@
-"""Names of sources and partitions: what no store could hold is refused before anything is written."""
+"""Names of sources and partitions that no store can hold are refused before a write."""
 
 from __future__ import annotations
 

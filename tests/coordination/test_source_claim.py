@@ -1,4 +1,4 @@
-"""Which DAGs may read or deliver a source: those that mean the same thing by its name."""
+"""Claims decide which DAGs may read or deliver a source."""
 
 from __future__ import annotations
 

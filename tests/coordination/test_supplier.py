@@ -1,4 +1,4 @@
-"""Suppliers: one worker of the fleet at a time, page by page, and no worker waits forever, whatever happens."""
+"""Suppliers: one worker at a time supplies page by page, and no worker waits forever."""
 
 from __future__ import annotations
 

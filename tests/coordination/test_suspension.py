@@ -1,4 +1,4 @@
-"""A suspended source: nothing is begun, what is held can be finished, and everybody hears of it within seconds."""
+"""A suspended source: no new work starts, held partitions finish, and workers notice within seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Partitions that are brought into a store are compared with what is there, and nothing there is overwritten."""
+"""Partitions that are imported into a store are compared with existing ones, and overwrite none."""
 
 from __future__ import annotations
 

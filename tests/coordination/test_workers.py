@@ -1,4 +1,4 @@
-"""The registry: who is there counts, who says goodbye or is known to be dead does not, at once."""
+"""The registry counts live workers, and drops deregistered and dead ones at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `doctor` says of real services, and that it leaves them as they are."""
+"""The findings of `doctor` on real services, which it leaves unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `doctor` says of where jobs write in a bucket, and that it leaves the bucket as it was."""
+"""The findings of `doctor` on buckets, which it leaves unchanged."""
 
 from __future__ import annotations
 

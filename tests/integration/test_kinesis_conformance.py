@@ -1,4 +1,4 @@
-"""What a Kinesis does, asked of our own server (over HTTP and in process) and of `kinesis-local`, the outside witness.
+"""The behaviour of Kinesis, checked on our server (HTTP and in process) and on `kinesis-local`.
 
 A test that takes `service` runs against all three, unless `ONLY_OURS` says why the witness cannot speak to it. What
 is asserted is what AWS documents.

@@ -1,4 +1,4 @@
-"""A bucket that takes nothing at present: whatever a sink was about, its error says so, and blames no batch."""
+"""The error of an unavailable bucket names the sink, and blames no batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a progress says at a glance, whatever wrote it."""
+"""The summary of a stored progress, whatever wrote it."""
 
 from __future__ import annotations
 

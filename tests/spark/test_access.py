@@ -1,4 +1,4 @@
-"""Which connection reaches what: the rule by which landed files and dead letters share those of datasets."""
+"""The access that landed files and dead letters share with the connections of datasets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A slot over several shards, one of whose answers is ill: the others are landed, and what is wrong is in its row."""
+"""A slot with one malformed response: it lands the other shards, and reports the error in the row."""
 
 from __future__ import annotations
 

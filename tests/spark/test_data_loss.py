@@ -1,4 +1,4 @@
-"""Data that is gone before it was read: reported with its range, and no trouble for other shards."""
+"""Records that expired before they were read: reported with their range, without effect on other shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches that count as delivered only once others say so: what the job leaves behind, and what becomes of it."""
+"""Batches that are delivered once all handles are acknowledged: what the job stores, and their end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every store promises. The same sentences hold for all of them."""
+"""The contract of every store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever stands in a spec, it is read or refused with one clear error: nothing else is ever raised."""
+"""Any content of a spec is read or refused with one clear error; nothing else is raised."""
 
 from __future__ import annotations
 

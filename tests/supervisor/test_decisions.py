@@ -1,4 +1,4 @@
-"""What a supervisor decides, case by case: how many jobs, when to look again, and what it notes of their number."""
+"""A supervisor's decisions case by case: number of jobs, next look, and notes about their number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a supervisor sees: how often the source is asked, and for what."""
+"""A supervisor's observations: the number and kind of requests to the source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many jobs the lag asks for, over windows of its points."""
+"""The number of jobs that the lag requires, over windows of its points."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a supervisor comes to its state: by its runs and its jobs, and what it forgets once it has recovered."""
+"""A supervisor's state follows from its runs and jobs, and old errors expire after recovery."""
 
 from __future__ import annotations
 

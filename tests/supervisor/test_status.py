@@ -1,4 +1,4 @@
-"""How a supervisor stands, from what is stored: right at any moment, and when nobody supervises any more."""
+"""A supervisor's status from the store: correct at any moment, also without a live supervisor."""
 
 from __future__ import annotations
 

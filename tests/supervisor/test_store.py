@@ -1,4 +1,4 @@
-"""What a supervisor keeps: versions of the spec, the leased supervision, and verbs that change both."""
+"""The stored data of a supervisor: versions of the spec, the leased supervision, and verbs."""
 
 from __future__ import annotations
 

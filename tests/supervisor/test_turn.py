@@ -1,4 +1,4 @@
-"""A supervisor at work over a real store: what it starts, ends, notes and survives."""
+"""The turn of a supervisor over a real store: jobs that it starts and ends, notes, and failures."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def chromium() -> Iterator[Browser]:
 
 @dataclass(frozen=True)
 class Window:
-    """The settings of a browser window: role, theme, width and time zone.
+    """The settings of a browser window: login, theme, width and time zone.
 
     :param token: proves who it is.
     :param theme: as chosen in Airflow.

@@ -1,4 +1,4 @@
-"""Triggers and their watchers in an event loop with short intervals, and a store that records its end."""
+"""Triggers and their watchers in an event loop with short intervals, and a store that records when it is closed."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 class Watched(UnreliableStore):
-    """A store in memory behind a network, that notes whether it was closed."""
+    """A remote store in memory that records whether it was closed."""
 
     def __init__(self) -> None:
         super().__init__(InMemoryStore())

@@ -1,4 +1,4 @@
-"""The demo, as a user runs it, with a tenth of the data."""
+"""The demo, run like a user does, with a tenth of the data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is seen of a job that runs holds no secret: its log, its command lines, Spark's pages, its traces, the store."""
+"""The visible traces of a running job hold no secret: log, command lines, Spark's pages, spans, store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manual in Airflow's UI: its pages as HTML, and the places in it to which alarms lead."""
+"""The manual in Airflow's UI: its pages as HTML, and the topics to which alarms link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A spec is checked against its source before it rules, by whichever entrance it comes."""
+"""A spec is checked against its source before it takes effect, by every way of submitting it."""
 
 from __future__ import annotations
 

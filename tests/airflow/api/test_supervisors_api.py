@@ -1,4 +1,4 @@
-"""Supervisors over HTTP: each route answers what the store holds, and each verb does what the manual says."""
+"""Supervisors over HTTP: each route returns the stored state, and each verb does what the manual says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages ask for, and what the buttons do: each route answers what the store holds, as the manual says."""
+"""The routes of the pages: each query and each action returns what the manual says."""
 
 from __future__ import annotations
 

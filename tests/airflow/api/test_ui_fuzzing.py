@@ -1,4 +1,4 @@
-"""No request makes a route of the HTTP API fail: it responds, or says what is wrong with the request.
+"""No request makes a route of the HTTP API fail: it responds, or names the error in the request.
 
 The requests are generated from the application's schema, by the seed of the run. Fixed
 requests use values at which programs often fail, in each place that accepts a value.

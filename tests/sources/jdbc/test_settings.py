@@ -1,4 +1,4 @@
-"""Settings of a table or query: everything that can be wrong without the database being asked."""
+"""Settings of a table or query: every error that needs no database."""
 
 from __future__ import annotations
 

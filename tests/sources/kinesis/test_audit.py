@@ -1,4 +1,4 @@
-"""The audit: ranges, holes, and what is none."""
+"""The audit of hash ranges: which gaps are holes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cleanup, and what it must never do: have a shard read twice."""
+"""Cleanup removes leases, and never causes a second read of a shard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every error of the AWS SDK becomes one of ours, which says what to do."""
+"""Every error of the AWS SDK becomes an error of the package that names the remedy."""
 
 from __future__ import annotations
 

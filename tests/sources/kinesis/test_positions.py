@@ -1,4 +1,4 @@
-"""Positions in a shard: what is one, and in which order they are."""
+"""Positions in a shard: their validity and order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the service says about a stream, read page by page."""
+"""The service's description of a stream, read page by page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Globs say which names are meant, in folders and across them."""
+"""Globs match names within and across folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For everybody: no serious finding of axe-core in either theme, a narrow window, a zone of one's own."""
+"""Accessibility for every user: no serious finding of axe-core in themes, narrow windows and time zones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that may be pressed, pressed once: it asks why, does it, says so, and leaves word of who did it."""
+"""Every action of the pages, once: it asks for a reason, takes effect, confirms, and records its user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""While something happens: a Spark job of a real DAG run at work, a worker that dies, a source that is suspended."""
+"""Pages during changes: a running Spark job, a dying worker, a suspended source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Very many partitions, and very many who look."""
+"""Pages with thousands of partitions and many users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad moments: the store goes away, a session ends, a partition is deleted, a connection is none."""
+"""Pages during failures: store outage, expired session, deleted partition, missing connection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of a source's partitions, and the drawer that says everything about one."""
+"""The table of a source's partitions, and the drawer with all details of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages beside the table: the family tree, the timeline, what waits for a word, and the workers."""
+"""The pages beside the table: family tree, timeline, acknowledgments and workers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a viewer, a user, an op and an admin see and may press; each is asked by request too, as a script would."""
+"""The pages and actions of viewer, user, op and admin, in the browser and by request."""
 
 from __future__ import annotations
 

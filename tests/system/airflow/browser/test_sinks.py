@@ -1,4 +1,4 @@
-"""A sink that takes nothing is seen by its name, with its kind, since when and why: on the overview and its source."""
+"""A failing sink appears with name, kind, time and reason, on the overview and its source."""
 
 from __future__ import annotations
 
