@@ -18,12 +18,12 @@ from tests.support.mariadb import MariaDb
 
 pytestmark = pytest.mark.integration
 
-Said = Callable[..., str]
+Refusal = Callable[..., str]
 
 
 @pytest.fixture
-def said(connect: Any) -> Said:
-    """Says what the test of a connection said that cannot work."""
+def refusal(connect: Any) -> Refusal:
+    """Tests a connection that cannot work, and returns the message."""
 
     def test(**fields: Any) -> str:
         connect("c", "coordination", **fields)
@@ -63,59 +63,59 @@ def place(url: str, **changes: Any) -> dict[str, Any]:
     return {"url": str(parsed.set(username=None, **changes))}
 
 
-def test_unreachable_host_is_reported_within_seconds(said: Said) -> None:
-    text = said(login="u", password=SECRET, extra={"url": "postgresql://127.0.0.1:9/db"})
+def test_unreachable_host_is_reported_within_seconds(refusal: Refusal) -> None:
+    text = refusal(login="u", password=SECRET, extra={"url": "postgresql://127.0.0.1:9/db"})
     assert "Connection refused" in text or "connection failed" in text
     assert text.endswith("; check the host and the port in 'url', and that this machine can reach them")
 
 
 def test_error_of_a_database_role_is_reported(
-    said: Said, role: str, sql: Callable[[str], None], mariadb_url: str
+    refusal: Refusal, role: str, sql: Callable[[str], None], mariadb_url: str
 ) -> None:
-    wrong = said(login=role, password="another", extra=place(mariadb_url))
+    wrong = refusal(login=role, password="another", extra=place(mariadb_url))
     assert wrong.endswith("(1045); check the login and the password")
     login = {"login": role, "password": SECRET}
-    assert "as a role that may create them" in said(**login, extra=place(mariadb_url))
-    assert said(**login, extra=place(mariadb_url, database="no_such")).endswith(", or check its name in 'url'")
+    assert "as a role that may create them" in refusal(**login, extra=place(mariadb_url))
+    assert refusal(**login, extra=place(mariadb_url, database="no_such")).endswith(", or check its name in 'url'")
     database = sa.make_url(mariadb_url).database
     sql(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {database}.* TO {role}@'127.0.0.1'")
-    assert "; let this role create and alter tables" in said(**login, extra=place(mariadb_url))
-    text = said(**login, extra={**place(mariadb_url), "table": "other"})
+    assert "; let this role create and alter tables" in refusal(**login, extra=place(mariadb_url))
+    text = refusal(**login, extra={**place(mariadb_url), "table": "other"})
     assert text.endswith("is not one of ours: it has the columns id and the primary key (id); give another 'table'")
 
 
 def test_missing_table_privilege_error_names_the_grant(
-    said: Said, connect: Any, role: str, sql: Callable[[str], None], mariadb_url: str
+    refusal: Refusal, connect: Any, role: str, sql: Callable[[str], None], mariadb_url: str
 ) -> None:
     connect("admin", "coordination", extra={"url": mariadb_url})
     works, text = CoordinationHook("admin").test_connection()
     assert (works, text) == (True, "The store responds; table 'coordination_partition' is ready.")
     sql(f"GRANT SELECT ON coordination_partition_schema TO {role}@'127.0.0.1'")
     sql(f"GRANT INSERT ON coordination_partition TO {role}@'127.0.0.1'")
-    text = said(login=role, password=SECRET, extra=place(mariadb_url))
+    text = refusal(login=role, password=SECRET, extra=place(mariadb_url))
     assert "; grant this role SELECT, INSERT, UPDATE and DELETE on the table" in text
 
 
-def test_missing_driver_error_names_its_extra(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_driver_error_names_its_extra(refusal: Refusal, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == "pymysql"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pymysql", None)
-    text = said(login="u", password=SECRET, extra={"url": "mysql://h/db"})
+    text = refusal(login="u", password=SECRET, extra={"url": "mysql://h/db"})
     assert text.endswith("is not installed; install airflow-provider-coordination[mysql]")
 
 
-def test_unencoded_password_is_not_shown_in_part(said: Said) -> None:
-    text = said(extra={"url": "postgresql://u:half-a-secret@other-half@127.0.0.1:9/db"})
+def test_unencoded_password_is_not_shown_in_part(refusal: Refusal) -> None:
+    text = refusal(extra={"url": "postgresql://u:half-a-secret@other-half@127.0.0.1:9/db"})
     assert "half" not in text
 
 
-def test_dynamodb_errors_are_reported(said: Said, connect: Any, dynamodb: DynamoDbServer) -> None:
+def test_dynamodb_errors_are_reported(refusal: Refusal, connect: Any, dynamodb: DynamoDbServer) -> None:
     connect("keys", "aws", login="test", password=SECRET)
     here = {"store": "dynamodb", "region": "eu-west-1", "aws_conn_id": "keys"}
-    away = said(extra={**here, "endpoint_url": "http://127.0.0.1:9"})
+    away = refusal(extra={**here, "endpoint_url": "http://127.0.0.1:9"})
     assert away.endswith("; check 'endpoint_url', 'region' and that this machine can reach it")
     there = {**here, "endpoint_url": dynamodb.endpoint_url, "table": f"test-{uuid.uuid4().hex[:8]}"}
-    absent = said(extra={**there, "skip_table_creation": True})
+    absent = refusal(extra={**there, "skip_table_creation": True})
     assert "the table does not exist and 'skip_table_creation' is set; create it" in absent
     client = dynamodb.client(region_name=here["region"])
     client.create_table(
@@ -125,11 +125,11 @@ def test_dynamodb_errors_are_reported(said: Said, connect: Any, dynamodb: Dynamo
         BillingMode="PAY_PER_REQUEST",
     )
     try:
-        other = said(extra=there)
+        other = refusal(extra=there)
     finally:
         client.delete_table(TableName=there["table"])
     assert "the table has the key id (HASH, S) and must have" in other and "give another table in 'table'" in other
 
 
-def test_unknown_field_error_lists_the_known_fields(said: Said) -> None:
-    assert "unknown field 'uri'; the known fields are store, url, table" in said(extra={"uri": "x"})
+def test_unknown_field_error_lists_the_known_fields(refusal: Refusal) -> None:
+    assert "unknown field 'uri'; the known fields are store, url, table" in refusal(extra={"uri": "x"})

@@ -434,7 +434,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
     # What holds
 
     @invariant()
-    def what_a_batch_waits_for_is_pending(self) -> None:
+    def set_of_each_waiting_batch_is_pending(self) -> None:
         for key, partition in self.checked.of(PARTITIONS).items():
             waiting = [b for b in partition.progress["landed"] if b["acknowledgment_set"]]
             for batch in waiting:

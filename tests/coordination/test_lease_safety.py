@@ -188,7 +188,7 @@ class LeaseSafety(RuleBasedStateMachine):
             remaining = (self.rows[key].until - self.persons_clock.now()).total_seconds()
             self.time_passes(max(0, remaining + seconds))
         self.acquire(other, 3, "none")
-        self.who_believes_is_the_one_owner()
+        self.only_the_owner_trusts_its_lease()
         if gives_back:
             self.give_up_all(other, "none")
             self.acquire(worker.number, 3, fault)
@@ -583,7 +583,7 @@ class LeaseSafety(RuleBasedStateMachine):
         return self.skew_limit > MARGIN.total_seconds()
 
     @invariant()
-    def who_believes_is_the_one_owner(self) -> None:
+    def only_the_owner_trusts_its_lease(self) -> None:
         if self.is_beyond:
             return
         for key in KEYS:

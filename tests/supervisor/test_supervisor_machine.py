@@ -309,7 +309,7 @@ class SupervisorMachine(RuleBasedStateMachine):
         assert self.simulation.supervision().spec_version == len(self.submitted)
 
     @invariant()
-    def what_is_remembered_survives_being_written(self) -> None:
+    def supervision_survives_serialization(self) -> None:
         memory = self.simulation.supervision()
         assert Supervision.from_mapping(memory.to_mapping()) == memory
 

@@ -27,7 +27,7 @@ PAGES = {
 }
 
 
-def where(site: Site, name: str) -> str:
+def url_of(site: Site, name: str) -> str:
     source, page = PAGES[name]
     if source:
         return site.at(source, page)
@@ -48,7 +48,7 @@ def test_pages_have_no_serious_accessibility_fault(
     rules = ["color-contrast"] if theme == "dark" else None  # nothing else is another
     page = see(theme=theme)
     for name in PAGES:
-        go(page, where(site, name))
+        go(page, url_of(site, name))
         settled(page)
         assert page.evaluate("document.documentElement.classList.contains('dark')") == (theme == "dark")
         found += [f"{name}: {finding}" for finding in findings(page, axe, within=OURS, rules=rules)]
@@ -65,7 +65,7 @@ def test_pages_have_no_serious_accessibility_fault(
 def test_pages_fit_a_telephone(site: Site, supervised: SupervisedSource, see: OpenPage) -> None:
     page = see(width=390)
     for name in PAGES:
-        go(page, where(site, name))
+        go(page, url_of(site, name))
         settled(page)
         over = page.locator(OURS).evaluate("element => element.scrollWidth - element.clientWidth")
         assert over <= 0, f"{name} is {over} pixels too wide"
