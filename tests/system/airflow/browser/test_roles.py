@@ -14,7 +14,7 @@ from tests.support.site import AWAY, DEFAULT, EMPTY, Site
 from tests.support.standalone import ROLES
 from tests.support.supervised import SupervisedSource
 from tests.system.airflow.browser.conftest import OpenPage
-from tests.system.airflow.browser.test_access import PAGES, settled, where
+from tests.system.airflow.browser.test_access import PAGES, settled, url_of
 from tests.system.airflow.browser.test_actions import held
 
 MAY, MAY_NOT = ("op", "admin"), ("viewer", "user")
@@ -84,7 +84,7 @@ def test_permitted_viewers_see_every_page_and_no_action(
     visits = Visits(Windows(browser, viewers_site.url))
     page = visits.open(Window(site.tokens["viewer"]), site.overview(DEFAULT), alone=True)
     for name in PAGES:
-        go(page, where(site, name))
+        go(page, url_of(site, name))
         settled(page)
         expect(page.get_by_text("read only").first).to_be_visible()
         assert page.locator("[data-action]").count() == 0, name
