@@ -10,6 +10,7 @@ from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.layout import PAYLOAD, RecordLayout
 from airflow_provider_coordination.spark.payload_column import STRICT, PayloadColumn, parsed_schema, texts_of
+from airflow_provider_coordination.spark.payload_values import once
 from airflow_provider_coordination.spark.time_formats import check_time_formats
 
 if TYPE_CHECKING:
@@ -144,7 +145,18 @@ class JsonPayload:
         from pyspark.sql import functions
 
         payload = functions.from_json(payload_text(), self._schema, STRICT)
-        texts = texts_of(self._columns, payload_text(), payload)
+        return once(payload, lambda parsed: once(self._texts(parsed), lambda texts: self._reason(parsed, texts)))
+
+    def _texts(self, parsed: Column) -> Column:
+        from pyspark.sql import functions
+
+        texts = texts_of(self._columns, payload_text(), parsed)
+        return functions.lit(None) if texts is None else texts
+
+    def _reason(self, payload: Column, given_texts: Column) -> Column:
+        from pyspark.sql import functions
+
+        texts = given_texts if self._has_texts else None
         wrong = []
         for column in self._columns:
             parsed = payload.getField(column.name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -57,7 +57,17 @@ def value_of(kind: str, text: Column) -> Column:
     :param kind: a type that `is_converted`.
     :param text: the text, which may begin with `MARK`.
     """
-    bare = without_mark(text)
+    return once(text, lambda marked: once(without_mark(marked), lambda bare: _value_of(kind, marked, bare)))
+
+
+def once(value: Column, function: Callable[[Column], Column]) -> Column:
+    """Return a function of a value that is evaluated once, and stands in the plan once, however often it is used."""
+    from pyspark.sql import functions
+
+    return functions.get(functions.transform(functions.array(value), function), functions.lit(0))
+
+
+def _value_of(kind: str, text: Column, bare: Column) -> Column:
     if kind in WHOLE:
         return _whole(kind, bare)
     if kind in FLOATING:
@@ -83,12 +93,14 @@ def time_of(time_format: str, text: Column) -> Column:
     """Return a text as a TIMESTAMP by the format of its column; null if it has another format."""
     from pyspark.sql import functions
 
-    bare = without_mark(text)
-    iso = functions.when(bare.rlike(ISO_8601), bare.try_cast("timestamp"))
-    if time_format == ISO:
-        return iso
-    number = _instant(bare, UNITS[time_format])
-    return functions.coalesce(number, iso) if time_format == AUTO else number
+    def time(bare: Column) -> Column:
+        iso = functions.when(bare.rlike(ISO_8601), bare.try_cast("timestamp"))
+        if time_format == ISO:
+            return iso
+        number = _instant(bare, UNITS[time_format])
+        return functions.coalesce(number, iso) if time_format == AUTO else number
+
+    return once(text, lambda marked: once(without_mark(marked), time))
 
 
 def without_mark(text: Column) -> Column:

@@ -590,6 +590,17 @@ TEXTS: dict[str, list[tuple[str, str]]] = {
 """By schema, the JSON of a field and the text of its value, as Spark writes it."""
 
 
+def test_expressions_of_a_payload_grow_by_its_columns(spark: SparkSession) -> None:
+    types = ("STRING", "DECIMAL(20, 5)", "TIMESTAMP", "BIGINT", "STRUCT<a: STRING, b: DOUBLE>")
+
+    def size(columns: int) -> int:
+        schema = ", ".join(f"c{number} {types[number % len(types)]}" for number in range(columns))
+        payload = JsonPayload(schema, SHARD_RECORDS)
+        return sum(len(str(expression)) for expression in (payload.reason(), payload.fits()))
+
+    assert size(20) < 2.5 * size(10)  # where an expression holds all others, it is four times as large
+
+
 def test_string_field_keeps_the_sent_text(spark: SparkSession) -> None:
     found = {schema: fitting(spark, schema, [sent for sent, _ in fields]) for schema, fields in TEXTS.items()}
     assert found == {schema: [text for _, text in fields] for schema, fields in TEXTS.items()}
