@@ -112,7 +112,7 @@ def rate(workers: int, size: Size, folder: Path) -> float:
         job = Ingestion(
             settings,
             coordinator,
-            delivery_of(spark, settings, ITEM_RECORDS, sinks, None, BadRecords()),
+            delivery_of(spark, settings, ITEM_RECORDS, None, sinks, None, BadRecords()),
             reading=partial(ItemReading, spark, KIND, Slow(size.seconds)),
             stop=threading.Event(),
             is_bounded=True,

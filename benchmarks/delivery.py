@@ -68,7 +68,7 @@ from tests.support.kinesis_server.engine import Engine
 from tests.support.kinesis_server.in_process import InProcessClient
 from tests.support.servers import postgres_database, running_postgres
 from tests.support.sinks import an_attempt, catalog_in
-from tests.support.sql_tables import TABLE, SqlPlace
+from tests.support.sql_tables import TABLE, SqlTarget
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -192,7 +192,7 @@ class Job:
         for each in sinks:
             each.check()
         job_spark = JobSpark("benchmark")
-        self.delivery = TimedCommits(delivery_of(job_spark, settings, SHARD_RECORDS, sinks, None, BadRecords()))
+        self.delivery = TimedCommits(delivery_of(job_spark, settings, SHARD_RECORDS, None, sinks, None, BadRecords()))
         self._ingestion = Ingestion(
             settings,
             coordinator,
@@ -353,18 +353,18 @@ def into_postgresql(size: Size, folder: Path) -> dict[str, float]:
     each = size.rows // size.partitions
     rates: dict[str, list[float]] = {"sink": [], "psql": []}
     with running_postgres() as server, postgres_database(server.get_uri()) as url:
-        place = SqlPlace(url, folder / "staging")
+        target = SqlTarget(url, folder / "staging")
         for repetition in range(size.repetitions + 1):
             rows = {name: _rows(f"{repetition}-{name}", each) for name in batches}
             attempts = [an_attempt(f"{repetition}-{name}") for name in batches]
-            sink = place.sink()
+            sink = target.sink()
             sink.prepare(attempts, _Staged({f"{repetition}-{name}": table for name, table in rows.items()}))
             start = time.perf_counter()
             sink.commit(attempts)
             rates["sink"].append(each * len(batches) / (time.perf_counter() - start))
             sink.discard(attempts)
             if not repetition:
-                place.run(f"CREATE TABLE plain (LIKE {TABLE} INCLUDING ALL)")
+                target.run(f"CREATE TABLE plain (LIKE {TABLE} INCLUDING ALL)")
             file = folder / "rows.csv"
             pc_csv.write_csv(pa.concat_tables(rows.values()), file)
             rates["psql"].append(each * len(batches) / _psql_seconds(url, f"\\copy plain FROM '{file}' CSV HEADER"))

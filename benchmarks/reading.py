@@ -304,7 +304,7 @@ def rounds(
         ingestion = Ingestion(
             settings,
             coordinator,
-            delivery_of(JobSpark("benchmark"), settings, SHARD_RECORDS, sinks, None, BadRecords()),
+            delivery_of(JobSpark("benchmark"), settings, SHARD_RECORDS, None, sinks, None, BadRecords()),
             reading=partial(ShardReading, spark.sparkContext, streams_of(settings), streams),
             stop=threading.Event(),
             spans=phases,

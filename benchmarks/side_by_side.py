@@ -141,7 +141,7 @@ class Run:
         self.job = Ingestion(
             settings,
             coordinator,
-            delivery_of(job_spark, settings, ITEM_RECORDS, sinks, None, BadRecords()),
+            delivery_of(job_spark, settings, ITEM_RECORDS, None, sinks, None, BadRecords()),
             reading=partial(ItemReading, job_spark, KIND, self.late),
             stop=threading.Event(),
             is_bounded=True,

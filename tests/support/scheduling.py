@@ -8,13 +8,16 @@ record holds the core-seconds of each file too: a unit test compares them with `
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import resource
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 if TYPE_CHECKING:
@@ -71,18 +74,26 @@ def recorded_seconds() -> dict[str, float]:
 
 
 class CoreSeconds:
-    """Adds to each report of a test what the test has cost this process and the child processes that have ended."""
+    """Adds to the last report of each file what its tests have cost this process and its descendants."""
 
     def __init__(self) -> None:
         self._before = _core_seconds()
+        self._ends_file = False
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+        """Note whether the test is the last one of its file."""
+        self._ends_file = nextitem is None or nextitem.path != item.path
+        return (yield)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-        """Add `core_seconds` to the report of a phase."""
+        """Add `core_seconds` to the report of a file's end: looking at all descendants takes milliseconds."""
         report: Any = yield
-        now = _core_seconds()
-        report.core_seconds = now - self._before
-        self._before = now
+        if self._ends_file and call.when == "teardown":
+            now = _core_seconds()
+            report.core_seconds = max(0.0, now - self._before)
+            self._before = now
         return report  # type: ignore[return-value]
 
 
@@ -172,5 +183,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
 
 def _core_seconds() -> float:
-    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    """Return the time of all cores that this process and its descendants have taken, ended ones included."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = ended.ru_utime + ended.ru_stime
+    for process in (psutil.Process(), *psutil.Process().children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            times = process.cpu_times()
+            seconds += times.user + times.system
+            if process.pid != os.getpid():
+                seconds += times.children_user + times.children_system
+    return seconds
