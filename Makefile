@@ -43,7 +43,7 @@ test-unit: venv ## run the tests that need no server, in under two minutes
 	@$(WITH) python -m pytest -n 3 --dist worksteal -m "not integration and not system and not deep"
 
 # Each process runs one file or folder at a time, since its tests share servers. More processes than cores: they mostly wait.
-BY_FILE := python -m pytest -n 4 --dist loadgroup --no-loadscope-reorder --durations=40
+BY_FILE := python -m pytest -n 3 --dist loadgroup --no-loadscope-reorder --durations=40
 
 test-integration: try-servers ## run the tests that use real services
 	@$(WITH) $(BY_FILE) -m "integration and not system"
