@@ -23,6 +23,7 @@ CORRUPT = STRICT["columnNameOfCorruptRecord"]
 END = "_coordination_end"
 PARSED = "_coordination_parsed"
 TEXTS = "_coordination_texts"
+GIVEN = "_coordination_given_"
 
 
 class JsonPayload:
@@ -82,8 +83,25 @@ class JsonPayload:
         parsed, texts = functions.col(PARSED), texts_of(self._columns, payload_text(), functions.col(PARSED))
         if texts is not None:
             rows, texts = rows.select("*", texts.alias(TEXTS)), functions.col(TEXTS)
-        values = [column.value(parsed.getField(column.name), texts).alias(column.name) for column in self._columns]
-        return rows.select("*", *values).drop(PARSED, TEXTS)
+        # A projection of texts first: Spark would write each of them into the plan as often as its value mentions it.
+        given = {column.name: f"{GIVEN}{number}" for number, column in enumerate(self._columns) if column.is_converted}
+        rows = rows.select(
+            "*",
+            *(
+                column.given(parsed.getField(column.name), texts).alias(given[column.name])
+                for column in self._columns
+                if column.is_converted
+            ),
+        )
+        values = [
+            (
+                column.converted(functions.col(given[column.name]))
+                if column.is_converted
+                else column.value(parsed.getField(column.name), texts)
+            ).alias(column.name)
+            for column in self._columns
+        ]
+        return rows.select("*", *values).drop(PARSED, TEXTS, *given.values())
 
     def fitting(self, records: DataFrame) -> DataFrame:
         """Return the records whose payload fits the schema."""

@@ -28,6 +28,7 @@ from airflow_provider_coordination.spark.payload_values import (
     WHOLE,
     WHOLE_NUMBER,
     is_converted,
+    once,
     time_of,
     value_of,
 )
@@ -73,10 +74,11 @@ class PayloadColumn:
         """The type as which Spark parses the field."""
         from pyspark.sql.types import StringType
 
-        return StringType() if self._is_converted else self.kind
+        return StringType() if self.is_converted else self.kind
 
     @property
-    def _is_converted(self) -> bool:
+    def is_converted(self) -> bool:
+        """Whether its value is made of a text."""
         return is_converted(self.type)
 
     @property
@@ -99,7 +101,7 @@ class PayloadColumn:
             return None if self.time_format == ISO else FRACTION
         if self.type in WHOLE or DECIMAL.match(self.type):
             return FRACTION
-        if self._is_converted:
+        if self.is_converted:
             return YEAR_OR_SECONDS if self.type == TIMESTAMP else None
         return "" if text_type(self.kind) is not None else None
 
@@ -108,7 +110,7 @@ class PayloadColumn:
 
         :param parsed: the field, parsed as `parsed_type`.
         """
-        if self._is_text or self._is_converted:
+        if self._is_text or self.is_converted:
             return parsed.cast("string").rlike(self._changed_text or "")
         return parsed.isNotNull() if loses(self.kind) else parsed.isNotNull() & payload.rlike(CHANGEABLE)
 
@@ -120,18 +122,23 @@ class PayloadColumn:
         """
         from pyspark.sql import functions
 
-        parsed_value = self._given(parsed, texts)
-        if self.time_format is not None:
-            return time_of(self.time_format, parsed_value)
-        if self._is_converted:
-            return value_of(self.type, parsed_value)
+        if self.is_converted:
+            return self.converted(self.given(parsed, texts))
         if texts is None or self.text_type is None:
             return parsed
         text = texts.getField(self.name)
         exact = unmarked(text).cast(self.kind) if self._is_text else with_texts(self.kind, parsed, text)
         return parsed if exact is parsed else functions.when(texts.isNull(), parsed).otherwise(exact)
 
-    def _given(self, parsed: Column, texts: Column | None) -> Column:
+    def converted(self, text: Column) -> Column:
+        """Return the value of a text; null if it does not fit.
+
+        :param text: as `given` returns it.
+        """
+        return value_of(self.type, text) if self.time_format is None else time_of(self.time_format, text)
+
+    def given(self, parsed: Column, texts: Column | None) -> Column:
+        """Return the text that is converted; see `value` for the parameters."""
         from pyspark.sql import functions
 
         if texts is None or self.text_type is None:
@@ -142,8 +149,8 @@ class PayloadColumn:
         """Return whether a field that Spark could parse fits; see `value` for the parameters."""
         from pyspark.sql import functions
 
-        if self._is_converted:
-            return parsed.isNull() | self.value(parsed, texts).isNotNull()
+        if self.is_converted:
+            return parsed.isNull() | once(self.given(parsed, texts), self.converted).isNotNull()
         if texts is None or self.text_type is None:
             return functions.lit(True)
         return parsed.isNull() | texts.isNull() | is_kept(self.kind, parsed, texts.getField(self.name))
@@ -158,9 +165,9 @@ class PayloadColumn:
         named, kind = f"field '{self.name}'", self.type.upper()
         is_other = functions.lit(f"{named} is no {kind}")
         cannot = f"{named} has a value that {kind} cannot hold"
-        if self._is_converted and self.type not in FLOATING and not DECIMAL.match(self.type):
+        if self.is_converted and self.type not in FLOATING and not DECIMAL.match(self.type):
             return is_other
-        if self._is_converted:
+        if self.is_converted:
             number = text.rlike(WHOLE_NUMBER if self.type in FLOATING else NUMBER)
             return functions.when(number, f"{cannot}; declare it as DECIMAL or STRING").otherwise(is_other)
         return functions.lit(cannot if loses(self.kind) else f"{named} is no {kind}")

@@ -6,11 +6,11 @@ has such values is parsed again with its numbers in quotes. Others do not pay fo
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial, reduce
 from operator import and_
 from typing import TYPE_CHECKING
 
-from airflow_provider_coordination.spark.payload_values import MARK, is_converted, value_of
+from airflow_provider_coordination.spark.payload_values import MARK, is_converted, once, value_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -95,7 +95,7 @@ def is_kept(kind: DataType, value: Column, text: Column) -> Column:
         keys = functions.map_keys(value)
         values = is_kept(ArrayType(kind.valueType), functions.map_values(value), functions.map_values(text))
         return value.isNull() | ((functions.size(functions.array_distinct(keys)) == functions.size(keys)) & values)
-    given = text if isinstance(kind, StringType) else value_of(kind.simpleString(), text)
+    given = text if isinstance(kind, StringType) else once(text, partial(value_of, kind.simpleString()))
     return value.isNull() | given.isNotNull()
 
 

@@ -55,13 +55,16 @@ def value_of(kind: str, text: Column) -> Column:
     """Return the value of a text as a type; null if it has none.
 
     :param kind: a type that `is_converted`.
-    :param text: the text, which may begin with `MARK`.
+    :param text: the text, which may begin with `MARK`. It is mentioned often: give a column, or see `once`.
     """
-    return once(text, lambda marked: once(without_mark(marked), lambda bare: _value_of(kind, marked, bare)))
+    return _value_of(kind, text, without_mark(text))
 
 
 def once(value: Column, function: Callable[[Column], Column]) -> Column:
-    """Return a function of a value that is evaluated once, and stands in the plan once, however often it is used."""
+    """Return a function of a value that is evaluated once, and stands in the plan once, however often it is used.
+
+    Spark compiles no function of a lambda variable: where rows are written, a projection serves better.
+    """
     from pyspark.sql import functions
 
     return functions.get(functions.transform(functions.array(value), function), functions.lit(0))
@@ -100,7 +103,7 @@ def time_of(time_format: str, text: Column) -> Column:
         number = _instant(bare, UNITS[time_format])
         return functions.coalesce(number, iso) if time_format == AUTO else number
 
-    return once(text, lambda marked: once(without_mark(marked), time))
+    return time(without_mark(text))
 
 
 def without_mark(text: Column) -> Column:
