@@ -17,6 +17,7 @@ from airflow_provider_coordination.spark.column_names import quoted
 from airflow_provider_coordination.spark.job_settings import RejectionSettings
 from airflow_provider_coordination.spark.payload import JsonPayload, payload_text
 from airflow_provider_coordination.spark.payload_column import STRICT, PayloadColumn, parsed_schema, texts_of
+from airflow_provider_coordination.spark.payload_values import once
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -121,8 +122,13 @@ class EventTime:
         [field] = schema.fields
         column = PayloadColumn(name=field.name, kind=field.dataType, time_format=self.bounds.time_format)
         payload = payload_text()
+
+        def given(parsed: Column) -> Column:
+            return column.given(parsed.getField(column.name), texts_of([column], payload, parsed))
+
+        # Each once: a filter evaluates an expression again for each mention.
         parsed = functions.from_json(payload, parsed_schema([column]), STRICT)
-        return column.value(parsed.getField(column.name), texts_of([column], payload, parsed))
+        return once(once(parsed, given), column.value)
 
 
 def _micros(instant: datetime) -> int:

@@ -83,25 +83,11 @@ class JsonPayload:
         parsed, texts = functions.col(PARSED), texts_of(self._columns, payload_text(), functions.col(PARSED))
         if texts is not None:
             rows, texts = rows.select("*", texts.alias(TEXTS)), functions.col(TEXTS)
-        # A projection of texts first: Spark would write each of them into the plan as often as its value mentions it.
-        given = {column.name: f"{GIVEN}{number}" for number, column in enumerate(self._columns) if column.is_converted}
-        rows = rows.select(
-            "*",
-            *(
-                column.given(parsed.getField(column.name), texts).alias(given[column.name])
-                for column in self._columns
-                if column.is_converted
-            ),
-        )
-        values = [
-            (
-                column.converted(functions.col(given[column.name]))
-                if column.is_converted
-                else column.value(parsed.getField(column.name), texts)
-            ).alias(column.name)
-            for column in self._columns
-        ]
-        return rows.select("*", *values).drop(PARSED, TEXTS, *given.values())
+        # A projection of fields first: Spark would write each of them into the plan as often as its value mentions it.
+        names = {f"{GIVEN}{number}": column for number, column in enumerate(self._columns)}
+        fields = [column.given(parsed.getField(column.name), texts).alias(name) for name, column in names.items()]
+        values = [column.value(functions.col(name)).alias(column.name) for name, column in names.items()]
+        return rows.select("*", *fields).select("*", *values).drop(PARSED, TEXTS, *names)
 
     def fitting(self, records: DataFrame) -> DataFrame:
         """Return the records whose payload fits the schema."""

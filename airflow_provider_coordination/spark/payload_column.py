@@ -18,7 +18,6 @@ from airflow_provider_coordination.spark.payload_texts import (
     loses,
     marked,
     text_type,
-    unmarked,
     with_texts,
 )
 from airflow_provider_coordination.spark.payload_values import (
@@ -114,43 +113,35 @@ class PayloadColumn:
             return parsed.cast("string").rlike(self._changed_text or "")
         return parsed.isNotNull() if loses(self.kind) else parsed.isNotNull() & payload.rlike(CHANGEABLE)
 
-    def value(self, parsed: Column, texts: Column | None) -> Column:
-        """Return the column's value; null if the field is null, or does not fit.
+    def given(self, parsed: Column, texts: Column | None) -> Column:
+        """Return the field as it was sent: its text if it is converted, otherwise its value.
 
         :param parsed: the field, parsed as `parsed_type`.
         :param texts: as `texts_of` returns them.
         """
         from pyspark.sql import functions
 
-        if self.is_converted:
-            return self.converted(self.given(parsed, texts))
         if texts is None or self.text_type is None:
             return parsed
         text = texts.getField(self.name)
-        exact = unmarked(text).cast(self.kind) if self._is_text else with_texts(self.kind, parsed, text)
+        exact = text if self.is_converted else with_texts(self.kind, parsed, text)
         return parsed if exact is parsed else functions.when(texts.isNull(), parsed).otherwise(exact)
 
-    def converted(self, text: Column) -> Column:
-        """Return the value of a text; null if it does not fit.
+    def value(self, given: Column) -> Column:
+        """Return the column's value; null if the field is null, or does not fit.
 
-        :param text: as `given` returns it.
+        :param given: as `given` returns it. It is mentioned often: give a column, or see `once`.
         """
-        return value_of(self.type, text) if self.time_format is None else time_of(self.time_format, text)
-
-    def given(self, parsed: Column, texts: Column | None) -> Column:
-        """Return the text that is converted; see `value` for the parameters."""
-        from pyspark.sql import functions
-
-        if texts is None or self.text_type is None:
-            return parsed
-        return functions.when(texts.isNull(), parsed).otherwise(texts.getField(self.name))
+        if not self.is_converted:
+            return given
+        return value_of(self.type, given) if self.time_format is None else time_of(self.time_format, given)
 
     def fits(self, parsed: Column, texts: Column | None) -> Column:
-        """Return whether a field that Spark could parse fits; see `value` for the parameters."""
+        """Return whether a field that Spark could parse fits; see `given` for the parameters."""
         from pyspark.sql import functions
 
         if self.is_converted:
-            return parsed.isNull() | once(self.given(parsed, texts), self.converted).isNotNull()
+            return parsed.isNull() | once(self.given(parsed, texts), self.value).isNotNull()
         if texts is None or self.text_type is None:
             return functions.lit(True)
         return parsed.isNull() | texts.isNull() | is_kept(self.kind, parsed, texts.getField(self.name))

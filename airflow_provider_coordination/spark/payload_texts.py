@@ -6,6 +6,7 @@ has such values is parsed again with its numbers in quotes. Others do not pay fo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial, reduce
 from operator import and_
 from typing import TYPE_CHECKING
@@ -60,15 +61,20 @@ def text_type(kind: DataType) -> DataType | None:
 
 def loses(kind: DataType) -> bool:
     """Return whether Spark's parser may change a value of a type, other than the text of a number."""
+    return any(is_converted(each.simpleString()) for each in _types_of_values(kind))
+
+
+def _types_of_values(kind: DataType) -> Iterator[DataType]:
+    """Yield the types of the values that a type contains at any depth, without the keys of maps."""
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(kind, StructType):
-        return any(loses(field.dataType) for field in kind.fields)
-    if isinstance(kind, ArrayType):
-        return loses(kind.elementType)
-    if isinstance(kind, MapType):
-        return loses(kind.valueType)
-    return is_converted(kind.simpleString())
+        for field in kind.fields:
+            yield from _types_of_values(field.dataType)
+    elif isinstance(kind, ArrayType | MapType):
+        yield from _types_of_values(kind.elementType if isinstance(kind, ArrayType) else kind.valueType)
+    else:
+        yield kind
 
 
 def is_kept(kind: DataType, value: Column, text: Column) -> Column:
@@ -124,12 +130,6 @@ def with_texts(kind: DataType, value: Column, text: Column) -> Column:
 
 
 def _has_strings(kind: DataType) -> bool:
-    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
+    from pyspark.sql.types import StringType
 
-    if isinstance(kind, StructType):
-        return any(_has_strings(field.dataType) for field in kind.fields)
-    if isinstance(kind, ArrayType):
-        return _has_strings(kind.elementType)
-    if isinstance(kind, MapType):
-        return _has_strings(kind.valueType)
-    return isinstance(kind, StringType)
+    return any(isinstance(each, StringType) for each in _types_of_values(kind))

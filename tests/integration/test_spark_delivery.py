@@ -32,7 +32,7 @@ from airflow_provider_coordination.spark.delivery import (
     Transform,
     TransformError,
 )
-from airflow_provider_coordination.spark.event_time import bounds_of
+from airflow_provider_coordination.spark.event_time import EventTime, bounds_of
 from airflow_provider_coordination.spark.frame_columns import landed_columns
 from airflow_provider_coordination.spark.job_settings import RejectionSettings
 from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA, SHARD_RECORDS
@@ -599,6 +599,9 @@ def test_expressions_of_a_payload_grow_by_its_columns(spark: SparkSession) -> No
         return sum(len(str(expression)) for expression in (payload.reason(), payload.fits()))
 
     assert size(20) < 2.5 * size(10)  # where an expression holds all others, it is four times as large
+    bounds = bounds_of(RejectionSettings(event_time="at", earliest=NOW), JsonPayload("at TIMESTAMP", SHARD_RECORDS))
+    assert bounds is not None
+    assert str(EventTime(bounds).is_outside()).count("from_json") == 3  # of the payload once, of its texts twice
 
 
 def test_string_field_keeps_the_sent_text(spark: SparkSession) -> None:
