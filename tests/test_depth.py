@@ -63,6 +63,19 @@ def test_resumed_test_that_fails_has_not_passed(tmp_path: Path) -> None:
     assert progress.passed == {}
 
 
+def test_part_records_the_tests_without_a_short_form(tmp_path: Path) -> None:
+    record = tmp_path / "record.json"
+    record.write_text(json.dumps({"of another part": 2.0}))
+    progress = Progress("jobs", tmp_path, None, record)
+    for when in ("setup", "call", "teardown"):
+        for nodeid, marker in (("deep alone", "only_deep"), ("with a short form", "deep")):
+            report = a_report(nodeid, when)
+            report.keywords[marker] = 1
+            progress.pytest_runtest_logreport(report)
+    progress.pytest_sessionfinish()
+    assert json.loads(record.read_text()) == {"deep alone": 3.0, "of another part": 2.0}
+
+
 CASES = """
 import pytest
 

@@ -6,6 +6,7 @@
   of the run chooses among those that took `DAILY_SECONDS` at most when `make test-deep` ran last.
 
 `--part` takes one of the parts of `make test-deep`. A part can be resumed: what passed at this commit is not run again.
+With `--record-durations` it records how long its `only_deep` tests took.
 """
 
 from __future__ import annotations
@@ -100,7 +101,8 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     settings.load_profile("coordination")
     if (part := config.getoption("part")) and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Progress(part, PROGRESS, _commit()), "deep-progress")
+        record = RECORD if config.getoption("record_durations") else None
+        config.pluginmanager.register(Progress(part, PROGRESS, _commit(), record), "deep-progress")
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
@@ -154,9 +156,10 @@ class Progress:
     :param part: see `PARTS`.
     :param folder: where the progress is kept.
     :param commit: the commit; None if files differ from it.
+    :param record: where to record the seconds of `only_deep` tests; None for no record.
     """
 
-    def __init__(self, part: str, folder: Path, commit: str | None) -> None:
+    def __init__(self, part: str, folder: Path, commit: str | None, record: Path | None = None) -> None:
         self._part = part
         self._file = folder / f"{part}.json"
         self._commit = commit
@@ -164,6 +167,8 @@ class Progress:
         self.passed: dict[str, float] = kept.get("passed", {}) if self._commit == kept.get("commit") else {}
         self._failed: dict[str, float] = {}
         self._seconds: dict[str, float] = {}
+        self._only_deep: dict[str, float] = {}
+        self._record = record
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Add a phase of a test, and keep the test once it has passed."""
@@ -174,6 +179,14 @@ class Progress:
         elif report.when == "teardown" and report.nodeid not in self._failed:
             self.passed[report.nodeid] = round(seconds, 1)
             self._keep()
+            if "only_deep" in report.keywords:
+                self._only_deep[report.nodeid] = round(seconds, 1)
+
+    def pytest_sessionfinish(self) -> None:
+        """Record the tests that passed, beside those of other parts."""
+        if self._record is not None:
+            durations = {**_recorded(self._record), **self._only_deep}
+            self._record.write_text(json.dumps(dict(sorted(durations.items())), indent=2) + "\n")
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print one line: how many tests were tried, how many held, and how long they took."""

@@ -131,7 +131,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Measure where tests run, and record where the reports arrive."""
-    if config.getoption("record_durations") and not hasattr(config, "workerinput"):
+    is_short = not config.getoption("deep", False)
+    if config.getoption("record_durations") and is_short and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Recorder(DURATIONS))
     config.pluginmanager.register(CoreSeconds())
 
