@@ -89,14 +89,13 @@ pytest_plugins = [
 ]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_itemcollected(item: pytest.Item) -> None:
     """The folder decides the marker: a test cannot be in one of these folders without it. Nor can one start Spark."""
-    for item in items:
-        folder = item.path.parts[len(TESTS.parts)]
-        if folder in ("deep", "integration", "system"):
-            item.add_marker(folder)
-        if "start_spark" in getattr(item, "fixturenames", ()):
-            item.add_marker("integration")
+    folder = item.path.parts[len(TESTS.parts)]
+    if folder in ("deep", "integration", "system"):
+        item.add_marker(folder)
+    if "start_spark" in getattr(item, "fixturenames", ()):
+        item.add_marker("integration")
 
 
 @pytest.fixture(autouse=True)
