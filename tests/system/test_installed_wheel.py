@@ -1,4 +1,4 @@
-"""What somebody gets who installs the package as the README says: a wheel in a fresh environment, and a job from it."""
+"""The wheel installs into a fresh environment, as the README describes, and runs a job there."""
 
 from __future__ import annotations
 
@@ -46,6 +46,12 @@ def _run(*command: str | Path, environment: dict[str, str] | None = None, cwd: P
     return done.stdout
 
 
+def _uv(*arguments: str | Path) -> None:
+    """Run uv with the machine's certificates, as the bootstrap does."""
+    uv = Path(sys.executable).with_name("uv")
+    _run("sh", "-c", '. tools/certificates.sh && exec "$@"', "sh", uv, *arguments, cwd=REPOSITORY)
+
+
 @pytest.fixture(scope="module")
 def installed(java: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """An environment that holds the wheel with the extra `spark`, and the pinned versions of what it needs."""
@@ -53,19 +59,16 @@ def installed(java: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
     _run(sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", wheels, cwd=REPOSITORY)
     [wheel] = wheels.glob("*.whl")
     assert "airflow_provider_coordination/manual/operations.md" in zipfile.ZipFile(wheel).namelist()
-    uv = Path(sys.executable).with_name("uv")
     ROOT.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=ROOT, prefix="wheel-") as folder:
         environment = Path(folder, "env")
-        _run(uv, "venv", "--quiet", "--python", sys.executable, environment)
+        _uv("venv", "--quiet", "--python", sys.executable, environment)
         pins = REPOSITORY / "requirements" / "base.txt"
-        _run(
-            uv, "pip", "install", "--quiet", "--python", environment / "bin" / "python", "--constraint", pins,
-            f"{wheel}[spark]",
-        )  # fmt: skip
+        python = environment / "bin" / "python"
+        _uv("pip", "install", "--quiet", "--python", python, "--constraint", pins, f"{wheel}[spark]")
         yield environment / "bin"
     # Behind an index that names no lifetime, each install unpacks the sources of pyspark again, and uv keeps them all.
-    _run(uv, "cache", "prune", "--quiet")
+    _uv("cache", "prune", "--quiet")
 
 
 @pytest.fixture
