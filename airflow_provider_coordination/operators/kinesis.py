@@ -14,7 +14,6 @@ from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.operators.claims import claim_reads
 from airflow_provider_coordination.operators.deduplication import other_source, remaining_reads
 from airflow_provider_coordination.operators.interval import bounded, interval_value
-from airflow_provider_coordination.operators.moved_arguments import check_arguments
 from airflow_provider_coordination.operators.parsed_arguments import check_reads
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.reads.reads import own_copy, source_of
@@ -61,17 +60,15 @@ class KinesisShardSyncOperator(KillableSupplierMixin, BaseOperator):
     def __init__(
         self,
         *,
-        reads: KinesisStreams | None = None,
+        reads: KinesisStreams,
         source: str | None = None,
         interval: str | Sequence[Any] | None = None,
         deduplicate_against: str | None = None,
         coordination_conn_id: str = CoordinationHook.default_conn_name,
         **kwargs: Any,
     ) -> None:
-        check_arguments(type(self).__name__, kwargs, reads=reads)
         check_reads(reads)
         super().__init__(**kwargs)
-        assert reads is not None
         self.reads = own_copy(reads)
         self.source = source
         self.source_worked_on = ""

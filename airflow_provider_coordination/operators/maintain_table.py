@@ -12,7 +12,6 @@ from airflow.sdk import BaseOperator, Context
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
-from airflow_provider_coordination.operators.moved_arguments import check_arguments
 from airflow_provider_coordination.operators.template_values import resolved
 from airflow_provider_coordination.operators.writes.writes import Writes, sinks_of
 from airflow_provider_coordination.spark.maintenance import Maintains, Maintenance
@@ -49,7 +48,6 @@ class MaintainTableOperator(BaseOperator):
         is_dry_run: bool | str = False,
         **kwargs: Any,
     ) -> None:
-        check_arguments(type(self).__name__, kwargs)
         if not isinstance(table, Writes):
             raise ValueError(
                 f"field 'table' must be a sink of 'operators.writes', such as DeltaTable('/data/lake/clicks'); got "

@@ -34,6 +34,12 @@ def check_parsed(callee: str, arguments: Mapping[str, Any]) -> None:
     :param arguments: the arguments, by name; a template is checked when its task runs.
     :raises ConfigurationError: naming the field, the value and the remedy.
     """
+    for name in ("reads", "writes"):
+        if name in arguments and arguments[name] is None:
+            raise ConfigurationError(
+                f"{callee}: field {name!r} is None; give one of the classes of "
+                f"airflow_provider_coordination.operators.{name}"
+            )
     check_transform(callee, arguments.get("transform"))
     _check_schema(arguments)
     if (source := _given(arguments.get("source"))) is not None:

@@ -20,7 +20,6 @@ from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.links.leases import LeasesLink
-from airflow_provider_coordination.operators.moved_arguments import check_arguments
 from airflow_provider_coordination.operators.partition_names import audit_fields, optional_names
 from airflow_provider_coordination.operators.reads.reads import Parted, Reads, own_copy, source_of
 from airflow_provider_coordination.operators.set_releases import sets_of
@@ -74,7 +73,6 @@ class ResetPartitionsOperator(BaseOperator):
         coordination_conn_id: str = CoordinationHook.default_conn_name,
         **kwargs: Any,
     ) -> None:
-        check_arguments(type(self).__name__, kwargs)
         if reads is None and source is None:
             raise ValueError("field 'source' is missing: give it, or give 'reads', which names the source")
         super().__init__(**kwargs)

@@ -52,7 +52,6 @@ from airflow_provider_coordination.operators.job_follower import (
 )
 from airflow_provider_coordination.operators.job_output import JobOutput
 from airflow_provider_coordination.operators.lineage import lineage_of
-from airflow_provider_coordination.operators.moved_arguments import check_arguments
 from airflow_provider_coordination.operators.outlets import no_stream, report_to_outlets
 from airflow_provider_coordination.operators.packaging import (
     end_processes,
@@ -231,8 +230,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
     def __init__(
         self,
         *,
-        reads: Reads | None = None,
-        writes: Writes | Sequence[Writes] | None = None,
+        reads: Reads,
+        writes: Writes | Sequence[Writes],
         source: str | None = None,
         coordination_conn_id: str = CoordinationHook.default_conn_name,
         landing_path: str | None = None,
@@ -263,8 +262,6 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
                 raise ValueError(
                     f"{field}=True is not supported, because each try starts a new job under a new owner; remove it"
                 )
-        check_arguments(type(self).__name__, kwargs, reads=reads, writes=writes)
-        assert reads is not None and writes is not None
         check_parsed(
             type(self).__name__,
             {
@@ -321,10 +318,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
     def partial(cls, **kwargs: Any) -> OperatorPartial:
         """Return the operator with these arguments, to be expanded; see Airflow's `BaseOperator.partial`.
 
-        :raises TypeError: if an argument has moved; the error names its current place.
         :raises ConfigurationError: if an argument is wrong whatever its templates render.
         """
-        check_arguments(cls.__name__, kwargs)
         check_parsed(cls.__name__, kwargs)
         return super().partial(**kwargs)
 

@@ -1,4 +1,4 @@
-"""The keys of a spec, and the correct location of a misplaced or renamed key."""
+"""The keys of a spec, and the correct location of a misplaced key."""
 
 from __future__ import annotations
 
@@ -36,29 +36,15 @@ SECTIONS: Mapping[str, type] = {
 }
 """The sections with a class of their own."""
 
-RENAMED: Mapping[str, str] = {
-    "name": "source",
-    "shard_id": "reads.kinesis.bounds",
-    "stream_name": "reads.kinesis.streams",
-    "stream": "reads.kinesis.streams",
-    "output_path": "writes[0].parquet.path",
-    "sinks": "writes",
-    "sink": "writes",
-    "round_seconds": "tuning.rounds.round_duration",
-    "idle_seconds": "tuning.rounds.idle_duration",
-    "acknowledge": "acknowledgments.by",
-    "acknowledgment_timeout": "acknowledgments.timeout",
-    "bad_records": "on_bad_records",
-    "start_within": "tuning.start_timeout",
+OTHER_NAMES: Mapping[str, str] = {
     "workers": "supervise.task_count",
     "until_caught_up": "supervise.terminate_when_done",
     "max_duration": "supervise.task_duration",
     "max_idle_rounds": "supervise.terminate_when_done",
-    "stop_at": "reads.kinesis.bounds",
     "description": "context.description",
     "owner": "context.owner",
 }
-"""The location in a spec of keys with another name: current and previous arguments of operators."""
+"""The location in a spec of the arguments of operators and DAGs that have another name there."""
 DRUID_KEYS = ("dataSchema", "ioConfig", "tuningConfig", "spec", "type")
 """The top-level keys of a Druid supervisor spec."""
 
@@ -139,9 +125,8 @@ def _druid_remedy(name: str) -> str | None:
 def _locations(name: str, kind: str | None) -> list[str]:
     """Return the locations of a key in a spec."""
     locations = [f"{path}.{name}" if path else name for path, keys in _sections(kind) if name in keys]
-    if not locations and name in RENAMED:
-        place = RENAMED[name]
-        return [place if kind is None else place.replace("reads.kinesis.", f"reads.{kind}.")]
+    if not locations and name in OTHER_NAMES:
+        return [OTHER_NAMES[name]]
     return locations
 
 

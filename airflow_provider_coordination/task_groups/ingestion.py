@@ -12,7 +12,6 @@ from airflow.sdk import BaseOperator, TaskGroup, XComArg, task
 from airflow_provider_coordination.decorators.acknowledges import acknowledges_task
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
-from airflow_provider_coordination.operators.moved_arguments import check_arguments
 from airflow_provider_coordination.operators.reads.reads import Created, Reads
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.writes.writes import Writes
@@ -23,8 +22,8 @@ from airflow_provider_coordination.task_groups.planning import plan_jobs, summar
 
 def coordinated_ingestion(
     *,
-    reads: Reads | None = None,
-    writes: Writes | Sequence[Writes] | None = None,
+    reads: Reads,
+    writes: Writes | Sequence[Writes],
     source: str | None = None,
     partitions: Any = None,
     interval: str | Sequence[Any] | None = None,
@@ -74,8 +73,6 @@ def coordinated_ingestion(
     :raises ValueError: if arguments contradict each other.
     """
     acknowledgments = acknowledgments or AcknowledgmentSettings()
-    check_arguments("coordinated_ingestion", job_arguments, reads=reads, writes=writes)
-    assert reads is not None
     _check(reads, partitions, check, acknowledgments)
     if check is not None:
         acknowledgments = replace(acknowledgments, by=DOWNSTREAM)

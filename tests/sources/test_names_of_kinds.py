@@ -14,8 +14,8 @@ PACKAGE = Path(airflow_provider_coordination.__file__).parent
 NAME = re.compile(r"kinesis|shard|jdbc|opensearch|dynamodb_?export|sources\.s3|S3Objects|S3Settings", re.IGNORECASE)
 """The kinds and what they are made of; `s3://` is a filesystem of outputs, and DynamoDB a store as well."""
 STORES = re.compile(r"^stores/")
-TABLES = ("get_provider_info.py", "operators/moved_arguments.py", "supervisor/spec_keys.py")
-"""Tables of names for Airflow and for people: which modules there are, and what is said where now."""
+TABLES = ("get_provider_info.py",)
+"""Tables of names for Airflow: which modules there are."""
 DRUID = re.compile(r"^supervisor/druid/")
 """What translates specs of another system, which are of one kind of source."""
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.operators.moved_arguments import MOVED
 from airflow_provider_coordination.supervisor.druid.fields import FIELDS
 from airflow_provider_coordination.supervisor.druid.rows import DruidField
 from airflow_provider_coordination.supervisor.spec import MAX_BYTES, IngestionSpec
@@ -124,12 +122,8 @@ def test_event_time_needs_its_column_in_the_schema(schema: str | None, said: str
         ("useEarliestSequenceNumber", "'reads.kinesis.initial_position'"),
         ("lateMessageRejectionStartDateTime", "'supervise.late_message_rejection_start'"),
         ("reads.kinesis.stream", "'reads.kinesis.streams'"),
-        ("stream_name", "'reads.kinesis.streams'"),
-        ("output_path", "'writes[0].parquet.path'"),
-        ("sinks", "'writes'"),
-        ("round_seconds", "'tuning.rounds.round_duration'"),
-        ("acknowledgment_timeout", "'acknowledgments.timeout'"),
         ("workers", "'supervise.task_count'"),
+        ("until_caught_up", "'supervise.terminate_when_done'"),
         ("initial_position", "'reads.kinesis.initial_position'"),
         ("supervise.initial_position", "'reads.kinesis.initial_position'"),
         ("max_leases", "'tuning.leases.max_leases'"),
@@ -144,13 +138,6 @@ def test_event_time_needs_its_column_in_the_schema(schema: str | None, said: str
 )
 def test_unknown_key_names_its_replacement(path: str, remedy: str) -> None:
     assert error_of(spec_with(path, 1)) == f"spec: unknown field {path!r}; write {remedy}"
-
-
-@pytest.mark.parametrize("name", sorted(MOVED))
-def test_every_old_operator_argument_names_its_replacement(name: str) -> None:
-    assert re.fullmatch(
-        f"spec: unknown field '{name}'; write '[a-z_.\\[\\]0]+'( or '[a-z_.\\[\\]0]+')*", error_of(spec_with(name, 1))
-    )
 
 
 @pytest.mark.parametrize("field", [each for each in FIELDS if each.name != "context"], ids=lambda field: field.name)

@@ -78,6 +78,7 @@ def test_successor_keeps_to_the_remaining_budget(first: list[int], then: list[in
         times.append(clock.monotonic() - begun)
         pace.took(size)
     sizes = [*first, *then]
+    assert len(times) == len(sizes) >= 1
     for number, time in enumerate(times):
         before = list(zip(times[:number], sizes[:number], strict=True))
         counting = [size for at, size in before if time < at + max(1.0, size / READ_BYTES_PER_SECOND) - 0.001]

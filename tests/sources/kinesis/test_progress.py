@@ -245,6 +245,7 @@ LINEAGES = st.lists(
         st.tuples(st.just("reject"), st.integers(0, 5)),
         st.tuples(st.just("reset"), st.sampled_from([TRIM_HORIZON, at_timestamp(NOON), "8", "11:2", "12"])),
     ),
+    min_size=1,
     max_size=30,
 )
 

@@ -1,0 +1,50 @@
+"""Operators refuse unknown and missing arguments when a DAG is parsed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
+from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
+from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
+
+JOB: dict[str, Any] = {"reads": KinesisStreams("clicks"), "writes": ParquetDataset("/data/lake/clicks")}
+
+
+def group(**arguments: Any) -> None:
+    with DAG("ingest", schedule=None):
+        coordinated_ingestion(**arguments)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **arguments: CoordinatedSparkSubmitOperator(task_id="ingest", **JOB, **arguments),
+        lambda **arguments: CoordinatedSparkSubmitOperator.partial(task_id="ingest", **JOB, **arguments),
+        lambda **arguments: group(**JOB, **arguments),
+        lambda **arguments: KinesisShardSyncOperator(task_id="sync", reads=JOB["reads"], **arguments),
+    ],
+    ids=["operator", "mapped", "group", "shard sync"],
+)
+def test_unknown_argument_is_refused_by_name(make: Any) -> None:
+    with pytest.raises(TypeError, match="stream_name"):
+        make(stream_name="clicks")
+
+
+@pytest.mark.parametrize("missing", ["reads", "writes"])
+@pytest.mark.parametrize("make", [lambda **arguments: CoordinatedSparkSubmitOperator(task_id="a", **arguments), group])
+def test_missing_argument_is_refused_by_name(make: Any, missing: str) -> None:
+    with pytest.raises(TypeError, match=f"missing .*'{missing}'"):
+        make(**{name: value for name, value in JOB.items() if name != missing})
+
+
+@pytest.mark.parametrize("missing", ["reads", "writes"])
+def test_argument_of_none_names_the_module_of_its_classes(missing: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"field '{missing}' is None; .*operators.{missing}$"):
+        CoordinatedSparkSubmitOperator(task_id="ingest", **{**JOB, missing: None})
