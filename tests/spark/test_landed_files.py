@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +18,7 @@ from airflow_provider_coordination.spark.landed_identity import file_name, token
 from airflow_provider_coordination.spark.storage import files_below, write_table
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.batches import a_batch
+from tests.support.freezing import FailingCalls, counted_files
 
 KEY = "p"
 
@@ -62,6 +65,14 @@ def take_over(files: LandedFiles, *recorded: LandedBatch) -> int:
 def follow(former: Owner, store: InMemoryStore, tmp_path: Path) -> Owner:
     former.give_up()
     return Owner(store, tmp_path, "next")
+
+
+@contextmanager
+def failing(what: str, object_store: str) -> Iterator[FailingCalls]:
+    """Let the file calls of a kind fail."""
+    calls = FailingCalls(what)
+    with counted_files(calls, object_store=object_store, published=lambda path: None):
+        yield calls
 
 
 def landed_names(tmp_path: Path) -> list[str]:
@@ -114,6 +125,34 @@ def test_previous_owner_cannot_restore_a_file_under_its_lease(
     with pytest.raises(PartitionNotOwnedError, match="is used under a later lease"):
         take_over(zombie, recorded)
     assert landed_names(tmp_path) == [owner.files.location(KEY, recorded)]
+
+
+@pytest.mark.parametrize("object_store", ["", "s3"])
+def test_undeletable_files_end_no_takeover(
+    former: Owner, store: InMemoryStore, tmp_path: Path, object_store: str
+) -> None:
+    unrecorded = former.land()
+    owner = follow(former, store, tmp_path)
+    with failing("files.delete", object_store) as calls:
+        assert take_over(owner.files) == 1
+    assert calls.failed and landed_names(tmp_path) == [unrecorded.file]
+    take_over(follow(owner, store, tmp_path).files)
+    assert landed_names(tmp_path) == [], "the next job deletes them"
+
+
+@pytest.mark.parametrize("object_store", ["", "s3"])
+@pytest.mark.parametrize("call", ["files.delete", "files.list"])
+def test_undeletable_files_of_a_finished_partition_end_no_round(
+    former: Owner, store: InMemoryStore, tmp_path: Path, call: str, object_store: str
+) -> None:
+    finished = former.land()
+    former.coordinator.leases.complete(KEY)
+    former.files.delete(KEY)
+    with failing(call, object_store) as calls:
+        former.files.clear()
+    assert calls.failed and landed_names(tmp_path) == [finished.file]
+    LandedFiles(former.root, former.coordinator).sweep_finished()
+    assert landed_names(tmp_path) == [], "the next job deletes them"
 
 
 def test_late_deletion_leaves_files_landed_since(former: Owner, store: InMemoryStore, tmp_path: Path) -> None:

@@ -52,11 +52,13 @@ def test_concurrent_dag_versions_deliver_everything_once(
     assert set(life.rows(MAIN).values()) == {1}
 
 
-def test_lease_lost_during_shard_selection_ends_no_round(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rounds", [0, 1], ids=["during takeover", "during shard selection"])
+def test_lease_lost_within_a_round_does_not_end_it(tmp_path: Path, rounds: int) -> None:
     history = History(tmp_path)
     history.sync()
     worker = history.start()
-    history.round(worker)
+    for _ in range(rounds):
+        history.round(worker)
     history.send(4)
     coordinator = worker.job._coordinator
     token_of = coordinator.leases.fencing_token

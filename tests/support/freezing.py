@@ -157,6 +157,35 @@ class Calls:
         raise Crash
 
 
+class FailingCalls(Calls):
+    """Calls of which those of one kind fail, whoever makes them.
+
+    :param what: how these calls begin.
+    :param times: how many of them fail; None for all.
+    :param is_made: whether such a call is made, and only its response is lost.
+    :param error: what such a call raises; None for what it usually raises.
+    """
+
+    def __init__(
+        self, what: str, *, times: int | None = None, is_made: bool = False, error: Exception | None = None
+    ) -> None:
+        super().__init__()
+        self.failed = 0
+        self._what = what
+        self._times = times
+        self._is_made = is_made
+        self._error = error
+
+    def make(self, what: str, call: Callable[[], T], error: Callable[[], Exception]) -> T:
+        """Make a call, or let it fail; see `Calls.make`."""
+        if not what.startswith(self._what) or self.failed == self._times:
+            return call()
+        self.failed += 1
+        if self._is_made:
+            call()
+        raise self._error or error()
+
+
 class CountedStore:
     """A store that counts every call."""
 

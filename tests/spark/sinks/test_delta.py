@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
@@ -21,7 +22,8 @@ from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.sinks.delta.settings import DeltaColumn, DeltaSettings
 from airflow_provider_coordination.spark.sinks.delta.sink import DeltaSink
 from airflow_provider_coordination.spark.storage import delete_folder, join, write_table
-from tests.support.delta_tables import batches_in, others_commit_first, rows_in
+from tests.support.delta_tables import batches_in, counted_tables, others_commit_first, rows_in
+from tests.support.freezing import FailingCalls
 from tests.support.sinks import BatchRows, an_attempt, under_next_lease
 
 MIDNIGHT_OF_YEAR_1 = datetime(1, 1, 1, tzinfo=UTC)
@@ -287,6 +289,17 @@ def test_batch_committed_concurrently_is_stored_once(folder: Path) -> None:
         sink.commit([A, B])
     assert tries[0] == 3, "the former owner's, the next owner's, and what is left of the former owner's"
     assert batches_in(folder) == {"a-1": [1, 2], "b-1": [3], "c-1": [0]}
+
+
+@pytest.mark.parametrize("error", [OSError(5, "connection reset"), CommitFailedError("version exists")], ids=repr)
+def test_commit_with_a_lost_response_is_made_once(folder: Path, error: Exception) -> None:
+    """A client that repeats a request without a response finds its own version, as a conflict."""
+    sink = a_sink(folder)
+    sink.prepare([A, B], NUMBERS)
+    with counted_tables(FailingCalls("table.create_write_transaction", times=1, is_made=True, error=error)):
+        sink.commit([A, B])
+    assert DeltaTable(folder).version() == 1, "the table is created, and the batches are added"
+    assert batches_in(folder) == {"a-1": [1, 2], "b-1": [3]}
 
 
 def test_table_created_concurrently_is_used(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,14 @@ def test_rejected_delivery_without_rows_leaves_an_empty_file(sink: ParquetSink) 
     assert published(sink) == []
 
 
+def test_late_commit_without_rows_leaves_the_next_file(sink: ParquetSink) -> None:
+    """The next owner sweeps and delivers after this commit has read its manifest."""
+    sink.prepare([SECOND], rows())
+    deliver(sink, under_next_lease(SECOND), 1)
+    sink.commit([SECOND])
+    assert published(sink) == [1]
+
+
 def test_staged_files_without_a_manifest_are_never_published(sink: ParquetSink) -> None:
     sink.prepare([FIRST], rows(1))
     (staged(sink, FIRST) / MANIFEST).unlink()
