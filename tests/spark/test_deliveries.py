@@ -23,6 +23,7 @@ from airflow_provider_coordination.spark.delivery import (
     SinkUnavailableError,
     by_halves,
 )
+from airflow_provider_coordination.spark.landed_identity import partition_folder
 from airflow_provider_coordination.spark.outages import translating_outages
 from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery
 from airflow_provider_coordination.spark.storage import delete_folder, join
@@ -30,6 +31,8 @@ from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.fleet import EPOCH, Crash, FakeStream, Fleet
 
 SHARDS = 5
+FILES = {"shared file": {}, "own files": {"target_file_bytes": 1}}
+"""Options of a delivery whose batches share a file, or have one each."""
 
 
 @pytest.fixture
@@ -100,6 +103,19 @@ def test_failing_batch_is_isolated_within_the_round(fleet: Fleet, step: str) -> 
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
+def test_failed_sweep_fails_only_its_partition(fleet: Fleet) -> None:
+    key = partition_key("s", EPOCH, "shard-3")
+
+    class Unswept(Noting):
+        def sweep(self, tokens: Mapping[str, int]) -> None:
+            if partition_folder(fleet.look.view.source_identifier, key) in tokens:
+                raise OSError("no permission")
+            super().sweep(tokens)
+
+    assert fleet.run(delivery=Unswept(fleet)).failed == {key: "no permission"}
+    assert fleet.delivered() == events_of(fleet, *others(fleet, "shard-3"))
+
+
 class Lacking(Noting):
     """Finds that a column is missing from the batches of some shards."""
 
@@ -154,7 +170,8 @@ def test_file_removed_before_commit_is_rewritten_within_the_round(fleet: Fleet) 
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-def test_lost_lease_excludes_only_its_batch(fleet: Fleet) -> None:
+@pytest.mark.parametrize("options", FILES.values(), ids=FILES)
+def test_lost_lease_excludes_only_its_batch(fleet: Fleet, options: dict[str, int]) -> None:
     key = partition_key("s", EPOCH, "shard-1")
 
     def steal(phase: str) -> None:
@@ -163,15 +180,16 @@ def test_lost_lease_excludes_only_its_batch(fleet: Fleet) -> None:
             assert held is not None
             fleet.store.transact(update=[held.acquired("thief", now + timedelta(hours=1), now)])
 
-    sink = Noting(fleet)
+    sink = Noting(fleet, **options)
     summary = fleet.run(steal, delivery=sink)
     assert sink.committed == [SHARDS - 1]
     assert (summary.lost, summary.failed) == ([key], {})
-    assert len(list(fleet.folder.glob("*.parquet"))) == SHARDS - 1, "the file that they shared is given up"
+    assert len(list(fleet.folder.glob("*.parquet"))) == SHARDS - 1, "a file that they shared is given up"
     assert fleet.delivered() == events_of(fleet, *others(fleet, "shard-1"))
 
 
-def test_ended_set_excludes_only_its_batch(fleet: Fleet) -> None:
+@pytest.mark.parametrize("options", FILES.values(), ids=FILES)
+def test_ended_set_excludes_only_its_batch(fleet: Fleet, options: dict[str, int]) -> None:
     from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
     from airflow_provider_coordination.sources.batches import SourceBatches
 
@@ -184,7 +202,7 @@ def test_ended_set_excludes_only_its_batch(fleet: Fleet) -> None:
             AcknowledgmentSets(fleet.look, SourceBatches()).cancel(batch.acknowledgment_set, "wrong")
             cancelled.append(batch.batch_id)
 
-    sink = Noting(fleet)
+    sink = Noting(fleet, **options)
     summary = fleet.run(cancel, delivery=sink)
     assert sink.committed == [SHARDS - 1, 1], "a cancelled batch is delivered again, alone"
     assert (summary.lost, summary.failed) == ([], {})

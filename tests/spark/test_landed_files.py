@@ -155,6 +155,15 @@ def test_undeletable_files_of_a_finished_partition_end_no_round(
     assert landed_names(tmp_path) == [], "the next job deletes them"
 
 
+@pytest.mark.parametrize("call", ["files.delete", "files.list"])
+def test_undeletable_files_end_no_sweep(former: Owner, tmp_path: Path, call: str) -> None:
+    finished = former.land()
+    former.coordinator.leases.complete(KEY)
+    with failing(call, "") as calls:
+        former.files.sweep_finished()
+    assert calls.failed and landed_names(tmp_path) == [finished.file]
+
+
 def test_late_deletion_leaves_files_landed_since(former: Owner, store: InMemoryStore, tmp_path: Path) -> None:
     """A partition is finished and reset, and another job lands it again, before the first one deletes its files."""
     finished = former.land()

@@ -316,6 +316,13 @@ def test_late_request_finds_its_name_taken(tmp_path: Path) -> None:
     assert len(refused) == 1 and "another owner has taken the name" in refused[0]
 
 
+def test_next_owner_without_rows_takes_the_name(sink: ParquetSink) -> None:
+    """In a bucket, a request of the former owner may still come. A rename needs its staged file, which is swept."""
+    take_over(sink, [under_next_lease(an_attempt("a-1"))], {"a-1": []})
+    assert visible(sink) == {}
+    assert len(files(sink)) == (0 if storage.renames(sink.path) else 1)
+
+
 def test_delivery_with_a_lost_response_is_visible(sink: ParquetSink) -> None:
     former = first_owner()
     sink.prepare(former, BatchRows(VALUES))

@@ -9,10 +9,12 @@ import logging
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest.mock import patch
 
 import pytest
 
+from airflow_provider_coordination.coordination.errors import StoreUnavailableError
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN
 from tests.support.dag_versions import CASES, CHECKED_OLD, FIXED, OLD, PLAIN, TWO, Case, Dag
 from tests.support.freezing import Calls, Strike
@@ -70,5 +72,30 @@ def test_lease_lost_within_a_round_does_not_end_it(tmp_path: Path, rounds: int) 
 
     with patch.object(coordinator.leases, "fencing_token", lost_in_this_moment):
         history.round(worker)
+    history.settle()
+    assert history.delivered == Counter(history.sent)
+
+
+def test_store_outage_at_a_start_counts_as_no_failure(tmp_path: Path) -> None:
+    history = History(tmp_path)
+    history.sync()
+    worker = history.start()
+    history.send(4)
+    history.split(0)
+    for _ in range(9):
+        if len(history.partitions) < 4:  # until the parent is delivered, and its children are created
+            history.round(worker)
+    store, failed = worker.store, []
+
+    def get(*details: Any) -> Any:
+        if not failed:
+            failed.append(details)
+            raise StoreUnavailableError("connection reset")
+        return getter(*details)
+
+    getter = store.get
+    with patch.object(store, "get", get), pytest.raises(StoreUnavailableError):
+        history.round(worker)
+    assert [partition.attempts for partition in history.partitions.values()] == [0] * 4
     history.settle()
     assert history.delivered == Counter(history.sent)
