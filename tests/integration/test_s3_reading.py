@@ -196,7 +196,7 @@ class Breaking(BaseHTTPRequestHandler):
 def breaking() -> Iterator[AwsSettings]:
     Breaking.requests = []
     with ThreadingHTTPServer(("127.0.0.1", 0), Breaking) as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         port = server.server_address[1]
         yield AwsSettings(

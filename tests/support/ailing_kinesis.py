@@ -120,7 +120,7 @@ def is_refused_without_a_code(handler: _Handler, body: bytes) -> None:
 @contextmanager
 def ailing_kinesis() -> Iterator[AilingKinesis]:
     with AilingKinesis() as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         try:
             yield server

@@ -115,7 +115,7 @@ class FaultyS3:
         return replace(self._behind, endpoint_url=f"http://127.0.0.1:{self._server.server_address[1]}")
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         return self
 
     def __exit__(
