@@ -14,6 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.spark import ingestion
 from airflow_provider_coordination.stores.sql import SqlStore
 from tests.support.cable import Cable
 from tests.support.depth import at_depth
@@ -21,7 +22,7 @@ from tests.support.fleet import FakeStream, Fleet
 
 pytestmark = pytest.mark.integration
 
-OUTAGE_SECONDS = at_depth(short=12.0, deep=60.0)
+OUTAGE_SECONDS = at_depth(short=7.5, deep=60.0)
 """Longer than the short lease."""
 
 
@@ -52,8 +53,8 @@ def open_store(postgres_url: str, cable: Cable) -> Callable[[], SqlStore]:
     ("outage", "ownership_timeout_seconds"),
     [
         pytest.param("cut", 120, id="refused, leases outlive it"),
-        pytest.param("cut", 8, id="refused, leases run out"),
-        pytest.param("clog", 8, id="silent, leases run out"),
+        pytest.param("cut", 5, id="refused, leases run out"),
+        pytest.param("clog", 5, id="silent, leases run out"),
     ],
 )
 def test_jobs_survive_a_database_outage(
@@ -63,7 +64,9 @@ def test_jobs_survive_a_database_outage(
     open_store: Callable[[], SqlStore],
     postgres_url: str,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(ingestion, "STORE_POLL_SECONDS", 0.5)
     stream = FakeStream(6)
     stream.send(60)
     fleet = Fleet(
