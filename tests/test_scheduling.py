@@ -125,6 +125,15 @@ def test_child_processes_count_for_their_test(tmp_path: Path) -> None:
     assert costs["test_busy.py"]["core_seconds"] > costs["test_idle.py"]["core_seconds"]
 
 
+def test_collection_counts_for_no_file(tmp_path: Path) -> None:
+    work = "sum(range(30_000_000))"
+    (tmp_path / "test_first.py").write_text(f"{work}\ndef test_it(): pass\n")
+    (tmp_path / "test_second.py").write_text(f"def test_it(): {work}\n")
+    run(tmp_path, {}, "-n", "1", "--record-durations")
+    costs = recorded(tmp_path / "durations.json")
+    assert costs["test_first.py"]["core_seconds"] < costs["test_second.py"]["core_seconds"]
+
+
 def test_no_file_exceeds_its_core_seconds() -> None:
     costs = {file: cost["core_seconds"] for file, cost in recorded().items()}
     assert {file: cost for file, cost in costs.items() if cost > FILE_CORE_SECONDS} == {}

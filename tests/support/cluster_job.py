@@ -33,6 +33,8 @@ CATALOG, TABLE = "lake", "lake.clicks"
 WAIT_SECONDS = 240
 LEASE = {"ownership_timeout": timedelta(seconds=15), "safety_margin": timedelta(seconds=1)}
 """Of jobs whose leases run out."""
+ONE_EXECUTOR = {"spark.cores.max": "1"}
+"""Of jobs that need a single executor, and leave room for others."""
 
 
 @dataclass(kw_only=True)
@@ -98,7 +100,7 @@ class ClusterPipeline(Pipeline):
         while not self.ids(sink).keys() >= set(self.sent):
             if job.process.poll() is not None or time.monotonic() > deadline:
                 raise AssertionError(f"not everything is delivered:\n{job.output}")
-            time.sleep(0.2)
+            time.sleep(0.5)
 
     def _arrow(self, folder: str, column: str, id_of: Callable[[Any], str] = str) -> Batches:
         files = [

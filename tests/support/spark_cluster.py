@@ -34,7 +34,8 @@ MASTER = "org.apache.spark.deploy.master.Master"
 WORKER = "org.apache.spark.deploy.worker.Worker"
 EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 PYTHON_DAEMON = "pyspark.daemon"
-WORKER_CORES = 2
+WORKER_CORES = 1
+"""Of each worker: a job with two cores has an executor on each of two."""
 WORKER_MEMORY = "2g"
 DAEMON_MEMORY = "256m"
 SPARK_CLASS = str(Path(sys.executable).parent / "spark-class")

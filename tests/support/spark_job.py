@@ -165,6 +165,7 @@ class Pipeline:
     stream: str
     folder: Path
     url: str
+    source: str = field(default="clicks", kw_only=True)
     sent: list[str] = field(default_factory=list)
     jobs: list[Job] = field(default_factory=list)
 
@@ -206,7 +207,7 @@ class Pipeline:
 
     def coordinator(self, owner: str = "test") -> SourceCoordinator:
         """Return a coordinator as another process of the fleet has it."""
-        coordinator = SourceCoordinator(open_store(StoreSettings.from_url(self.url)), "clicks", owner)
+        coordinator = SourceCoordinator(open_store(StoreSettings.from_url(self.url)), self.source, owner)
         coordinator.initialize()
         return coordinator
 
@@ -217,7 +218,7 @@ class Pipeline:
     def settings(self, **changes: Any) -> IngestSettings:
         """Return the settings of a new job."""
         settings = ingest(
-            source="clicks",
+            source=self.source,
             owner=f"owner-{uuid.uuid4().hex[:8]}",
             streams=(self.stream,),
             output=str(self.output),
@@ -303,7 +304,7 @@ class Pipeline:
 
     def _wait_until_active(self) -> None:
         waiter = self.kinesis.client().get_waiter("stream_exists")
-        waiter.wait(StreamName=self.stream, WaiterConfig={"Delay": 1, "MaxAttempts": 60})
+        waiter.wait(StreamName=self.stream, WaiterConfig={"Delay": 0.1, "MaxAttempts": 600})
 
 
 MakePipeline = Callable[[int], Pipeline]

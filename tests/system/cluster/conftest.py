@@ -13,11 +13,12 @@ import pytest
 
 from demo.local_kinesis import LocalKinesis
 from tests.support.cluster_job import ClusterPipeline
+from tests.support.depth import at_depth
 from tests.support.faulty_s3 import FaultyS3
 from tests.support.s3_server import S3Server
 from tests.support.spark_cluster import SparkCluster
 
-SHARDS = 4
+SHARDS = at_depth(short=2, deep=4)
 Made = TypeVar("Made", bound=ClusterPipeline)
 
 

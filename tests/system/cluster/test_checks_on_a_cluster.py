@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION
-from tests.support.cluster_job import ClusterPipeline
+from tests.support.cluster_job import ONE_EXECUTOR, ClusterPipeline
 from tests.support.executor_python import WITHOUT
 from tests.support.spark_cluster import SparkCluster
 
@@ -21,23 +21,17 @@ def counted_attempts(pipeline: ClusterPipeline) -> list[int]:
     return [partition.attempts for partition in pipeline.coordinator().view.partitions()]
 
 
-def test_unreachable_driver_ends_and_names_its_address(
-    on_cluster: Callable[..., ClusterPipeline],
-) -> None:
-    pipeline = on_cluster(ClusterPipeline)
-    pipeline.send(1)
-    job = pipeline.start(conf={"spark.driver.host": NOWHERE, "spark.driver.bindAddress": "127.0.0.1"})
-    assert job.wait() == EXIT_CONFIGURATION
-    assert f"They connect to 'spark.driver.host' '{NOWHERE}', port " in job.output
-    assert not any(counted_attempts(pipeline))
-
-
-def test_cluster_without_room_is_awaited(on_cluster: Callable[..., ClusterPipeline]) -> None:
-    pipeline = on_cluster(ClusterPipeline)
-    pipeline.send(1)
-    job = pipeline.start(conf={"spark.executor.memory": "100g"})
-    job.wait_for("the cluster has no free cores or memory for this job, which waits for them")
-    assert job.process.poll() is None
+def test_jobs_without_executors_name_the_reason(on_cluster: Callable[..., ClusterPipeline]) -> None:
+    """Both at the same time: each waits long before it is sure."""
+    unreachable, without_room = (on_cluster(ClusterPipeline, source=source) for source in ("clicks", "taps"))
+    nowhere = {"spark.driver.host": NOWHERE, "spark.driver.bindAddress": "127.0.0.1"}
+    ends = unreachable.start(conf={**ONE_EXECUTOR, **nowhere})
+    waits = without_room.start(conf={"spark.executor.memory": "100g"})
+    waits.wait_for("the cluster has no free cores or memory for this job, which waits for them")
+    assert ends.wait() == EXIT_CONFIGURATION
+    assert f"They connect to 'spark.driver.host' '{NOWHERE}', port " in ends.output
+    assert not any(counted_attempts(unreachable))
+    assert waits.process.poll() is None
 
 
 @pytest.mark.only_deep

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.bucket_readers import Watch
-from tests.support.cluster_job import KINDS, LEASE, EverySink, assert_died, assert_taken_over
+from tests.support.cluster_job import KINDS, LEASE, ONE_EXECUTOR, EverySink, assert_died, assert_taken_over
 from tests.support.depth import at_depth
 from tests.support.seed import seeded
 from tests.support.spark_cluster import ClusterWorker, SparkCluster
@@ -25,6 +25,8 @@ SPECULATING = {
 """A task that takes longer than half of the others, or is alone and takes long, is run again on another worker."""
 WAIT_SECONDS = 120
 WATCHED = ("parquet", "delta")
+RECORDS = at_depth(short=8, deep=20)
+"""Sent at a time."""
 DEATHS = at_depth(short=(), deep=("recorded:1", "delivering:1", *(f"committed {sink}:1" for sink in KINDS)))
 """Where drivers are killed, one after the other: in the short form one stands still, and none is killed."""
 
@@ -89,25 +91,25 @@ def test_sinks_hold_each_record_once_after_failures(
 ) -> None:
     sinks = on_cluster(EverySink, postgres=postgres_url)
     for death in DEATHS:
-        sinks.send(20)
+        sinks.send(RECORDS)
         crashed = sinks.crash(death)
         assert_died(crashed)
         sinks.coordinator().give_up_owner(crashed.settings.owner)  # what the operator does at once
 
-    sinks.send(20)
-    former = sinks.stop("committing iceberg:1", **LEASE)
+    sinks.send(RECORDS)
+    former = sinks.stop("committing iceberg:1", conf=ONE_EXECUTOR, **LEASE)
     job = sinks.start(
         CRASHING,
         env={"SPECULATE": "1"},
-        conf={**SPECULATING, "spark.cores.max": "4"},
+        conf=SPECULATING,
         until_caught_up=False,
         **LEASE,
     )
     sinks.wait_until_delivered(job, KINDS[-1])
-    with Watch({"reader": sinks.batches}, WATCHED, pause_seconds=0.5) as watch:
+    with Watch({"reader": sinks.batches}, WATCHED, pause_seconds=1) as watch:
         assert_taken_over(former)
         for harm in harms():
-            sinks.send(20)
+            sinks.send(RECORDS)
             harm(cluster)
             sinks.wait_until_delivered(job)
         sinks.wait_until_delivered(job, KINDS[-1])

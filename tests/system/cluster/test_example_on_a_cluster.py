@@ -42,6 +42,7 @@ def test_manual_example_delivers_each_record_once(
         assert theirs in example
         example = example.replace(theirs, its)
     (tmp_path / "example.py").write_text(example)
+    cluster.add_worker(cores=2)  # what each of its executors has
 
     done = run_dag(DagBag(str(tmp_path / "example.py")).dags[DAG])
 

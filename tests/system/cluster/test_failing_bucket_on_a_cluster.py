@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.support.bucket_readers import Watch
-from tests.support.cluster_job import LEASE, ClusterPipeline, assert_died, assert_taken_over
+from tests.support.cluster_job import LEASE, ONE_EXECUTOR, ClusterPipeline, assert_died, assert_taken_over
 from tests.support.depth import at_depth
 from tests.support.faulty_s3 import Fault, FaultyS3
 
@@ -39,7 +39,7 @@ def test_records_are_published_once_despite_failing_bucket_and_drivers(
         pipeline.coordinator().give_up_owner(crashed.settings.owner)
 
     pipeline.send(20)
-    former = pipeline.stop("publishing:1", **LEASE)
+    former = pipeline.stop("publishing:1", conf=ONE_EXECUTOR, **LEASE)
     job = pipeline.start(until_caught_up=False, **LEASE)
     pipeline.wait_until_delivered(job)
     with Watch({"reader": pipeline.batches}, ["parquet"], pause_seconds=0.2) as watch:
