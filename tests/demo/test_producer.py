@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -42,7 +43,9 @@ def sent(events: list[Event], stream: FakeStream) -> Producer:
     sending = Producer(stream, "flights", events)
     sending.start()
     sending.release()
-    sending._thread.join()
+    while not sending.is_done and sending.error is None:
+        time.sleep(0.001)
+    sending.stop()
     return sending
 
 

@@ -27,8 +27,7 @@ from airflow_provider_coordination.spark.landed_identity import partition_folder
 from airflow_provider_coordination.spark.outages import translating_outages
 from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery
 from airflow_provider_coordination.spark.storage import delete_folder, join
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
-from tests.support.fleet import EPOCH, Crash, FakeStream, Fleet
+from tests.support.fleet import EPOCH, Crash, FakeStream, Fleet, MortalStore
 
 SHARDS = 5
 FILES = {"shared file": {}, "own files": {"target_file_bytes": 1}}
@@ -240,7 +239,7 @@ def test_batch_is_replaced_if_the_sinks_changed_since_its_delivery(fleet: Fleet)
 def test_store_outage_delays_only_unreleased_batches(
     fleet: Fleet,
 ) -> None:
-    class Away(InMemoryStore):
+    class Away(MortalStore):
         left = -1
 
         def transact(self, **changes: Any) -> Any:
@@ -249,8 +248,7 @@ def test_store_outage_delays_only_unreleased_batches(
                 raise StoreUnavailableError("connection reset")
             return super().transact(**changes)
 
-    store = Away()
-    store._partitions, store._lock = fleet.store._partitions, fleet.store._lock  # type: ignore[attr-defined]
+    store = Away(fleet.store)
 
     def observer(phase: str) -> None:
         if phase == "delivered" and store.left < 0:

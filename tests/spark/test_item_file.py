@@ -18,6 +18,8 @@ PLAN = ItemPlan(
     source_identifier="s|PARTITION", partition_key="p", kind="memory", fencing_token=7, items=named("a"), start=""
 )
 ROW_GROUP = 1000
+EVERYTHING = 2**40
+"""More bytes than there are: they are granted only while nothing is held."""
 
 
 @pytest.fixture
@@ -56,7 +58,7 @@ def test_kept_records_become_row_groups_immediately(file: ItemFile, room: ItemRo
     assert numbers(uri) == list(range(40))
     assert set(read.read(["_batch_id"])["_batch_id"].to_pylist()) == {file.batch_id}
     assert file.records == 40
-    assert room.memory._held == 0
+    assert room.memory.hold_now(EVERYTHING)
 
 
 def test_dropped_records_are_never_written(file: ItemFile) -> None:
@@ -103,7 +105,7 @@ def test_error_leaves_no_file_and_no_held_memory(file: ItemFile, room: ItemRoom,
     with pytest.raises(ValueError, match="broken"):
         land()
     assert list(tmp_path.rglob("*.parquet")) == []
-    assert room.memory._held == 0 and not room.beyond.locked()
+    assert room.memory.hold_now(EVERYTHING) and not room.beyond.locked()
 
 
 def test_begun_file_takes_narrower_and_fewer_columns(file: ItemFile) -> None:
@@ -145,7 +147,7 @@ def test_file_above_its_share_waits_for_another_above_it(options: ItemLandingOpt
         waiting.result(10)
         assert room.beyond.locked()
         other.drop()
-        assert room.memory._held == 0 and not room.beyond.locked()
+        assert room.memory.hold_now(EVERYTHING) and not room.beyond.locked()
 
 
 def test_unstorable_records_differ_from_unreadable_ones(file: ItemFile, tmp_path: Path) -> None:
@@ -163,9 +165,9 @@ def test_many_small_tables_become_one() -> None:
     for n in range(3 * SMALL_TABLES):
         records.add(a_page(n, 1))
         records.keep()
-    assert len(records._kept) == 3
     taken = records.take()
-    assert taken is not None and taken["n"].to_pylist() == list(range(3 * SMALL_TABLES))
+    assert taken is not None and taken["n"].num_chunks == 3
+    assert taken["n"].to_pylist() == list(range(3 * SMALL_TABLES))
     assert (records.bytes, records.take()) == (0, None)
 
 

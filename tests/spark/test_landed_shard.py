@@ -25,11 +25,12 @@ PLAN = ShardReadPlan(
     start="TRIM_HORIZON",
 )
 ROW_GROUP = 10_000
+LIMIT = 2 * PAGE_BYTES
 
 
 @pytest.fixture
 def memory() -> SlotMemory:
-    return SlotMemory(2 * PAGE_BYTES)
+    return SlotMemory(LIMIT)
 
 
 @pytest.fixture
@@ -57,7 +58,8 @@ def test_pages_become_row_groups_immediately(options: LandingOptions, memory: Sl
     with LandedShard(PLAN, options, memory, ROW_GROUP) as landed:
         for page in range(4):
             landed.add(a_page(10 * page))
-            assert memory._held <= ROW_GROUP
+            assert memory.hold_now(LIMIT - ROW_GROUP), "it holds more than a row group"
+            memory.let_go(LIMIT - ROW_GROUP)
         file, size = landed.close()
     read = pq.ParquetFile(file)
     assert (read.metadata.num_row_groups, read.metadata.num_rows, Path(file).stat().st_size) == (2, 40, size)
@@ -90,12 +92,12 @@ def test_error_leaves_no_file_and_no_held_memory(options: LandingOptions, memory
 def test_shard_waiting_for_a_page_first_writes_held_records(options: LandingOptions, memory: SlotMemory) -> None:
     clock = VirtualClock()
     retry = RetryBudget(until=clock.monotonic(), clock=clock)
-    memory.hold(2 * PAGE_BYTES - 1)
+    memory.hold(LIMIT - 1)
     with LandedShard(PLAN, options, memory, 2**30) as landed:
         landed.add(a_page(0))
         with pytest.raises(NoRoomError):
             PageRoom(landed, retry).hold()
-        assert memory._held == 2 * PAGE_BYTES - 1
+        assert not memory.hold_now(2) and memory.hold_now(1)
         file, _ = landed.close()
     assert pq.read_metadata(file).num_rows == 10
 
@@ -104,10 +106,10 @@ def test_page_room_is_released_once(options: LandingOptions, memory: SlotMemory)
     with LandedShard(PLAN, options, memory, ROW_GROUP) as landed:
         room = PageRoom(landed, RetryBudget())
         room.hold()
-        assert memory._held == PAGE_BYTES
+        assert memory.largest == PAGE_BYTES
         room.let_go()
         room.let_go()
-        assert memory._held == 0
+        assert memory.hold_now(LIMIT + 1), "it still holds bytes"
 
 
 def test_page_takes_over_its_held_room(options: LandingOptions, memory: SlotMemory) -> None:
@@ -116,5 +118,8 @@ def test_page_takes_over_its_held_room(options: LandingOptions, memory: SlotMemo
         room.hold()
         landed.add(page, in_place_of=room.hand_over())
         room.let_go()
-        assert memory._held == page.nbytes
-    assert (memory._held, memory.largest) == (0, PAGE_BYTES)
+        assert memory.largest == PAGE_BYTES
+        free = LIMIT - page.nbytes
+        assert not memory.hold_now(free + 1) and memory.hold_now(free)
+        memory.let_go(free)
+    assert memory.hold_now(LIMIT + 1), "it still holds bytes"

@@ -51,7 +51,7 @@ def test_expired_request_leaves_and_the_next_is_served(memory: SlotMemory) -> No
     memory.hold(50)
     with ThreadPoolExecutor(2) as pool:
         impatient = pool.submit(memory.hold, 80, SHORT)
-        while not memory._waiting:
+        while memory.hold_now(0):
             time.sleep(0.001)
         small = waiting(pool, memory, 10)
         assert not impatient.result(10)

@@ -62,12 +62,43 @@ def server_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return url_of(request.param, request, tmp_path)
 
 
-@pytest.fixture
-def engine(url: str) -> Iterator[sa.Engine]:
-    """Connections of our own beside the store's."""
+@contextlib.contextmanager
+def beside(url: str) -> Iterator[sa.Engine]:
+    """Connections as the store opens them, beside the store's own."""
     engine = Database(url, retry_deadline_seconds=1).engine
     yield engine
     engine.dispose()
+
+
+@contextlib.contextmanager
+def listening(event: str, listener: Callable[..., None]) -> Iterator[None]:
+    """Call a function at each such event of any engine."""
+    sa.event.listen(sa.Engine, event, listener)
+    try:
+        yield
+    finally:
+        sa.event.remove(sa.Engine, event, listener)
+
+
+@contextlib.contextmanager
+def explained(*words: str) -> Iterator[list[str]]:
+    """Collect PostgreSQL's plan of each statement that contains one of the words."""
+    plans: list[str] = []
+
+    def explain(connection: Any, cursor: Any, statement: str, values: Any, *rest: Any) -> None:
+        if any(word in statement for word in words):
+            cursor.execute(f"EXPLAIN {statement}", values)
+            plans.append("\n".join(row[0] for row in cursor))
+
+    with listening("before_cursor_execute", explain):
+        yield plans
+
+
+@pytest.fixture
+def engine(url: str) -> Iterator[sa.Engine]:
+    """Connections of our own beside the store's."""
+    with beside(url) as engine:
+        yield engine
 
 
 @contextlib.contextmanager
@@ -533,9 +564,8 @@ def test_partitions_are_found_in_order_without_sorting(store: SqlStore, engine: 
 @pytest.mark.integration
 @pytest.mark.parametrize("descending", [False, True])
 def test_mariadb_search_without_a_match_reads_no_further(mariadb_url: str, descending: bool) -> None:
-    with opened(mariadb_url) as store:
+    with opened(mariadb_url) as store, beside(mariadb_url) as engine:
         store.create([a_partition(f"p{n:05}").completed(NOW) for n in range(5000)])  # all at the same instant
-        engine = store._database.engine
 
         def rows_read() -> int:
             with engine.connect() as connection:
@@ -555,25 +585,25 @@ def test_mariadb_search_without_a_match_reads_no_further(mariadb_url: str, desce
 def test_postgresql_uses_the_primary_key_before_analyze(postgres_url: str, rows: int) -> None:
     with opened(postgres_url) as store:
         store.create([a_partition(f"p{n:05}", age_seconds=n) for n in range(rows)])
-        statement = sa.select(store._table).where(store._is(SOURCE, "p00003"))
-        assert f"{TABLE}_pkey" in plan(store._database.engine, statement)
+        with explained("WHERE") as plans:
+            store.get(SOURCE, "p00003")
+        assert len(plans) == 1 and f"{TABLE}_pkey" in plans[0], plans
 
 
 @contextlib.contextmanager
-def counted_statements(store: SqlStore) -> Iterator[list[str]]:
+def counted_statements() -> Iterator[list[str]]:
     statements: list[str] = []
 
     def count(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
         statements.append(statement)
 
-    sa.event.listen(store._database.engine, "before_cursor_execute", count)
-    yield statements
-    sa.event.remove(store._database.engine, "before_cursor_execute", count)
+    with listening("before_cursor_execute", count):
+        yield statements
 
 
 def test_thousand_partitions_are_created_in_a_few_statements(store: SqlStore) -> None:
     many = [a_partition(f"p{n:05}") for n in range(3000)]
-    with counted_statements(store) as statements:
+    with counted_statements() as statements:
         assert store.create(many) == keys(many)
     assert len(statements) <= 3 * 5, statements
 
@@ -582,7 +612,7 @@ def test_acquisition_statements_do_not_grow_with_its_size(store: SqlStore) -> No
     store.create([a_partition(f"p{n:04}") for n in range(1200)])
     costs = []
     for limit in (1, 100):
-        with counted_statements(store) as statements:
+        with counted_statements() as statements:
             assert len(store.acquire(acquisition(limit))) == limit
         costs.append(len(statements))
     assert costs[0] == costs[1] <= 5
@@ -598,7 +628,7 @@ def test_transaction_statements_do_not_grow_with_its_size(
         store.create(many)
         costs = []
         for count in (2, 500):
-            with counted_statements(store) as statements:
+            with counted_statements() as statements:
                 written = store.transact(update=many[:count], new=[a_partition(f"of {count}")], unchanged=many[500:])
             assert written == [p.written() for p in many[:count]]
             costs.append(len(statements))
@@ -642,15 +672,8 @@ def test_postgresql_finds_many_keys_by_primary_key_before_analyze(postgres_url: 
     with opened(postgres_url) as store:
         many = [a_partition(f"p{n:05}", age_seconds=n, text="x" * 500) for n in range(20_000)]
         store.create(many)
-        plans: list[str] = []
-
-        def explained(connection: Any, cursor: Any, statement: str, values: Any, *rest: Any) -> None:
-            if "FOR UPDATE" in statement or statement.startswith("UPDATE"):
-                cursor.execute(f"EXPLAIN {statement}", values)
-                plans.append("\n".join(row[0] for row in cursor))
-
-        sa.event.listen(store._database.engine, "before_cursor_execute", explained)
-        store.transact(update=many[:50], unchanged=many[50:100])
+        with explained("FOR UPDATE", f"UPDATE {TABLE}", f'UPDATE "{TABLE}"') as plans:
+            store.transact(update=many[:50], unchanged=many[50:100])
         assert len(plans) == 2 and all(f"{TABLE}_pkey" in plan for plan in plans), plans
 
 
@@ -673,9 +696,8 @@ def test_postgresql_transactions_of_the_same_rows_are_serialized(postgres_url: s
             thread.start()
         for thread in threads:
             thread.join()
-        [[deadlocks]] = execute(
-            store._database.engine, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"
-        )
+        with beside(postgres_url) as engine:
+            [[deadlocks]] = execute(engine, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
         assert written and set(written) == {200} and deadlocks == 0
 
 
@@ -684,7 +706,7 @@ def test_postgresql_transactions_of_the_same_rows_are_serialized(postgres_url: s
 
 @pytest.mark.integration
 def test_mariadb_session_is_strict_and_locks_only_rows(mariadb_url: str) -> None:
-    with opened(f"{mariadb_url}?charset=latin1") as store, store._database.engine.connect() as connection:
+    with beside(f"{mariadb_url}?charset=latin1") as engine, engine.connect() as connection:
         [row] = connection.exec_driver_sql("SELECT @@sql_mode, @@tx_isolation, @@character_set_client").all()
     assert row == ("STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION", "READ-COMMITTED", "utf8mb4")
 
@@ -832,7 +854,9 @@ def test_replaced_file_is_used_by_new_processes_only(tmp_path: Path) -> None:
 
 def test_file_becoming_read_only_is_an_unavailable_store(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/coordination.db"
-    with opened(url) as store:
-        sa.event.listen(store._database.engine, "begin", lambda c: c.exec_driver_sql("PRAGMA query_only = ON"))
-        with pytest.raises(StoreUnavailableError, match="attempt to write a readonly database"):
-            store.create([a_partition("a")])
+    with (
+        opened(url) as store,
+        listening("begin", lambda connection: connection.exec_driver_sql("PRAGMA query_only = ON")),
+        pytest.raises(StoreUnavailableError, match="attempt to write a readonly database"),
+    ):
+        store.create([a_partition("a")])
