@@ -21,6 +21,7 @@ from airflow_provider_coordination.cli.output import Column, Output, printable, 
 from airflow_provider_coordination.cli.prompts import YES
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.shown import rest_of
 from airflow_provider_coordination.coordination.transfer import Transfer, TransferState, compare, write
 from airflow_provider_coordination.sources.kinds import KINDS, get_kind, import_attribute
 from airflow_provider_coordination.stores import data_prepper
@@ -307,8 +308,8 @@ def _list_each(output: Output, items: Iterable[tuple[CheckedItem, str]]) -> None
     listed = list(items)
     for item, text in listed[:MAX_LISTED]:
         output.info(printable(f"{item.source_identifier} {item.partition_key}: {text}"))
-    if len(listed) > MAX_LISTED:
-        output.info(f"… and {len(listed) - MAX_LISTED} more")
+    if rest := rest_of(len(listed), MAX_LISTED):
+        output.info(f"… {rest}")
 
 
 def _label(partition: Partition) -> str:

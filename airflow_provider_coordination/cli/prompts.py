@@ -11,6 +11,7 @@ from rich.progress import Progress
 from airflow_provider_coordination.cli.commands import CommandError, Session
 from airflow_provider_coordination.cli.output import PARTITION_COLUMNS, Output, partition_row, table
 from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.shown import rest_of
 
 MAX_LISTED = 20
 """The number of partitions that are listed before the user is asked to confirm."""
@@ -53,8 +54,8 @@ def confirm_action(session: Session, source: str, verb: str, consequence: str, p
     output, now = session.output, session.context.clock.now()
     rows = [partition_row(partition, now) for partition in partitions[:MAX_LISTED]]
     output.messages.print(table(output.messages, PARTITION_COLUMNS, rows))
-    if len(partitions) > MAX_LISTED:
-        output.info(f"… and {len(partitions) - MAX_LISTED} more")
+    if rest := rest_of(len(partitions), MAX_LISTED):
+        output.info(f"… {rest}")
     output.info(consequence)
     if not session.confirm(f"{verb.capitalize()} {_described(partitions)} of {source}?"):
         raise CommandError("not confirmed; nothing was changed")

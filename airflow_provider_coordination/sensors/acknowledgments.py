@@ -15,6 +15,7 @@ from airflow.triggers.base import BaseTrigger
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet, AcknowledgmentState
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.acknowledgment_view import RETENTION
+from airflow_provider_coordination.coordination.shown import first_of
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.links.leases import LeasesLink
@@ -123,11 +124,10 @@ class AcknowledgmentSensor(DeferrableSensor):
     def _require_acknowledged(self, acknowledgment_sets: Sequence[AcknowledgmentSet]) -> None:
         failed = [each for each in acknowledgment_sets if each.state is not AcknowledgmentState.ACKNOWLEDGED]
         if failed:
-            ends = "; ".join(f"{each.set_id} {each.state}: {each.reason}" for each in failed[:SETS_SHOWN])
-            more = len(failed) - SETS_SHOWN
+            ends = [f"{each.set_id} {each.state}: {each.reason}" for each in failed]
             raise AirflowFailException(
                 f"source {self.source!r}: {len(failed)} of {len(acknowledgment_sets)} acknowledgment sets were not "
-                f"acknowledged: {ends}{f'; and {more} more' if more > 0 else ''}. The next job delivers their batches "
+                f"acknowledged: {first_of(ends, SETS_SHOWN, separator='; ')}. The next job delivers their batches "
                 "again"
             )
 
@@ -151,6 +151,4 @@ def sets_of_run(sets: AcknowledgmentSets, run: str, context: Context) -> list[Ac
 
 def shown(names: Iterable[str]) -> str:
     """Return the first of some names, separated by commas; `none` if there is none."""
-    listed = list(names)
-    more = len(listed) - SETS_SHOWN
-    return f"{', '.join(listed[:SETS_SHOWN]) or 'none'}{f' and {more} more' if more > 0 else ''}"
+    return first_of(list(names), SETS_SHOWN) or "none"

@@ -21,6 +21,7 @@ from airflow_provider_coordination.coordination.partition import (
     PartitionStatus,
     format_instant,
 )
+from airflow_provider_coordination.coordination.shown import first_of
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.metrics import AirflowMetrics
@@ -177,9 +178,8 @@ class PartitionCheck:
     @property
     def parked_message(self) -> str:
         """The parked partitions, their errors, and what to do."""
-        shown = "; ".join(
-            f"{p.partition_key} (failures: {p.attempts}, last error: {p.last_error})" for p in self.parked[:KEYS_SHOWN]
-        )
+        parked = [f"{p.partition_key} (failures: {p.attempts}, last error: {p.last_error})" for p in self.parked]
+        shown = first_of(parked, KEYS_SHOWN, separator="; ")
         return (
             f"{len(self.parked)} partitions are parked: {shown}; fix the causes, then reopen them with "
             "`airflow-coordination reopen`"
@@ -191,9 +191,7 @@ class PartitionCheck:
         counts = ", ".join(f"{status} {count}" for status, count in self.counts.items())
         if not self.waiting_for:
             return f"{counts}; {'nothing to wait for' if self.is_met else 'changing, checking again'}"
-        shown = ", ".join(self.waiting_for[:KEYS_SHOWN])
-        more = len(self.waiting_for) - KEYS_SHOWN
-        return f"{counts}; waiting for {len(self.waiting_for)}: {shown}{f' and {more} more' if more > 0 else ''}"
+        return f"{counts}; waiting for {len(self.waiting_for)}: {first_of(self.waiting_for, KEYS_SHOWN)}"
 
 
 def check_partitions(view: SourceView, instant: datetime | None) -> PartitionCheck:

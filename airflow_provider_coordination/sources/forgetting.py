@@ -21,6 +21,7 @@ from airflow_provider_coordination.coordination.errors import (
     SupervisionError,
 )
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.shown import first_of
 from airflow_provider_coordination.coordination.source_claim import claimed
 from airflow_provider_coordination.sources.batches import SourceBatches, landed_progress
 from airflow_provider_coordination.sources.kinds import kind_named
@@ -76,8 +77,9 @@ def forgettable(coordinator: SourceCoordinator, *, is_idle: bool = False) -> lis
     undelivered = [each.partition_key for each in partitions if _is_undelivered(each)]
     if leased:
         raise SupervisionError(
-            f"source {view.source!r} cannot forget what is leased: {_some(leased)}; wait until its jobs have ended, or "
-            f"end the leases of jobs that are gone: airflow-coordination release {view.source} --expired"
+            f"source {view.source!r} cannot forget what is leased: {_some(leased)}; "
+            f"wait until its jobs have ended, or end the "
+            f"leases of jobs that are gone: airflow-coordination release {view.source} --expired"
         )
     if undelivered:
         raise SupervisionError(
@@ -143,5 +145,4 @@ def _is_undelivered(partition: Partition) -> bool:
 
 
 def _some(keys: list[str]) -> str:
-    rest = len(keys) - MAX_KEYS_IN_ERROR
-    return ", ".join(map(repr, keys[:MAX_KEYS_IN_ERROR])) + (f" and {rest} more" if rest > 0 else "")
+    return first_of(list(map(repr, keys)), MAX_KEYS_IN_ERROR)

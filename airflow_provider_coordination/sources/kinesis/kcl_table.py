@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
+from airflow_provider_coordination.coordination.shown import first_of
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls, RejectedError
 
 TRIM_HORIZON = "TRIM_HORIZON"
@@ -195,9 +196,8 @@ def check_unchanged(before: Iterable[Item], after: Iterable[Item]) -> None:
     first, second = ({_key(item): _comparable(item) for item in items} for items in (before, after))
     moved = sorted(key for key in first.keys() | second.keys() if first.get(key) != second.get(key))
     if moved:
-        shown = ", ".join(moved[:5]) + (f" and {len(moved) - 5} more" if len(moved) > 5 else "")
         raise KclRunningError(
-            f"the application still writes to its lease table: {shown} changed between two readings; "
+            f"the application still writes to its lease table: {first_of(moved, 5)} changed between two readings; "
             "stop all its workers and import again"
         )
 
