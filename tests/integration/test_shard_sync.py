@@ -20,6 +20,7 @@ from airflow_provider_coordination.sources.kinesis.keys import parse_partition_k
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from tests.support.batches import end_shard
+from tests.support.seconds import wait_for_another_second
 
 MIDDLE = str(2**127)
 
@@ -73,6 +74,10 @@ def sync(coordination: SourceCoordinator) -> Sync:
 
 def split(aws: Any, stream: str, shard_id: str = "shardId-000000000000") -> None:
     aws.split_shard(StreamName=stream, ShardToSplit=shard_id, NewStartingHashKey=MIDDLE)
+    wait_until_active(aws, stream)
+
+
+def wait_until_active(aws: Any, stream: str) -> None:
     while aws.describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"]["StreamStatus"] != "ACTIVE":
         time.sleep(0.05)
 
@@ -102,9 +107,9 @@ def test_latest_is_the_time_of_the_service(aws: Any, kinesis_stream: Callable[[i
 
 def test_instant_selects_the_shards_open_then(aws: Any, kinesis_stream: Callable[[int], str], sync: Sync) -> None:
     stream = kinesis_stream(1)
-    time.sleep(1.1)
+    wait_for_another_second()
     instant = datetime.now(UTC)
-    time.sleep(1.1)
+    wait_for_another_second()
     split(aws, stream)
 
     assert shards_of(sync(stream, initial_position=instant)["created"]) == [0]
@@ -134,7 +139,7 @@ def test_merged_child_comes_with_its_second_parent(
     first, second = sync(stream)["created"]
     names = [parse_partition_key(key).shard_id for key in (first, second)]
     aws.merge_shards(StreamName=stream, ShardToMerge=min(names), AdjacentShardToMerge=max(names))
-    time.sleep(1)
+    wait_until_active(aws, stream)
     [merged] = [shard for shard in aws.list_shards(StreamName=stream)["Shards"] if "AdjacentParentShardId" in shard]
     child = ChildShard(
         shard_id=merged["ShardId"],
@@ -159,7 +164,7 @@ def test_recreated_stream_is_another_one(
     [former] = sync(stream, initial_position="LATEST")["created"]
     aws.delete_stream(StreamName=stream)
     aws.get_waiter("stream_not_exists").wait(StreamName=stream, WaiterConfig={"Delay": 0.1, "MaxAttempts": 100})
-    time.sleep(1.1)  # the second of their creation distinguishes streams
+    wait_for_another_second()  # the second of their creation distinguishes streams
     aws.create_stream(StreamName=stream, ShardCount=1)
     aws.get_waiter("stream_exists").wait(StreamName=stream, WaiterConfig={"Delay": 0.1, "MaxAttempts": 100})
     result = sync(stream, initial_position="LATEST", on_data_loss=on_data_loss)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import socket
 import sys
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -18,8 +17,6 @@ from tests.support.metric_receivers import OtlpReceiver, otlp_receiver
 
 ACQUIRED = CoordinationMetric.PARTITIONS_ACQUIRED
 TAGS = {"source": "clicks", "store": "sqlite"}
-EXPORTERS_OWN_SECONDS = 30.0
-"""Less than an exporter tries by itself, and far more than a job waits for it."""
 
 
 @pytest.fixture(autouse=True)
@@ -182,7 +179,7 @@ def test_invalid_variables_are_reported_without_stopping(
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
 @pytest.mark.parametrize("listening", [False, True], ids=["refuses", "never answers"])
-def test_unreachable_collector_delays_the_end_by_seconds(
+def test_end_does_not_wait_for_an_unreachable_collector(
     monkeypatch: pytest.MonkeyPatch, protocol: str, listening: bool
 ) -> None:
     with socket.socket() as server:
@@ -191,8 +188,7 @@ def test_unreachable_collector_delays_the_end_by_seconds(
             server.listen()
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "3600")  # seconds, more than this test may take
         metrics = JobMetrics("owner")
         metrics.count(ACQUIRED, TAGS)
-        started = time.monotonic()
         metrics.close()
-        assert time.monotonic() - started < EXPORTERS_OWN_SECONDS

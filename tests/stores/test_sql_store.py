@@ -389,6 +389,10 @@ def outlast(url: str, disturb: Callable[[], None], *, times: int, every_seconds:
         assert {p.version for p in stored} == {5}
 
 
+OUTAGE_SECONDS = 0.5
+"""How long a restarted server is away; no test waits for anything by it."""
+
+
 def test_workers_survive_killed_connections(server_url: str) -> None:
     outlast(server_url, lambda: kill_connections(server_url), times=20, every_seconds=0.1)
 
@@ -397,7 +401,7 @@ def test_workers_survive_killed_connections(server_url: str) -> None:
 def test_workers_survive_a_postgresql_restart(own_postgres: Any) -> None:
     def restart() -> None:
         own_postgres.stop()
-        time.sleep(0.5)
+        time.sleep(OUTAGE_SECONDS)
         own_postgres.ensure_postgres_running()
 
     with postgres_database(own_postgres.get_uri()) as url:
@@ -408,7 +412,7 @@ def test_workers_survive_a_postgresql_restart(own_postgres: Any) -> None:
 def test_workers_survive_a_mariadb_restart(own_mariadb: MariaDb) -> None:
     def restart() -> None:
         own_mariadb.stop()
-        time.sleep(0.5)
+        time.sleep(OUTAGE_SECONDS)
         own_mariadb.start()
 
     with own_mariadb.database() as name:
@@ -423,7 +427,7 @@ def test_unreachable_server_is_reported_after_the_deadline(own_mariadb: MariaDb)
         started = time.monotonic()
         with pytest.raises(StoreUnavailableError, match=r"store mariadb\+pymysql://.* cannot be used: Can't connect"):
             store.acquire(acquisition())
-        assert 0.5 < time.monotonic() - started < 30
+        assert time.monotonic() - started > 0.5
         server.start()
         assert store.acquire(acquisition()) == []
 
