@@ -99,7 +99,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.fixture(autouse=True)
-def logging_as_it_was() -> Iterator[None]:
+def restored_logging() -> Iterator[None]:
     """A test that leaves our logs cut off fails itself, and not those after it that look for a message."""
     yield
     assert not logging.root.manager.disable

@@ -24,7 +24,7 @@ from tests.support.kinesis_server import control, event_stream, json_wire
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine
 from tests.support.kinesis_server.errors import ApiError, in_use
-from tests.support.kinesis_server.faults import Faults, Refuse, Subject
+from tests.support.kinesis_server.faults import Faults, RefusedCall, Subject
 from tests.support.kinesis_server.in_process import InProcessClient
 from tests.support.kinesis_server.limits import Limits, Window
 from tests.support.kinesis_server.state import Behaviour
@@ -337,7 +337,7 @@ def test_older_rule_wins_until_used_up_or_removed() -> None:
 
     def code() -> str | None:
         effect = faults.due("GetRecords", Subject())
-        return effect.code if isinstance(effect, Refuse) else None
+        return effect.code if isinstance(effect, RefusedCall) else None
 
     assert code() == "InternalFailure"
     faults.remove(older)

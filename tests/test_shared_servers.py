@@ -12,7 +12,7 @@ from demo.server_process import Server
 from tests.support.shared_servers import ADDRESS_VARIABLE, Lender, running
 
 
-class Numbered(Server):
+class NumberedServer(Server):
     """A server that counts its starts, and is known by the number of its start."""
 
     starts = 0
@@ -34,7 +34,7 @@ class Numbered(Server):
         type(self).stops += 1
 
 
-class Missing(Server):
+class MissingServer(Server):
     """A server that is not installed."""
 
     def start(self) -> Self:
@@ -45,30 +45,30 @@ class Missing(Server):
 
 
 def test_lender_starts_a_server_once_and_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Numbered, "starts", 0)
-    monkeypatch.setattr(Numbered, "stops", 0)
+    monkeypatch.setattr(NumberedServer, "starts", 0)
+    monkeypatch.setattr(NumberedServer, "stops", 0)
     lender = Lender()
     monkeypatch.setenv(ADDRESS_VARIABLE, lender.address)
     for _ in range(2):
-        with running(Numbered) as server:
+        with running(NumberedServer) as server:
             assert server.number == 1
-    assert (Numbered.starts, Numbered.stops) == (1, 0)
+    assert (NumberedServer.starts, NumberedServer.stops) == (1, 0)
     lender.close()
-    assert Numbered.stops == 1
+    assert NumberedServer.stops == 1
     assert not Path(lender.address).exists()
 
 
 def test_borrower_receives_why_a_server_did_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     lender = Lender()
     monkeypatch.setenv(ADDRESS_VARIABLE, lender.address)
-    with pytest.raises(LookupError, match="run `make servers`"), running(Missing):
+    with pytest.raises(LookupError, match="run `make servers`"), running(MissingServer):
         pass
     lender.close()
 
 
 def test_single_process_starts_its_own_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(ADDRESS_VARIABLE, raising=False)
-    monkeypatch.setattr(Numbered, "stops", 0)
-    with running(Numbered) as server:
+    monkeypatch.setattr(NumberedServer, "stops", 0)
+    with running(NumberedServer) as server:
         assert server.lock
-    assert Numbered.stops == 1
+    assert NumberedServer.stops == 1

@@ -23,7 +23,7 @@ from tests.support.type_table import (
     SINKS,
     Case,
     Cell,
-    Refused,
+    RefusedValues,
     sink_type,
 )
 
@@ -98,11 +98,15 @@ def _name(case: Case) -> str:
 
 
 def _landed(case: Case) -> str:
-    return LEFT_OUT if case.lands is None else _text(case.lands if isinstance(case.lands, Refused) else str(case.lands))
+    return (
+        LEFT_OUT
+        if case.lands is None
+        else _text(case.lands if isinstance(case.lands, RefusedValues) else str(case.lands))
+    )
 
 
 def _text(cell: Cell) -> str:
-    return f"refused: {cell.remedy}" if isinstance(cell, Refused) else f"`{cell}`"
+    return f"refused: {cell.remedy}" if isinstance(cell, RefusedValues) else f"`{cell}`"
 
 
 def _table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

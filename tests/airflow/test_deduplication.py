@@ -231,7 +231,7 @@ def test_deduplication_without_an_interval_is_refused(context: Any, tmp_path: Pa
 
 
 def test_kind_without_deduplication_support_is_refused(context: Any, coordination: SourceCoordinator) -> None:
-    class Dated:
+    class DatedSource:
         """A source of one's own that can be cut by time."""
 
         def __init__(self) -> None:
@@ -246,5 +246,5 @@ def test_kind_without_deduplication_support_is_refused(context: Any, coordinatio
 
     claim(coordination.view, SourceClaim(dag_id="live", task_id="t", claimed_at=START, kind="weather"))
     with pytest.raises(AirflowFailException, match="implement the method 'beside' of 'reads'"):
-        create(Dated(), context, **SHARED)
+        create(DatedSource(), context, **SHARED)
     assert coordination.view.count_by_status()[PartitionStatus.UNASSIGNED] == 0

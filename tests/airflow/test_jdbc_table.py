@@ -185,13 +185,13 @@ def test_database_is_queried_by_sqlalchemy_without_its_provider(connect: Any, sh
 def test_database_is_queried_by_the_hook_of_its_provider(
     connect: Any, shop: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Hook:
+    class StubHook:
         def get_records(self) -> None: ...
 
         def get_conn(self) -> Any:
             return sqlite3.connect(shop)
 
-    monkeypatch.setattr(Connection, "get_hook", lambda self: Hook())
+    monkeypatch.setattr(Connection, "get_hook", lambda self: StubHook())
     connect("oracle", host="db")
     assert supply(table(url="jdbc:oracle:thin:@//db/shop", end=5)) == ["id (-inf, 5)"]
 

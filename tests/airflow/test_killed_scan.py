@@ -67,7 +67,7 @@ with DAG(dag_id="scanning", schedule=None):
 
 
 @dataclass
-class Try:
+class RunningTry:
     """A try of the task that runs: its supervisor, and the log of both processes."""
 
     number: int
@@ -88,7 +88,7 @@ class Try:
 
 
 @pytest.fixture
-def start(tmp_path: Path, store_url: str) -> Iterator[Callable[..., Try]]:
+def start(tmp_path: Path, store_url: str) -> Iterator[Callable[..., RunningTry]]:
     """Starts a try of a task that scans the objects; one that is instructed to waits after its first page."""
     objects = tmp_path / "objects"
     objects.mkdir()
@@ -96,9 +96,9 @@ def start(tmp_path: Path, store_url: str) -> Iterator[Callable[..., Try]]:
         (objects / f"{number:04}.txt").write_text("text\n")
     (tmp_path / "dags").mkdir()
     (tmp_path / "dags" / "scanning.py").write_text(DAG_FILE % tmp_path)
-    begun: list[Try] = []
+    begun: list[RunningTry] = []
 
-    def begin(number: int, *, stands_still: bool = False) -> Try:
+    def begin(number: int, *, stands_still: bool = False) -> RunningTry:
         if stands_still:
             (tmp_path / f"stop-{number}").touch()
         connection = {"conn_type": "coordination", "extra": {"url": store_url, "ownership_timeout": 600}}
@@ -119,7 +119,7 @@ def start(tmp_path: Path, store_url: str) -> Iterator[Callable[..., Try]]:
                 stdout=output,
                 stderr=subprocess.STDOUT,
             )
-        begun.append(Try(number, process, log, tmp_path / f"page-{number}"))
+        begun.append(RunningTry(number, process, log, tmp_path / f"page-{number}"))
         return begun[-1]
 
     yield begin
@@ -138,7 +138,7 @@ def source(store_url: str) -> SourceCoordinator:
 
 
 def test_retry_of_a_killed_scan_finds_all_objects(
-    start: Callable[..., Try], source: SourceCoordinator, tmp_path: Path
+    start: Callable[..., RunningTry], source: SourceCoordinator, tmp_path: Path
 ) -> None:
     first = start(1, stands_still=True)
     os.kill(first.wait_for_a_page(), signal.SIGKILL)
@@ -154,7 +154,7 @@ def test_retry_of_a_killed_scan_finds_all_objects(
 
 
 def test_overtaken_try_creates_nothing_more(
-    start: Callable[..., Try], source: SourceCoordinator, tmp_path: Path
+    start: Callable[..., RunningTry], source: SourceCoordinator, tmp_path: Path
 ) -> None:
     first = start(1, stands_still=True)
     first.wait_for_a_page()
@@ -171,7 +171,7 @@ def test_overtaken_try_creates_nothing_more(
 
 
 def test_terminated_task_releases_the_lease(
-    start: Callable[..., Try], source: SourceCoordinator, tmp_path: Path
+    start: Callable[..., RunningTry], source: SourceCoordinator, tmp_path: Path
 ) -> None:
     first = start(1, stands_still=True)
     first.wait_for_a_page()

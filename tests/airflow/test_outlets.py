@@ -16,7 +16,7 @@ CLICKS = Asset("s3://lake/clicks")
 SHARD = "clicks:1767268800:shardId-000000000000"
 
 
-class Events(dict[Any, Any]):
+class OutletEvents(dict[Any, Any]):
     """The outlet events of a task, as Airflow hands them out."""
 
     def __missing__(self, asset: Asset) -> Any:
@@ -24,7 +24,7 @@ class Events(dict[Any, Any]):
         return self[asset]
 
 
-class States(dict[Any, Any]):
+class AssetStates(dict[Any, Any]):
     """The state stores of a task's assets."""
 
     def __missing__(self, asset: Asset) -> Any:
@@ -56,7 +56,7 @@ def result(partitions: int = 1, **changes: Any) -> dict[str, Any]:
 
 
 def test_event_reports_the_delivery_and_keeps_other_fields() -> None:
-    context: Any = {"outlet_events": Events(), "asset_state_store": States()}
+    context: Any = {"outlet_events": OutletEvents(), "asset_state_store": AssetStates()}
     report_to_outlets(context, [CLICKS, AssetAlias("alias")], "clicks", result(2), STREAM_OF)
     assert list(context["outlet_events"]) == [CLICKS]
     extra = context["outlet_events"][CLICKS].extra
@@ -94,7 +94,7 @@ def test_job_without_a_result_delivered_nothing() -> None:
 
 
 def test_checkpoints_of_shards_are_mirrored_to_asset_state() -> None:
-    context: Any = {"outlet_events": Events(), "asset_state_store": States()}
+    context: Any = {"outlet_events": OutletEvents(), "asset_state_store": AssetStates()}
     ranges = {**result()["ranges"], "part-1": {"from": "", "to": "3", "records": 7, "last_arrival": None}}
     report_to_outlets(context, [CLICKS], "clicks", result(ranges=ranges), STREAM_OF)
     assert context["asset_state_store"][CLICKS].values == {
@@ -108,7 +108,7 @@ def test_checkpoints_of_shards_are_mirrored_to_asset_state() -> None:
 
 
 def test_failing_state_store_is_logged_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    context: Any = {"outlet_events": Events(), "asset_state_store": {}}
+    context: Any = {"outlet_events": OutletEvents(), "asset_state_store": {}}
     report_to_outlets(context, [CLICKS], "clicks", result(), STREAM_OF)
     assert "checkpoints are not mirrored to Airflow: source=clicks: KeyError" in caplog.text
 

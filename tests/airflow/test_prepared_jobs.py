@@ -203,14 +203,14 @@ def test_emr_operator_adds_the_step_to_a_cluster(job: PreparedJob, answering: An
     stub.add_response("describe_cluster", {"Cluster": {"Id": "j-1"}}, {"ClusterId": "j-1"})
     stub.add_response("add_job_flow_steps", {"StepIds": ["s-1"], **OK}, {"JobFlowId": "j-1", "Steps": [step]})
     submit = EmrAddStepsOperator(task_id="submit", job_flow_id="j-1", steps=[step])
-    assert submit.execute({**context, "ti": Ti()}) == ["s-1"]
+    assert submit.execute({**context, "ti": RecordingTaskInstance()}) == ["s-1"]
     stub.assert_no_pending_responses()
 
 
 OK = {"ResponseMetadata": {"HTTPStatusCode": 200}}
 
 
-class Ti:
+class RecordingTaskInstance:
     dag_id, task_id, run_id, map_index, try_number = "dag", "task", "run", -1, 1
 
     def xcom_push(self, **pushed: Any) -> None:
@@ -231,7 +231,7 @@ def test_emr_serverless_operator_starts_the_job_run(job: PreparedJob, answering:
         task_id="submit", application_id="00example", execution_role_arn=ROLE, job_driver=driver,
         client_request_token="t", name="ingest", wait_for_completion=False,
     )  # fmt: skip
-    assert submit.execute({**context, "ti": Ti()}) == "r-1"
+    assert submit.execute({**context, "ti": RecordingTaskInstance()}) == "r-1"
     stub.assert_no_pending_responses()
 
 

@@ -192,17 +192,17 @@ def test_killed_task_leaves_no_secret_and_stops_the_job(
 def test_next_try_removes_the_leftovers_of_a_dead_worker(
     operator: Any, context: Any, api: KubernetesApi, temporary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Died(BaseException):
+    class ProcessDeath(BaseException):
         pass
 
     def die(*args: object) -> None:
-        raise Died
+        raise ProcessDeath
 
     task = operator()
     with monkeypatch.context() as dead:
         dead.setattr("airflow.providers.apache.spark.hooks.spark_submit.SparkSubmitHook.submit", die)
         dead.setattr(CoordinatedSparkSubmitOperator, "_abandon_job", die)
-        with pytest.raises(Died):
+        with pytest.raises(ProcessDeath):
             task.execute(context)
     assert len(api.named("secrets")) == 1
     operator().execute(context)

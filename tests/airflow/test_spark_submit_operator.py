@@ -664,7 +664,7 @@ def test_leases_are_released_if_the_job_cannot_be_stopped(
     spark.will(acquire=1, sleep=60)
     op = operator()
 
-    class Unkillable:
+    class UnkillableProcess:
         returncode = None
 
         def poll(self) -> None:
@@ -677,7 +677,7 @@ def test_leases_are_released_if_the_job_cannot_be_stopped(
         on_kill = hook.on_kill
 
         def broken() -> None:
-            process, hook._submit_sp = hook._submit_sp, Unkillable()
+            process, hook._submit_sp = hook._submit_sp, UnkillableProcess()
             try:
                 on_kill()
             finally:

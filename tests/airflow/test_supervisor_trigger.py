@@ -18,7 +18,7 @@ from airflow_provider_coordination.supervisor.supervision import Claimant
 from airflow_provider_coordination.triggers import supervisor
 from airflow_provider_coordination.triggers.supervisor import SupervisorTrigger, mark_of
 from tests.airflow.conftest import SECRET, FakeKinesis
-from tests.support.watched import Watched, first_payload, watched_store
+from tests.support.watched import WatchedStore, first_payload, watched_store
 
 BEGAN = datetime.now(UTC) - timedelta(minutes=5)
 CLAIMANT = Claimant(
@@ -33,7 +33,7 @@ SPEC = {
 
 
 @pytest.fixture
-def store(connect: Any, kinesis: FakeKinesis) -> Iterator[Watched]:
+def store(connect: Any, kinesis: FakeKinesis) -> Iterator[WatchedStore]:
     kinesis.streams["clicks"] = ["shardId-000000000000"]
     connect("coordination_default", "coordination", extra={"url": "sqlite:////nowhere/coordination.db"})
     extra = {"region_name": "eu-west-1", "endpoint_url": kinesis.url}
@@ -43,19 +43,19 @@ def store(connect: Any, kinesis: FakeKinesis) -> Iterator[Watched]:
 
 
 @pytest.fixture
-def source(store: Watched) -> SourceCoordinator:
+def source(store: WatchedStore) -> SourceCoordinator:
     coordinator = SourceCoordinator(store.store, "clicks", "a person")
     coordinator.initialize()
     return coordinator
 
 
 @pytest.fixture
-def kept(source: SourceCoordinator) -> SupervisionStore:
+def supervision(source: SourceCoordinator) -> SupervisionStore:
     return SupervisionStore(source.view)
 
 
 @pytest.fixture(autouse=True)
-def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "FILE_POLL_SECONDS", 0.01)
 
 
@@ -72,42 +72,44 @@ def trigger(
     )
 
 
-def test_trigger_waits_for_the_first_spec(kept: SupervisionStore) -> None:
-    payload = first_payload(trigger(), while_waiting=lambda: kept.submit(SPEC, by="a person"))
+def test_trigger_waits_for_the_first_spec(supervision: SupervisionStore) -> None:
+    payload = first_payload(trigger(), while_waiting=lambda: supervision.submit(SPEC, by="a person"))
 
     assert (payload["status"], payload["source"]) == ("turn", "clicks")
 
 
-def test_idle_trigger_keeps_the_lease_and_records_the_poll(kept: SupervisionStore, source: SourceCoordinator) -> None:
-    kept.submit(SPEC)
+def test_idle_trigger_keeps_the_lease_and_records_the_poll(
+    supervision: SupervisionStore, source: SourceCoordinator
+) -> None:
+    supervision.submit(SPEC)
     source.view.suspensions.suspend(by="a person")
 
     def resume_once_seen() -> None:
         deadline = time.monotonic() + 60
-        while (stored := kept.get()) is None or stored.supervision.polled_at is None:
+        while (stored := supervision.get()) is None or stored.supervision.polled_at is None:
             assert time.monotonic() < deadline, "the look was never noted"
             time.sleep(0.01)
         source.view.suspensions.resume()
 
     first_payload(trigger(), while_waiting=resume_once_seen)
 
-    stored = kept.get()
+    stored = supervision.get()
     assert stored is not None and stored.claimant == CLAIMANT
     assert stored.supervision.polled_at is not None
     assert Jobs(source.view).unfinished() == []
 
 
-def test_trigger_ends_once_a_later_run_supervises(kept: SupervisionStore) -> None:
-    kept.acquire(Claimant(owner="later", dag_id="supervise_clicks", run_at=BEGAN + timedelta(minutes=1)))
+def test_trigger_ends_once_a_later_run_supervises(supervision: SupervisionStore) -> None:
+    supervision.acquire(Claimant(owner="later", dag_id="supervise_clicks", run_at=BEGAN + timedelta(minutes=1)))
 
     assert first_payload(trigger())["status"] == "elsewhere"
 
 
-def test_trigger_wakes_at_the_end_of_the_run(store: Watched) -> None:
+def test_trigger_wakes_at_the_end_of_the_run(store: WatchedStore) -> None:
     assert first_payload(trigger(until=datetime.now(UTC)))["status"] == "over"
 
 
-def test_trigger_wakes_once_for_an_edited_spec_file(tmp_path: Path, store: Watched) -> None:
+def test_trigger_wakes_once_for_an_edited_spec_file(tmp_path: Path, store: WatchedStore) -> None:
     file = tmp_path / "clicks.yaml"
     file.write_text("one")
 
@@ -123,23 +125,23 @@ def test_trigger_wakes_once_for_an_edited_spec_file(tmp_path: Path, store: Watch
     assert first_payload(trigger(file=file, mark=payload["file_mark"], until=until))["status"] == "over"
 
 
-def test_missing_file_wakes_the_trigger_and_is_recorded(tmp_path: Path, kept: SupervisionStore) -> None:
-    kept.submit(SPEC)
+def test_missing_file_wakes_the_trigger_and_is_recorded(tmp_path: Path, supervision: SupervisionStore) -> None:
+    supervision.submit(SPEC)
     payload = first_payload(trigger(file=tmp_path / "gone.yaml", mark="of what it was"))
 
     assert (payload["status"], payload["file_mark"]) == ("edited", "")
-    stored = kept.get()
+    stored = supervision.get()
     assert stored is not None
     [error] = [each for each in stored.supervision.health.errors if "gone.yaml" in each.message]
     assert error.error_class == "ConfigurationError"
 
 
-def test_folder_unseen_by_the_triggerer_is_no_error(tmp_path: Path, kept: SupervisionStore) -> None:
-    kept.submit(SPEC)
+def test_folder_unseen_by_the_triggerer_is_no_error(tmp_path: Path, supervision: SupervisionStore) -> None:
+    supervision.submit(SPEC)
     payload = first_payload(trigger(file=tmp_path / "elsewhere" / "clicks.yaml", mark="of what it was"))
 
     assert (payload["status"], payload["file_mark"]) == ("edited", "")
-    stored = kept.get()
+    stored = supervision.get()
     assert stored is not None
     assert [each for each in stored.supervision.health.errors if "clicks.yaml" in each.message] == []
 

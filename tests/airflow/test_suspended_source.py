@@ -40,7 +40,7 @@ IS_SUSPENDED = r"source '{}' is suspended by ann since \S+Z: the table is migrat
 
 
 @pytest.fixture(autouse=True)
-def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let everybody hear of a suspension at the next look."""
     monkeypatch.setattr(suspension, "CACHE_SECONDS", 0.0)
 

@@ -35,7 +35,7 @@ from airflow_provider_coordination.triggers.polling import LISTING_INTERVAL, PUR
 from airflow_provider_coordination.triggers.watchers import Watchers
 from tests.support.clock import ManualClock
 from tests.support.delivered import RUN, delivered, state, status
-from tests.support.watched import Watched, in_loop, pause, payload_of, until, watched_store
+from tests.support.watched import WatchedStore, in_loop, pause, payload_of, until, watched_store
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -43,7 +43,7 @@ EVERYTHING = Wanted.SETS | Wanted.COMPLETION | Wanted.AVAILABILITY
 
 
 @pytest.fixture
-def store(connect: Any) -> Iterator[Watched]:
+def store(connect: Any) -> Iterator[WatchedStore]:
     connect("coordination_default", "coordination", extra={"url": "sqlite:////nowhere/coordination.db"})
     connect("the_same", "coordination", extra={"url": "sqlite:////nowhere/coordination.db"})
     with watched_store() as store:
@@ -56,7 +56,7 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def clicks(store: Watched, clock: ManualClock) -> SourceCoordinator:
+def clicks(store: WatchedStore, clock: ManualClock) -> SourceCoordinator:
     """Return a coordinator of source `clicks` that asks the store without being counted."""
     coordinator = SourceCoordinator(store.store, "clicks", "a job", clock=clock)
     coordinator.initialize()
@@ -64,7 +64,7 @@ def clicks(store: Watched, clock: ManualClock) -> SourceCoordinator:
 
 
 @pytest.fixture
-def poller(store: Watched, clicks: SourceCoordinator, clock: ManualClock) -> SourcePoller:
+def poller(store: WatchedStore, clicks: SourceCoordinator, clock: ManualClock) -> SourcePoller:
     coordinator = SourceCoordinator(store, "clicks", "a watcher", clock=clock)
     coordinator.initialize()
     store.calls.clear()
@@ -89,7 +89,7 @@ async def stopped(*tasks: asyncio.Task[Any]) -> None:
     await asyncio.wait(tasks)
 
 
-def test_triggers_share_watchers_and_stores(store: Watched) -> None:
+def test_triggers_share_watchers_and_stores(store: WatchedStore) -> None:
     async def share(watchers: Watchers) -> tuple[int, int, int]:
         tasks = await waiting(5, "clicks", "orders") + await waiting(5, "clicks", conn_id="the_same")
         await until(lambda: store.opened > 0 and len(watchers.connections) == 2)
@@ -103,7 +103,7 @@ def test_triggers_share_watchers_and_stores(store: Watched) -> None:
     assert store.wait_until_closed()
 
 
-def test_store_stays_open_while_another_source_is_watched(store: Watched) -> None:
+def test_store_stays_open_while_another_source_is_watched(store: WatchedStore) -> None:
     async def leave(watchers: Watchers) -> None:
         clicks, orders = await waiting(1, "clicks", "orders")
         await until(lambda: store.opened > 0)
@@ -116,7 +116,7 @@ def test_store_stays_open_while_another_source_is_watched(store: Watched) -> Non
     assert store.wait_until_closed()
 
 
-def test_poll_notifies_all_waiters(store: Watched, clicks: SourceCoordinator) -> None:
+def test_poll_notifies_all_waiters(store: WatchedStore, clicks: SourceCoordinator) -> None:
     clicks.create_partitions({"a": {}})
     clicks.leases.acquire(1)
 
@@ -129,7 +129,7 @@ def test_poll_notifies_all_waiters(store: Watched, clicks: SourceCoordinator) ->
     assert [payload["status"] for payload in in_loop(wait)] == ["done"] * 20
 
 
-def test_ended_loop_leaves_no_store_open(store: Watched) -> None:
+def test_ended_loop_leaves_no_store_open(store: WatchedStore) -> None:
     async def leave_running(watchers: Watchers) -> None:
         await waiting(2, "clicks")
         await until(lambda: store.opened > 0)
@@ -142,7 +142,7 @@ def test_ended_loop_leaves_no_store_open(store: Watched) -> None:
 
 
 def test_unavailable_store_is_waited_for_and_logged_once(
-    store: Watched, clicks: SourceCoordinator, caplog: pytest.LogCaptureFixture
+    store: WatchedStore, clicks: SourceCoordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
     clicks.create_partitions({"a": {}})
     clicks.leases.acquire(1)
@@ -163,7 +163,7 @@ def test_unavailable_store_is_waited_for_and_logged_once(
     assert [line for line in messages[1:] if "it succeeded again after" not in line] == []
 
 
-def test_initially_unavailable_store_is_waited_for(store: Watched, clicks: SourceCoordinator) -> None:
+def test_initially_unavailable_store_is_waited_for(store: WatchedStore, clicks: SourceCoordinator) -> None:
     store.away = True
 
     async def wait(watchers: Watchers) -> Any:
@@ -179,7 +179,7 @@ def test_initially_unavailable_store_is_waited_for(store: Watched, clicks: Sourc
 
 
 def test_unexpected_error_does_not_end_the_wait(
-    store: Watched, clicks: SourceCoordinator, monkeypatch: pytest.MonkeyPatch
+    store: WatchedStore, clicks: SourceCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clicks.create_partitions({"a": {}})
     clicks.leases.acquire(1)
@@ -204,7 +204,7 @@ def test_unexpected_error_does_not_end_the_wait(
 # What a poll costs and finds
 
 
-def calls(store: Watched, poller: SourcePoller, wanted: Wanted, *instants: datetime) -> Counter[str]:
+def calls(store: WatchedStore, poller: SourcePoller, wanted: Wanted, *instants: datetime) -> Counter[str]:
     store.calls.clear()
     poller.poll(wanted, instants)
     return Counter(store.calls)
@@ -221,7 +221,7 @@ def calls(store: Watched, poller: SourcePoller, wanted: Wanted, *instants: datet
     ],
 )
 def test_poll_costs_a_few_small_queries(
-    store: Watched, poller: SourcePoller, clicks: SourceCoordinator, wanted: Wanted, queries: int
+    store: WatchedStore, poller: SourcePoller, clicks: SourceCoordinator, wanted: Wanted, queries: int
 ) -> None:
     delivered(clicks, *(f"p{number}" for number in range(30)))
     clicks.create_partitions({f"q{number}": {} for number in range(30)})
@@ -232,7 +232,7 @@ def test_poll_costs_a_few_small_queries(
 
 
 def test_suspension_is_queried_only_when_needed_and_cached(
-    store: Watched, poller: SourcePoller, clicks: SourceCoordinator, clock: ManualClock
+    store: WatchedStore, poller: SourcePoller, clicks: SourceCoordinator, clock: ManualClock
 ) -> None:
     assert calls(store, poller, EVERYTHING)["get"] == 0
     clicks.create_partitions({"a": {}})
@@ -249,7 +249,9 @@ def test_suspended_source_has_no_work_and_is_reported(poller: SourcePoller, clic
     assert (seen.is_available, seen.is_suspended, seen.is_unfinished) == (False, True, True)
 
 
-def test_partition_that_lags_is_queried_first(store: Watched, poller: SourcePoller, clicks: SourceCoordinator) -> None:
+def test_partition_that_lags_is_queried_first(
+    store: WatchedStore, poller: SourcePoller, clicks: SourceCoordinator
+) -> None:
     clicks.create_partitions({f"p{number}": {} for number in range(30)})
     poller.poll(Wanted.COMPLETION, [NOON])
     assert calls(store, poller, Wanted.COMPLETION, NOON, NOON + HOUR)["get"] == 1
@@ -257,7 +259,7 @@ def test_partition_that_lags_is_queried_first(store: Watched, poller: SourcePoll
 
 
 def test_pending_sets_are_listed_for_newcomers_and_every_minute(
-    store: Watched, poller: SourcePoller, clicks: SourceCoordinator, clock: ManualClock
+    store: WatchedStore, poller: SourcePoller, clicks: SourceCoordinator, clock: ManualClock
 ) -> None:
     [ours] = delivered(clicks, "a")
     assert poller.poll(Wanted.SETS).snapshot.pending == {RUN: frozenset({ours})}
@@ -324,7 +326,7 @@ def test_lease_end_is_due_for_those_awaiting_work(
 
 
 def test_overdue_set_that_cannot_expire_is_not_due_again(
-    store: Watched, poller: SourcePoller, clicks: SourceCoordinator, clock: ManualClock
+    store: WatchedStore, poller: SourcePoller, clicks: SourceCoordinator, clock: ManualClock
 ) -> None:
     delivered(clicks, "a")
     item = store.store.query("clicks|ACKNOWLEDGMENT", PartitionStatus.UNASSIGNED)[0]
@@ -384,7 +386,7 @@ def test_sets_condition_requests_the_list_only_at_first() -> None:
     assert condition.met_by(SourceSnapshot(ended=frozenset("a"))) == "ended"
 
 
-def test_kill_without_a_store_raises_and_leaves_nothing_open(store: Watched) -> None:
+def test_kill_without_a_store_raises_and_leaves_nothing_open(store: WatchedStore) -> None:
     store.away = True
 
     async def kill(watchers: Watchers) -> None:
@@ -398,7 +400,11 @@ def test_kill_without_a_store_raises_and_leaves_nothing_open(store: Watched) -> 
 
 
 def test_deadline_that_passes_during_a_poll_is_kept(
-    store: Watched, poller: SourcePoller, clicks: SourceCoordinator, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    store: WatchedStore,
+    poller: SourcePoller,
+    clicks: SourceCoordinator,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     delivered(clicks, "a", timeout=timedelta(seconds=30))
     due = clock.now() + timedelta(seconds=30)

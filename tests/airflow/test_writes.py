@@ -26,7 +26,7 @@ CLICKS = ParquetDataset("/data/lake/clicks")
 
 
 @dataclass
-class Queue:
+class QueueSink:
     """A sink of another distribution, which is no folder."""
 
     template_fields: ClassVar[tuple[str, ...]] = ("topic",)
@@ -85,7 +85,7 @@ def test_dataset_is_checked_without_its_connection() -> None:
     [
         (CLICKS, "/data/lake/clicks/_landing"),
         (ParquetDataset("s3://lake/clicks/"), "s3://lake/clicks/_landing"),
-        ([Queue("clicks"), CLICKS], "/data/lake/clicks/_landing"),
+        ([QueueSink("clicks"), CLICKS], "/data/lake/clicks/_landing"),
     ],
 )
 def test_raw_batches_are_staged_beside_the_first_folder_sink(writes: Any, landing_path: str) -> None:
@@ -94,7 +94,7 @@ def test_raw_batches_are_staged_beside_the_first_folder_sink(writes: Any, landin
 
 def test_raw_batches_without_a_place_name_the_missing_field() -> None:
     with pytest.raises(ConfigurationError, match=r"^field 'landing_path' is missing, and no sink in field 'writes' is"):
-        landing_path_of(Queue("clicks"))
+        landing_path_of(QueueSink("clicks"))
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ def test_invalid_delta_table_field_is_named(table: DeltaTable, message: str) -> 
 
 def test_unregistered_kind_is_refused_before_spark_starts() -> None:
     with pytest.raises(ConfigurationError, match=r"^kind of sink 'queue' is not known; the known names are '"):
-        sinks_of(Queue("clicks"))
+        sinks_of(QueueSink("clicks"))
 
 
 def test_kind_of_another_distribution_ships_with_its_implementation(
@@ -203,6 +203,6 @@ def test_kind_of_another_distribution_ships_with_its_implementation(
 ) -> None:
     install(tmp_path, "queues", GROUP, {"queue": "their.sinks:QUEUE"})
     monkeypatch.syspath_prepend(str(tmp_path))
-    [sink] = sinks_of(Queue("clicks"))
+    [sink] = sinks_of(QueueSink("clicks"))
     assert (sink.kind, sink.implementation) == ("queue", "their.sinks:QUEUE")
     assert "hush" not in repr(sink)

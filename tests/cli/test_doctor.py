@@ -33,7 +33,7 @@ from tests.support.spark_home import make_spark_home
 SECRET = "very-secret-password"
 
 
-class ClockOff(SystemClock):
+class WrongClock(SystemClock):
     """The machine's clock, set wrong."""
 
     def __init__(self, off: timedelta) -> None:
@@ -44,7 +44,7 @@ class ClockOff(SystemClock):
 
 
 @dataclass
-class Diagnosis:
+class DoctorResult:
     """What a run of the command said."""
 
     exit_code: int
@@ -64,19 +64,19 @@ class Diagnosis:
 
 
 @dataclass
-class Doctor:
+class DoctorCommand:
     """Runs the command in surroundings of its own."""
 
     environment: dict[str, str]
     off: timedelta = field(default_factory=timedelta)
 
-    def __call__(self, *arguments: str) -> Diagnosis:
-        context = CommandContext(clock=ClockOff(self.off), environment=self.environment)
+    def __call__(self, *arguments: str) -> DoctorResult:
+        context = CommandContext(clock=WrongClock(self.off), environment=self.environment)
         result = CliRunner().invoke(
             application(), ["doctor", *arguments, "--json"], obj=context, catch_exceptions=False
         )
         findings = [json.loads(line) for line in result.stdout.splitlines()]
-        return Diagnosis(result.exit_code, result.stdout + result.stderr, findings)
+        return DoctorResult(result.exit_code, result.stdout + result.stderr, findings)
 
 
 @pytest.fixture(autouse=True)
@@ -86,8 +86,8 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def doctor(tmp_path: Path) -> Doctor:
-    return Doctor({"JAVA_HOME": make_java(tmp_path / "java", "17.0.15"), "PATH": os.environ["PATH"]})
+def doctor(tmp_path: Path) -> DoctorCommand:
+    return DoctorCommand({"JAVA_HOME": make_java(tmp_path / "java", "17.0.15"), "PATH": os.environ["PATH"]})
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAws]:
         yield server
 
 
-def test_healthy_installation_has_no_findings(doctor: Doctor, good: list[str], tmp_path: Path) -> None:
+def test_healthy_installation_has_no_findings(doctor: DoctorCommand, good: list[str], tmp_path: Path) -> None:
     found = doctor(*good)
     assert (found.exit_code, found.wrong) == (0, [])
     assert {each["topic"] for each in found.findings if each["status"] == "ok"} == {
@@ -113,7 +113,7 @@ def test_healthy_installation_has_no_findings(doctor: Doctor, good: list[str], t
     assert not (tmp_path / "lake").exists()
 
 
-def test_each_finding_is_a_line_with_its_remedy(doctor: Doctor, store_url: str) -> None:
+def test_each_finding_is_a_line_with_its_remedy(doctor: DoctorCommand, store_url: str) -> None:
     context = CommandContext(environment=doctor.environment)
     result = CliRunner().invoke(application(), ["doctor", "--store", store_url], obj=context)
     assert result.exit_code == 1
@@ -122,7 +122,7 @@ def test_each_finding_is_a_line_with_its_remedy(doctor: Doctor, store_url: str) 
     assert any(line.startswith("error        store        store file") and "init-store" in line for line in lines)
 
 
-def test_missing_connection_does_not_stop_other_checks(doctor: Doctor, tmp_path: Path) -> None:
+def test_missing_connection_does_not_stop_other_checks(doctor: DoctorCommand, tmp_path: Path) -> None:
     found = doctor("--output", str(tmp_path))
     assert found.exit_code == 1
     assert ("error", "connection 'coordination_default' is not defined; create it with type 'coordination'") in (
@@ -132,7 +132,7 @@ def test_missing_connection_does_not_stop_other_checks(doctor: Doctor, tmp_path:
     assert [status for status, _ in found.of("output")] == ["ok"]
 
 
-def test_missing_java_is_an_error(doctor: Doctor, good: list[str]) -> None:
+def test_missing_java_is_an_error(doctor: DoctorCommand, good: list[str]) -> None:
     doctor.environment = {"PATH": "/nowhere"}
     found = doctor(*good)
     assert (found.exit_code, found.wrong) == (1, ["java"])
@@ -143,20 +143,20 @@ def test_missing_java_is_an_error(doctor: Doctor, good: list[str]) -> None:
 @pytest.mark.parametrize(
     ("version", "text"), [("11.0.2", "Java 11.0.2 in"), ("1.8.0_392", "Java 1.8.0_392 in")], ids=["11", "8"]
 )
-def test_old_java_is_named(doctor: Doctor, good: list[str], tmp_path: Path, version: str, text: str) -> None:
+def test_old_java_is_named(doctor: DoctorCommand, good: list[str], tmp_path: Path, version: str, text: str) -> None:
     doctor.environment["JAVA_HOME"] = make_java(tmp_path / "old", version)
     found = doctor(*good)
     assert found.wrong == ["java"]
     assert found.of("java")[0][1].startswith(text)
 
 
-def test_java_home_without_java_is_named(doctor: Doctor, good: list[str]) -> None:
+def test_java_home_without_java_is_named(doctor: DoctorCommand, good: list[str]) -> None:
     doctor.environment["JAVA_HOME"] = "/nowhere"
     assert doctor(*good).of("java") == [("error", "JAVA_HOME is '/nowhere', where there is no bin/java")]
 
 
 def test_mismatched_pyspark_packages_are_an_error(
-    doctor: Doctor, good: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    doctor: DoctorCommand, good: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, version in (("pyspark", "4.2.0"), ("pyspark-client", "4.1.0")):
         folder = tmp_path / "site" / f"{name.replace('-', '_')}-{version}.dist-info"
@@ -169,14 +169,14 @@ def test_mismatched_pyspark_packages_are_an_error(
     assert "pip install 'pyspark==4.2.0' 'pyspark-client==4.2.0'" in found.remedy("versions")
 
 
-def test_old_spark_is_an_error(doctor: Doctor, good: list[str], tmp_path: Path) -> None:
+def test_old_spark_is_an_error(doctor: DoctorCommand, good: list[str], tmp_path: Path) -> None:
     doctor.environment["SPARK_HOME"] = str(make_spark_home(tmp_path / "spark", "3.5.9"))
     found = doctor(*good)
     assert found.wrong == ["versions"]
     assert "Spark 3.5.9" in found.text
 
 
-def test_old_schema_is_an_error_and_is_not_changed(doctor: Doctor, good: list[str], store_url: str) -> None:
+def test_old_schema_is_an_error_and_is_not_changed(doctor: DoctorCommand, good: list[str], store_url: str) -> None:
     file = store_url.removeprefix("sqlite:///")
 
     def version(*change: str) -> int:
@@ -193,7 +193,7 @@ def test_old_schema_is_an_error_and_is_not_changed(doctor: Doctor, good: list[st
     assert version() == 1
 
 
-def test_store_without_a_table_is_a_warning(doctor: Doctor, tmp_path: Path) -> None:
+def test_store_without_a_table_is_a_warning(doctor: DoctorCommand, tmp_path: Path) -> None:
     sqlite3.connect(tmp_path / "empty.db").close()
     (tmp_path / "empty.db").touch()
     found = doctor("--store", f"sqlite:///{tmp_path}/empty.db")
@@ -201,7 +201,9 @@ def test_store_without_a_table_is_a_warning(doctor: Doctor, tmp_path: Path) -> N
     assert ("warning", "its table does not exist yet") in found.of("store")
 
 
-def test_unreachable_store_is_an_error_without_its_password(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreachable_store_is_an_error_without_its_password(
+    doctor: DoctorCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(store_diagnosis, "RETRY_DEADLINE_SECONDS", 0.1)
     found = doctor("--store", f"postgresql://leases:{SECRET}@127.0.0.1:1/leases")
     assert found.wrong == ["store"]
@@ -210,7 +212,7 @@ def test_unreachable_store_is_an_error_without_its_password(doctor: Doctor, monk
 
 
 @pytest.mark.parametrize(("seconds", "where"), [(90, "ahead of"), (-90, "behind")])
-def test_clock_90_seconds_off_is_an_error(doctor: Doctor, good: list[str], seconds: int, where: str) -> None:
+def test_clock_90_seconds_off_is_an_error(doctor: DoctorCommand, good: list[str], seconds: int, where: str) -> None:
     doctor.off = timedelta(seconds=seconds)
     found = doctor(*good)
     assert (found.exit_code, found.wrong) == (1, ["clock"])
@@ -221,14 +223,14 @@ def test_clock_90_seconds_off_is_an_error(doctor: Doctor, good: list[str], secon
     assert "NTP" in found.remedy("clock")
 
 
-def test_clock_off_by_half_the_tolerance_is_a_warning(doctor: Doctor, good: list[str]) -> None:
+def test_clock_off_by_half_the_tolerance_is_a_warning(doctor: DoctorCommand, good: list[str]) -> None:
     doctor.off = timedelta(seconds=1.5)
     found = doctor(*good)
     assert found.exit_code == 0
     assert [status for status, _ in found.of("clock")] == ["warning"]
 
 
-def test_unwritable_output_path_is_an_error(doctor: Doctor, good: list[str], tmp_path: Path) -> None:
+def test_unwritable_output_path_is_an_error(doctor: DoctorCommand, good: list[str], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     found = doctor(*good, "--output", f"{tmp_path}/file/lake")
     assert found.wrong == ["output"]
@@ -236,7 +238,9 @@ def test_unwritable_output_path_is_an_error(doctor: Doctor, good: list[str], tmp
     assert "cannot write a file" in found.text
 
 
-def test_outputs_of_a_spec_are_tried_without_nested_ones(doctor: Doctor, good: list[str], tmp_path: Path) -> None:
+def test_outputs_of_a_spec_are_tried_without_nested_ones(
+    doctor: DoctorCommand, good: list[str], tmp_path: Path
+) -> None:
     spec = {**spec_without("on_bad_records"), "writes": [{"parquet": {"path": str(tmp_path / "out")}}]}
     (tmp_path / "clicks.json").write_text(json.dumps(spec))
     found = doctor(*good[:2], "--spec", str(tmp_path / "clicks.json"))
@@ -246,7 +250,7 @@ def test_outputs_of_a_spec_are_tried_without_nested_ones(doctor: Doctor, good: l
 
 
 def test_bucket_is_reached_by_the_connection_of_its_sink(
-    doctor: Doctor, good: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    doctor: DoctorCommand, good: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     extra = {"region_name": "eu-west-1", "endpoint_url": "http://127.0.0.1:1"}
     given = {"conn_type": "aws", "login": "key", "password": SECRET, "extra": extra}
@@ -260,14 +264,14 @@ def test_bucket_is_reached_by_the_connection_of_its_sink(
     assert SECRET not in found.text
 
 
-def test_wrong_spec_is_an_error_that_names_it(doctor: Doctor, good: list[str], tmp_path: Path) -> None:
+def test_wrong_spec_is_an_error_that_names_it(doctor: DoctorCommand, good: list[str], tmp_path: Path) -> None:
     (tmp_path / "clicks.json").write_text("{}")
     found = doctor(*good[:2], "--spec", str(tmp_path / "clicks.json"))
     [(status, text)] = found.of("output")
     assert status == "error" and text.startswith(f"{tmp_path}/clicks.json: ")
 
 
-def test_each_denied_dynamodb_permission_is_named(doctor: Doctor, aws: FakeAws) -> None:
+def test_each_denied_dynamodb_permission_is_named(doctor: DoctorCommand, aws: FakeAws) -> None:
     aws.denied = {"PutItem", "Scan"}
     found = doctor("--store", f"dynamodb://leases?region=eu-west-1&endpoint_url={aws.url}")
     denied = [text for status, text in found.of("permission") if status == "error"]
@@ -283,14 +287,14 @@ def test_each_denied_dynamodb_permission_is_named(doctor: Doctor, aws: FakeAws) 
     assert SECRET not in found.text
 
 
-def test_dynamodb_clock_is_compared_despite_whole_seconds(doctor: Doctor, aws: FakeAws) -> None:
+def test_dynamodb_clock_is_compared_despite_whole_seconds(doctor: DoctorCommand, aws: FakeAws) -> None:
     store = f"dynamodb://leases?region=eu-west-1&endpoint_url={aws.url}"
     assert [status for status, _ in doctor("--store", store).of("clock")] == ["ok"]
     doctor.off = timedelta(seconds=90)
     assert [status for status, _ in doctor("--store", store).of("clock")] == ["error"]
 
 
-def test_missing_credentials_are_named(doctor: Doctor, aws: FakeAws, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_credentials_are_named(doctor: DoctorCommand, aws: FakeAws, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -300,7 +304,7 @@ def test_missing_credentials_are_named(doctor: Doctor, aws: FakeAws, monkeypatch
 
 
 def test_denied_stream_permission_is_named(
-    doctor: Doctor, good: list[str], aws: FakeAws, monkeypatch: pytest.MonkeyPatch
+    doctor: DoctorCommand, good: list[str], aws: FakeAws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = {"conn_type": "aws", "extra": {"region_name": "eu-west-1", "endpoint_url": aws.url}}
     monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", json.dumps(given))
@@ -317,7 +321,7 @@ def test_denied_stream_permission_is_named(
     [("clicks", "--reads must have the form KIND:NAME"), ("kafka:clicks", "'kafka'")],
     ids=["no kind", "unknown kind"],
 )
-def test_reads_of_an_unknown_kind_is_an_error(doctor: Doctor, good: list[str], reads: str, text: str) -> None:
+def test_reads_of_an_unknown_kind_is_an_error(doctor: DoctorCommand, good: list[str], reads: str, text: str) -> None:
     found = doctor(*good, "--reads", reads)
     assert found.wrong == ["permission"]
     assert text in found.text

@@ -30,7 +30,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "commands.md"
 FAMILIES = ("PARTITION", "CLAIM", "GLOBAL_STATE")
 
 
-class Lake:
+class TableFolder:
     """A folder with a Delta and an Iceberg table."""
 
     def __init__(self, folder: Path) -> None:
@@ -62,8 +62,8 @@ class Lake:
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path)
+def table_folder(tmp_path: Path) -> TableFolder:
+    return TableFolder(tmp_path)
 
 
 @pytest.fixture
@@ -74,10 +74,10 @@ def store(store_url: str) -> CoordinationStore:
 
 
 @pytest.fixture
-def recover(shell: Shell, store: CoordinationStore, lake: Lake) -> Callable[..., CommandResult]:
+def recover(shell: Shell, store: CoordinationStore, table_folder: TableFolder) -> Callable[..., CommandResult]:
     def run(source: str, *options: str, tables: tuple[str, ...] = ("delta", "iceberg")) -> CommandResult:
-        given = [option for table in tables for option in ("--from-table", lake.as_given[table])]
-        landing = () if "--landing-path" in options else ("--landing-path", str(lake.folder / "_landing"))
+        given = [option for table in tables for option in ("--from-table", table_folder.as_given[table])]
+        landing = () if "--landing-path" in options else ("--landing-path", str(table_folder.folder / "_landing"))
         return shell("recover", source, *given, *landing, *options)
 
     return run
@@ -112,9 +112,9 @@ def once(events: list[str]) -> Counter[str]:
 
 
 def test_stream_resumes_after_the_delivered_batches(
-    lake: Lake, store: CoordinationStore, recover: Callable[..., CommandResult]
+    table_folder: TableFolder, store: CoordinationStore, recover: Callable[..., CommandResult]
 ) -> None:
-    stream = StreamIntoTables(lake.folder, lake.tables)
+    stream = StreamIntoTables(table_folder.folder, table_folder.tables)
     stream.send(40)
     stream.sync()
     run(stream)
@@ -129,19 +129,19 @@ def test_stream_resumes_after_the_delivered_batches(
     stream.sync()
     stream.settle()
 
-    assert payloads(lake.rows("delta")) == payloads(lake.rows("iceberg")) == once(stream.sent)
+    assert payloads(table_folder.rows("delta")) == payloads(table_folder.rows("iceberg")) == once(stream.sent)
 
 
 def test_batch_missing_in_one_table_is_delivered_from_its_file(
-    lake: Lake, store: CoordinationStore, recover: Callable[..., CommandResult]
+    table_folder: TableFolder, store: CoordinationStore, recover: Callable[..., CommandResult]
 ) -> None:
-    stream = StreamIntoTables(lake.folder, lake.tables)
+    stream = StreamIntoTables(table_folder.folder, table_folder.tables)
     stream.send(10)
     stream.sync()
     run(stream)
     stream.send(20)
-    with_a_failing(lake, "iceberg", stream)
-    assert payloads(lake.rows("delta")) != payloads(lake.rows("iceberg"))
+    with_a_failing(table_folder, "iceberg", stream)
+    assert payloads(table_folder.rows("delta")) != payloads(table_folder.rows("iceberg"))
 
     ended = recover("clicks", "--yes")
     assert ended.exit_code == 0 and "to deliver to tables that lack it" in ended.out
@@ -149,26 +149,26 @@ def test_batch_missing_in_one_table_is_delivered_from_its_file(
     stream.sync()
     stream.settle()
 
-    assert payloads(lake.rows("delta")) == payloads(lake.rows("iceberg")) == once(stream.sent)
+    assert payloads(table_folder.rows("delta")) == payloads(table_folder.rows("iceberg")) == once(stream.sent)
 
 
 def test_missing_landed_file_stops_the_recovery(
-    lake: Lake, store: CoordinationStore, recover: Callable[..., CommandResult]
+    table_folder: TableFolder, store: CoordinationStore, recover: Callable[..., CommandResult]
 ) -> None:
-    stream = StreamIntoTables(lake.folder, lake.tables)
+    stream = StreamIntoTables(table_folder.folder, table_folder.tables)
     stream.send(10)
     stream.sync()
     run(stream)
     stream.send(20)
-    with_a_failing(lake, "iceberg", stream)
+    with_a_failing(table_folder, "iceberg", stream)
 
-    ended = recover("clicks", "--yes", "--landing-path", str(lake.folder / "elsewhere"))
+    ended = recover("clicks", "--yes", "--landing-path", str(table_folder.folder / "elsewhere"))
 
     assert ended.exit_code == 1 and "its landed file is gone" in ended.out
     assert not list(all_partitions(store, "clicks|PARTITION"))
 
 
-def with_a_failing(lake: Lake, kind: str, stream: StreamIntoTables) -> None:
+def with_a_failing(table_folder: TableFolder, kind: str, stream: StreamIntoTables) -> None:
     """Make a round in which the commits of one table fail."""
     from airflow_provider_coordination.spark.sinks.iceberg.sink import IcebergSink
 
@@ -183,9 +183,9 @@ def with_a_failing(lake: Lake, kind: str, stream: StreamIntoTables) -> None:
 
 
 def test_rejected_and_redelivered_batch_counts_once(
-    lake: Lake, store: CoordinationStore, recover: Callable[..., CommandResult]
+    table_folder: TableFolder, store: CoordinationStore, recover: Callable[..., CommandResult]
 ) -> None:
-    stream = StreamIntoTables(lake.folder, lake.tables, shards=1, by=("check",), max_pending_batches=3)
+    stream = StreamIntoTables(table_folder.folder, table_folder.tables, shards=1, by=("check",), max_pending_batches=3)
     stream.sync()
     worker = stream.start()
     for _ in range(3):
@@ -199,7 +199,7 @@ def test_rejected_and_redelivered_batch_counts_once(
         stream.clock.advance(70)
         if worker.name in stream.workers:
             stream.work(worker)
-    assert payloads(lake.rows("delta")) == once(stream.sent)
+    assert payloads(table_folder.rows("delta")) == once(stream.sent)
 
     assert recover("clicks", "--yes").exit_code == 0
     lost(stream, brought_over("clicks", store))
@@ -208,13 +208,13 @@ def test_rejected_and_redelivered_batch_counts_once(
     stream.sync()
     stream.settle()
 
-    assert payloads(lake.rows("delta")) == payloads(lake.rows("iceberg")) == once(stream.sent)
+    assert payloads(table_folder.rows("delta")) == payloads(table_folder.rows("iceberg")) == once(stream.sent)
 
 
 def test_prefix_resumes_with_undelivered_objects_only(
-    lake: Lake, store: CoordinationStore, recover: Callable[..., CommandResult]
+    table_folder: TableFolder, store: CoordinationStore, recover: Callable[..., CommandResult]
 ) -> None:
-    files = FilesIntoTables(lake.folder, lake.tables)
+    files = FilesIntoTables(table_folder.folder, table_folder.tables)
     for n in range(5):
         files.put(f"{n}.json", range(10 * n, 10 * n + 10))
     files.scan()
@@ -229,11 +229,13 @@ def test_prefix_resumes_with_undelivered_objects_only(
     files.run()
 
     expected = Counter({f'{{"id": {n}}}': 1 for n in range(70)})
-    assert payloads(lake.rows("delta")) == payloads(lake.rows("iceberg")) == expected
+    assert payloads(table_folder.rows("delta")) == payloads(table_folder.rows("iceberg")) == expected
 
 
-def test_dry_run_writes_nothing(lake: Lake, store: CoordinationStore, recover: Callable[..., CommandResult]) -> None:
-    delivered_stream(lake)
+def test_dry_run_writes_nothing(
+    table_folder: TableFolder, store: CoordinationStore, recover: Callable[..., CommandResult]
+) -> None:
+    delivered_stream(table_folder)
 
     ended = recover("clicks", "--dry-run")
 
@@ -242,9 +244,9 @@ def test_dry_run_writes_nothing(lake: Lake, store: CoordinationStore, recover: C
 
 
 def test_existing_source_is_left_alone_unless_forced(
-    lake: Lake, store: CoordinationStore, recover: Callable[..., CommandResult]
+    table_folder: TableFolder, store: CoordinationStore, recover: Callable[..., CommandResult]
 ) -> None:
-    delivered_stream(lake)
+    delivered_stream(table_folder)
     assert recover("clicks", "--yes").exit_code == 0
     [one, *_] = there = list(all_partitions(store, "clicks|PARTITION"))
     store.delete(one)
@@ -257,13 +259,13 @@ def test_existing_source_is_left_alone_unless_forced(
 
 
 def test_table_added_later_causes_no_redelivery(
-    lake: Lake, store: CoordinationStore, recover: Callable[..., CommandResult]
+    table_folder: TableFolder, store: CoordinationStore, recover: Callable[..., CommandResult]
 ) -> None:
-    files = FilesIntoTables(lake.folder, [lake.delta])
+    files = FilesIntoTables(table_folder.folder, [table_folder.delta])
     files.put("0.json", range(10))
     files.scan()
     files.run()
-    files.tables = lake.tables
+    files.tables = table_folder.tables
     files.clock.advance(60)
     files.put("1.json", range(10, 20))
     files.scan()
@@ -274,12 +276,14 @@ def test_table_added_later_causes_no_redelivery(
     assert files.scan() == []
     files.run()
 
-    assert payloads(lake.rows("delta")) == Counter({f'{{"id": {n}}}': 1 for n in range(20)})
+    assert payloads(table_folder.rows("delta")) == Counter({f'{{"id": {n}}}': 1 for n in range(20)})
 
 
-def test_expired_commits_need_the_partial_option(lake: Lake, recover: Callable[..., CommandResult]) -> None:
-    delivered_stream(lake)
-    table = load_catalog("default", **catalog_in(lake.folder / "iceberg")).load_table("lake.clicks")
+def test_expired_commits_need_the_partial_option(
+    table_folder: TableFolder, recover: Callable[..., CommandResult]
+) -> None:
+    delivered_stream(table_folder)
+    table = load_catalog("default", **catalog_in(table_folder.folder / "iceberg")).load_table("lake.clicks")
     [first, *_] = table.snapshots()
     assert len(table.snapshots()) > 1
     table.maintenance.expire_snapshots().by_id(first.snapshot_id).commit()
@@ -304,25 +308,27 @@ def test_invalid_table_is_refused(shell: Shell, store: CoordinationStore, given:
     assert ended.exit_code == 2 and problem in ended.err
 
 
-def test_table_of_other_sources_is_refused(lake: Lake, recover: Callable[..., CommandResult]) -> None:
-    delivered_stream(lake)
+def test_table_of_other_sources_is_refused(table_folder: TableFolder, recover: Callable[..., CommandResult]) -> None:
+    delivered_stream(table_folder)
     ended = recover("orders", "--yes")
     assert ended.exit_code == 2 and "has no batch of source 'orders|PARTITION'" in ended.err and "clicks" in ended.err
 
 
-def test_manual_example_shows_the_output_of_recover(shell: Shell, store: CoordinationStore, lake: Lake) -> None:
+def test_manual_example_shows_the_output_of_recover(
+    shell: Shell, store: CoordinationStore, table_folder: TableFolder
+) -> None:
     [example] = re.findall(r"^```sh\n\$ airflow-coordination (recover .*?)^```", PAGE.read_text(), re.M | re.S)
     line, _, shown = example.partition("\n")
-    lake.tables = [lake.delta]
-    delivered_stream(lake)
+    table_folder.tables = [table_folder.delta]
+    delivered_stream(table_folder)
 
-    written = shell(*shlex.split(line.replace("/data/lake/clicks", str(lake.folder / "delta"))))
+    written = shell(*shlex.split(line.replace("/data/lake/clicks", str(table_folder.folder / "delta"))))
 
     assert [each.split() for each in written.out.splitlines()] == [each.split() for each in shown.splitlines()]
 
 
-def delivered_stream(lake: Lake) -> None:
-    stream = StreamIntoTables(lake.folder, lake.tables)
+def delivered_stream(table_folder: TableFolder) -> None:
+    stream = StreamIntoTables(table_folder.folder, table_folder.tables)
     stream.sync()
     for _ in range(2):
         stream.send(10)

@@ -14,7 +14,7 @@ import pytest
 from airflow_provider_coordination.cli import commands
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.cli.conftest import Shell
-from tests.cli.test_recovery import Lake, lost, once, run, with_a_failing
+from tests.cli.test_recovery import TableFolder, lost, once, run, with_a_failing
 from tests.support.depth import at_depth
 from tests.support.freezing import Strike
 from tests.support.striking import STRIKES, calls_of, counted_store, strike_at
@@ -23,7 +23,7 @@ from tests.support.table_jobs import StreamIntoTables, payloads
 pytestmark = [pytest.mark.integration, pytest.mark.deep, pytest.mark.usefixtures("store")]
 
 
-class Recoveries:
+class StruckRecovery:
     """A source that loses its store again and again; each time a batch is in one of its tables alone.
 
     :param folder: an empty folder.
@@ -31,7 +31,7 @@ class Recoveries:
     """
 
     def __init__(self, folder: Path, shell: Shell) -> None:
-        self.lake = Lake(folder)
+        self.lake = TableFolder(folder)
         self.shell = shell
         self.stream = StreamIntoTables(folder, self.lake.tables, shards=1)
         self.stream.send(10)
@@ -42,7 +42,7 @@ class Recoveries:
     def open(self, settings: Any) -> Any:
         return counted_store(self.store)
 
-    def begin(self) -> Recoveries:
+    def begin(self) -> StruckRecovery:
         """Let a batch arrive in one table, and lose the store."""
         for worker in list(self.stream.workers.values()):
             self.stream.stop(worker)
@@ -80,7 +80,7 @@ class Recoveries:
 def test_recovery_struck_at_any_call_loses_nothing(
     strike: Strike, tmp_path: Path, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    story = Recoveries(tmp_path, shell)
+    story = StruckRecovery(tmp_path, shell)
     monkeypatch.setattr(commands, "open_store", story.open)
     number = len(calls_of(story.begin()))
     assert number > 10

@@ -93,7 +93,7 @@ class InterruptedStore(UnreliableStore):
 
 
 @dataclass(frozen=True)
-class Trouble:
+class ActFault:
     """What goes wrong with an act.
 
     :param kind: what; "none" for nothing.
@@ -106,7 +106,7 @@ class Trouble:
     what: str = "renew"
 
 
-troubles = st.builds(Trouble, kinds, st.integers(0, 5), meanwhiles)
+troubles = st.builds(ActFault, kinds, st.integers(0, 5), meanwhiles)
 
 
 @dataclass(eq=False)
@@ -152,9 +152,9 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
         first = {key: a_shard(name).to_mapping() for key, name in ((LEFT, "left"), (RIGHT, "right"))}
         self.actors[0].coordinator.create_partitions(first)
         for w in range(WORKERS):
-            self.acquire(w, 1, Trouble())
+            self.acquire(w, 1, ActFault())
             for _ in range(landed):
-                self.land(w, 1, [SINK, CHECK][: 1 + w], 7200, True, Trouble())
+                self.land(w, 1, [SINK, CHECK][: 1 + w], 7200, True, ActFault())
 
     # Surroundings
 
@@ -172,12 +172,12 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
     # What workers do
 
     @rule(w=workers, limit=st.integers(1, 2), trouble=troubles)
-    def acquire(self, w: int, limit: int, trouble: Trouble) -> None:
+    def acquire(self, w: int, limit: int, trouble: ActFault) -> None:
         actor = self.actors[w]
         self.attempt(actor, "hold", lambda: actor.coordinator.leases.acquire(limit), trouble)
 
     @rule(w=workers, what=houses, trouble=troubles)
-    def a_worker_keeps_house(self, w: int, what: str, trouble: Trouble) -> None:
+    def a_worker_keeps_house(self, w: int, what: str, trouble: ActFault) -> None:
         actor = self.actors[w]
         calls: dict[str, Callable[[], object]] = {
             "renew": actor.coordinator.leases.renew_due,
@@ -198,13 +198,13 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
         trouble=troubles,
     )
     def land_several(
-        self, n: int, lengths: list[int], handles: list[str], timeout: int, complete: bool, trouble: Trouble
+        self, n: int, lengths: list[int], handles: list[str], timeout: int, complete: bool, trouble: ActFault
     ) -> None:
         for length in lengths[1:]:
-            self.land(n, length, handles, timeout, complete, Trouble())
+            self.land(n, length, handles, timeout, complete, ActFault())
         self.land(n, lengths[0], handles, timeout, complete, trouble)
 
-    def land(self, n: int, length: int, handles: list[str], timeout: int, complete: bool, trouble: Trouble) -> None:
+    def land(self, n: int, length: int, handles: list[str], timeout: int, complete: bool, trouble: ActFault) -> None:
         """Record the next batch of a shard with its set."""
         actor, key = self.choose_lease(n)
         if actor is None:
@@ -228,7 +228,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
         timeout=timeouts,
         trouble=troubles,
     )
-    def deliver_again(self, n: int, which: int, handles: list[str], timeout: int, trouble: Trouble) -> None:
+    def deliver_again(self, n: int, which: int, handles: list[str], timeout: int, trouble: ActFault) -> None:
         """Begin a delivery of a landed batch, be it that another one still goes on."""
         actor, key = self.choose_lease(n)
         if actor is None:
@@ -249,7 +249,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
         timeout: int,
         complete: bool,
         landed: ShardProgress | None,
-        trouble: Trouble,
+        trouble: ActFault,
     ) -> None:
         self.attempt(
             actor,
@@ -268,7 +268,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
         )
 
     @rule(n=numbers, timeout=timeouts, trouble=troubles)
-    def leave_to_wait(self, n: int, timeout: int, trouble: Trouble) -> None:
+    def leave_to_wait(self, n: int, timeout: int, trouble: ActFault) -> None:
         actor, key = self.choose_lease(n)
         if actor is None:
             return
@@ -281,7 +281,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
     # What anybody does to a set
 
     @rule(a=actors, backwards=st.booleans(), most=st.integers(1, 6), at=st.integers(0, 8), trouble=troubles)
-    def acknowledge(self, a: int, backwards: bool, most: int, at: int, trouble: Trouble) -> None:
+    def acknowledge(self, a: int, backwards: bool, most: int, at: int, trouble: ActFault) -> None:
         """Release all that some sets owe, those that were made last at first, or at last."""
         pending = self.checked_pending()
         chosen = pending[::-1][:most] if backwards else pending[:most]
@@ -292,7 +292,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
             for number in range(count)
         ]
         for n, (set_id, handle, identity) in enumerate(owed):
-            now = trouble if n == min(at, len(owed) - 1) else Trouble()
+            now = trouble if n == min(at, len(owed) - 1) else ActFault()
             self.release_of(self.actors[a], set_id, handle, True, identity, False, now)
 
     @rule(n=numbers, taken=st.booleans(), positive=st.booleans(), owned=st.booleans())
@@ -301,12 +301,12 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
         sets = [s for s in self.checked_pending() if (self.stored_set(s) or {})["partition_key"] == key]
         if actor is None or not sets:
             return
-        self.a_person_orders("release", key, Trouble())
+        self.a_person_orders("release", key, ActFault())
         if taken:
-            self.acquire((actor.number + 1) % WORKERS, 2, Trouble())
+            self.acquire((actor.number + 1) % WORKERS, 2, ActFault())
         set_id = sets[n % len(sets)]
         handle = next((h for h in (self.stored_set(set_id) or {})["references"]), SINK)
-        self.release_of(actor, set_id, handle, positive, handle, owned, Trouble())
+        self.release_of(actor, set_id, handle, positive, handle, owned, ActFault())
 
     @rule(
         a=actors,
@@ -318,7 +318,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
         trouble=troubles,
     )
     def release(
-        self, a: int, n: int, handle: str, positive: bool, identity: str, owned: bool, trouble: Trouble
+        self, a: int, n: int, handle: str, positive: bool, identity: str, owned: bool, trouble: ActFault
     ) -> None:
         set_id = self.choose_set(n)
         if set_id is None:
@@ -331,7 +331,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
         self.release_of([*believers, self.actors[a]][0], set_id, handle, positive, identity, owned, trouble)
 
     def release_of(
-        self, actor: Actor, set_id: str, handle: str, positive: bool, identity: str, owned: bool, trouble: Trouble
+        self, actor: Actor, set_id: str, handle: str, positive: bool, identity: str, owned: bool, trouble: ActFault
     ) -> None:
         found = self.stored_set(set_id)
         result, error = self.attempt(
@@ -383,7 +383,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
         timeout=timeouts,
         trouble=troubles,
     )
-    def change(self, a: int, n: int, what: str, handle: str, timeout: int, trouble: Trouble) -> None:
+    def change(self, a: int, n: int, what: str, handle: str, timeout: int, trouble: ActFault) -> None:
         actor, set_id = self.actors[a], self.choose_set(n)
         if set_id is None:
             return
@@ -398,7 +398,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
         self.attempt(actor, kind, call, trouble, set_id=set_id)
 
     @rule(a=actors, n=numbers, seconds=st.sampled_from([None, -1, 0, 1, 5]), trouble=troubles)
-    def somebody_watches(self, a: int, n: int, seconds: int | None, trouble: Trouble) -> None:
+    def somebody_watches(self, a: int, n: int, seconds: int | None, trouble: ActFault) -> None:
         """Expire overdue sets, possibly just when a set is about to become overdue."""
         pending = [s.expires_at for s in self.actors[a].sets.view.pending()]
         if pending and seconds is not None:
@@ -407,7 +407,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
         if n % 3:
             self.expire(a, trouble)
 
-    def expire(self, a: int, trouble: Trouble) -> None:
+    def expire(self, a: int, trouble: ActFault) -> None:
         actor = self.actors[a]
         before = set(self.checked.endings)
         ended, _ = self.attempt(actor, "expire", actor.sets.expire_overdue, trouble)
@@ -421,14 +421,14 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
         key=st.sampled_from([LEFT, RIGHT, MERGED]),
         trouble=troubles,
     )
-    def a_person_orders(self, order: str, key: str, trouble: Trouble) -> None:
+    def a_person_orders(self, order: str, key: str, trouble: ActFault) -> None:
         first = a_shard(key.split(":")[-1]).to_mapping()
         calls: dict[str, Callable[[], object]] = {
             "release": lambda: self.person.release(key),
             "reopen": lambda: self.person.reopen(key),
             "reset": lambda: self.person.reset(key, first),
         }
-        trouble = Trouble() if trouble.kind == "killed" else trouble
+        trouble = ActFault() if trouble.kind == "killed" else trouble
         self.attempt(self.actors[-1], "order", calls[order], trouble, resets=order == "reset")
 
     # What holds
@@ -456,12 +456,12 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
         last = self.actors[0]
         for _ in range(5):
             self.time_passes(20_000)
-            self.expire(0, Trouble())
+            self.expire(0, ActFault())
             assert self.checked_pending() == []
             for key, partition in self.checked.of(PARTITIONS).items():
                 if partition.status is PartitionStatus.CLOSED:
-                    self.a_person_orders("reopen", key, Trouble())
-            self.acquire(0, 3, Trouble())
+                    self.a_person_orders("reopen", key, ActFault())
+            self.acquire(0, 3, ActFault())
             for key in list(last.coordinator.leases.held):
                 self.work_off(last, key)
         found = self.checked.of(PARTITIONS)
@@ -480,11 +480,11 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
             progress = ShardProgress.from_mapping(last.coordinator.leases.leased(key).progress)
             idle = [b.batch_id for b in progress.landed if not b.acknowledged]
             if idle:
-                self.begin(last, key, idle[0], [CHECK], 300, True, None, Trouble())
-                self.release(0, len(self.checked_pending()) - 1, CHECK, True, "", True, Trouble())
+                self.begin(last, key, idle[0], [CHECK], 300, True, None, ActFault())
+                self.release(0, len(self.checked_pending()) - 1, CHECK, True, "", True, ActFault())
             else:
                 n = sorted(last.coordinator.leases.held).index(key)
-                self.land(n, 2, [], 300, True, Trouble())
+                self.land(n, 2, [], 300, True, ActFault())
 
     # How an act is made
 
@@ -495,7 +495,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
             return [(actor, key) for actor in self.actors[:WORKERS] for key in sorted(actor.coordinator.leases.held)]
 
         if not held():
-            self.acquire(n % len(self.actors[:WORKERS]), 2, Trouble())
+            self.acquire(n % len(self.actors[:WORKERS]), 2, ActFault())
         choices = held()
         return choices[n % len(choices)] if choices else (None, "")
 
@@ -515,7 +515,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
             self.actors[self.actors.index(actor)] = self.new_actor(actor.number, actor.clock)
 
     def attempt(
-        self, actor: Actor, kind: str, call: Callable[[], T], trouble: Trouble, **about: Any
+        self, actor: Actor, kind: str, call: Callable[[], T], trouble: ActFault, **about: Any
     ) -> tuple[T | None, CoordinationError | None]:
         """Let an actor act; return its result and its error, after checking that no failure is made up."""
         act = Act(kind=kind, owner=actor.owner, started=actor.clock.now(), **about)
@@ -542,7 +542,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
             self.checked.acts.pop()
 
     @contextmanager
-    def troubled(self, actor: Actor, act: Act, trouble: Trouble) -> Iterator[None]:
+    def troubled(self, actor: Actor, act: Act, trouble: ActFault) -> Iterator[None]:
         if trouble.kind == "none":
             yield
             return
@@ -556,14 +556,14 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
         finally:
             self.store.fault, self.store.away, self.store.interruption = None, False, None
 
-    def act_concurrently(self, actor: Actor, act: Act, trouble: Trouble) -> None:
+    def act_concurrently(self, actor: Actor, act: Act, trouble: ActFault) -> None:
         """Let something happen between two calls of an act."""
         if trouble.kind == "killed":
             raise KilledError
         other = self.actors[(actor.number + 1 + trouble.call) % len(self.actors)]
         if other is actor:
             other = self.actors[(actor.number + 1) % len(self.actors)]
-        n, calm = trouble.call, Trouble()
+        n, calm = trouble.call, ActFault()
         number = self.actors.index(other)
         if act.set_id and act.set_id in (pending := self.checked_pending()):
             n = pending.index(act.set_id) if pending.index(act.set_id) < 9 else n
@@ -587,18 +587,18 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
                 self.a_worker_keeps_house((actor.number + 1) % WORKERS, "renew", calm)
 
 
-def test_sets_end_once_and_checkpoints_pass_nothing_owed(quiet: None) -> None:
+def test_sets_end_once_and_checkpoints_pass_nothing_owed(no_logging: None) -> None:
     run(20)
 
 
 @pytest.mark.integration
 @pytest.mark.deep
-def test_sets_end_once_in_hundreds_of_runs(quiet: None) -> None:
+def test_sets_end_once_in_hundreds_of_runs(no_logging: None) -> None:
     run(70)
 
 
 @pytest.fixture
-def quiet(caplog: pytest.LogCaptureFixture) -> None:
+def no_logging(caplog: pytest.LogCaptureFixture) -> None:
     """Spare the log: there is much to say about tens of thousands of acts."""
     caplog.set_level(logging.CRITICAL, logger="airflow_provider_coordination")
 

@@ -964,7 +964,7 @@ def test_partition_of_a_dead_owner_stays_for_the_next(source: SharedSource) -> N
 # Contention
 
 
-class Busy:
+class CompetingWriter:
     """Changes a partition before each of the next writes."""
 
     def __init__(self, source: SharedSource, key: str, times: int) -> None:
@@ -981,14 +981,14 @@ class Busy:
 
 def test_decision_is_repeated_after_a_change(source: SharedSource) -> None:
     made = source.begin("main")
-    Busy(source, "x", MAX_TRIES - 1)
+    CompetingWriter(source, "x", MAX_TRIES - 1)
     assert source.theirs.release(made.set_id, "main", positive=True)[0].state is ACKNOWLEDGED
     assert source.fleet.stored().status is PartitionStatus.COMPLETED
 
 
 def test_constantly_changing_partition_is_one_clear_error(source: SharedSource) -> None:
     made = source.begin("main")
-    Busy(source, "x", MAX_TRIES + 5)
+    CompetingWriter(source, "x", MAX_TRIES + 5)
     with pytest.raises(PartitionUpdateError, match="the set or its partition keeps changing"):
         source.theirs.release(made.set_id, "main", positive=True)
     assert source.mine.view.get(made.set_id) == made
@@ -998,7 +998,7 @@ def test_failure_to_end_one_set_does_not_stop_others(source: SharedSource, caplo
     made = source.begin("main", timeout=seconds(40))
     [other] = source.shard((TRIM_HORIZON, "5"))
     source.fleet.clock.advance(3600)
-    Busy(source, "x", MAX_TRIES + 1)
+    CompetingWriter(source, "x", MAX_TRIES + 1)
     assert [s.set_id for s in source.theirs.expire_overdue()] == [other.set_id]
     assert "cannot be ended" in caplog.text
     assert [s.set_id for s in source.theirs.expire_overdue()] == [made.set_id]

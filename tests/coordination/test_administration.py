@@ -274,7 +274,7 @@ def test_partition_deleted_since_reading_is_reported(source: AdministeredSource)
         source.person.release("p", expected=seen)
 
 
-class LosesAnswers(InMemoryStore):
+class ResponseLosingStore(InMemoryStore):
     """Writes what it is given, loses the response, and finds its own write when it tries again."""
 
     def transact(
@@ -295,7 +295,7 @@ class LosesAnswers(InMemoryStore):
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
 def test_write_with_a_lost_response_is_recognized(operation: Operation) -> None:
-    store = LosesAnswers()
+    store = ResponseLosingStore()
     status = PartitionStatus.CLOSED if operation is OPERATIONS["reopen"] else PartitionStatus.ASSIGNED
     clock = ManualClock()
     store.create([Partition(source_identifier=FAMILY, partition_key="p", status=status, priority=clock.now())])
@@ -305,7 +305,7 @@ def test_write_with_a_lost_response_is_recognized(operation: Operation) -> None:
     assert stored is None or (stored.status, stored.version) == (becomes, 1)
 
 
-class RenewedBeforeEachWrite(InMemoryStore):
+class RenewingStore(InMemoryStore):
     """The owner is faster, this number of times."""
 
     def __init__(self, times: int) -> None:
@@ -335,7 +335,7 @@ class RenewedBeforeEachWrite(InMemoryStore):
 
 
 def renewed_before_each_write(times: int) -> Administration:
-    return person_at(RenewedBeforeEachWrite(times))
+    return person_at(RenewingStore(times))
 
 
 def person_at(store: InMemoryStore) -> Administration:
@@ -472,7 +472,7 @@ def test_concurrent_write_makes_the_version_stale(operation: str) -> None:
     assert person.get("p").version == 1
 
 
-class TakenBeforeEachWrite(RenewedBeforeEachWrite):
+class StealingStore(RenewingStore):
     """Another owner is faster, this number of times."""
 
     def renew(self) -> None:
@@ -484,14 +484,14 @@ class TakenBeforeEachWrite(RenewedBeforeEachWrite):
 
 @pytest.mark.parametrize("operation", ["release", "park", "reset", "delete"])
 def test_version_taken_by_another_is_reported(operation: str) -> None:
-    person = person_at(TakenBeforeEachWrite(1))
+    person = person_at(StealingStore(1))
     with pytest.raises(PartitionUpdateError, match=r"version 0 was read, and it is now ASSIGNED to b, version 1"):
         OPERATIONS[operation](person, version=0)
 
 
 @pytest.mark.parametrize("operation", OPERATIONS.values(), ids=OPERATIONS)
 def test_versioned_write_with_a_lost_response_is_recognized(operation: Operation) -> None:
-    store = LosesAnswers()
+    store = ResponseLosingStore()
     status = PartitionStatus.CLOSED if operation is OPERATIONS["reopen"] else PartitionStatus.ASSIGNED
     clock = ManualClock()
     store.create([Partition(source_identifier=FAMILY, partition_key="p", status=status, priority=clock.now())])
@@ -511,7 +511,7 @@ def test_user_and_reason_are_logged(
     assert caplog.messages[-1].endswith("by=ann reason='it is too hot'")
 
 
-class Remembers(InMemoryStore):
+class RecordingStore(InMemoryStore):
     """Records the changes that it writes."""
 
     def __init__(self) -> None:
@@ -540,7 +540,7 @@ class Remembers(InMemoryStore):
     [("release", "released"), ("reopen", "reopened"), ("park", "parked"), ("reset", "reset"), ("delete", "deleted")],
 )
 def test_history_records_user_and_reason(operation: str, done: str) -> None:
-    store = Remembers()
+    store = RecordingStore()
     source = AdministeredSource(store)
     standing_for(source, operation)
     store.changes.clear()

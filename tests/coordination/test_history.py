@@ -51,7 +51,7 @@ def at(seconds: float) -> datetime:
     return NOW + timedelta(seconds=seconds)
 
 
-class Life:
+class PartitionHistory:
     """A partition that changes second by second, and its transitions."""
 
     def __init__(self, key: str = "p") -> None:
@@ -86,7 +86,7 @@ class Life:
 
 
 def test_transition_reports_the_state_before_and_after() -> None:
-    life = Life()
+    life = PartitionHistory()
     life.acquired(A, 1)
     life.becomes(life.partition.failed("OSError: no").resting(at(100)), 5)
     assert life.recorded == [
@@ -117,7 +117,7 @@ def test_transition_reports_the_state_before_and_after() -> None:
 
 
 def test_change_without_new_status_or_owner_is_no_transition() -> None:
-    life = Life()
+    life = PartitionHistory()
     life.acquired(A, 1)
     held = life.partition
     for same in (
@@ -263,7 +263,7 @@ def test_page_rewritten_after_a_lost_response_counts_once() -> None:
 
 
 def test_life_is_reported_from_owner_to_owner() -> None:
-    life = Life()
+    life = PartitionHistory()
     life.acquired(A, 1)
     life.becomes(life.partition.renewed(at(80)), 20)
     life.given_up(30)
@@ -291,14 +291,14 @@ def test_life_is_reported_from_owner_to_owner() -> None:
 
 
 def test_current_holding_has_no_end() -> None:
-    life = Life()
+    life = PartitionHistory()
     life.acquired(A, 1)
     assert life.holdings() == [Holding(owner=A, began_at=at(1), begin=HoldingStart.ACQUIRED)]
     assert life.holdings(now=60) == life.holdings()
 
 
 def test_expired_lease_without_a_successor_ends_at_its_expiry() -> None:
-    life = Life()
+    life = PartitionHistory()
     life.acquired(A, 1)
     life.becomes(life.partition.renewed(at(80)), 20)
     [dead] = life.holdings(now=500)
@@ -307,7 +307,7 @@ def test_expired_lease_without_a_successor_ends_at_its_expiry() -> None:
 
 
 def test_expired_lease_ends_at_expiry_and_not_at_takeover() -> None:
-    life = Life()
+    life = PartitionHistory()
     life.acquired(A, 1)
     life.acquired(B, 70)
     assert life.holdings() == [
@@ -324,14 +324,14 @@ def test_expired_lease_ends_at_expiry_and_not_at_takeover() -> None:
 
 
 def test_running_lease_that_is_taken_away_is_taken_over() -> None:
-    life = Life()
+    life = PartitionHistory()
     life.acquired(A, 1)
     life.acquired(B, 20)
     assert [(h.ended_at, h.end) for h in life.holdings()] == [(at(20), HoldingEnd.TAKEN_OVER), (None, HoldingEnd.HELD)]
 
 
 def test_unreported_worker_held_until_lease_expiry() -> None:
-    life = Life()
+    life = PartitionHistory()
     life.acquired(A, 1)
     life.acquired(B, 70)
     first, second = life.holdings(without=[0])
@@ -340,7 +340,7 @@ def test_unreported_worker_held_until_lease_expiry() -> None:
 
 
 def test_unreported_worker_is_known_from_the_partition() -> None:
-    life = Life()
+    life = PartitionHistory()
     life.acquired(A, 1)
     assert life.holdings(without=[0], now=2) == [Holding(owner=A, began_at=at(1))]
     life.partition = replace(life.partition, held_since=None)  # as who does not say so leaves it
@@ -348,7 +348,7 @@ def test_unreported_worker_is_known_from_the_partition() -> None:
 
 
 def test_unreported_end_is_unknown_at_the_lease_expiry() -> None:
-    life = Life()
+    life = PartitionHistory()
     life.acquired(A, 1)
     life.given_up(30)
     life.acquired(B, 90)
@@ -360,7 +360,7 @@ def test_unreported_end_is_unknown_at_the_lease_expiry() -> None:
 
 
 def test_unreported_end_precedes_the_current_owner() -> None:
-    life = Life()
+    life = PartitionHistory()
     life.acquired(A, 1)
     life.given_up(30)
     life.acquired(B, 40)
@@ -369,7 +369,7 @@ def test_unreported_end_precedes_the_current_owner() -> None:
 
 
 def test_unreported_completion_is_known_from_the_partition() -> None:
-    life = Life()
+    life = PartitionHistory()
     life.acquired(A, 1)
     life.completed(30)
     assert life.holdings(without=[1], now=31) == [
@@ -378,7 +378,7 @@ def test_unreported_completion_is_known_from_the_partition() -> None:
 
 
 def test_stale_partition_read_does_not_change_the_history() -> None:
-    life = Life()
+    life = PartitionHistory()
     life.acquired(A, 1)
     before = life.partition
     life.completed(30)
@@ -386,7 +386,7 @@ def test_stale_partition_read_does_not_change_the_history() -> None:
 
 
 def test_unreported_owner_is_known_from_the_next_transition() -> None:
-    life = Life()
+    life = PartitionHistory()
     life.acquired(A, 1)
     life.given_up(10)
     life.acquired("c", 20)
@@ -412,7 +412,7 @@ def test_each_end_of_a_holding_has_its_name() -> None:
         (lambda p: p.acquired(B, at(90)).because(ChangeKind.HANDED_OVER), HoldingEnd.HANDED_OVER),
         (lambda p: p.awaiting(at(90)), HoldingEnd.AWAITING),
     ]:
-        life = Life()
+        life = PartitionHistory()
         life.acquired(A, 1)
         life.becomes(change(life.partition), 5)
         first = life.holdings()[0]
@@ -431,14 +431,14 @@ def test_each_end_of_a_holding_has_its_name() -> None:
     ],
 )
 def test_holding_end_follows_the_kind_and_not_the_text(kind: ChangeKind, words: str, end: HoldingEnd) -> None:
-    life = Life()
+    life = PartitionHistory()
     life.acquired(A, 1)
     life.becomes(life.partition.given_up(at(5)).because(kind, words, "ann"), 5)
     assert (life.holdings()[0].end, life.holdings()[0].reason) == (end, words)
 
 
 def test_handover_named_only_in_the_text_is_a_takeover() -> None:
-    life = Life()
+    life = PartitionHistory()
     life.acquired(A, 1)
     life.becomes(life.partition.acquired(B, at(90)).because(ChangeKind.TAKEN_OVER, "handed over"), 5)
     assert [(held.begin, held.end) for held in life.holdings()] == [
@@ -459,7 +459,7 @@ def test_transition_of_unknown_kind_is_read(kind: list[Any]) -> None:
 
 
 def test_awaiting_partition_is_held_by_no_process() -> None:
-    life = Life()
+    life = PartitionHistory()
     life.acquired(A, 1)
     life.becomes(life.partition.awaiting(at(600)), 5)
     life.completed(9)
@@ -469,7 +469,7 @@ def test_awaiting_partition_is_held_by_no_process() -> None:
 
 
 def test_versions_order_holdings_despite_clocks_without_overlap() -> None:
-    life = Life()
+    life = PartitionHistory()
     life.acquired(A, 10)
     life.given_up(12)  # of a clock that is three seconds fast
     life.acquired(B, 9.5)
@@ -481,7 +481,7 @@ def test_versions_order_holdings_despite_clocks_without_overlap() -> None:
 
 
 def test_each_partition_has_its_own_life() -> None:
-    one, other = Life("p"), Life("q")
+    one, other = PartitionHistory("p"), PartitionHistory("q")
     one.acquired(A, 1)
     other.acquired(B, 2)
     one.completed(3)

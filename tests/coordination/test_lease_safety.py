@@ -765,23 +765,23 @@ class LeaseSafetyOnSqlite(LeaseSafety):
         self.folder.cleanup()
 
 
-def test_owners_never_conflict_and_lose_nothing(quiet: None) -> None:
+def test_owners_never_conflict_and_lose_nothing(no_logging: None) -> None:
     run(LeaseSafety, 30)
 
 
 @pytest.mark.integration
-def test_owners_never_conflict_and_lose_nothing_on_sqlite(quiet: None) -> None:
+def test_owners_never_conflict_and_lose_nothing_on_sqlite(no_logging: None) -> None:
     run(LeaseSafetyOnSqlite, 10)
 
 
 @pytest.mark.integration
 @pytest.mark.deep
-def test_owners_never_conflict_in_hundreds_of_runs(quiet: None) -> None:
+def test_owners_never_conflict_in_hundreds_of_runs(no_logging: None) -> None:
     run(LeaseSafety, 100)
 
 
 @pytest.fixture
-def quiet(caplog: pytest.LogCaptureFixture) -> None:
+def no_logging(caplog: pytest.LogCaptureFixture) -> None:
     """Spare the log: there is much to say about tens of thousands of acts."""
     caplog.set_level(logging.CRITICAL, logger="airflow_provider_coordination")
 

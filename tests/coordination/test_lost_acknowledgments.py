@@ -143,7 +143,7 @@ def test_owner_distrusts_its_lease_after_an_unanswered_end(source: SharedSource)
     assert source.fleet.stored(X).status is PartitionStatus.UNASSIGNED
 
 
-class Forgetful:
+class RetryingStore:
     """A store that repeats a write automatically when no response came, as databases' drivers do, and finds it done."""
 
     def __init__(self, store: CoordinationStore) -> None:
@@ -166,7 +166,7 @@ def test_end_retried_by_the_store_happens_once(
     end: Callable[[AcknowledgmentSets, str], object], state: AcknowledgmentState, by: str
 ) -> None:
     source = SharedSource()
-    forgetful = source.fleet.store.store = Forgetful(source.fleet.store.store)  # type: ignore[assignment]
+    forgetful = source.fleet.store.store = RetryingStore(source.fleet.store.store)  # type: ignore[assignment]
     set_id = source.begin("sink")
     forgetful.repeats = True  # type: ignore[attr-defined]
     end(getattr(source, by), set_id)
@@ -176,7 +176,7 @@ def test_end_retried_by_the_store_happens_once(
 
 def test_creation_retried_by_the_store_makes_one_set() -> None:
     source = SharedSource()
-    forgetful = source.fleet.store.store = Forgetful(source.fleet.store.store)  # type: ignore[assignment]
+    forgetful = source.fleet.store.store = RetryingStore(source.fleet.store.store)  # type: ignore[assignment]
     forgetful.repeats = True  # type: ignore[attr-defined]
     set_id = source.begin("sink")
     assert [made.set_id for made in source.mine.view.pending()] == [set_id]

@@ -157,7 +157,7 @@ def test_lease_given_back_during_renewal_is_not_lost() -> None:
     assert counts(fleet, both) == {"partitions_acquired": 1, "partitions_completed": 1, "leases_renewed": 1}
 
 
-class Recording:
+class RecordingMetrics:
     """Keeps every count as it came."""
 
     def __init__(self) -> None:
@@ -171,7 +171,7 @@ class Recording:
 
 
 def test_every_count_names_its_source_and_store() -> None:
-    recording = Recording()
+    recording = RecordingMetrics()
     Fleet().working("a", "x", "y", metrics=recording)
     tags = {"source": "clicks", "store": "in_memory"}
     assert recording.counted == [

@@ -22,7 +22,7 @@ from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.clock import ManualClock
 
 
-class Source:
+class ClaimedSource:
     """A source in a store of its own."""
 
     def __init__(self) -> None:
@@ -56,23 +56,23 @@ class Source:
 
 
 @pytest.fixture
-def source() -> Source:
-    return Source()
+def source() -> ClaimedSource:
+    return ClaimedSource()
 
 
-def test_first_dag_claims_the_source(source: Source) -> None:
+def test_first_dag_claims_the_source(source: ClaimedSource) -> None:
     source.read_by("a", paths=("s3://b/x",))
     assert (source.claim.dag_id, source.claim.kind, source.claim.location) == ("a", "s3", {"paths": ["s3://b/x"]})
 
 
-def test_dag_with_the_same_source_may_read_it(source: Source) -> None:
+def test_dag_with_the_same_source_may_read_it(source: ClaimedSource) -> None:
     source.read_by("a", paths=("s3://b/x",))
     before = claimed(source.coordinator.view)
     source.read_by("b", paths=("s3://b/x",))
     assert claimed(source.coordinator.view) == before
 
 
-def test_dag_reading_elsewhere_is_refused_with_difference(source: Source) -> None:
+def test_dag_reading_elsewhere_is_refused_with_difference(source: ClaimedSource) -> None:
     source.read_by("a", table="orders", conn="x")
     with pytest.raises(ConfigurationError) as error:
         source.read_by("b", table="returns", conn="x")
@@ -86,19 +86,21 @@ def test_dag_reading_elsewhere_is_refused_with_difference(source: Source) -> Non
     assert source.claim.location["table"] == "orders"
 
 
-def test_other_kind_is_refused_with_equal_settings(source: Source) -> None:
+def test_other_kind_is_refused_with_equal_settings(source: ClaimedSource) -> None:
     source.read_by("a", "s3", conn="x")
     with pytest.raises(ConfigurationError, match="kind 'jdbc' here and 's3' there;"):
         source.read_by("b", "jdbc", conn="y")
 
 
-def test_missing_setting_counts_as_a_difference(source: Source) -> None:
+def test_missing_setting_counts_as_a_difference(source: ClaimedSource) -> None:
     source.read_by("a", region="eu")
     with pytest.raises(ConfigurationError, match="region nothing here and 'eu' there"):
         source.read_by("b")
 
 
-def test_claiming_dag_may_change_settings_and_reports_it(source: Source, caplog: pytest.LogCaptureFixture) -> None:
+def test_claiming_dag_may_change_settings_and_reports_it(
+    source: ClaimedSource, caplog: pytest.LogCaptureFixture
+) -> None:
     source.read_by("a", table="orders")
     with caplog.at_level(logging.WARNING):
         source.read_by("a", table="returns")
@@ -109,14 +111,14 @@ def test_claiming_dag_may_change_settings_and_reports_it(source: Source, caplog:
     assert source.claim.location == {"table": "returns"}
 
 
-def test_long_values_are_truncated_in_the_message(source: Source) -> None:
+def test_long_values_are_truncated_in_the_message(source: ClaimedSource) -> None:
     source.read_by("a", query="x" * 5000)
     with pytest.raises(ConfigurationError) as error:
         source.read_by("b", query="y" * 5000)
     assert len(str(error.value)) < 1000
 
 
-def test_unreadable_claim_is_refused_with_the_reason(source: Source) -> None:
+def test_unreadable_claim_is_refused_with_the_reason(source: ClaimedSource) -> None:
     source.read_by("a")
     item = claimed(source.coordinator.view)
     assert item is not None
@@ -125,7 +127,7 @@ def test_unreadable_claim_is_refused_with_the_reason(source: Source) -> None:
         source.read_by("a")
 
 
-def test_only_one_of_two_concurrent_dags_claims_it(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_one_of_two_concurrent_dags_claims_it(source: ClaimedSource, monkeypatch: pytest.MonkeyPatch) -> None:
     store = source.coordinator.store
     create = store.create
 
@@ -139,7 +141,7 @@ def test_only_one_of_two_concurrent_dags_claims_it(source: Source, monkeypatch: 
         source.read_by("b", table="returns")
 
 
-def test_concurrent_take_over_is_retried(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_take_over_is_retried(source: ClaimedSource, monkeypatch: pytest.MonkeyPatch) -> None:
     source.read_by("a", table="1")
     store = source.coordinator.store
     transact = store.transact
@@ -154,7 +156,7 @@ def test_concurrent_take_over_is_retried(source: Source, monkeypatch: pytest.Mon
     assert source.claim.location == {"table": "3"}
 
 
-def test_claim_is_no_partition(source: Source) -> None:
+def test_claim_is_no_partition(source: ClaimedSource) -> None:
     source.read_by("a")
     assert not any(source.coordinator.view.count_by_status().values())
     source.delivered_by("a", main="/lake")
@@ -162,7 +164,7 @@ def test_claim_is_no_partition(source: Source) -> None:
     assert all(source.coordinator.store.get(source.coordinator.view.family(FAMILY), key) is not None for key in KEYS)
 
 
-def test_dag_with_the_same_sinks_may_deliver(source: Source) -> None:
+def test_dag_with_the_same_sinks_may_deliver(source: ClaimedSource) -> None:
     source.delivered_by("a", main="/lake", copy="/copy")
     before = claimed(source.coordinator.view, DeliveryClaim.KEY)
     source.delivered_by("b", main="/lake", copy="/copy")
@@ -178,7 +180,7 @@ def test_dag_with_the_same_sinks_may_deliver(source: Source) -> None:
     ],
 )
 def test_dag_delivering_elsewhere_is_refused_with_difference(
-    source: Source, sinks: dict[str, str], difference: str
+    source: ClaimedSource, sinks: dict[str, str], difference: str
 ) -> None:
     source.delivered_by("a", main="/lake")
     with pytest.raises(ConfigurationError) as error:
@@ -193,7 +195,7 @@ def test_dag_delivering_elsewhere_is_refused_with_difference(
     assert source.delivery.sinks == {"main": "/lake"}
 
 
-def test_delivering_dag_may_change_its_sinks(source: Source, caplog: pytest.LogCaptureFixture) -> None:
+def test_delivering_dag_may_change_its_sinks(source: ClaimedSource, caplog: pytest.LogCaptureFixture) -> None:
     source.delivered_by("a", "old", main="/lake")
     with caplog.at_level(logging.WARNING):
         source.delivered_by("a", "new", main="/lake", copy="/copy")
@@ -204,7 +206,7 @@ def test_delivering_dag_may_change_its_sinks(source: Source, caplog: pytest.LogC
     assert source.delivery.sinks == {"main": "/lake", "copy": "/copy"}
 
 
-def test_reading_and_delivering_dags_may_differ(source: Source) -> None:
+def test_reading_and_delivering_dags_may_differ(source: ClaimedSource) -> None:
     source.read_by("sync", table="orders")
     source.read_by("ingest", table="orders")
     source.delivered_by("ingest", main="/lake")

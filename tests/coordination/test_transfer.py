@@ -82,7 +82,7 @@ def test_only_new_partitions_are_written() -> None:
     assert {t.state for t in compare(store, [a_partition("b")])} == {TransferState.PRESENT}
 
 
-class CreatesFirst(InMemoryStore):
+class CompetingStore(InMemoryStore):
     """Another process creates the partitions just before this one does."""
 
     other: Callable[[], object] = staticmethod(lambda: None)
@@ -94,7 +94,7 @@ class CreatesFirst(InMemoryStore):
 
 
 def test_concurrently_created_partition_is_reported_and_stays() -> None:
-    store = CreatesFirst()
+    store = CompetingStore()
     transfers = compare(store, [a_partition("a", checkpoint="5"), a_partition("b")])
     store.other = lambda: InMemoryStore.create(store, [a_partition("a", checkpoint="0")])
 
@@ -107,12 +107,12 @@ def test_concurrently_created_partition_is_reported_and_stays() -> None:
 def test_available_partitions_are_written_before_completed_ones() -> None:
     written: list[str] = []
 
-    class Watched(InMemoryStore):
+    class RecordingStore(InMemoryStore):
         def create(self, partitions: Sequence[Partition]) -> list[str]:
             written.extend(p.partition_key for p in partitions)
             return super().create(partitions)
 
-    store = Watched()
+    store = RecordingStore()
     write(store, compare(store, [a_partition("done").completed(NOW), a_partition("open")]))
 
     assert written == ["open", "done"]

@@ -75,7 +75,7 @@ def adopted(calls: DynamoDbCalls, aws: AwsSettings, table: str, clock: ManualClo
 
 
 @pytest.fixture
-def copied_into_sql(calls: DynamoDbCalls, clock: ManualClock, tmp_path: Path) -> Iterator[SourceCoordinator]:
+def sql_copy(calls: DynamoDbCalls, clock: ManualClock, tmp_path: Path) -> Iterator[SourceCoordinator]:
     """The items copied into SQL, and a worker there."""
     store = open_store(StoreSettings.from_url(f"sqlite:///{tmp_path}/coordination.db"))
     worker = a_worker(store, clock)
@@ -300,29 +300,27 @@ def test_unknown_attributes_survive_a_whole_life(dynamodb: Any, table: str, adop
 # Copied again
 
 
-def test_repeated_copy_changes_nothing_after_work_began(
-    calls: DynamoDbCalls, copied_into_sql: SourceCoordinator
-) -> None:
-    store = copied_into_sql.store
-    copied_into_sql.leases.acquire(50)
+def test_repeated_copy_changes_nothing_after_work_began(calls: DynamoDbCalls, sql_copy: SourceCoordinator) -> None:
+    store = sql_copy.store
+    sql_copy.leases.acquire(50)
 
     again = compare(store, copies(calls))
 
     assert {transfer.state for transfer in again} == {TransferState.PRESENT}
-    before = {p.partition_key: p for p in copied_into_sql.view.partitions()}
+    before = {p.partition_key: p for p in sql_copy.view.partitions()}
     write(store, again)
-    assert {p.partition_key: p for p in copied_into_sql.view.partitions()} == before
+    assert {p.partition_key: p for p in sql_copy.view.partitions()} == before
 
 
-def test_further_progress_is_a_conflict_and_stays(calls: DynamoDbCalls, copied_into_sql: SourceCoordinator) -> None:
-    copied_into_sql.leases.acquire(50)
-    copied_into_sql.leases.save_progress(key("with-state"), {"lastRecord": 43})
-    copied_into_sql.leases.complete(key("fresh"))
+def test_further_progress_is_a_conflict_and_stays(calls: DynamoDbCalls, sql_copy: SourceCoordinator) -> None:
+    sql_copy.leases.acquire(50)
+    sql_copy.leases.save_progress(key("with-state"), {"lastRecord": 43})
+    sql_copy.leases.complete(key("fresh"))
 
-    again = compare(copied_into_sql.store, copies(calls))
-    write(copied_into_sql.store, again)
+    again = compare(sql_copy.store, copies(calls))
+    write(sql_copy.store, again)
 
     conflicts = [transfer.partition for transfer in again if transfer.state is TransferState.CONFLICT]
     assert named(conflicts) == keys("with-state", "fresh")
-    stored = copied_into_sql.view.get(key("with-state"))
+    stored = sql_copy.view.get(key("with-state"))
     assert stored is not None and stored.progress == {"lastRecord": 43}

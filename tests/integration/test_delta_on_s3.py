@@ -31,7 +31,7 @@ from tests.support.sinks import BatchRows, an_attempt, under_next_lease
 
 
 @pytest.fixture(autouse=True)
-def no_credentials_but_the_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_ambient_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")

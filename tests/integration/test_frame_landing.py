@@ -30,7 +30,7 @@ SCHEMA = "id long, text string"
 
 
 @dataclass
-class Frames:
+class StubFrameReader:
     """A reader of frames that a test makes: what Python yields for an item is what the JVM would read."""
 
     rows: Callable[[int, Item], Any]
@@ -86,7 +86,7 @@ def files(root: str) -> list[Path]:
 
 def test_each_partition_lands_in_its_own_file(spark: SparkSession, options: ItemLandingOptions) -> None:
     plans = [plan("a", items=1), plan("b", items=3, start="1")]
-    one, other = land_frames(spark, plans, Frames(as_many_as_the_item_says), options)
+    one, other = land_frames(spark, plans, StubFrameReader(as_many_as_the_item_says), options)
     assert rows_of(one) == [
         {"id": 0, "text": "row 0", "_origin": "table a", "_row": 0, "_batch_id": one.batch_id},
     ]
@@ -101,7 +101,7 @@ def test_partition_without_rows_is_a_batch_without_a_file(spark: SparkSession, o
     def rows(number: int, item: Item) -> Any:
         yield a_batch(0, 0 if item["of"] == "empty" else 1)
 
-    empty, full = land_frames(spark, [plan("empty"), plan("full")], Frames(rows), options)
+    empty, full = land_frames(spark, [plan("empty"), plan("full")], StubFrameReader(rows), options)
     assert (empty.file, empty.records, empty.end, empty.is_last, empty.is_batch) == ("", 0, "1", True, True)
     assert full.records == 1
     assert len(files(options.root)) == 1
@@ -113,7 +113,7 @@ def test_failing_partition_stops_no_other_and_leaves_no_file(spark: SparkSession
         if item["of"] == "bad":
             raise ValueError("this range is poison")
 
-    landed = land_frames(spark, [plan("a"), plan("bad"), plan("c")], Frames(rows), options)
+    landed = land_frames(spark, [plan("a"), plan("bad"), plan("c")], StubFrameReader(rows), options)
     by_key = {row.partition_key: row for row in landed}
     assert [by_key[key].records for key in ("a", "c")] == [5, 5]
     assert by_key["bad"].error is not None and "this range is poison" in by_key["bad"].error
@@ -152,7 +152,7 @@ def test_task_repeated_by_spark_leaves_one_file(spark: SparkSession, options: It
             raise ValueError("the first try")
         yield a_batch(5, 5)
 
-    [landed] = land_frames(spark, [plan("a")], Frames(rows), options)
+    [landed] = land_frames(spark, [plan("a")], StubFrameReader(rows), options)
     assert [row["id"] for row in rows_of(landed)] == list(range(10))
     assert files(options.root) == [Path(landed.file)]
 
@@ -164,7 +164,7 @@ def test_large_range_is_written_in_row_groups_while_reading(spark: SparkSession,
         for n in range(8):
             yield pa.RecordBatch.from_pydict({"id": pa.array(range(n * 10_000, (n + 1) * 10_000)), "text": text})
 
-    [landed] = land_frames(spark, [plan("a")], Frames(rows), options)
+    [landed] = land_frames(spark, [plan("a")], StubFrameReader(rows), options)
     file = pq.ParquetFile(landed.file)
     sizes = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
     assert (landed.records, sizes) == (80_000, [40_000, 40_000])
@@ -184,14 +184,14 @@ def test_types_are_preserved(spark: SparkSession, options: ItemLandingOptions) -
         "f": 0.1,
     }
 
-    class Typed:
+    class TypedReader:
         def frame(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
             return spark.createDataFrame([tuple(values.values()), (None,) * 8], schema).coalesce(1)
 
         def origin(self, item: Item) -> str:
             return "typed"
 
-    [landed] = land_frames(spark, [plan("a")], Typed(), options)
+    [landed] = land_frames(spark, [plan("a")], TypedReader(), options)
     first, second = rows_of(landed)
     assert {name: first[name] for name in values} == values
     assert {second[name] for name in values} == {None}
@@ -202,39 +202,41 @@ def test_types_are_preserved(spark: SparkSession, options: ItemLandingOptions) -
 
 
 def test_names_with_dots_and_quotes_are_preserved(spark: SparkSession, options: ItemLandingOptions) -> None:
-    class Named:
+    class OddNamesReader:
         def frame(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
             return spark.range(0, 1, 1, 1).toDF("a.b").selectExpr("`a.b`", "1 AS `c``d`", "2 AS `a`", "3 AS `e f`")
 
         def origin(self, item: Item) -> str:
             return "named"
 
-    [landed] = land_frames(spark, [plan("a")], Named(), options)
+    [landed] = land_frames(spark, [plan("a")], OddNamesReader(), options)
     assert landed.error is None
     [row] = rows_of(landed)
     assert (row["a.b"], row["c`d"], row["a"], row["e f"]) == (0, 1, 2, 3)
 
 
 def test_reserved_column_name_is_refused(spark: SparkSession, options: ItemLandingOptions) -> None:
-    [landed] = land_frames(spark, [plan("a")], Frames(as_many_as_the_item_says, "_row long, text string"), options)
+    [landed] = land_frames(
+        spark, [plan("a")], StubFrameReader(as_many_as_the_item_says, "_row long, text string"), options
+    )
     assert landed.error == "it has a column '_row', whose name is reserved; rename it"
 
 
 def test_wrong_number_of_partitions_is_refused(spark: SparkSession, options: ItemLandingOptions) -> None:
-    class Wrong(Frames):
+    class ThreePartitionsReader(StubFrameReader):
         def frame(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
             return spark.range(0, 10, 1, 3)
 
-    [landed] = land_frames(spark, [plan("a")], Wrong(as_many_as_the_item_says), options)
+    [landed] = land_frames(spark, [plan("a")], ThreePartitionsReader(as_many_as_the_item_says), options)
     assert "3 partitions for 1 items" in str(landed.error)
 
 
 def test_landing_begins_no_partition_after_the_deadline(spark: SparkSession, options: ItemLandingOptions) -> None:
-    class Few(Frames):
+    class TwoAtOnceReader(StubFrameReader):
         reads_at_once = 2
 
     plans = [plan(str(n)) for n in range(5)]
-    landed = land_frames(spark, plans, Few(as_many_as_the_item_says), replace(options, seconds=0.0))
+    landed = land_frames(spark, plans, TwoAtOnceReader(as_many_as_the_item_says), replace(options, seconds=0.0))
     assert [row.is_batch for row in landed] == [True, True, False, False, False], "as many as the source bears"
     assert [row.partition_key for row in landed] == [str(n) for n in range(5)]
 
@@ -257,5 +259,5 @@ def test_cancelled_landing_ends_at_once(spark: SparkSession, options: ItemLandin
 
     threading.Thread(target=cancel, daemon=True).start()
     with pytest.raises(Exception, match="cancelled"):
-        land_frames(spark, [plan(str(n)) for n in range(6)], Frames(rows), options)
+        land_frames(spark, [plan(str(n)) for n in range(6)], StubFrameReader(rows), options)
     assert len(list(folder.glob("began-*"))) == 2, "one in each slot"

@@ -30,7 +30,7 @@ from airflow_provider_coordination.spark.sinks import AcceptsLandedFiles, make_s
 from airflow_provider_coordination.spark.sinks.iceberg import catalog as catalogs
 from airflow_provider_coordination.spark.storage import write_table
 from tests.integration.test_sink_contract_on_s3 import IcebergInTableBucket
-from tests.spark.sinks.test_iceberg_crashes import Delivered
+from tests.spark.sinks.test_iceberg_crashes import RepeatedDelivery
 from tests.support.counted_tables import counted_catalogs
 from tests.support.faulty_s3 import Fault, FaultyS3
 from tests.support.freezing import Calls, Strike
@@ -184,8 +184,8 @@ def test_table_dropped_before_the_commit_is_not_recreated(target: SinkTarget, ne
     assert target.visible == {}
 
 
-class DeliveredByRest(Delivered):
-    """See `Delivered`: the calls to the catalog count."""
+class DeliveredByRest(RepeatedDelivery):
+    """See `RepeatedDelivery`: the calls to the catalog count."""
 
     @contextmanager
     def counted(self) -> Iterator[None]:

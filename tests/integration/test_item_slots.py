@@ -45,7 +45,7 @@ def options(folder: Path, memory: int) -> ItemLandingOptions:
 
 
 @dataclass
-class Large:
+class LargeItems:
     """Items of 100 MiB, whose readers note how large their process is."""
 
     folder: Path
@@ -67,7 +67,7 @@ class Large:
 
 
 def test_worker_memory_is_independent_of_the_amount_read(spark: SparkSession, tmp_path: Path) -> None:
-    rows = land_items(JobSpark("test"), plans(8), Large(tmp_path), options(tmp_path, 2 * READING_BYTES))
+    rows = land_items(JobSpark("test"), plans(8), LargeItems(tmp_path), options(tmp_path, 2 * READING_BYTES))
     assert [(row.records, row.error) for row in rows] == [(PAGES * 2**10, None)] * 8
     assert sum(row_count(row.file) for row in rows) == 8 * PAGES * 2**10
     assert max(row.memory_bytes for row in rows) <= 2 * READING_BYTES + 4 * 2**20, "two shares, and a page of each"
@@ -80,7 +80,7 @@ def test_worker_memory_is_independent_of_the_amount_read(spark: SparkSession, tm
 
 
 @dataclass
-class Fragile:
+class FragileSource:
     """Items of which the source bears one at a time."""
 
     folder: Path
@@ -96,5 +96,7 @@ class Fragile:
 
 
 def test_all_slots_together_respect_the_limit_of_the_source(spark: SparkSession, tmp_path: Path) -> None:
-    rows: list[Any] = land_items(JobSpark("test"), plans(20), Fragile(tmp_path), options(tmp_path, 16 * READING_BYTES))
+    rows: list[Any] = land_items(
+        JobSpark("test"), plans(20), FragileSource(tmp_path), options(tmp_path, 16 * READING_BYTES)
+    )
     assert [(row.records, row.error) for row in rows] == [(1, None)] * 20

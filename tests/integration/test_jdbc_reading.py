@@ -386,7 +386,7 @@ def test_instant_in_a_session_of_unknown_zone_is_refused(spark: SparkSession, ma
 
 
 @pytest.fixture
-def berlin(spark: SparkSession) -> Iterator[None]:
+def berlin_time_zone(spark: SparkSession) -> Iterator[None]:
     """Gives the JVM, and so the drivers, a zone that skips and repeats hours."""
     zones = spark._jvm.java.util.TimeZone  # type: ignore[union-attr]
     before = zones.getDefault()
@@ -449,11 +449,13 @@ def check(spark: SparkSession, source: Source, cases: Sequence[TypeCase]) -> Non
     assert all("; read it as text by a 'query' with CAST(" in message for message in bad)
 
 
-def test_postgresql_values_arrive_or_are_refused(spark: SparkSession, postgresql: Source, berlin: None) -> None:
+def test_postgresql_values_arrive_or_are_refused(
+    spark: SparkSession, postgresql: Source, berlin_time_zone: None
+) -> None:
     fill(postgresql, PREPARED_IN_POSTGRESQL, POSTGRESQL_TYPES)
     check(spark, postgresql, POSTGRESQL_TYPES)
 
 
-def test_mariadb_values_arrive_or_are_refused(spark: SparkSession, mariadb: Source, berlin: None) -> None:
+def test_mariadb_values_arrive_or_are_refused(spark: SparkSession, mariadb: Source, berlin_time_zone: None) -> None:
     fill(mariadb, PREPARED_IN_MARIADB, MARIADB_TYPES)
     check(spark, mariadb, MARIADB_TYPES)

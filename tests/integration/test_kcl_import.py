@@ -362,7 +362,7 @@ def test_partition_with_other_progress_is_a_conflict_and_stays(
     assert stored is not None and ShardProgress.from_mapping(stored.progress).checkpoint == "TRIM_HORIZON"
 
 
-class HalfWay:
+class UnfinishedApplication:
     """An application that has processed some of a stream, and the lease table that it leaves."""
 
     def __init__(self, client: KinesisClient, stream: str, version: int) -> None:
@@ -450,7 +450,7 @@ def test_imported_application_resumes_without_loss_or_duplicates(
 
     # The lower half is finished, one of its children is half-way, the other done; the upper half is half-way, and so
     # nothing was read of what it was merged into.
-    application = HalfWay(client, stream, version)
+    application = UnfinishedApplication(client, stream, version)
     write_leases(
         *application.items(
             {low.shard_id: -1, lower_child.shard_id: 4, upper_child.shard_id: -1, high.shard_id: 8, merged.shard_id: 0}

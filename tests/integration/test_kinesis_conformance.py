@@ -88,7 +88,7 @@ FIRST_SHARD = "shardId-000000000000"
 
 
 @dataclass
-class Service:
+class KinesisUnderTest:
     """A Kinesis under test.
 
     :param client: of boto3, or with its methods; it repeats nothing.
@@ -214,17 +214,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def service(request: pytest.FixtureRequest) -> Iterator[Service]:
+def service(request: pytest.FixtureRequest) -> Iterator[KinesisUnderTest]:
     if request.param == "in-process":
         engine = Engine(VirtualClock())
-        yield Service(InProcessClient(engine), engine)
+        yield KinesisUnderTest(InProcessClient(engine), engine)
     elif request.param == "over-http":
         account = request.getfixturevalue("kinesis_account")
-        yield Service(account.client(), account.engine)
+        yield KinesisUnderTest(account.client(), account.engine)
     else:
         server = request.getfixturevalue("kinesis")
         one_attempt = Config(retries={"mode": "standard", "total_max_attempts": 1})
-        witness = Service(server.client(config=one_attempt))
+        witness = KinesisUnderTest(server.client(config=one_attempt))
         yield witness
         left = set(witness.created).intersection(witness.client.list_streams()["StreamNames"])
         for name in left:
@@ -238,7 +238,7 @@ def test_tests_without_a_witness_exist() -> None:
 # Streams
 
 
-def test_stream_describes_itself(service: Service) -> None:
+def test_stream_describes_itself(service: KinesisUnderTest) -> None:
     stream = service.stream(3)
 
     summary = service.summary(stream)
@@ -253,7 +253,7 @@ def test_stream_describes_itself(service: Service) -> None:
     assert abs(summary["StreamCreationTimestamp"] - service.now()) < timedelta(seconds=60)
 
 
-def test_response_has_the_time_and_its_status(service: Service) -> None:
+def test_response_has_the_time_and_its_status(service: KinesisUnderTest) -> None:
     stream = service.stream()
 
     metadata = service.client.describe_stream_summary(StreamName=stream)["ResponseMetadata"]
@@ -263,7 +263,7 @@ def test_response_has_the_time_and_its_status(service: Service) -> None:
     assert abs(server_time - service.now()) < timedelta(seconds=60)
 
 
-def test_stream_can_be_created_once(service: Service) -> None:
+def test_stream_can_be_created_once(service: KinesisUnderTest) -> None:
     stream = service.stream()
 
     assert code_of(service.client.create_stream, StreamName=stream, ShardCount=1) == "ResourceInUseException"
@@ -280,23 +280,23 @@ def test_stream_can_be_created_once(service: Service) -> None:
         ("delete_stream", {}),
     ],
 )
-def test_missing_stream_is_not_found(service: Service, operation: str, request_: dict[str, Any]) -> None:
+def test_missing_stream_is_not_found(service: KinesisUnderTest, operation: str, request_: dict[str, Any]) -> None:
     code = code_of(getattr(service.client, operation), StreamName="nowhere", **request_)
 
     assert code == "ResourceNotFoundException"
 
 
-def test_errors_have_the_classes_of_the_client(service: Service) -> None:
+def test_errors_have_the_classes_of_the_client(service: KinesisUnderTest) -> None:
     with pytest.raises(service.client.exceptions.ResourceNotFoundException):
         service.client.list_shards(StreamName="nowhere")
 
 
-def test_invalid_name_is_not_sent(service: Service) -> None:
+def test_invalid_name_is_not_sent(service: KinesisUnderTest) -> None:
     with pytest.raises(ParamValidationError):
         service.client.describe_stream_summary(StreamName="")
 
 
-def test_stream_is_known_by_its_arn(service: Service) -> None:
+def test_stream_is_known_by_its_arn(service: KinesisUnderTest) -> None:
     stream = service.stream()
     arn = service.summary(stream)["StreamARN"]
 
@@ -304,7 +304,7 @@ def test_stream_is_known_by_its_arn(service: Service) -> None:
     assert service.client.describe_stream_summary(StreamARN=arn)["StreamDescriptionSummary"]["StreamName"] == stream
 
 
-def test_deleted_stream_is_gone_and_its_successor_differs(service: Service) -> None:
+def test_deleted_stream_is_gone_and_its_successor_differs(service: KinesisUnderTest) -> None:
     stream = service.stream()
     service.put(stream, b"1")
     old, iterator = service.summary(stream), service.iterator(stream)
@@ -321,7 +321,7 @@ def test_deleted_stream_is_gone_and_its_successor_differs(service: Service) -> N
     assert service.read(stream) == []
 
 
-def test_retention_changes_within_bounds(service: Service) -> None:
+def test_retention_changes_within_bounds(service: KinesisUnderTest) -> None:
     stream = service.stream()
 
     service.client.increase_stream_retention_period(StreamName=stream, RetentionPeriodHours=48)
@@ -333,7 +333,7 @@ def test_retention_changes_within_bounds(service: Service) -> None:
         assert code_of(call, StreamName=stream, RetentionPeriodHours=hours) == "InvalidArgumentException"
 
 
-def test_stream_transitions_take_time(service: Service) -> None:
+def test_stream_transitions_take_time(service: KinesisUnderTest) -> None:
     service.ours.behaviour = Behaviour(transition_seconds=10)
     client, stream = service.client, "slow"
 
@@ -362,7 +362,7 @@ def test_stream_transitions_take_time(service: Service) -> None:
 # Shards
 
 
-def test_shards_tile_the_hash_keys(service: Service) -> None:
+def test_shards_tile_the_hash_keys(service: KinesisUnderTest) -> None:
     stream = service.stream(3)
 
     shards = service.shards(stream)
@@ -382,7 +382,7 @@ def tiles(shards: list[dict[str, Any]]) -> bool:
     return joined and ranges[0][0] == 0 and ranges[-1][1] == HASH_KEYS - 1
 
 
-def test_split_closes_the_shard_and_opens_two_children(service: Service) -> None:
+def test_split_closes_the_shard_and_opens_two_children(service: KinesisUnderTest) -> None:
     stream = service.stream()
     service.split(stream, at=1000)
 
@@ -396,7 +396,7 @@ def test_split_closes_the_shard_and_opens_two_children(service: Service) -> None
     assert service.summary(stream)["OpenShardCount"] == 2
 
 
-def test_merge_closes_two_shards_and_opens_one_child(service: Service) -> None:
+def test_merge_closes_two_shards_and_opens_one_child(service: KinesisUnderTest) -> None:
     stream = service.stream(2)
     first, second = (shard["ShardId"] for shard in service.shards(stream))
     service.merge(stream, first, second)
@@ -408,7 +408,7 @@ def test_merge_closes_two_shards_and_opens_one_child(service: Service) -> None:
     assert service.summary(stream)["OpenShardCount"] == 1
 
 
-def test_child_sequence_numbers_follow_those_of_its_parents(service: Service) -> None:
+def test_child_sequence_numbers_follow_those_of_its_parents(service: KinesisUnderTest) -> None:
     stream = service.stream()
     [number] = service.put(stream, b"before")
     service.pause(1)
@@ -422,7 +422,7 @@ def test_child_sequence_numbers_follow_those_of_its_parents(service: Service) ->
     assert int(number) < high
 
 
-def test_closed_shard_has_an_ending_sequence_number(service: Service) -> None:
+def test_closed_shard_has_an_ending_sequence_number(service: KinesisUnderTest) -> None:
     stream = service.stream()
     [number] = service.put(stream, b"1")
     service.split(stream)
@@ -434,7 +434,7 @@ def test_closed_shard_has_an_ending_sequence_number(service: Service) -> None:
 
 
 @pytest.mark.parametrize("target", [2, 3, 4, 6, 8])
-def test_stream_is_scaled_to_a_number_of_shards(service: Service, target: int) -> None:
+def test_stream_is_scaled_to_a_number_of_shards(service: KinesisUnderTest, target: int) -> None:
     stream = service.stream(4)
 
     service.client.update_shard_count(StreamName=stream, TargetShardCount=target, ScalingType="UNIFORM_SCALING")
@@ -445,7 +445,7 @@ def test_stream_is_scaled_to_a_number_of_shards(service: Service, target: int) -
     assert tiles(open_shards)
 
 
-def test_unmergeable_shards_are_refused(service: Service) -> None:
+def test_unmergeable_shards_are_refused(service: KinesisUnderTest) -> None:
     stream = service.stream(3)
     first, second, third = (shard["ShardId"] for shard in service.shards(stream))
 
@@ -458,7 +458,7 @@ def test_unmergeable_shards_are_refused(service: Service) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 2**126, HASH_KEYS - 1])
-def test_shard_is_split_within_its_range_only(service: Service, at: int) -> None:
+def test_shard_is_split_within_its_range_only(service: KinesisUnderTest, at: int) -> None:
     stream = service.stream(2)
     [lower, _] = service.shards(stream)
     service.split(stream, lower["ShardId"], at=2**125)
@@ -471,7 +471,7 @@ def test_shard_is_split_within_its_range_only(service: Service, at: int) -> None
         assert code_of(service.client.split_shard, **wanted) == "InvalidArgumentException"
 
 
-def test_closed_shard_is_not_split_again(service: Service) -> None:
+def test_closed_shard_is_not_split_again(service: KinesisUnderTest) -> None:
     stream = service.stream()
     service.split(stream)
     wanted = {"StreamName": stream, "ShardToSplit": FIRST_SHARD, "NewStartingHashKey": "1000"}
@@ -482,7 +482,7 @@ def test_closed_shard_is_not_split_again(service: Service) -> None:
     assert len(service.ids(stream)) == 3
 
 
-def test_listing_is_filtered(service: Service) -> None:
+def test_listing_is_filtered(service: KinesisUnderTest) -> None:
     stream = service.stream(2)
     service.split(stream, at=1000)
 
@@ -492,7 +492,7 @@ def test_listing_is_filtered(service: Service) -> None:
     assert service.ids(stream, "AFTER_SHARD_ID", ShardId="shardId-000000000001") == [2, 3]
 
 
-def test_listing_is_filtered_by_time(service: Service) -> None:
+def test_listing_is_filtered_by_time(service: KinesisUnderTest) -> None:
     stream = service.stream(2)
     service.pause(1)
     at_first = service.now()
@@ -507,7 +507,7 @@ def test_listing_is_filtered_by_time(service: Service) -> None:
     assert service.ids(stream, "FROM_TIMESTAMP", Timestamp=at_last) == [1, 2, 3]
 
 
-def test_listing_has_the_shards_at_the_trim_horizon(service: Service) -> None:
+def test_listing_has_the_shards_at_the_trim_horizon(service: KinesisUnderTest) -> None:
     stream = service.stream(2)
     service.pause(1)
     service.split(stream, at=1000)
@@ -515,14 +515,14 @@ def test_listing_has_the_shards_at_the_trim_horizon(service: Service) -> None:
     assert service.ids(stream, "AT_TRIM_HORIZON") == [0, 1]
 
 
-def test_listing_has_pages(service: Service) -> None:
+def test_listing_has_pages(service: KinesisUnderTest) -> None:
     stream = service.stream(5)
     service.split(stream, at=1000)
 
     assert pages_of(service, {"StreamName": stream}) == [[0, 1, 2, 3], [4, 5, 6]]
 
 
-def test_pages_of_a_listing_keep_its_filter(service: Service) -> None:
+def test_pages_of_a_listing_keep_its_filter(service: KinesisUnderTest) -> None:
     stream = service.stream(5)
     service.split(stream, "shardId-000000000004", at=HASH_KEYS - 1000)
     filtered = {"StreamName": stream, "ShardFilter": {"Type": "AT_LATEST"}}
@@ -530,7 +530,7 @@ def test_pages_of_a_listing_keep_its_filter(service: Service) -> None:
     assert pages_of(service, filtered) == [[0, 1, 2, 3], [5, 6]]
 
 
-def pages_of(service: Service, request: dict[str, Any]) -> list[list[int]]:
+def pages_of(service: KinesisUnderTest, request: dict[str, Any]) -> list[list[int]]:
     """Return the pages of a listing, four shards at most on each."""
     pages = []
     while request:
@@ -540,7 +540,7 @@ def pages_of(service: Service, request: dict[str, Any]) -> list[list[int]]:
     return pages
 
 
-def test_listing_token_replaces_the_stream_name(service: Service) -> None:
+def test_listing_token_replaces_the_stream_name(service: KinesisUnderTest) -> None:
     stream = service.stream(2)
     token = service.client.list_shards(StreamName=stream, MaxResults=1)["NextToken"]
 
@@ -549,7 +549,7 @@ def test_listing_token_replaces_the_stream_name(service: Service) -> None:
     assert refusal == "InvalidArgumentException"
 
 
-def test_listing_token_expires(service: Service) -> None:
+def test_listing_token_expires(service: KinesisUnderTest) -> None:
     stream = service.stream(2)
     token = service.client.list_shards(StreamName=stream, MaxResults=1)["NextToken"]
     service.pause(301)
@@ -557,7 +557,7 @@ def test_listing_token_expires(service: Service) -> None:
     assert code_of(service.client.list_shards, NextToken=token) == "ExpiredNextTokenException"
 
 
-def test_listings_have_a_quota(service: Service) -> None:
+def test_listings_have_a_quota(service: KinesisUnderTest) -> None:
     stream, other = service.stream(), service.stream()
     service.ours.limits = Limits(list_shards_per_second=2)
     for _ in range(2):
@@ -572,7 +572,7 @@ def test_listings_have_a_quota(service: Service) -> None:
 # Writing
 
 
-def test_record_goes_to_the_shard_of_its_hash_key(service: Service) -> None:
+def test_record_goes_to_the_shard_of_its_hash_key(service: KinesisUnderTest) -> None:
     stream = service.stream(2)
     put = service.client.put_record
     end = service.shards(stream)[0]["HashKeyRange"]["EndingHashKey"]
@@ -585,7 +585,7 @@ def test_record_goes_to_the_shard_of_its_hash_key(service: Service) -> None:
     assert [number_of(shard) for shard in (low["ShardId"], high["ShardId"], *by_key)] == [0, 1, 0, 1]
 
 
-def test_sequence_numbers_have_56_digits_and_grow(service: Service) -> None:
+def test_sequence_numbers_have_56_digits_and_grow(service: KinesisUnderTest) -> None:
     stream = service.stream()
 
     numbers = service.put(stream, *(b"%d" % number for number in range(20)))
@@ -594,7 +594,7 @@ def test_sequence_numbers_have_56_digits_and_grow(service: Service) -> None:
     assert [int(number) for number in numbers] == sorted({int(number) for number in numbers})
 
 
-def test_batched_records_have_individual_responses(service: Service) -> None:
+def test_batched_records_have_individual_responses(service: KinesisUnderTest) -> None:
     stream = service.stream(2)
     entries = [
         {"Data": b"%d" % number, "PartitionKey": "k", "ExplicitHashKey": str(number % 2 * (HASH_KEYS // 2))}
@@ -611,7 +611,7 @@ def test_batched_records_have_individual_responses(service: Service) -> None:
     ]
 
 
-def test_record_above_a_mebibyte_is_refused(service: Service) -> None:
+def test_record_above_a_mebibyte_is_refused(service: KinesisUnderTest) -> None:
     stream = service.stream()
 
     refusal = code_of(service.client.put_record, StreamName=stream, Data=b"x" * (MIB + 1), PartitionKey="k")
@@ -619,7 +619,7 @@ def test_record_above_a_mebibyte_is_refused(service: Service) -> None:
     assert refusal in ("InvalidArgumentException", "ValidationException")
 
 
-def test_request_holds_a_maximum_of_five_hundred_records(service: Service) -> None:
+def test_request_holds_a_maximum_of_five_hundred_records(service: KinesisUnderTest) -> None:
     stream = service.stream()
     entry = {"Data": b"1", "PartitionKey": "k"}
 
@@ -628,7 +628,7 @@ def test_request_holds_a_maximum_of_five_hundred_records(service: Service) -> No
     assert refusal == "ValidationException"
 
 
-def test_full_shard_fails_its_records_only(service: Service) -> None:
+def test_full_shard_fails_its_records_only(service: KinesisUnderTest) -> None:
     stream = service.stream(2)
     service.ours.limits = Limits(write_records_per_second=3)
     low, high = ({"PartitionKey": "k", "ExplicitHashKey": str(key)} for key in (0, HASH_KEYS - 1))
@@ -643,7 +643,7 @@ def test_full_shard_fails_its_records_only(service: Service) -> None:
     assert service.read(stream, shard="shardId-000000000001") == [b"other"]
 
 
-def test_record_above_the_shard_throughput_is_refused(service: Service) -> None:
+def test_record_above_the_shard_throughput_is_refused(service: KinesisUnderTest) -> None:
     stream = service.stream()
     service.ours.limits = Limits(write_bytes_per_second=MIB)
     put = {"StreamName": stream, "Data": b"x" * (MIB - 1), "PartitionKey": "k"}
@@ -657,7 +657,7 @@ def test_record_above_the_shard_throughput_is_refused(service: Service) -> None:
 # Where reading begins
 
 
-def test_reading_begins_at_the_iterator_position(service: Service) -> None:
+def test_reading_begins_at_the_iterator_position(service: KinesisUnderTest) -> None:
     stream = service.stream()
     first, second, _ = service.put(stream, b"1", b"2", b"3")
     latest = service.iterator(stream, "LATEST")
@@ -669,7 +669,7 @@ def test_reading_begins_at_the_iterator_position(service: Service) -> None:
     assert data(service.page(latest)) == [b"4"]
 
 
-def test_reading_begins_at_a_time(service: Service) -> None:
+def test_reading_begins_at_a_time(service: KinesisUnderTest) -> None:
     stream = service.stream()
     before = service.now()
     service.pause(1)
@@ -685,7 +685,7 @@ def test_reading_begins_at_a_time(service: Service) -> None:
     assert service.read(stream, "AT_TIMESTAMP", Timestamp=arrival) == [b"2"]
 
 
-def test_future_timestamp_is_refused(service: Service) -> None:
+def test_future_timestamp_is_refused(service: KinesisUnderTest) -> None:
     stream = service.stream()
     service.put(stream, b"1")
     position = {"ShardIteratorType": "AT_TIMESTAMP", "Timestamp": service.now() + timedelta(hours=1)}
@@ -695,7 +695,7 @@ def test_future_timestamp_is_refused(service: Service) -> None:
     assert refusal == "InvalidArgumentException"
 
 
-def test_starting_sequence_number_of_a_shard_is_a_position(service: Service) -> None:
+def test_starting_sequence_number_of_a_shard_is_a_position(service: KinesisUnderTest) -> None:
     stream = service.stream()
     service.put(stream, b"1")
     start = service.shards(stream)[0]["SequenceNumberRange"]["StartingSequenceNumber"]
@@ -703,7 +703,7 @@ def test_starting_sequence_number_of_a_shard_is_a_position(service: Service) -> 
     assert service.read(stream, "AT_SEQUENCE_NUMBER", StartingSequenceNumber=start) == [b"1"]
 
 
-def test_any_number_in_the_shard_range_is_a_position(service: Service) -> None:
+def test_any_number_in_the_shard_range_is_a_position(service: KinesisUnderTest) -> None:
     stream = service.stream()
     first, _ = service.put(stream, b"1", b"2")
     start = service.shards(stream)[0]["SequenceNumberRange"]["StartingSequenceNumber"]
@@ -713,7 +713,7 @@ def test_any_number_in_the_shard_range_is_a_position(service: Service) -> None:
         assert service.read(stream, kind, StartingSequenceNumber=str(int(start) + 1)) == [b"1", b"2"]
 
 
-def test_number_of_another_shard_is_refused(service: Service) -> None:
+def test_number_of_another_shard_is_refused(service: KinesisUnderTest) -> None:
     stream = service.stream(2)
     [low], [high] = service.put(stream, b"1"), service.put(stream, b"1", hash_key=HASH_KEYS - 1)
 
@@ -723,7 +723,7 @@ def test_number_of_another_shard_is_refused(service: Service) -> None:
         assert refusal == "InvalidArgumentException"
 
 
-def test_number_of_an_earlier_stream_is_refused(service: Service) -> None:
+def test_number_of_an_earlier_stream_is_refused(service: KinesisUnderTest) -> None:
     stream = service.stream()
     [number] = service.put(stream, b"1")
     service.client.delete_stream(StreamName=stream)
@@ -735,7 +735,7 @@ def test_number_of_an_earlier_stream_is_refused(service: Service) -> None:
     assert refusal == "InvalidArgumentException"
 
 
-def test_missing_shard_is_not_found(service: Service) -> None:
+def test_missing_shard_is_not_found(service: KinesisUnderTest) -> None:
     stream = service.stream()
     request = {"ShardId": "shardId-000000000007", "ShardIteratorType": "LATEST"}
 
@@ -744,7 +744,7 @@ def test_missing_shard_is_not_found(service: Service) -> None:
     assert refusal == "ResourceNotFoundException"
 
 
-def test_iterators_have_a_quota(service: Service) -> None:
+def test_iterators_have_a_quota(service: KinesisUnderTest) -> None:
     stream = service.stream()
     service.ours.limits = Limits(get_shard_iterator_per_second=5)
     for _ in range(5):
@@ -757,7 +757,7 @@ def test_iterators_have_a_quota(service: Service) -> None:
 # Reading
 
 
-def test_record_is_read_as_written(service: Service) -> None:
+def test_record_is_read_as_written(service: KinesisUnderTest) -> None:
     stream = service.stream()
     put = service.client.put_record(StreamName=stream, Data=b"\x00\xff", PartitionKey="ключ")
 
@@ -770,7 +770,7 @@ def test_record_is_read_as_written(service: Service) -> None:
     assert abs(record["ApproximateArrivalTimestamp"] - service.now()) < timedelta(seconds=60)
 
 
-def test_page_respects_its_limit_and_the_next_continues(service: Service) -> None:
+def test_page_respects_its_limit_and_the_next_continues(service: KinesisUnderTest) -> None:
     stream = service.stream()
     service.put(stream, b"1", b"2", b"3")
     iterator = service.iterator(stream)
@@ -782,7 +782,7 @@ def test_page_respects_its_limit_and_the_next_continues(service: Service) -> Non
     assert data(service.page(iterator, Limit=2)) == [b"1", b"2"]
 
 
-def test_open_shard_never_ends(service: Service) -> None:
+def test_open_shard_never_ends(service: KinesisUnderTest) -> None:
     stream = service.stream()
     page = service.page(service.iterator(stream))
 
@@ -793,7 +793,7 @@ def test_open_shard_never_ends(service: Service) -> None:
     assert data(service.page(page["NextShardIterator"])) == [b"1"]
 
 
-def test_page_above_ten_thousand_is_refused(service: Service) -> None:
+def test_page_above_ten_thousand_is_refused(service: KinesisUnderTest) -> None:
     stream = service.stream()
     iterator = service.iterator(stream)
 
@@ -802,7 +802,7 @@ def test_page_above_ten_thousand_is_refused(service: Service) -> None:
     assert refusal in ("InvalidArgumentException", "ValidationException")
 
 
-def test_page_holds_a_maximum_of_ten_mebibytes(service: Service) -> None:
+def test_page_holds_a_maximum_of_ten_mebibytes(service: KinesisUnderTest) -> None:
     stream = service.stream()
     big = MIB - 16
     for number in range(12):
@@ -816,7 +816,7 @@ def test_page_holds_a_maximum_of_ten_mebibytes(service: Service) -> None:
     assert [record[:2] for record in data(first) + data(second)] == [b"%02d" % number for number in range(12)]
 
 
-def test_lag_is_zero_at_the_tip_and_positive_before(service: Service) -> None:
+def test_lag_is_zero_at_the_tip_and_positive_before(service: KinesisUnderTest) -> None:
     stream = service.stream()
     service.put(stream, b"1")
     service.pause(0.05)
@@ -829,7 +829,7 @@ def test_lag_is_zero_at_the_tip_and_positive_before(service: Service) -> None:
     assert second["MillisBehindLatest"] == 0
 
 
-def test_lag_follows_the_clock(service: Service) -> None:
+def test_lag_follows_the_clock(service: KinesisUnderTest) -> None:
     stream = service.stream()
     service.put(stream, b"1", b"2")
     first = service.iterator(stream)
@@ -843,7 +843,7 @@ def test_lag_follows_the_clock(service: Service) -> None:
     assert service.page(page["NextShardIterator"])["MillisBehindLatest"] == 0
 
 
-def test_last_page_of_a_split_shard_names_the_children(service: Service) -> None:
+def test_last_page_of_a_split_shard_names_the_children(service: KinesisUnderTest) -> None:
     stream = service.stream()
     service.put(stream, b"1", b"2")
     service.split(stream)
@@ -860,7 +860,7 @@ def test_last_page_of_a_split_shard_names_the_children(service: Service) -> None
     ]
 
 
-def test_closed_empty_shard_ends_at_once(service: Service) -> None:
+def test_closed_empty_shard_ends_at_once(service: KinesisUnderTest) -> None:
     stream = service.stream()
     service.split(stream)
 
@@ -871,7 +871,7 @@ def test_closed_empty_shard_ends_at_once(service: Service) -> None:
         assert len(page["ChildShards"]) == 2
 
 
-def test_merged_shards_name_one_child_with_both_parents(service: Service) -> None:
+def test_merged_shards_name_one_child_with_both_parents(service: KinesisUnderTest) -> None:
     stream = service.stream(2)
     parents = [shard["ShardId"] for shard in service.shards(stream)]
     service.merge(stream, *parents)
@@ -883,7 +883,7 @@ def test_merged_shards_name_one_child_with_both_parents(service: Service) -> Non
         assert number_of(child["ShardId"]) == 2
 
 
-def test_records_after_a_split_are_in_the_children(service: Service) -> None:
+def test_records_after_a_split_are_in_the_children(service: KinesisUnderTest) -> None:
     stream = service.stream()
     service.put(stream, b"before")
     service.split(stream)
@@ -894,7 +894,7 @@ def test_records_after_a_split_are_in_the_children(service: Service) -> None:
     assert [service.read(stream, shard=shard) for shard in shards] == [[b"before"], [b"low"], [b"high"]]
 
 
-def test_closed_shard_may_end_with_an_empty_page(service: Service) -> None:
+def test_closed_shard_may_end_with_an_empty_page(service: KinesisUnderTest) -> None:
     service.ours.behaviour = Behaviour(end_with_data=False)
     stream = service.stream()
     service.put(stream, b"1")
@@ -907,7 +907,7 @@ def test_closed_shard_may_end_with_an_empty_page(service: Service) -> None:
     assert last.get("NextShardIterator") is None
 
 
-def test_read_may_be_empty_in_the_middle_of_a_shard(service: Service) -> None:
+def test_read_may_be_empty_in_the_middle_of_a_shard(service: KinesisUnderTest) -> None:
     service.ours.behaviour = Behaviour(empty_page_every=2)
     stream = service.stream()
     service.put(stream, b"1", b"2", b"3")
@@ -920,11 +920,11 @@ def test_read_may_be_empty_in_the_middle_of_a_shard(service: Service) -> None:
     assert [page["MillisBehindLatest"] > 0 for page in pages] == [True] * 4
 
 
-def test_invalid_iterator_is_refused(service: Service) -> None:
+def test_invalid_iterator_is_refused(service: KinesisUnderTest) -> None:
     assert code_of(service.client.get_records, ShardIterator="none") == "InvalidArgumentException"
 
 
-def test_iterator_expires_after_five_minutes(service: Service) -> None:
+def test_iterator_expires_after_five_minutes(service: KinesisUnderTest) -> None:
     stream = service.stream()
     service.put(stream, b"1")
     iterator = service.iterator(stream)
@@ -938,7 +938,7 @@ def test_iterator_expires_after_five_minutes(service: Service) -> None:
 # Limits of reading
 
 
-def test_sixth_read_in_a_second_is_refused(service: Service) -> None:
+def test_sixth_read_in_a_second_is_refused(service: KinesisUnderTest) -> None:
     stream = service.stream(2)
     service.ours.limits = Limits(get_records_per_second=5)
     one, another = service.iterator(stream), service.iterator(stream, "LATEST")
@@ -951,7 +951,7 @@ def test_sixth_read_in_a_second_is_refused(service: Service) -> None:
     service.page(another)
 
 
-def test_full_page_blocks_the_shard_for_five_seconds(service: Service) -> None:
+def test_full_page_blocks_the_shard_for_five_seconds(service: KinesisUnderTest) -> None:
     stream = service.stream()
     for _ in range(11):
         service.client.put_record(StreamName=stream, Data=b"x" * (MIB - 1), PartitionKey="k")
@@ -964,7 +964,7 @@ def test_full_page_blocks_the_shard_for_five_seconds(service: Service) -> None:
     assert len(service.page(iterator)["Records"]) == 1
 
 
-def test_readers_share_two_mebibytes_a_second(service: Service) -> None:
+def test_readers_share_two_mebibytes_a_second(service: KinesisUnderTest) -> None:
     stream = service.stream()
     service.client.put_record(StreamName=stream, Data=b"x" * (MIB - 1), PartitionKey="k")
     service.ours.limits = Limits(read_bytes_per_second=2 * MIB)
@@ -980,7 +980,7 @@ def test_readers_share_two_mebibytes_a_second(service: Service) -> None:
 # Retention
 
 
-def test_records_older_than_the_retention_are_gone(service: Service) -> None:
+def test_records_older_than_the_retention_are_gone(service: KinesisUnderTest) -> None:
     stream = service.stream()
     service.put(stream, b"old")
     service.pause(1)
@@ -993,7 +993,7 @@ def test_records_older_than_the_retention_are_gone(service: Service) -> None:
     assert service.read(stream, "AT_TIMESTAMP", Timestamp=service.now() - timedelta(days=3)) == [b"new"]
 
 
-def test_trimmed_number_starts_at_the_oldest_record(service: Service) -> None:
+def test_trimmed_number_starts_at_the_oldest_record(service: KinesisUnderTest) -> None:
     stream = service.stream()
     [trimmed] = service.put(stream, b"old")
     service.pause(3600)
@@ -1004,7 +1004,7 @@ def test_trimmed_number_starts_at_the_oldest_record(service: Service) -> None:
         assert service.read(stream, kind, StartingSequenceNumber=trimmed) == [b"new", b"newer"]
 
 
-def test_shorter_retention_trims_at_once(service: Service) -> None:
+def test_shorter_retention_trims_at_once(service: KinesisUnderTest) -> None:
     stream = service.stream()
     service.client.increase_stream_retention_period(StreamName=stream, RetentionPeriodHours=72)
     service.put(stream, b"old")
@@ -1017,7 +1017,7 @@ def test_shorter_retention_trims_at_once(service: Service) -> None:
     assert service.read(stream) == []
 
 
-def test_shard_closed_before_the_retention_is_gone(service: Service) -> None:
+def test_shard_closed_before_the_retention_is_gone(service: KinesisUnderTest) -> None:
     stream = service.stream()
     service.put(stream, b"1")
     service.split(stream)
@@ -1036,7 +1036,7 @@ def test_shard_closed_before_the_retention_is_gone(service: Service) -> None:
 # Consumers and subscriptions
 
 
-def test_consumer_is_registered_described_listed_and_deregistered(service: Service) -> None:
+def test_consumer_is_registered_described_listed_and_deregistered(service: KinesisUnderTest) -> None:
     stream = service.stream()
     arn = service.consumer(stream)
     stream_arn = service.summary(stream)["StreamARN"]
@@ -1055,7 +1055,7 @@ def test_consumer_is_registered_described_listed_and_deregistered(service: Servi
     assert code_of(service.client.describe_stream_consumer, ConsumerARN=arn) == "ResourceNotFoundException"
 
 
-def test_stream_with_consumers_is_deleted_only_by_force(service: Service) -> None:
+def test_stream_with_consumers_is_deleted_only_by_force(service: KinesisUnderTest) -> None:
     stream = service.stream()
     service.consumer(stream)
 
@@ -1077,7 +1077,7 @@ def events_of(subscription: Any, count: int | None = None) -> list[dict[str, Any
     return events
 
 
-def test_subscription_delivers_records_until_the_shard_ends(service: Service) -> None:
+def test_subscription_delivers_records_until_the_shard_ends(service: KinesisUnderTest) -> None:
     stream = service.stream()
     numbers = service.put(stream, b"1", b"2")
     service.split(stream)
@@ -1090,7 +1090,7 @@ def test_subscription_delivers_records_until_the_shard_ends(service: Service) ->
     assert [number_of(child["ShardId"]) for child in event["ChildShards"]] == [1, 2]
 
 
-def test_subscription_resumes_after_its_continuation(service: Service) -> None:
+def test_subscription_resumes_after_its_continuation(service: KinesisUnderTest) -> None:
     stream = service.stream()
     consumer = service.consumer(stream)
     [first] = events_of(service.subscribe(consumer, "LATEST"), 1)
@@ -1110,7 +1110,7 @@ def test_subscription_resumes_after_its_continuation(service: Service) -> None:
     assert third["ContinuationSequenceNumber"] == third["Records"][-1]["SequenceNumber"]
 
 
-def test_subscription_lasts_five_minutes(service: Service) -> None:
+def test_subscription_lasts_five_minutes(service: KinesisUnderTest) -> None:
     stream = service.stream()
     service.put(stream, b"1")
     events = iter(service.subscribe(service.consumer(stream)))
@@ -1120,7 +1120,7 @@ def test_subscription_lasts_five_minutes(service: Service) -> None:
     assert list(events) == []
 
 
-def test_second_subscription_is_refused_and_later_takes_over(service: Service) -> None:
+def test_second_subscription_is_refused_and_later_takes_over(service: KinesisUnderTest) -> None:
     stream = service.stream()
     service.put(stream, b"1")
     consumer = service.consumer(stream)
@@ -1138,7 +1138,7 @@ def test_second_subscription_is_refused_and_later_takes_over(service: Service) -
     assert data(next(second)["SubscribeToShardEvent"]) == [b"1"]
 
 
-def test_subscription_ends_with_its_stream(service: Service) -> None:
+def test_subscription_ends_with_its_stream(service: KinesisUnderTest) -> None:
     stream = service.stream()
     events = iter(service.subscribe(service.consumer(stream)))
     next(events)
@@ -1149,7 +1149,7 @@ def test_subscription_ends_with_its_stream(service: Service) -> None:
         list(events)
 
 
-def test_subscription_needs_a_consumer(service: Service) -> None:
+def test_subscription_needs_a_consumer(service: KinesisUnderTest) -> None:
     stream = service.stream()
     arn = service.consumer(stream)
     service.ours.behaviour = Behaviour(transition_seconds=10)
@@ -1164,7 +1164,7 @@ def test_subscription_needs_a_consumer(service: Service) -> None:
     assert (unknown, not_yet) == ("ResourceNotFoundException", "ResourceInUseException")
 
 
-def test_subscriptions_have_a_quota(service: Service) -> None:
+def test_subscriptions_have_a_quota(service: KinesisUnderTest) -> None:
     stream = service.stream()
     consumer = service.consumer(stream)
     service.ours.limits = Limits(subscribe_per_second=1)
@@ -1188,7 +1188,7 @@ def test_subscriptions_have_a_quota(service: Service) -> None:
     ],
 )
 def test_injected_refusal_reaches_the_caller(
-    service: Service, fault: str, arguments: dict[str, Any], code: str, status: int
+    service: KinesisUnderTest, fault: str, arguments: dict[str, Any], code: str, status: int
 ) -> None:
     stream = service.stream()
     iterator = service.iterator(stream)
@@ -1202,7 +1202,7 @@ def test_injected_refusal_reaches_the_caller(
     assert service.page(iterator)["Records"] == []
 
 
-def test_fault_affects_its_shard_only_and_count_times(service: Service) -> None:
+def test_fault_affects_its_shard_only_and_count_times(service: KinesisUnderTest) -> None:
     stream = service.stream(2)
     bad, good = service.iterator(stream), service.iterator(stream, shard="shardId-000000000001")
     service.ours.faults.throttle("GetRecords", stream=stream, shard_id=FIRST_SHARD, after=1, times=2)
@@ -1218,7 +1218,7 @@ def test_fault_affects_its_shard_only_and_count_times(service: Service) -> None:
     assert all(outcome(good) for _ in range(5))
 
 
-def test_cut_connection_leaves_nothing_done(service: Service) -> None:
+def test_cut_connection_leaves_nothing_done(service: KinesisUnderTest) -> None:
     stream = service.stream()
     service.ours.faults.reset("PutRecord")
 
@@ -1228,7 +1228,7 @@ def test_cut_connection_leaves_nothing_done(service: Service) -> None:
     assert service.read(stream) == []
 
 
-def test_lost_response_leaves_the_work_done(service: Service) -> None:
+def test_lost_response_leaves_the_work_done(service: KinesisUnderTest) -> None:
     stream = service.stream()
     service.ours.faults.lose_answer("PutRecord")
 
@@ -1238,7 +1238,7 @@ def test_lost_response_leaves_the_work_done(service: Service) -> None:
     assert service.read(stream) == [b"1"]
 
 
-def test_slow_body_arrives_whole(service: Service) -> None:
+def test_slow_body_arrives_whole(service: KinesisUnderTest) -> None:
     stream = service.stream()
     service.put(stream, b"1")
     iterator = service.iterator(stream)
@@ -1251,7 +1251,7 @@ def test_body_slower_than_the_client_times_out(kinesis_account: Any) -> None:
     impatient = kinesis_account.client(
         config=Config(retries={"mode": "standard", "total_max_attempts": 1}, read_timeout=0.2)
     )
-    service = Service(impatient, kinesis_account.engine)
+    service = KinesisUnderTest(impatient, kinesis_account.engine)
     iterator = service.iterator(service.stream())
     service.ours.faults.slow("GetRecords", 2)
 

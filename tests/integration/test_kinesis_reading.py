@@ -450,7 +450,7 @@ def ours(account: Any, tmp_path: Path) -> Callable[..., LandedShardRow]:
 
 
 @dataclass(frozen=True)
-class Subscribed:
+class SubscribedStream:
     """A stream of our server that is read by enhanced fan-out, with the machine's clock."""
 
     account: Any
@@ -463,16 +463,16 @@ class Subscribed:
 
 
 @pytest.fixture
-def subscribed(kinesis_server: Any, tmp_path: Path) -> Subscribed:
+def subscribed(kinesis_server: Any, tmp_path: Path) -> SubscribedStream:
     account = kinesis_server.account(clock=RealClock())
     account.engine.behaviour = Behaviour(heartbeat_seconds=0.1, subscription_seconds=0.5)
     account.client().create_stream(StreamName="clicks", ShardCount=1)
     client = reading_client(account.settings())
     arn = ensure_consumer(client, "clicks", describe_stream(client, "clicks").arn, "analytics")
-    return Subscribed(account, Source(account.client(), account.settings(), tmp_path, "clicks"), arn)
+    return SubscribedStream(account, Source(account.client(), account.settings(), tmp_path, "clicks"), arn)
 
 
-def test_subscription_is_landed_as_sent(subscribed: Subscribed) -> None:
+def test_subscription_is_landed_as_sent(subscribed: SubscribedStream) -> None:
     source = subscribed.source
     source.put(b"1", aggregate([("a", b"2"), ("b", b"3")]))
     sent, polled = subscribed.land(), source.land()
@@ -483,7 +483,7 @@ def test_subscription_is_landed_as_sent(subscribed: Subscribed) -> None:
     assert (end.error, end.is_last, len(end.children)) == (None, True, 2)
 
 
-def test_repeated_subscriptions_land_every_record_once(subscribed: Subscribed) -> None:
+def test_repeated_subscriptions_land_every_record_once(subscribed: SubscribedStream) -> None:
     sent = [b"%d" % number for number in range(40)]
     landed: list[bytes] = []
     position = "TRIM_HORIZON"
@@ -505,13 +505,13 @@ def test_repeated_subscriptions_land_every_record_once(subscribed: Subscribed) -
 
 
 @pytest.mark.parametrize("fault", ["reset", "lose_answer", "fail", "throttle"])
-def test_disturbed_subscription_loses_nothing(subscribed: Subscribed, fault: str) -> None:
+def test_disturbed_subscription_loses_nothing(subscribed: SubscribedStream, fault: str) -> None:
     subscribed.source.put(b"1", b"2")
     getattr(subscribed.account.engine.faults, fault)("SubscribeToShard", times=1)
     assert payloads(subscribed.land()) == [b"1", b"2"]
 
 
-def test_subscription_ends_with_the_round(subscribed: Subscribed) -> None:
+def test_subscription_ends_with_the_round(subscribed: SubscribedStream) -> None:
     subscribed.source.put(b"1")
     subscribed.land()
     consumer = subscribed.account.engine.stream("clicks").consumers["analytics"]
@@ -579,8 +579,8 @@ def test_only_unread_trimmed_records_are_reported(account: Any, ours: Callable[.
 
 
 def _answer(url: str, body: bytes) -> AWSResponse:
-    class Raw:
+    class RawBody:
         def stream(self) -> Iterator[bytes]:
             yield body
 
-    return AWSResponse(url, 400, {"Content-Type": "application/x-amz-json-1.1"}, Raw())
+    return AWSResponse(url, 400, {"Content-Type": "application/x-amz-json-1.1"}, RawBody())

@@ -33,7 +33,7 @@ FEW, MANY = 4, 20
 """Shards. What a job asks whatever it delivers is in both."""
 
 
-class InBucket(History):
+class BucketHistory(History):
     """A stream, and jobs that land and deliver it in a bucket.
 
     :param root: of the bucket.
@@ -87,7 +87,7 @@ def requests_of(s3: S3Server, network: FaultyS3, tmp_path: Path) -> Iterator[Cal
     def requests_of(shards: int, session: SparkSession | None = None, *, keep: bool = False) -> Counter[str]:
         buckets.append(bucket := f"lake-{secrets.token_hex(4)}")
         aws_client(s3.settings, "s3").create_bucket(Bucket=bucket)
-        history = InBucket(tmp_path / bucket, shards, f"s3://{bucket}", network.settings, session, keep=keep)
+        history = BucketHistory(tmp_path / bucket, shards, f"s3://{bucket}", network.settings, session, keep=keep)
         history.send(30 * shards, keys=30 * shards)
         history.sync()
         before = len(network.requests)

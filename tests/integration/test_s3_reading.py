@@ -169,7 +169,7 @@ def test_piecewise_landing_holds_every_record_once(bucket: Bucket, tmp_path: Pat
 # A body that breaks off
 
 
-class Breaking(BaseHTTPRequestHandler):
+class TruncatingHandler(BaseHTTPRequestHandler):
     """Answers with part of what was asked for, and closes."""
 
     body = b"".join(b"%d\n" % n for n in range(1000))
@@ -193,9 +193,9 @@ class Breaking(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def breaking() -> Iterator[AwsSettings]:
-    Breaking.requests = []
-    with ThreadingHTTPServer(("127.0.0.1", 0), Breaking) as server:
+def truncating_server() -> Iterator[AwsSettings]:
+    TruncatingHandler.requests = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), TruncatingHandler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         port = server.server_address[1]
@@ -211,25 +211,25 @@ def breaking() -> Iterator[AwsSettings]:
 
 
 @pytest.mark.parametrize("is_ahead", [False, True])
-def test_interrupted_body_is_resumed(bucket: Bucket, breaking: AwsSettings, is_ahead: bool) -> None:
-    Breaking.left = 3
-    item = {"uri": "s3://bucket/key", "size": len(Breaking.body), "version": '"tag"'}
-    reader = bucket.reader(breaking)
+def test_interrupted_body_is_resumed(bucket: Bucket, truncating_server: AwsSettings, is_ahead: bool) -> None:
+    TruncatingHandler.left = 3
+    item = {"uri": "s3://bucket/key", "size": len(TruncatingHandler.body), "version": '"tag"'}
+    reader = bucket.reader(truncating_server)
     if is_ahead:
         with reader.reading([item]) as ahead:
             found = read(ahead, item)
     else:
         found = read(reader, item)
-    assert found == Breaking.body.split()
-    assert len(Breaking.requests) == 4 and Breaking.requests[0] is None
+    assert found == TruncatingHandler.body.split()
+    assert len(TruncatingHandler.requests) == 4 and TruncatingHandler.requests[0] is None
 
 
-def test_repeatedly_interrupted_body_is_left_for_later(bucket: Bucket, breaking: AwsSettings) -> None:
-    Breaking.left = 1000
-    Breaking.body, whole = b"x", Breaking.body
+def test_repeatedly_interrupted_body_is_left_for_later(bucket: Bucket, truncating_server: AwsSettings) -> None:
+    TruncatingHandler.left = 1000
+    TruncatingHandler.body, whole = b"x", TruncatingHandler.body
     try:
         item = {"uri": "s3://bucket/key", "size": 10, "version": '"tag"'}
         with pytest.raises(SourceUnavailableError, match="reading was interrupted 5 times at byte 0"):
-            read(bucket.reader(breaking), item)
+            read(bucket.reader(truncating_server), item)
     finally:
-        Breaking.body = whole
+        TruncatingHandler.body = whole

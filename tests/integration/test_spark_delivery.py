@@ -60,7 +60,7 @@ def click(amount: float, name: str = "click") -> bytes:
 
 
 @dataclass
-class Place:
+class LandedBatches:
     """A batch that is landed, and the sinks that are to take it."""
 
     spark: SparkSession
@@ -152,8 +152,8 @@ class Place:
 
 
 @pytest.fixture
-def place(spark: SparkSession, tmp_path: Path) -> Place:
-    return Place(spark, tmp_path)
+def batches(spark: SparkSession, tmp_path: Path) -> LandedBatches:
+    return LandedBatches(spark, tmp_path)
 
 
 def fragile(records: DataFrame) -> DataFrame:
@@ -189,32 +189,32 @@ def raising(error: type[BaseException]) -> Transform:
 # Bad records
 
 
-def test_bad_records_of_every_kind_become_dead_letters(place: Place) -> None:
-    place.land(click(1), b"no JSON", click(500), click(2, "poison"), click(3))
-    prepared = place.deliver(place.delivery(schema=PAYLOAD, transform=lambda records: marking(fragile(records))))
+def test_bad_records_of_every_kind_become_dead_letters(batches: LandedBatches) -> None:
+    batches.land(click(1), b"no JSON", click(500), click(2, "poison"), click(3))
+    prepared = batches.deliver(batches.delivery(schema=PAYLOAD, transform=lambda records: marking(fragile(records))))
     assert (prepared.records, prepared.unrouted) == ({"dead_letter": 3, "main": 2}, 0)
-    assert place.amounts("main") == [1.0, 3.0]
-    names = pq.read_schema(place.folder / "main" / "batch-1.parquet").names
+    assert batches.amounts("main") == [1.0, 3.0]
+    names = pq.read_schema(batches.folder / "main" / "batch-1.parquet").names
     assert names == [*RECORD_SCHEMA.names, "id", "amount", "length"], "nothing of ours is left in it"
-    assert pq.read_schema(place.folder / "dead_letter" / "batch-1.parquet") == SHARD_RECORDS.dead_letter
-    dead_letters = [(row["stage"], row["error"], row["data"]) for row in place.rows("dead_letter")]
+    assert pq.read_schema(batches.folder / "dead_letter" / "batch-1.parquet") == SHARD_RECORDS.dead_letter
+    dead_letters = [(row["stage"], row["error"], row["data"]) for row in batches.rows("dead_letter")]
     assert dead_letters == [
         ("schema", "the payload is not JSON", b"no JSON"),
         ("transform", "too much: 500.0", click(500)),
         ("transform", "ValueError: this record is poison", click(2, "poison")),
     ]
-    letter = place.rows("dead_letter")[0]
+    letter = batches.rows("dead_letter")[0]
     assert (letter["source"], letter["stream"], letter["shard_id"]) == ("clicks", "clicks", "shard-1")
     assert (letter["sequence_number"], letter["sub_sequence_number"]) == (str(10**50 + 1), 0)
     assert (letter["partition_key"], letter["approximate_arrival_timestamp"]) == ("k", NOW)
-    assert place.found.total == 3 and len(place.found.samples) == 2
-    assert place.unfinished == []
+    assert batches.found.total == 3 and len(batches.found.samples) == 2
+    assert batches.unfinished == []
 
 
-def test_batch_without_bad_records_has_no_dead_letters(place: Place) -> None:
-    place.land(click(1))
-    assert place.deliver(place.delivery(schema=PAYLOAD)).records == {"dead_letter": 0, "main": 1}
-    assert not (place.folder / "dead_letter" / "batch-1.parquet").exists()
+def test_batch_without_bad_records_has_no_dead_letters(batches: LandedBatches) -> None:
+    batches.land(click(1))
+    assert batches.deliver(batches.delivery(schema=PAYLOAD)).records == {"dead_letter": 0, "main": 1}
+    assert not (batches.folder / "dead_letter" / "batch-1.parquet").exists()
 
 
 @pytest.mark.parametrize(
@@ -234,67 +234,67 @@ def test_batch_without_bad_records_has_no_dead_letters(place: Place) -> None:
     ],
 )
 def test_bad_record_without_dead_letter_sink_fails_its_batch(
-    place: Place, payload: bytes, transform: Transform | None, message: str
+    batches: LandedBatches, payload: bytes, transform: Transform | None, message: str
 ) -> None:
-    place.land(click(1), payload)
-    delivery = place.delivery(schema=PAYLOAD, transform=transform, dead=False)
+    batches.land(click(1), payload)
+    delivery = batches.delivery(schema=PAYLOAD, transform=transform, dead=False)
     with pytest.raises(DeliveryError, match=message):
-        place.deliver(delivery)
-    assert place.rows("main") == [] and place.unfinished == []
+        batches.deliver(delivery)
+    assert batches.rows("main") == [] and batches.unfinished == []
 
 
 @pytest.mark.parametrize("limit", [1, 2])
-def test_batch_over_the_bad_record_budget_fails(place: Place, limit: int) -> None:
-    place.found = BadRecords(limit)
-    place.land(click(1), b"no JSON", click(2, "poison"))
-    delivery = place.delivery(schema=PAYLOAD, transform=fragile)
+def test_batch_over_the_bad_record_budget_fails(batches: LandedBatches, limit: int) -> None:
+    batches.found = BadRecords(limit)
+    batches.land(click(1), b"no JSON", click(2, "poison"))
+    delivery = batches.delivery(schema=PAYLOAD, transform=fragile)
     if limit == 2:
-        assert place.deliver(delivery).records == {"dead_letter": 2, "main": 1}
+        assert batches.deliver(delivery).records == {"dead_letter": 2, "main": 1}
     else:
         with pytest.raises(
             DeliveryError, match="2 bad records make 2 in this run, more than 'max_parse_exceptions' = 1"
         ):
-            place.deliver(delivery)
-        assert place.rows("main") == place.rows("dead_letter") == []
+            batches.deliver(delivery)
+        assert batches.rows("main") == batches.rows("dead_letter") == []
 
 
 @pytest.mark.parametrize("error", [ConnectionError, MemoryError, SystemExit])
-def test_environment_errors_create_no_dead_letters(place: Place, error: type[BaseException]) -> None:
-    place.land(click(1), click(2))
+def test_environment_errors_create_no_dead_letters(batches: LandedBatches, error: type[BaseException]) -> None:
+    batches.land(click(1), click(2))
     with pytest.raises(DeliveryError, match="the transform or its write failed"):
-        place.deliver(place.delivery(transform=raising(error)))
-    assert place.rows("dead_letter") == [] and place.found.total == 0
+        batches.deliver(batches.delivery(transform=raising(error)))
+    assert batches.rows("dead_letter") == [] and batches.found.total == 0
 
 
-def test_transform_that_raises_on_everything_is_at_fault(place: Place) -> None:
-    place.land(*(click(n, "poison") for n in range(50)))
+def test_transform_that_raises_on_everything_is_at_fault(batches: LandedBatches) -> None:
+    batches.land(*(click(n, "poison") for n in range(50)))
     with pytest.raises(
         DeliveryError, match="raises on every record that was tried, out of 50, so the transform itself"
     ):
-        place.deliver(place.delivery(transform=fragile))
-    assert place.rows("dead_letter") == []
+        batches.deliver(batches.delivery(transform=fragile))
+    assert batches.rows("dead_letter") == []
 
 
-def test_sql_errors_are_traced_to_records(place: Place) -> None:
-    place.land(click(1), click(0), click(2))
-    place.deliver(place.delivery(where="100 / amount > 0", schema=PAYLOAD))
-    assert place.amounts("main") == [1.0, 2.0]
-    [letter] = place.rows("dead_letter")
+def test_sql_errors_are_traced_to_records(batches: LandedBatches) -> None:
+    batches.land(click(1), click(0), click(2))
+    batches.deliver(batches.delivery(where="100 / amount > 0", schema=PAYLOAD))
+    assert batches.amounts("main") == [1.0, 2.0]
+    [letter] = batches.rows("dead_letter")
     assert letter["error"].startswith("ArithmeticException: [DIVIDE_BY_ZERO] Division by zero")
 
 
-def test_marking_transform_must_keep_identity_columns(place: Place) -> None:
-    place.land(click(1))
-    delivery = place.delivery(schema=PAYLOAD, transform=lambda records: marking(records).select("amount", "_error"))
+def test_marking_transform_must_keep_identity_columns(batches: LandedBatches) -> None:
+    batches.land(click(1))
+    delivery = batches.delivery(schema=PAYLOAD, transform=lambda records: marking(records).select("amount", "_error"))
     with pytest.raises(DeliveryError, match="drops 'sequence_number' and 'sub_sequence_number'"):
-        place.deliver(delivery)
+        batches.deliver(delivery)
 
 
-def test_missing_landed_file_is_reported(place: Place) -> None:
-    place.land(click(1))
-    Path(place.batch.file).unlink()
+def test_missing_landed_file_is_reported(batches: LandedBatches) -> None:
+    batches.land(click(1))
+    Path(batches.batch.file).unlink()
     with pytest.raises(DeliveryError, match="is gone: restore it, or reset its partition"):
-        place.deliver(place.delivery(schema=PAYLOAD))
+        batches.deliver(batches.delivery(schema=PAYLOAD))
 
 
 # Late and early records
@@ -309,9 +309,9 @@ def happened(name: str, at: object) -> bytes:
     return json.dumps({"id": name, "at": at.isoformat() if isinstance(at, datetime) else at}).encode()
 
 
-def land_around(place: Place, bounds: EventTimeBounds = BOUNDS) -> None:
+def land_around(batches: LandedBatches, bounds: EventTimeBounds = BOUNDS) -> None:
     """Land a record on each side of each bound, at each, without a time, and with a payload that does not fit."""
-    place.land(
+    batches.land(
         happened("late", NOW - MICROSECOND),
         happened("first", NOW),
         happened("last", NOW + SECOND),
@@ -320,21 +320,21 @@ def land_around(place: Place, bounds: EventTimeBounds = BOUNDS) -> None:
         b'{"id": "never"}',
         b'{"at": "2020-01-01T00:00:00Z"}',
     )
-    place.batch = replace(place.batch, bounds=bounds)
+    batches.batch = replace(batches.batch, bounds=bounds)
 
 
-def names(place: Place, sink: str = "main") -> list[str]:
-    return [json.loads(row["data"]).get("id", "") for row in place.rows(sink)]
+def names(batches: LandedBatches, sink: str = "main") -> list[str]:
+    return [json.loads(row["data"]).get("id", "") for row in batches.rows(sink)]
 
 
-def test_records_outside_bounds_are_dropped(place: Place) -> None:
-    land_around(place)
-    prepared = place.deliver(place.delivery(schema=AT, transform=counting))
-    assert names(place) == ["first", "last", "whenever", "never"]
-    assert {row["of"] for row in place.rows("main")} == {4}, "the transform gets no other"
+def test_records_outside_bounds_are_dropped(batches: LandedBatches) -> None:
+    land_around(batches)
+    prepared = batches.deliver(batches.delivery(schema=AT, transform=counting))
+    assert names(batches) == ["first", "last", "whenever", "never"]
+    assert {row["of"] for row in batches.rows("main")} == {4}, "the transform gets no other"
     assert prepared.left_out == {"schema": 1, "time": 2}
     assert prepared.records == {"dead_letter": 1, "main": 4}
-    assert place.found.total == 1, "what is late is not bad"
+    assert batches.found.total == 1, "what is late is not bad"
 
 
 def counting(records: DataFrame) -> DataFrame:
@@ -342,18 +342,18 @@ def counting(records: DataFrame) -> DataFrame:
     return records.withColumn("of", functions.expr("count(*) OVER ()"))
 
 
-def test_rejected_records_need_no_dead_letters(place: Place) -> None:
-    place.land(happened("late", NOW - SECOND), happened("first", NOW))
-    place.batch = replace(place.batch, bounds=BOUNDS)
-    assert place.deliver(place.delivery(schema=AT, dead=False)).left_out == {"time": 1}
-    assert names(place) == ["first"]
+def test_rejected_records_need_no_dead_letters(batches: LandedBatches) -> None:
+    batches.land(happened("late", NOW - SECOND), happened("first", NOW))
+    batches.batch = replace(batches.batch, bounds=BOUNDS)
+    assert batches.deliver(batches.delivery(schema=AT, dead=False)).left_out == {"time": 1}
+    assert names(batches) == ["first"]
 
 
-def test_rejected_records_go_to_dead_letters_on_request(place: Place) -> None:
-    land_around(place)
-    prepared = place.deliver(place.delivery(schema=AT, keeps_rejected=True))
+def test_rejected_records_go_to_dead_letters_on_request(batches: LandedBatches) -> None:
+    land_around(batches)
+    prepared = batches.deliver(batches.delivery(schema=AT, keeps_rejected=True))
     assert prepared.records == {"dead_letter": 3, "main": 4}
-    assert [(row["stage"], row["error"]) for row in place.rows("dead_letter")] == [
+    assert [(row["stage"], row["error"]) for row in batches.rows("dead_letter")] == [
         ("time", "late: field 'at' is 2025-12-31 23:59:59.999999, before 2026-01-01T00:00:00.000000Z"),
         ("time", "early: field 'at' is 2026-01-01 00:00:01.000001, after 2026-01-01T00:00:01.000000Z"),
         ("schema", "the payload does not fit the schema: field 'id' is missing"),
@@ -369,10 +369,10 @@ def test_rejected_records_go_to_dead_letters_on_request(place: Place) -> None:
     ],
     ids=["another type", "another schema", "no schema"],
 )
-def test_recorded_bounds_apply_under_another_schema(place: Place, delivered: dict[str, Any]) -> None:
-    land_around(place)
-    assert place.deliver(place.delivery(**delivered)).left_out["time"] == 2 + ("transform" in delivered)
-    assert set(names(place)) == {"first", "last", "whenever", "never"}
+def test_recorded_bounds_apply_under_another_schema(batches: LandedBatches, delivered: dict[str, Any]) -> None:
+    land_around(batches)
+    assert batches.deliver(batches.delivery(**delivered)).left_out["time"] == 2 + ("transform" in delivered)
+    assert set(names(batches)) == {"first", "last", "whenever", "never"}
 
 
 @pytest.mark.parametrize(
@@ -382,37 +382,37 @@ def test_recorded_bounds_apply_under_another_schema(place: Place, delivered: dic
         ("timestamp_ntz", lambda instant: instant.replace(tzinfo=None).isoformat()),
     ],
 )
-def test_milliseconds_and_zoneless_timestamps_are_event_times(place: Place, kind: str, at: Any) -> None:
+def test_milliseconds_and_zoneless_timestamps_are_event_times(batches: LandedBatches, kind: str, at: Any) -> None:
     tick = timedelta(milliseconds=1)
     # Bounds between two milliseconds.
     bounds = replace(BOUNDS, type=kind, earliest=NOW - MICROSECOND, latest=NOW + tick + MICROSECOND)
     instants = {"late": NOW - tick, "first": NOW, "last": NOW + tick, "early": NOW + 2 * tick}
-    place.land(*(happened(name, at(instant)) for name, instant in instants.items()))
-    place.batch = replace(place.batch, bounds=bounds)
-    place.deliver(place.delivery(schema=f"id STRING NOT NULL, at {kind}"))
-    assert names(place) == ["first", "last"]
+    batches.land(*(happened(name, at(instant)) for name, instant in instants.items()))
+    batches.batch = replace(batches.batch, bounds=bounds)
+    batches.deliver(batches.delivery(schema=f"id STRING NOT NULL, at {kind}"))
+    assert names(batches) == ["first", "last"]
 
 
-def test_batch_of_only_late_records_is_delivered_empty(place: Place) -> None:
-    place.land(*(happened("late", NOW - SECOND) for _ in range(3)))
-    place.batch = replace(place.batch, bounds=BOUNDS)
-    prepared = place.deliver(place.delivery(schema=AT))
+def test_batch_of_only_late_records_is_delivered_empty(batches: LandedBatches) -> None:
+    batches.land(*(happened("late", NOW - SECOND) for _ in range(3)))
+    batches.batch = replace(batches.batch, bounds=BOUNDS)
+    prepared = batches.deliver(batches.delivery(schema=AT))
     assert (prepared.records, prepared.left_out) == ({"dead_letter": 0, "main": 0}, {"time": 3})
 
 
-def test_records_dropped_as_late_are_not_searched_for_errors(place: Place) -> None:
-    place.land(happened("poison", NOW - SECOND), happened("poison", NOW), happened("fine", NOW))
-    place.batch = replace(place.batch, bounds=BOUNDS)
-    prepared = place.deliver(place.delivery(schema=AT, transform=fragile))
+def test_records_dropped_as_late_are_not_searched_for_errors(batches: LandedBatches) -> None:
+    batches.land(happened("poison", NOW - SECOND), happened("poison", NOW), happened("fine", NOW))
+    batches.batch = replace(batches.batch, bounds=BOUNDS)
+    prepared = batches.deliver(batches.delivery(schema=AT, transform=fragile))
     assert prepared.left_out == {"time": 1, "transform": 1}
-    assert (names(place), names(place, "dead_letter")) == (["fine"], ["poison"])
+    assert (names(batches), names(batches, "dead_letter")) == (["fine"], ["poison"])
 
 
-def test_bounds_column_may_have_any_name(place: Place) -> None:
+def test_bounds_column_may_have_any_name(batches: LandedBatches) -> None:
     name = "when `it` 'was'"
-    place.land(*(json.dumps({name: at.isoformat()}).encode() for at in (NOW - SECOND, NOW)))
-    place.batch = replace(place.batch, bounds=replace(BOUNDS, column=name))
-    assert place.deliver(place.delivery(transform=marking_nothing)).left_out == {"time": 1}
+    batches.land(*(json.dumps({name: at.isoformat()}).encode() for at in (NOW - SECOND, NOW)))
+    batches.batch = replace(batches.batch, bounds=replace(BOUNDS, column=name))
+    assert batches.deliver(batches.delivery(transform=marking_nothing)).left_out == {"time": 1}
 
 
 @pytest.mark.parametrize(
@@ -438,53 +438,53 @@ def test_bounds_take_the_type_of_the_schema() -> None:
 # Records of items, which have whatever columns their source has
 
 
-def land_items(place: Place, batch_id: str = "batch-1", **columns: Any) -> None:
+def land_items(batches: LandedBatches, batch_id: str = "batch-1", **columns: Any) -> None:
     rows = len(next(iter(columns.values())))
     ours = {
         "_origin": ["s3://b/k"] * rows,
         "_row": pa.array(range(rows), pa.int64()),
         "_batch_id": [batch_id] * rows,
     }
-    place.land(*[b""] * rows)
-    place.batch = replace(place.batch, batch_id=batch_id, file=str(place.folder / f"{batch_id}.parquet"))
-    size = write_table(pa.table({**columns, **ours}), place.batch.file)
-    place.batch = replace(place.batch, file_bytes=size)
+    batches.land(*[b""] * rows)
+    batches.batch = replace(batches.batch, batch_id=batch_id, file=str(batches.folder / f"{batch_id}.parquet"))
+    size = write_table(pa.table({**columns, **ours}), batches.batch.file)
+    batches.batch = replace(batches.batch, file_bytes=size)
 
 
-def of_items(place: Place, *more: Sink, **options: Any) -> TransformedDelivery:
-    return place.delivery(*more, layout=ITEM_RECORDS, **options)
+def of_items(batches: LandedBatches, *more: Sink, **options: Any) -> TransformedDelivery:
+    return batches.delivery(*more, layout=ITEM_RECORDS, **options)
 
 
-def test_item_records_are_transformed_routed_and_dead_lettered(place: Place) -> None:
+def test_item_records_are_transformed_routed_and_dead_lettered(batches: LandedBatches) -> None:
     def shop(records: DataFrame) -> DataFrame:
         return marking(fragile(records.withColumn("data", functions.col("name").cast("binary"))).drop("data"))
 
     tags = pa.array([["a"], [], None, ["b"], ["c"]])
-    land_items(place, name=["a", "b", "poison", "d", "e"], amount=[1.0, 500.0, 3.0, 4.0, 5.0], tags=tags)
-    copy = place.sink("copy", "amount > 4")
-    prepared = place.deliver(of_items(place, copy, where="amount < 5", transform=shop))
+    land_items(batches, name=["a", "b", "poison", "d", "e"], amount=[1.0, 500.0, 3.0, 4.0, 5.0], tags=tags)
+    copy = batches.sink("copy", "amount > 4")
+    prepared = batches.deliver(of_items(batches, copy, where="amount < 5", transform=shop))
     assert (prepared.records, prepared.unrouted) == ({"dead_letter": 2, "main": 2, "copy": 1}, 0)
-    assert (place.amounts("main"), place.amounts("copy")) == ([1.0, 4.0], [5.0])
-    names = pq.read_schema(place.folder / "main" / "batch-1.parquet").names
+    assert (batches.amounts("main"), batches.amounts("copy")) == ([1.0, 4.0], [5.0])
+    names = pq.read_schema(batches.folder / "main" / "batch-1.parquet").names
     assert names == ["name", "amount", "tags", "_origin", "_row", "_batch_id", "length"]
-    assert pq.read_schema(place.folder / "dead_letter" / "batch-1.parquet") == ITEM_RECORDS.dead_letter
-    assert [(row["_row"], row["error"], row["record"]) for row in place.rows("dead_letter")] == [
+    assert pq.read_schema(batches.folder / "dead_letter" / "batch-1.parquet") == ITEM_RECORDS.dead_letter
+    assert [(row["_row"], row["error"], row["record"]) for row in batches.rows("dead_letter")] == [
         (1, "too much: 500.0", '{"name": "b", "amount": 500.0, "tags": []}'),
         (2, "ValueError: this record is poison", '{"name": "poison", "amount": 3.0, "tags": null}'),
     ]
-    assert place.unfinished == []
+    assert batches.unfinished == []
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.string()])
-def test_item_payloads_are_parsed_as_bytes_or_text(place: Place, kind: pa.DataType) -> None:
-    land_items(place, data=pa.array([click(1).decode(), "no JSON"], pa.string()).cast(kind))
-    place.deliver(of_items(place, schema=PAYLOAD))
-    assert place.amounts("main") == [1.0]
-    [letter] = place.rows("dead_letter")
+def test_item_payloads_are_parsed_as_bytes_or_text(batches: LandedBatches, kind: pa.DataType) -> None:
+    land_items(batches, data=pa.array([click(1).decode(), "no JSON"], pa.string()).cast(kind))
+    batches.deliver(of_items(batches, schema=PAYLOAD))
+    assert batches.amounts("main") == [1.0]
+    [letter] = batches.rows("dead_letter")
     assert (letter["_origin"], letter["_row"], letter["data"], letter["record"]) == ("s3://b/k", 1, b"no JSON", None)
-    place.batch = replace(place.batch, redeliver=True)
+    batches.batch = replace(batches.batch, redeliver=True)
     with pytest.raises(DeliveryError, match="1 of 2 records are bad, the first at s3://b/k, row 1: the payload is not"):
-        place.deliver(of_items(place, schema=PAYLOAD, dead=False))
+        batches.deliver(of_items(batches, schema=PAYLOAD, dead=False))
 
 
 @pytest.mark.parametrize(
@@ -495,42 +495,42 @@ def test_item_payloads_are_parsed_as_bytes_or_text(place: Place, kind: pa.DataTy
         ({"data": ["{}"], "ID": [1]}, "'schema' names column 'id', which the records have already"),
     ],
 )
-def test_records_matching_no_schema_are_reported(place: Place, columns: dict[str, Any], message: str) -> None:
-    land_items(place, **columns)
+def test_records_matching_no_schema_are_reported(batches: LandedBatches, columns: dict[str, Any], message: str) -> None:
+    land_items(batches, **columns)
     with pytest.raises(DeliveryError, match=message):
-        place.deliver(of_items(place, schema=PAYLOAD))
+        batches.deliver(of_items(batches, schema=PAYLOAD))
     with pytest.raises(ConfigurationError, match="column '_row' exists in every record already"):
         JsonPayload("_row INT", ITEM_RECORDS)
 
 
-def test_batches_of_one_source_may_have_different_columns(place: Place) -> None:
-    delivery = of_items(place, transform=lambda records: records.withColumn("seen", functions.lit(1)))
+def test_batches_of_one_source_may_have_different_columns(batches: LandedBatches) -> None:
+    delivery = of_items(batches, transform=lambda records: records.withColumn("seen", functions.lit(1)))
     for name, columns in (("one", {"a": [1]}), ("two", {"b": ["x"]}), ("three", {"a": ["text"]})):
-        land_items(place, name, **columns)
-        place.deliver(delivery)
-        [row] = pq.read_table(place.folder / "main" / f"{name}.parquet").to_pylist()
+        land_items(batches, name, **columns)
+        batches.deliver(delivery)
+        [row] = pq.read_table(batches.folder / "main" / f"{name}.parquet").to_pylist()
         assert row.keys() == {*columns, "_origin", "_row", "_batch_id", "seen"}
 
 
-def test_predicate_over_a_missing_column_fails_that_batch_alone(place: Place) -> None:
-    delivery = of_items(place, where="a > 0")
+def test_predicate_over_a_missing_column_fails_that_batch_alone(batches: LandedBatches) -> None:
+    delivery = of_items(batches, where="a > 0")
     delivery.transformation.check(None)
-    land_items(place, b=[1])
+    land_items(batches, b=[1])
     with pytest.raises(DeliveryError, match="`a` cannot be resolved"):
-        place.deliver(delivery)
-    land_items(place, "two", a=[1])
-    assert place.deliver(delivery).records["main"] == 1
+        batches.deliver(delivery)
+    land_items(batches, "two", a=[1])
+    assert batches.deliver(delivery).records["main"] == 1
 
 
-def test_item_predicates_are_parsed_before_any_batch(place: Place) -> None:
+def test_item_predicates_are_parsed_before_any_batch(batches: LandedBatches) -> None:
     with pytest.raises(ConfigurationError, match=r"sink 'main': 'where' 'a >' cannot be used: .*PARSE_SYNTAX_ERR"):
-        of_items(place, where="a >").transformation.check(None)
+        of_items(batches, where="a >").transformation.check(None)
 
 
-def test_marking_item_transform_must_keep_origin_and_row(place: Place) -> None:
-    land_items(place, amount=[1.0])
+def test_marking_item_transform_must_keep_origin_and_row(batches: LandedBatches) -> None:
+    land_items(batches, amount=[1.0])
     with pytest.raises(DeliveryError, match="drops '_origin' and '_row', which identify a row's record"):
-        place.deliver(of_items(place, transform=lambda records: marking(records).select("amount", "_error")))
+        batches.deliver(of_items(batches, transform=lambda records: marking(records).select("amount", "_error")))
 
 
 # The schema
@@ -643,22 +643,22 @@ def test_field_that_would_change_does_not_fit(spark: SparkSession) -> None:
     assert found == {schema: [None] * len(fields) for schema, fields in CHANGED.items()}
 
 
-def test_integer_that_a_float_changes_is_a_dead_letter(place: Place) -> None:
-    place.land(b'{"x": 9007199254740992, "y": [1]}', b'{"x": 9007199254740993}', b'{"y": [9007199254740993]}')
-    place.deliver(place.delivery(schema="x DOUBLE, y ARRAY<DOUBLE>"))
-    assert [row["x"] for row in place.rows("main")] == [2.0**53]
+def test_integer_that_a_float_changes_is_a_dead_letter(batches: LandedBatches) -> None:
+    batches.land(b'{"x": 9007199254740992, "y": [1]}', b'{"x": 9007199254740993}', b'{"y": [9007199254740993]}')
+    batches.deliver(batches.delivery(schema="x DOUBLE, y ARRAY<DOUBLE>"))
+    assert [row["x"] for row in batches.rows("main")] == [2.0**53]
     reason = "the payload does not fit the schema: field"
-    assert [row["error"] for row in place.rows("dead_letter")] == [
+    assert [row["error"] for row in batches.rows("dead_letter")] == [
         f"{reason} 'x' has a value that DOUBLE cannot hold; declare it as DECIMAL or STRING",
         f"{reason} 'y' has a value that ARRAY<DOUBLE> cannot hold",
     ]
 
 
-def test_only_payloads_of_one_matching_object_fit(place: Place) -> None:
-    place.land(*FITS, *DOES_NOT_FIT)
-    place.deliver(place.delivery(schema=PAYLOAD))
-    assert [row["data"] for row in place.rows("main")] == FITS
-    dead_letters = {row["data"]: row["error"] for row in place.rows("dead_letter")}
+def test_only_payloads_of_one_matching_object_fit(batches: LandedBatches) -> None:
+    batches.land(*FITS, *DOES_NOT_FIT)
+    batches.deliver(batches.delivery(schema=PAYLOAD))
+    assert [row["data"] for row in batches.rows("main")] == FITS
+    dead_letters = {row["data"]: row["error"] for row in batches.rows("dead_letter")}
     assert list(dead_letters) == list(DOES_NOT_FIT)
     assert [payload for payload, reason in DOES_NOT_FIT.items() if reason not in dead_letters[payload]] == []
 
@@ -696,13 +696,13 @@ NUMBERS_THAT_DO_NOT_FIT = {
 }
 
 
-def test_number_may_be_lossless_text(place: Place) -> None:
-    place.land(*NUMBERS_THAT_FIT, *NUMBERS_THAT_DO_NOT_FIT)
-    place.deliver(place.delivery(schema=NUMBERS))
+def test_number_may_be_lossless_text(batches: LandedBatches) -> None:
+    batches.land(*NUMBERS_THAT_FIT, *NUMBERS_THAT_DO_NOT_FIT)
+    batches.deliver(batches.delivery(schema=NUMBERS))
     names = ("whole", "small", "floating", "single")
-    found = {row["data"]: next(row[name] for name in names if row[name] is not None) for row in place.rows("main")}
+    found = {row["data"]: next(row[name] for name in names if row[name] is not None) for row in batches.rows("main")}
     assert found == NUMBERS_THAT_FIT
-    dead_letters = {row["data"]: row["error"] for row in place.rows("dead_letter")}
+    dead_letters = {row["data"]: row["error"] for row in batches.rows("dead_letter")}
     assert dead_letters == {
         payload: f"the payload does not fit the schema: {reason}" for payload, reason in NUMBERS_THAT_DO_NOT_FIT.items()
     }
@@ -756,14 +756,14 @@ def test_time_has_the_format_of_its_column(spark: SparkSession) -> None:
     }
 
 
-def test_records_are_late_by_their_time_format(place: Place) -> None:
+def test_records_are_late_by_their_time_format(batches: LandedBatches) -> None:
     formats = {"at": "auto"}
-    place.land(happened("late", "1767225599999"), happened("first", 1767225600000), happened("last", NOW + SECOND))
+    batches.land(happened("late", "1767225599999"), happened("first", 1767225600000), happened("last", NOW + SECOND))
     payload = JsonPayload(AT, SHARD_RECORDS, formats)
     bounds = bounds_of(RejectionSettings(event_time="at", earliest=NOW, latest=NOW + SECOND), payload)
-    place.batch = replace(place.batch, bounds=bounds)
-    assert place.deliver(place.delivery(schema="id STRING")).left_out == {"time": 1}
-    assert names(place) == ["first", "last"]
+    batches.batch = replace(batches.batch, bounds=bounds)
+    assert batches.deliver(batches.delivery(schema="id STRING")).left_out == {"time": 1}
+    assert names(batches) == ["first", "last"]
 
 
 @pytest.mark.parametrize(
@@ -822,34 +822,34 @@ WRONG_TRANSFORMS: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("name", sorted(WRONG_TRANSFORMS))
-def test_transform_failing_on_any_records_is_named_before_batches(place: Place, name: str) -> None:
+def test_transform_failing_on_any_records_is_named_before_batches(batches: LandedBatches, name: str) -> None:
     transform, message = WRONG_TRANSFORMS[name]
     with pytest.raises(TransformError, match=message):
-        place.delivery(transform=transform).transformation.check(SHARD_RECORDS.columns)
+        batches.delivery(transform=transform).transformation.check(SHARD_RECORDS.columns)
 
 
 @pytest.mark.parametrize("transform", [no_such_column, no_such_attribute])
-def test_missing_known_column_is_named_before_reading(place: Place, transform: Transform) -> None:
+def test_missing_known_column_is_named_before_reading(batches: LandedBatches, transform: Transform) -> None:
     """The columns are known of streams, and of items that a reader describes before it reads them."""
     of_a_table = landed_columns(pa.schema([pa.field("amount", pa.uint8()), pa.field("name", pa.large_string())]))
     message = f"transform '{transform.__name__}' names a column that the records do not have: .*`?colour`?.* columns "
     with pytest.raises(ConfigurationError, match=message + "are stream, shard_id, .*; correct it"):
-        place.delivery(transform=transform).transformation.check(SHARD_RECORDS.columns)
+        batches.delivery(transform=transform).transformation.check(SHARD_RECORDS.columns)
     with pytest.raises(ConfigurationError, match=message + "are amount, name, _origin, _row, _batch_id; correct it"):
-        of_items(place, transform=transform).transformation.check(of_a_table)
-    right = of_items(place, where="amount > 3", transform=lambda each: each.where("name != ''"))
+        of_items(batches, transform=transform).transformation.check(of_a_table)
+    right = of_items(batches, where="amount > 3", transform=lambda each: each.where("name != ''"))
     right.transformation.check(of_a_table)
     with pytest.raises(ConfigurationError, match="field 'schema': 'schema' parses the column 'data', which must exist"):
-        of_items(place, schema=PAYLOAD).transformation.check(of_a_table)
+        of_items(batches, schema=PAYLOAD).transformation.check(of_a_table)
 
 
 @pytest.mark.parametrize("transform", [no_such_column, no_such_attribute])
-def test_missing_column_of_a_batch_is_named(place: Place, transform: Transform) -> None:
-    land_items(place, a=[1])
+def test_missing_column_of_a_batch_is_named(batches: LandedBatches, transform: Transform) -> None:
+    land_items(batches, a=[1])
     with pytest.raises(MissingColumnError, match=r"colour.*; their columns are a, _origin, _row, _batch_id"):
-        place.deliver(of_items(place, transform=transform))
+        batches.deliver(of_items(batches, transform=transform))
     with pytest.raises(MissingColumnError, match=r"'where' .*; their columns are a, _origin, _row, _batch_id"):
-        place.deliver(of_items(place, where="colour = 'red'"))
+        batches.deliver(of_items(batches, where="colour = 'red'"))
 
 
 @pytest.mark.parametrize(
@@ -860,33 +860,35 @@ def test_missing_column_of_a_batch_is_named(place: Place, transform: Transform) 
         ({"partition_by": ("xyz",)}, "'partition_by' names column 'xyz', .*; name one of them, or let the transform"),
     ],
 )
-def test_missing_column_of_a_sink_is_named_before_reading(place: Place, fields: dict[str, Any], message: str) -> None:
-    table = DeltaSink(name="table", path=str(place.folder / "table"), settings=DeltaSettings(**fields))
+def test_missing_column_of_a_sink_is_named_before_reading(
+    batches: LandedBatches, fields: dict[str, Any], message: str
+) -> None:
+    table = DeltaSink(name="table", path=str(batches.folder / "table"), settings=DeltaSettings(**fields))
     with pytest.raises(ConfigurationError, match=f"field 'writes', sink 'table': {message}"):
-        place.delivery(table, schema=PAYLOAD).transformation.check(SHARD_RECORDS.columns)
-    land_items(place, id=["a"], amount=[1.0], data=[b""])
+        batches.delivery(table, schema=PAYLOAD).transformation.check(SHARD_RECORDS.columns)
+    land_items(batches, id=["a"], amount=[1.0], data=[b""])
     with pytest.raises(MissingColumnError, match=f"{message}"):
-        place.deliver(of_items(place, table))
+        batches.deliver(of_items(batches, table))
 
 
-def test_check_accepts_transforms_that_inspect_records(place: Place) -> None:
+def test_check_accepts_transforms_that_inspect_records(batches: LandedBatches) -> None:
     def by_first(records: DataFrame) -> DataFrame:
         return records.sparkSession.read.json(records.rdd.map(lambda row: bytes(row.data).decode())).select("id")
 
-    place.delivery(transform=by_first).transformation.check(SHARD_RECORDS.columns)
+    batches.delivery(transform=by_first).transformation.check(SHARD_RECORDS.columns)
 
 
-def test_wrong_transform_of_items_blames_no_batch(place: Place) -> None:
-    land_items(place, a=[1])
+def test_wrong_transform_of_items_blames_no_batch(batches: LandedBatches) -> None:
+    land_items(batches, a=[1])
     with pytest.raises(TransformError, match="must return a Spark DataFrame"):
-        place.deliver(of_items(place, transform=nothing_returned))
+        batches.deliver(of_items(batches, transform=nothing_returned))
 
 
 # Routing
 
 
-def test_each_sink_gets_its_records_from_one_transform_run(place: Place) -> None:
-    runs = place.spark.sparkContext.accumulator(0)
+def test_each_sink_gets_its_records_from_one_transform_run(batches: LandedBatches) -> None:
+    runs = batches.spark.sparkContext.accumulator(0)
 
     def counted(records: DataFrame) -> DataFrame:
         def count(data):
@@ -895,19 +897,19 @@ def test_each_sink_gets_its_records_from_one_transform_run(place: Place) -> None
 
         return records.withColumn("one", functions.udf(count, "int")("data"))
 
-    place.land(click(1), click(20), click(300), b'{"id": "null"}')
-    sinks = [place.sink("large", "amount >= 20"), place.sink("all"), place.sink("none", "amount > 1000")]
-    prepared = place.deliver(place.delivery(*sinks, where="amount < 100", schema=PAYLOAD, transform=counted))
+    batches.land(click(1), click(20), click(300), b'{"id": "null"}')
+    sinks = [batches.sink("large", "amount >= 20"), batches.sink("all"), batches.sink("none", "amount > 1000")]
+    prepared = batches.deliver(batches.delivery(*sinks, where="amount < 100", schema=PAYLOAD, transform=counted))
     assert prepared.records == {"dead_letter": 0, "main": 2, "large": 2, "all": 4, "none": 0}
-    assert (place.amounts("main"), place.amounts("large")) == ([1.0, 20.0], [20.0, 300.0])
-    assert (len(place.rows("all")), place.rows("none")) == (4, [])
+    assert (batches.amounts("main"), batches.amounts("large")) == ([1.0, 20.0], [20.0, 300.0])
+    assert (len(batches.rows("all")), batches.rows("none")) == (4, [])
     assert runs.value == 4
-    assert place.unfinished == []
+    assert batches.unfinished == []
 
 
-def test_records_for_no_sink_are_counted(place: Place) -> None:
-    place.land(click(1), click(2), b'{"id": "null"}')
-    prepared = place.deliver(place.delivery(where="amount < 2", schema=PAYLOAD))
+def test_records_for_no_sink_are_counted(batches: LandedBatches) -> None:
+    batches.land(click(1), click(2), b'{"id": "null"}')
+    prepared = batches.deliver(batches.delivery(where="amount < 2", schema=PAYLOAD))
     assert (prepared.records["main"], prepared.unrouted) == (1, 2)
 
 
@@ -921,55 +923,55 @@ def test_records_for_no_sink_are_counted(place: Place) -> None:
         ("true) or (true", "cannot be used: .*PARSE_SYNTAX_ERROR"),
     ],
 )
-def test_unusable_predicate_is_named_before_any_batch(place: Place, where: str, message: str) -> None:
+def test_unusable_predicate_is_named_before_any_batch(batches: LandedBatches, where: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        place.delivery(where=where, schema=PAYLOAD, transform=fragile).transformation.check(SHARD_RECORDS.columns)
+        batches.delivery(where=where, schema=PAYLOAD, transform=fragile).transformation.check(SHARD_RECORDS.columns)
 
 
-def test_check_accepts_predicates_whose_transform_needs_records(place: Place) -> None:
+def test_check_accepts_predicates_whose_transform_needs_records(batches: LandedBatches) -> None:
     def first(records: DataFrame) -> DataFrame:
         return records.withColumn("first", functions.lit(records.first().data))  # type: ignore[union-attr]
 
     columns = SHARD_RECORDS.columns
-    place.delivery(where="_batch_id != ''", transform=lambda each: each.select("data")).transformation.check(columns)
-    place.delivery(where="first = 'x'", transform=first).transformation.check(columns)
+    batches.delivery(where="_batch_id != ''", transform=lambda each: each.select("data")).transformation.check(columns)
+    batches.delivery(where="first = 'x'", transform=first).transformation.check(columns)
     with pytest.raises(ConfigurationError, match="PARSE_SYNTAX_ERROR"):
-        place.delivery(where="first =", transform=first).transformation.check(columns)
+        batches.delivery(where="first =", transform=first).transformation.check(columns)
 
 
-def test_sink_that_has_the_batch_is_skipped(place: Place) -> None:
-    place.land(click(1))
-    place.deliver(place.delivery(schema=PAYLOAD))
-    delivery = place.delivery(place.sink("copy"), schema=PAYLOAD)
-    assert delivery.prepare([place.attempt(2)], ["main", "copy"])["batch-1"].records == {"copy": 1}
-    assert delivery.prepare([place.attempt(2)], ["main"])["batch-1"].records == {}
+def test_sink_that_has_the_batch_is_skipped(batches: LandedBatches) -> None:
+    batches.land(click(1))
+    batches.deliver(batches.delivery(schema=PAYLOAD))
+    delivery = batches.delivery(batches.sink("copy"), schema=PAYLOAD)
+    assert delivery.prepare([batches.attempt(2)], ["main", "copy"])["batch-1"].records == {"copy": 1}
+    assert delivery.prepare([batches.attempt(2)], ["main"])["batch-1"].records == {}
 
 
-def test_rejected_delivery_may_be_replaced_by_an_empty_one(place: Place) -> None:
-    place.land(click(1), b"no JSON")
-    place.deliver(place.delivery(place.sink("copy"), schema=PAYLOAD))
-    place.batch = replace(place.batch, redeliver=True)
-    place.deliver(place.delivery(place.sink("copy", "false"), transform=marking_nothing))
-    assert len(place.rows("main")) == 2
-    assert place.rows("copy") == place.rows("dead_letter") == []
+def test_rejected_delivery_may_be_replaced_by_an_empty_one(batches: LandedBatches) -> None:
+    batches.land(click(1), b"no JSON")
+    batches.deliver(batches.delivery(batches.sink("copy"), schema=PAYLOAD))
+    batches.batch = replace(batches.batch, redeliver=True)
+    batches.deliver(batches.delivery(batches.sink("copy", "false"), transform=marking_nothing))
+    assert len(batches.rows("main")) == 2
+    assert batches.rows("copy") == batches.rows("dead_letter") == []
 
 
 @pytest.mark.parametrize("broken", ["copy", "dead_letter"])
-def test_unwritable_sink_is_named_and_no_sink_gets_the_batch(place: Place, broken: str) -> None:
-    place.land(click(1), b"no JSON")
-    (place.folder / broken).write_text("in the way")
-    delivery = place.delivery(place.sink("copy"), schema=PAYLOAD)
+def test_unwritable_sink_is_named_and_no_sink_gets_the_batch(batches: LandedBatches, broken: str) -> None:
+    batches.land(click(1), b"no JSON")
+    (batches.folder / broken).write_text("in the way")
+    delivery = batches.delivery(batches.sink("copy"), schema=PAYLOAD)
     with pytest.raises(
         DeliveryError, match=f"sink '{broken}' at .* refuses the rows: .*until then, no sink receives them"
     ):
-        place.deliver(delivery)
-    assert place.rows("main") == []
+        batches.deliver(delivery)
+    assert batches.rows("main") == []
 
 
 # In the rounds of a job
 
 
-class Faulty(TransformedDelivery):
+class InterruptedDelivery(TransformedDelivery):
     """A delivery that something happens to between two commits."""
 
     happens: Callable[[str], None] = staticmethod(lambda sink: None)
@@ -980,7 +982,7 @@ class Faulty(TransformedDelivery):
 
 
 @dataclass
-class Rounds:
+class JobRounds:
     """Jobs over one shard of JSON events, through Spark into two sinks and the dead letters."""
 
     spark: SparkSession
@@ -1009,7 +1011,7 @@ class Rounds:
             transform=transform,
             payload=JsonPayload(PAYLOAD, SHARD_RECORDS),
         )
-        delivery = Faulty(transformation, sinks, source="clicks", bad_records=self.found)
+        delivery = InterruptedDelivery(transformation, sinks, source="clicks", bad_records=self.found)
         delivery.happens = happens  # type: ignore[method-assign]
         return delivery
 
@@ -1035,8 +1037,8 @@ class Rounds:
 
 
 @pytest.fixture
-def rounds(spark: SparkSession, tmp_path: Path) -> Rounds:
-    return Rounds(spark, tmp_path)
+def rounds(spark: SparkSession, tmp_path: Path) -> JobRounds:
+    return JobRounds(spark, tmp_path)
 
 
 def at(sink: str, error: BaseException, times: int = 10**9) -> Callable[[str], None]:
@@ -1053,7 +1055,7 @@ def at(sink: str, error: BaseException, times: int = 10**9) -> Callable[[str], N
 GOOD = [click(n) for n in range(4)]
 
 
-def test_job_counts_outcomes_of_its_records(rounds: Rounds) -> None:
+def test_job_counts_outcomes_of_its_records(rounds: JobRounds) -> None:
     rounds.send(*GOOD, b"no JSON")
     summary = rounds.run()
     assert summary.records_delivered == 5, "a dead letter counts as delivered"
@@ -1065,7 +1067,7 @@ def test_job_counts_outcomes_of_its_records(rounds: Rounds) -> None:
     assert list(rounds.folder.rglob("_landing/**/*.parquet")) == []
 
 
-def test_transform_may_drop_everything(rounds: Rounds) -> None:
+def test_transform_may_drop_everything(rounds: JobRounds) -> None:
     rounds.send(*GOOD)
     summary = rounds.run(transform=lambda records: records.filter("false"))
     assert (summary.records_delivered, summary.failed) == (4, {})
@@ -1075,7 +1077,7 @@ def test_transform_may_drop_everything(rounds: Rounds) -> None:
 
 
 @pytest.mark.parametrize("sink", ["main", "copy"])
-def test_job_killed_between_two_sinks_duplicates_nothing(rounds: Rounds, sink: str) -> None:
+def test_job_killed_between_two_sinks_duplicates_nothing(rounds: JobRounds, sink: str) -> None:
     rounds.send(*GOOD, b"no JSON")
     with pytest.raises(Crash):
         rounds.run(at(sink, Crash()))
@@ -1089,7 +1091,7 @@ def test_job_killed_between_two_sinks_duplicates_nothing(rounds: Rounds, sink: s
 
 
 def test_permanently_failing_sink_parks_without_duplicates(
-    rounds: Rounds,
+    rounds: JobRounds,
 ) -> None:
     rounds.send(*GOOD, b"no JSON")
     for _ in range(20):
@@ -1106,7 +1108,7 @@ def test_permanently_failing_sink_parks_without_duplicates(
     assert rounds.run().resting == [rounds.partition.partition_key]
 
 
-def test_temporarily_failing_sink_is_retried_and_counted_once(rounds: Rounds) -> None:
+def test_temporarily_failing_sink_is_retried_and_counted_once(rounds: JobRounds) -> None:
     rounds.send(*GOOD, b"no JSON")
     summary = rounds.run(at("copy", OSError("the disk of the copy is full"), times=2))
     assert summary.records_by_sink == {"dead_letter": 1, "main": 4, "copy": 4}

@@ -18,7 +18,7 @@ from tests.support.mariadb import MariaDb
 from tests.support.seed import share_of
 from tests.support.servers import postgres_database
 from tests.support.type_jobs import ReadColumn, TypeJobs, expected
-from tests.support.type_table import CASES, OF_ARROW, OF_PARQUET, SINKS, Case, Refused
+from tests.support.type_table import CASES, OF_ARROW, OF_PARQUET, SINKS, Case, RefusedValues
 from tests.support.type_texts import sent
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def chosen(all_of_them: Sequence[Any], most: int = SHARE) -> list[Any]:
 
 def takes(sink: str, case: Case) -> bool:
     """Return whether a sink takes a case, and the test's reader of the sink can read it."""
-    if case.lands is None or isinstance(case.cell(sink), Refused):
+    if case.lands is None or isinstance(case.cell(sink), RefusedValues):
         return False
     return sink != "iceberg" or case.lands != pa.time64("us")  # Iceberg's Spark reads no table that has times
 
@@ -55,7 +55,7 @@ def by_sinks(cases: Sequence[Case], sinks: Sequence[str]) -> dict[tuple[str, ...
 
 
 @dataclass
-class Types:
+class TypeDelivery:
     """What was delivered.
 
     :param jobs: the sinks.
@@ -122,16 +122,16 @@ def types(
     postgres_port: int,
     mariadb_server: MariaDb,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Types]:
+) -> Iterator[TypeDelivery]:
     with ExitStack() as stack:
         folder = tmp_path_factory.mktemp("types")
         postgres = stack.enter_context(postgres_database(postgres_server))
         mariadb = mariadb_server.url(stack.enter_context(mariadb_server.database()))
-        yield Types(TypeJobs(folder, postgres, mariadb), start_spark(), postgres_port)
+        yield TypeDelivery(TypeJobs(folder, postgres, mariadb), start_spark(), postgres_port)
 
 
 @pytest.fixture(scope="module")
-def delivered(types: Types) -> Types:
+def delivered(types: TypeDelivery) -> TypeDelivery:
     types.deliver()
     return types
 
@@ -139,8 +139,8 @@ def delivered(types: Types) -> Types:
 @pytest.mark.parametrize(
     "cases", [[case for case in RECORDS if case.group == OF_ARROW], OBJECTS], ids=["arrow", "parquet"]
 )
-def test_values_are_landed_unchanged(types: Types, cases: list[Case]) -> None:
-    cases = [case for case in cases if not isinstance(case.lands, Refused)]
+def test_values_are_landed_unchanged(types: TypeDelivery, cases: list[Case]) -> None:
+    cases = [case for case in cases if not isinstance(case.lands, RefusedValues)]
     landed = pq.read_table(types.land(cases).file)
     untyped = [case for case in cases if case.lands is None]
     assert all(pa.types.is_null(landed.schema.field(case.column).type) for case in untyped)
@@ -151,7 +151,7 @@ def test_values_are_landed_unchanged(types: Types, cases: list[Case]) -> None:
 
 
 @pytest.mark.parametrize("sink", SINKS)
-def test_external_readers_get_values_as_sent(delivered: Types, sink: str) -> None:
+def test_external_readers_get_values_as_sent(delivered: TypeDelivery, sink: str) -> None:
     changed = []
     for table, found in delivered.read(sink).items():
         for case in delivered.columns[sink][table]:
@@ -166,11 +166,11 @@ def test_external_readers_get_values_as_sent(delivered: Types, sink: str) -> Non
     assert changed == []
 
 
-def test_unlandable_value_is_refused_with_its_column(types: Types) -> None:
-    unlandable = [case for case in CASES if isinstance(case.lands, Refused) and not case.sql]
+def test_unlandable_value_is_refused_with_its_column(types: TypeDelivery) -> None:
+    unlandable = [case for case in CASES if isinstance(case.lands, RefusedValues) and not case.sql]
     assert unlandable
     for case in unlandable:
-        assert isinstance(case.lands, Refused)
+        assert isinstance(case.lands, RefusedValues)
         error = types.refusal(case, "parquet")
         assert f"'{case.column}" in error and re.search(case.lands.reason, error), (case.name, error)
 
@@ -178,12 +178,12 @@ def test_unlandable_value_is_refused_with_its_column(types: Types) -> None:
 @pytest.mark.parametrize(
     ("case", "sink"),
     chosen(
-        [(case, sink) for case in CASES for sink in SINKS if isinstance(case.refused.get(sink), Refused)]
-        + [(case, "parquet") for case in CASES if isinstance(case.lands, Refused) and case.sql]
+        [(case, sink) for case in CASES for sink in SINKS if isinstance(case.refused.get(sink), RefusedValues)]
+        + [(case, "parquet") for case in CASES if isinstance(case.lands, RefusedValues) and case.sql]
     ),
     ids=lambda each: each.column if isinstance(each, Case) else each,
 )
-def test_value_that_a_sink_cannot_hold_names_its_column(types: Types, case: Case, sink: str) -> None:
+def test_value_that_a_sink_cannot_hold_names_its_column(types: TypeDelivery, case: Case, sink: str) -> None:
     cell, error = case.cell(sink), types.refusal(case, sink)
-    assert isinstance(cell, Refused)
+    assert isinstance(cell, RefusedValues)
     assert case.column in error and re.search(cell.reason, error), error

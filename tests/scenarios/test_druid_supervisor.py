@@ -32,16 +32,16 @@ from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.states import DetailedState, Health
 from airflow_provider_coordination.supervisor.turn import TurnResult
 from tests.supervisor.source_simulation import SourceSimulation, Stream, spec
-from tests.support.synced import STREAM, Synced, shard_id
+from tests.support.synced import STREAM, SyncedSource, shard_id
 
 HOUR = 3600
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-class Kinesis(Stream):
+class KinesisStream(Stream):
     """A stream of a Kinesis in this process, whose shards are synced as ever."""
 
-    def __init__(self, simulation: SourceSimulation, synced: Synced, initial_position: str) -> None:
+    def __init__(self, simulation: SourceSimulation, synced: SyncedSource, initial_position: str) -> None:
         super().__init__(simulation, ())
         self.synced, self.initial_position = synced, initial_position
 
@@ -52,13 +52,13 @@ class Kinesis(Stream):
         return sum(shard.is_open for shard in list_shards(self.synced.client, STREAM))
 
 
-class Clicks(SourceSimulation):
+class SupervisedClicks(SourceSimulation):
     """The stream `clicks` with its supervisor."""
 
     def __init__(self, shards: int, initial_position: str = TRIM_HORIZON) -> None:
-        self.synced = Synced(shards)
+        self.synced = SyncedSource(shards)
         super().__init__(store=self.synced.store, clock=self.synced.clock, source="source", prefix=None)
-        self.stream = Kinesis(self, self.synced, initial_position)
+        self.stream = KinesisStream(self, self.synced, initial_position)
         self.supervisor = self.another_supervisor(self.claimant)
 
     def read_shards(self) -> dict[str, str | None]:
@@ -88,7 +88,7 @@ def begun(simulation: SourceSimulation, **supervise: Any) -> SourceSimulation:
 
 
 def test_1_fresh_start_reads_every_shard_with_one_job() -> None:
-    clicks = Clicks(2)
+    clicks = SupervisedClicks(2)
     clicks.submit(task_count=1)
     assert clicks.started(clicks.turn()) == ["job-1"]
     clicks.begin()
@@ -100,7 +100,7 @@ def test_1_fresh_start_reads_every_shard_with_one_job() -> None:
 
 
 def test_2_two_jobs_read_one_shard_each() -> None:
-    clicks = Clicks(2)
+    clicks = SupervisedClicks(2)
     begun(clicks, task_count=2)
     assert clicks.read_shards() == {"0": "job-1", "1": "job-2"}
 
@@ -123,7 +123,7 @@ def test_6_late_message_period_and_instant_are_exclusive() -> None:
 
 
 def test_7_stored_positions_take_precedence() -> None:
-    clicks = Clicks(2, initial_position=LATEST)
+    clicks = SupervisedClicks(2, initial_position=LATEST)
     clicks.stream.discover_partitions()
     clicks.synced.start(0, 1)  # something of each was delivered long ago
     stored = [clicks.checkpoint(0), clicks.checkpoint(1)]
@@ -172,7 +172,7 @@ def test_11_delivering_job_is_adopted_and_another_reads() -> None:
 
 
 def test_12_delivering_job_is_kept_until_done() -> None:
-    clicks = Clicks(1)
+    clicks = SupervisedClicks(1)
     begun(clicks, task_duration=60)
     clicks.go_on(60, begin=False)
     old, successor = clicks.running
@@ -199,7 +199,7 @@ def test_14_batch_ids_are_independent_of_the_job() -> None:
 
 
 def test_16_children_of_a_split_each_get_a_job() -> None:
-    clicks = Clicks(1)
+    clicks = SupervisedClicks(1)
     begun(clicks, task_count=2)
     assert clicks.owners == ["job-1"]
     clicks.synced.split(0)
@@ -215,7 +215,7 @@ def test_16_children_of_a_split_each_get_a_job() -> None:
 
 
 def test_17_merge_leaves_one_job_and_ends_the_other() -> None:
-    clicks = Clicks(2)
+    clicks = SupervisedClicks(2)
     begun(clicks, task_count=2)
     clicks.synced.merge(0, 1)
     for job in clicks.running:
@@ -230,7 +230,7 @@ def test_17_merge_leaves_one_job_and_ends_the_other() -> None:
 
 
 def test_19_later_shard_is_read_from_its_beginning() -> None:
-    clicks = Clicks(1, initial_position=LATEST)
+    clicks = SupervisedClicks(1, initial_position=LATEST)
     begun(clicks)
     assert clicks.checkpoint(0) != TRIM_HORIZON
     clicks.synced.split(0)
@@ -282,7 +282,7 @@ def test_22_stop_limit_of_one_hands_over_the_oldest_job() -> None:
 
 
 def test_24_positions_of_unread_shards_are_taken_as_given() -> None:
-    clicks = Clicks(2)
+    clicks = SupervisedClicks(2)
     clicks.submit()
     clicks.stream.discover_partitions()
     keys = [lease.partition_key for lease in clicks.synced.leases().values()]
@@ -294,7 +294,7 @@ def test_24_positions_of_unread_shards_are_taken_as_given() -> None:
 
 
 def test_26_reset_of_another_stream_changes_nothing() -> None:
-    clicks = Clicks(1)
+    clicks = SupervisedClicks(1)
     clicks.submit()
     clicks.stream.discover_partitions()
     key = next(iter(clicks.synced.leases().values())).partition_key

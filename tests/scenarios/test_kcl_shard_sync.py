@@ -21,7 +21,7 @@ from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM
 from airflow_provider_coordination.sources.kinesis.shards import MAX_HASH_KEY, Shard
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.shard_graphs import GRAPH_A, GRAPH_B, GRAPH_C, shard
-from tests.support.synced import STREAM, GraphClient, Synced, shard_id
+from tests.support.synced import STREAM, GraphClient, SyncedSource, shard_id
 
 ASSIGNED = PartitionStatus.ASSIGNED
 AT = at_timestamp(GraphClient.EPOCH)
@@ -50,9 +50,9 @@ def decided(graph: list[Shard], leased: str, position: str) -> str:
     return " ".join(sorted((lease.shard.shard_id for lease in leases), key=int))
 
 
-def on_graph(graph: list[Shard], *leased: str) -> Synced:
+def on_graph(graph: list[Shard], *leased: str) -> SyncedSource:
     """A source over a graph, an hour after its last sequence number."""
-    synced = Synced(client=GraphClient(graph))
+    synced = SyncedSource(client=GraphClient(graph))
     synced.pass_time(hours=1)
     epoch = int(GraphClient.EPOCH.timestamp())
     synced.coordinator.create_partitions({f"{STREAM}:{epoch}:{name}": {} for name in leased})
@@ -189,7 +189,7 @@ def test_19_closed_shard_without_children_is_skipped_at_latest() -> None:
 
 def test_21_next_sync_makes_up_for_a_failed_creation() -> None:
     store = FailingStore()
-    synced = Synced(client=GraphClient(GRAPH_A), store=store)
+    synced = SyncedSource(client=GraphClient(GRAPH_A), store=store)
     synced.pass_time(hours=1)
     with pytest.raises(StoreUnavailableError):
         synced.sync(initial_position=LATEST)
@@ -214,7 +214,7 @@ def test_22_leases_are_created_by_starting_number_then_name() -> None:
 def test_24_merge_child_of_an_unleased_parent_waits() -> None:
     # The library keeps the lease and tries again, or drops it now and then for another worker. Here the parent ends,
     # nothing is lost, and the child follows with the next sync, which knows whether the other parent was read.
-    synced = Synced(2)
+    synced = SyncedSource(2)
     synced.sync()
     synced.merge(0, 1)
     synced.delete(1)
@@ -227,7 +227,7 @@ def test_24_merge_child_of_an_unleased_parent_waits() -> None:
 
 
 def test_26_merge_child_is_leased_once_its_second_parent_ends() -> None:
-    synced = Synced(2)
+    synced = SyncedSource(2)
     synced.sync()
     synced.merge(0, 1)
     synced.work_off(0)
@@ -261,7 +261,7 @@ def test_32_range_starting_last_and_ending_early_is_no_hole() -> None:
 
 
 def test_33_hole_is_repaired_at_its_third_sighting() -> None:
-    synced = Synced(4)
+    synced = SyncedSource(4)
     synced.sync()
     synced.delete(2)
     before = synced.engine.calls["ListShards"]
@@ -295,7 +295,7 @@ def test_35_missed_sighting_restarts_the_count() -> None:
 
 
 def test_36_fully_finished_stream_is_listed_at_the_third_check() -> None:
-    synced = Synced(1)
+    synced = SyncedSource(1)
     synced.sync()
     synced.split(0)
     key = synced.hold(0)
@@ -310,7 +310,7 @@ def test_36_fully_finished_stream_is_listed_at_the_third_check() -> None:
 
 
 def test_37_missing_hash_ranges_are_filled_in_and_stored() -> None:
-    synced = Synced(5)
+    synced = SyncedSource(5)
     synced.sync()
     for number in (0, 1):
         partition = synced.leases()[shard_id(number)]
@@ -329,7 +329,7 @@ def test_37_missing_hash_ranges_are_filled_in_and_stored() -> None:
 
 def test_merge_waiting_for_its_second_parent_is_no_hole() -> None:
     # The library sees a hole here after the first parent's end, and lists shards without a result.
-    synced = Synced(2)
+    synced = SyncedSource(2)
     synced.sync()
     synced.merge(0, 1)
     synced.work_off(0)
@@ -346,7 +346,7 @@ def test_merge_waiting_for_its_second_parent_is_no_hole() -> None:
 
 def test_61_finished_shard_is_removed_once_both_children_began() -> None:
     # The library takes LATEST for under way. It is never stored here; a record must be delivered.
-    synced = Synced(1)
+    synced = SyncedSource(1)
     synced.sync()
     synced.split(0)
     synced.work_off(0)
@@ -360,7 +360,7 @@ def test_61_finished_shard_is_removed_once_both_children_began() -> None:
 
 @pytest.mark.parametrize("started", [(), (1,), (2,)])
 def test_62_finished_shard_stays_until_its_children_began(started: tuple[int, ...]) -> None:
-    synced = Synced(1)
+    synced = SyncedSource(1)
     synced.sync()
     synced.split(0)
     synced.work_off(0)
@@ -371,7 +371,7 @@ def test_62_finished_shard_stays_until_its_children_began(started: tuple[int, ..
 
 
 def test_64_finished_lease_of_an_expired_shard_is_removed() -> None:
-    synced = Synced(1)
+    synced = SyncedSource(1)
     synced.sync()
     synced.split(0)
     synced.work_off(0)
@@ -385,7 +385,7 @@ def test_64_finished_lease_of_an_expired_shard_is_removed() -> None:
 
 def test_64_unread_expired_shard_is_not_removed_silently() -> None:
     # The library deletes it unconditionally. What it held is lost, and that is said.
-    synced = Synced(1)
+    synced = SyncedSource(1)
     synced.sync()
     synced.split(0)
     synced.pass_time(hours=25)

@@ -28,7 +28,7 @@ from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayou
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-class Rows:
+class FailingRows:
     """Rows of which some fail, and how often they were tried."""
 
     def __init__(self, *bad: int) -> None:
@@ -45,12 +45,12 @@ class Rows:
 @given(st.integers(1, 3000).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.integers(0, n - 1), min_size=1))))
 def test_search_finds_exactly_the_failing_rows(rows: tuple[int, set[int]]) -> None:
     size, bad = rows
-    assert list(find_failing(size, Rows(*bad))) == [(row, f"row {row}") for row in sorted(bad)]
+    assert list(find_failing(size, FailingRows(*bad))) == [(row, f"row {row}") for row in sorted(bad)]
 
 
 @pytest.mark.parametrize("row", [0, 1, 333_333, 700_001, 999_999])
 def test_single_row_in_a_million_takes_few_probes(row: int) -> None:
-    rows = Rows(row)
+    rows = FailingRows(row)
     assert list(find_failing(1_000_000, rows)) == [(row, f"row {row}")]
     assert rows.failed <= 8 and rows.passed <= 50
 
@@ -61,10 +61,10 @@ def test_unreproducible_failure_blames_no_row() -> None:
 
 
 def test_always_failing_transform_is_recognized_by_few_rows() -> None:
-    rows = Rows(*range(1000))
+    rows = FailingRows(*range(1000))
     assert fails_everywhere(1000, rows) and rows.failed == 5
-    assert fails_everywhere(1000, Rows(*range(1, 1000))) is None
-    assert fails_everywhere(1, Rows(0))
+    assert fails_everywhere(1000, FailingRows(*range(1, 1000))) is None
+    assert fails_everywhere(1, FailingRows(0))
 
 
 # What is a record's fault

@@ -110,7 +110,7 @@ def test_failure_after_a_handover_is_no_job_failure(tmp_path: Path) -> None:
     fleet = a_fleet(tmp_path, shards=2)
     stuck, go_on = threading.Event(), threading.Event()
 
-    class Swept(ParquetLandedDelivery):
+    class SweptDelivery(ParquetLandedDelivery):
         def prepare(self, *details: Any, **more: Any) -> Mapping[str, Prepared | Exception]:
             if not stuck.is_set():
                 stuck.set()
@@ -120,7 +120,7 @@ def test_failure_after_a_handover_is_no_job_failure(tmp_path: Path) -> None:
 
     fleet.stream.send(2)
     with running(fleet) as start:
-        first = start(delivery=Swept(str(tmp_path)), handover_timeout=0.2)
+        first = start(delivery=SweptDelivery(str(tmp_path)), handover_timeout=0.2)
         eventually(stuck.is_set)
         start(handover_timeout=0.2)
         eventually(lambda: fleet.delivered().total() == 1)

@@ -25,14 +25,14 @@ from airflow_provider_coordination.spark.kinesis.shard_batches import Reading, s
 from tests.support.depth import examples
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine
-from tests.support.kinesis_server.faults import Act
+from tests.support.kinesis_server.faults import CallFirst
 from tests.support.kinesis_server.in_process import InProcessClient
 
 FIRST, SECOND, THIRD, FOURTH = (f"shardId-{n:012d}" for n in range(4))
 MIDDLE = str(2**127)
 
 
-class Streams:
+class StreamAccount:
     """An account with streams, and what the data source reads of them."""
 
     def __init__(self) -> None:
@@ -79,15 +79,15 @@ class Streams:
 
 
 @pytest.fixture
-def streams() -> Streams:
-    return Streams()
+def streams() -> StreamAccount:
+    return StreamAccount()
 
 
 def text(instant: datetime) -> str:
     return instant.isoformat()
 
 
-def test_whole_stream_is_read_in_shard_order(streams: Streams) -> None:
+def test_whole_stream_is_read_in_shard_order(streams: StreamAccount) -> None:
     streams.create(shards=2)
     streams.put(b"1", b"2", b"3")
     streams.put(b"4", b"5", hash_key=MIDDLE)
@@ -95,13 +95,13 @@ def test_whole_stream_is_read_in_shard_order(streams: Streams) -> None:
     assert streams.read(maxRecordsPerFetch="1") == {FIRST: [b"1", b"2", b"3"], SECOND: [b"4", b"5"]}
 
 
-def test_shards_without_records_end(streams: Streams) -> None:
+def test_shards_without_records_end(streams: StreamAccount) -> None:
     streams.create(shards=3)
 
     assert streams.read() == {}
 
 
-def test_every_column_is_present(streams: Streams) -> None:
+def test_every_column_is_present(streams: StreamAccount) -> None:
     streams.create()
     [number] = streams.put(b"1")
     arrived = streams.clock.now()
@@ -122,7 +122,7 @@ def test_every_column_is_present(streams: Streams) -> None:
     ]
 
 
-def test_aggregates_expand_without_records_of_other_shards(streams: Streams) -> None:
+def test_aggregates_expand_without_records_of_other_shards(streams: StreamAccount) -> None:
     streams.create(shards=2)
     # By the MD5 of their keys, "a" belongs to the first of two shards, and "b" to the second.
     streams.put(aggregate([("a", b"1"), ("b", b"2"), ("a", b"3")]))
@@ -135,7 +135,7 @@ def test_aggregates_expand_without_records_of_other_shards(streams: Streams) -> 
     assert [(row["data"], row["subSequenceNumber"]) for row in rows] == [(b"1", 0), (b"3", 2)]
 
 
-def test_window_includes_its_start_and_excludes_its_end(streams: Streams) -> None:
+def test_window_includes_its_start_and_excludes_its_end(streams: StreamAccount) -> None:
     streams.create()
     instants = []
     for data in (b"before", b"first", b"last", b"end"):
@@ -149,7 +149,7 @@ def test_window_includes_its_start_and_excludes_its_end(streams: Streams) -> Non
     assert found == {FIRST: [b"first", b"last"]}
 
 
-def test_records_arriving_after_the_start_are_not_read(streams: Streams) -> None:
+def test_records_arriving_after_the_start_are_not_read(streams: StreamAccount) -> None:
     streams.create()
     streams.put(b"1")
     plan = streams.plan()
@@ -159,7 +159,7 @@ def test_records_arriving_after_the_start_are_not_read(streams: Streams) -> None
     assert streams.read(plan) == {FIRST: [b"1"]}
 
 
-def test_rereading_a_plan_gives_the_same_records(streams: Streams) -> None:
+def test_rereading_a_plan_gives_the_same_records(streams: StreamAccount) -> None:
     streams.create()
     streams.put(b"1", b"2")
     plan = streams.plan()
@@ -170,7 +170,7 @@ def test_rereading_a_plan_gives_the_same_records(streams: Streams) -> None:
     assert streams.read(plan) == first == {FIRST: [b"1", b"2"]}
 
 
-def test_every_plan_ends_at_the_start_of_the_read(streams: Streams) -> None:
+def test_every_plan_ends_at_the_start_of_the_read(streams: StreamAccount) -> None:
     streams.create()
     streams.put(b"1")
     started_at = streams.clock.now()
@@ -181,7 +181,7 @@ def test_every_plan_ends_at_the_start_of_the_read(streams: Streams) -> None:
 
 
 @pytest.mark.parametrize("wrong_by", [timedelta(hours=-3), timedelta(milliseconds=-700), timedelta(hours=3)])
-def test_wrong_driver_clock_changes_nothing(streams: Streams, wrong_by: timedelta) -> None:
+def test_wrong_driver_clock_changes_nothing(streams: StreamAccount, wrong_by: timedelta) -> None:
     streams.create()
     streams.clock.advance(0.8)
     streams.put(b"1")
@@ -194,7 +194,7 @@ def test_wrong_driver_clock_changes_nothing(streams: Streams, wrong_by: timedelt
     assert streams.read(plan) == {FIRST: [b"1"]}
 
 
-def test_parents_of_a_resharded_stream_are_read(streams: Streams) -> None:
+def test_parents_of_a_resharded_stream_are_read(streams: StreamAccount) -> None:
     streams.create()
     streams.put(b"1", b"2")
     streams.split()
@@ -204,7 +204,7 @@ def test_parents_of_a_resharded_stream_are_read(streams: Streams) -> None:
     assert streams.read() == {FIRST: [b"1", b"2"], SECOND: [b"3"], THIRD: [b"4"]}
 
 
-def test_shards_closed_before_a_window_are_skipped(streams: Streams) -> None:
+def test_shards_closed_before_a_window_are_skipped(streams: StreamAccount) -> None:
     streams.create()
     streams.put(b"1")
     streams.split()
@@ -216,13 +216,13 @@ def test_shards_closed_before_a_window_are_skipped(streams: Streams) -> None:
     assert streams.read(initialPosition=text(start)) == {SECOND: [b"2"]}
 
 
-def during_the_read(streams: Streams, *acts: Callable[[], object]) -> None:
+def during_the_read(streams: StreamAccount, *acts: Callable[[], object]) -> None:
     """Let something happen each time a page is asked for, once the first has been."""
     for number, act in enumerate(acts, start=1):
-        streams.engine.faults.add(Act(act), "GetRecords", after=number, times=1)
+        streams.engine.faults.add(CallFirst(act), "GetRecords", after=number, times=1)
 
 
-def test_shards_beginning_before_the_end_are_read(streams: Streams) -> None:
+def test_shards_beginning_before_the_end_are_read(streams: StreamAccount) -> None:
     streams.create()
     streams.put(b"1")
     end = streams.clock.now() + timedelta(minutes=1)
@@ -237,7 +237,7 @@ def test_shards_beginning_before_the_end_are_read(streams: Streams) -> None:
     assert streams.read(streams.plan(endingPosition=text(end))) == {FIRST: [b"1"], SECOND: [b"2"], THIRD: [b"3"]}
 
 
-def test_merged_shard_is_read_once(streams: Streams) -> None:
+def test_merged_shard_is_read_once(streams: StreamAccount) -> None:
     streams.create(shards=2)
     end = streams.clock.now() + timedelta(minutes=1)
 
@@ -250,7 +250,7 @@ def test_merged_shard_is_read_once(streams: Streams) -> None:
     assert streams.read(streams.plan(endingPosition=text(end))) == {THIRD: [b"1"]}
 
 
-def test_read_from_latest_ends_in_the_future(streams: Streams) -> None:
+def test_read_from_latest_ends_in_the_future(streams: StreamAccount) -> None:
     streams.create()
     streams.put(b"before")
     streams.clock.advance(5)
@@ -262,7 +262,7 @@ def test_read_from_latest_ends_in_the_future(streams: Streams) -> None:
     assert streams.read(plan) == {FIRST: [b"within"]}
 
 
-def test_several_streams_are_read_together(streams: Streams) -> None:
+def test_several_streams_are_read_together(streams: StreamAccount) -> None:
     streams.create("clicks")
     streams.create("taps")
     streams.put(b"1")
@@ -275,7 +275,7 @@ def test_several_streams_are_read_together(streams: Streams) -> None:
     assert {(row["stream"], row["data"]) for row in rows} == {("clicks", b"1"), ("taps", b"2")}
 
 
-def test_only_named_shards_are_read(streams: Streams) -> None:
+def test_only_named_shards_are_read(streams: StreamAccount) -> None:
     streams.create(shards=2)
     streams.put(b"1")
     streams.put(b"2", hash_key=MIDDLE)
@@ -283,7 +283,7 @@ def test_only_named_shards_are_read(streams: Streams) -> None:
     assert streams.read(shardIds=SECOND) == {SECOND: [b"2"]}
 
 
-def test_task_has_its_maximum_of_shards(streams: Streams) -> None:
+def test_task_has_its_maximum_of_shards(streams: StreamAccount) -> None:
     streams.create(shards=5)
 
     assert sorted(len(task) for task in streams.plan(shardsPerTask="2").tasks) == [1, 2, 2]
@@ -293,7 +293,7 @@ def test_task_has_its_maximum_of_shards(streams: Streams) -> None:
     ("shards", "processors", "tasks"),
     [(5, 8, [1] * 5), (5, 2, [2, 3]), (130, 1, [43, 43, 44]), (130, 4, [32, 32, 33, 33])],
 )
-def test_processors_share_the_shards(streams: Streams, shards: int, processors: int, tasks: list[int]) -> None:
+def test_processors_share_the_shards(streams: StreamAccount, shards: int, processors: int, tasks: list[int]) -> None:
     streams.create(shards=shards)
 
     assert sorted(len(task) for task in streams.plan(processors=processors).tasks) == tasks
@@ -306,7 +306,7 @@ def ranges(**numbers: Any) -> str:
     return json.dumps({FIRST: numbers})
 
 
-def test_range_includes_its_first_and_last_record(streams: Streams) -> None:
+def test_range_includes_its_first_and_last_record(streams: StreamAccount) -> None:
     streams.create()
     numbers = streams.put(b"1", b"2", b"3", b"4")
 
@@ -314,14 +314,14 @@ def test_range_includes_its_first_and_last_record(streams: Streams) -> None:
 
 
 @pytest.mark.parametrize(("given", "data"), [("start", [b"2", b"3"]), ("end", [b"1", b"2"])])
-def test_half_open_range_extends_to_the_read_limits(streams: Streams, given: str, data: list[bytes]) -> None:
+def test_half_open_range_extends_to_the_read_limits(streams: StreamAccount, given: str, data: list[bytes]) -> None:
     streams.create()
     numbers = streams.put(b"1", b"2", b"3")
 
     assert streams.read(shardRanges=ranges(**{given: numbers[1]})) == {FIRST: data}
 
 
-def test_range_may_span_its_whole_shard(streams: Streams) -> None:
+def test_range_may_span_its_whole_shard(streams: StreamAccount) -> None:
     streams.create()
     streams.put(b"1", b"2")
     streams.split()
@@ -331,7 +331,7 @@ def test_range_may_span_its_whole_shard(streams: Streams) -> None:
     assert streams.read(shardRanges=bounds) == {FIRST: [b"1", b"2"]}
 
 
-def test_range_ending_behind_the_last_record_fails(streams: Streams) -> None:
+def test_range_ending_behind_the_last_record_fails(streams: StreamAccount) -> None:
     streams.create()
     [number] = streams.put(b"1")
 
@@ -342,7 +342,7 @@ def test_range_ending_behind_the_last_record_fails(streams: Streams) -> None:
 
 
 @pytest.mark.parametrize("field", ["start", "end"])
-def test_number_without_a_record_is_refused(streams: Streams, field: str) -> None:
+def test_number_without_a_record_is_refused(streams: StreamAccount, field: str) -> None:
     streams.create()
     streams.put(b"1")
 
@@ -351,7 +351,7 @@ def test_number_without_a_record_is_refused(streams: Streams, field: str) -> Non
 
 
 @pytest.mark.parametrize("options", [{"shardIds": FOURTH}, {"shardRanges": json.dumps({FOURTH: {"end": "1"}})}])
-def test_missing_shard_is_refused(streams: Streams, options: dict[str, str]) -> None:
+def test_missing_shard_is_refused(streams: StreamAccount, options: dict[str, str]) -> None:
     streams.create()
 
     with pytest.raises(ConfigurationError, match="correct its name, or leave it out"):
@@ -361,7 +361,7 @@ def test_missing_shard_is_refused(streams: Streams, options: dict[str, str]) -> 
 # Records that are gone
 
 
-def test_expired_window_is_refused(streams: Streams) -> None:
+def test_expired_window_is_refused(streams: StreamAccount) -> None:
     streams.create()
     start = streams.clock.now() + timedelta(hours=1)
     streams.clock.advance(30 * 3600)
@@ -372,7 +372,7 @@ def test_expired_window_is_refused(streams: Streams) -> None:
         streams.plan(initialPosition=text(start))
 
 
-def test_window_may_begin_before_the_stream(streams: Streams) -> None:
+def test_window_may_begin_before_the_stream(streams: StreamAccount) -> None:
     start = streams.clock.now() - timedelta(days=100)
     streams.create()
     streams.put(b"1")
@@ -380,7 +380,7 @@ def test_window_may_begin_before_the_stream(streams: Streams) -> None:
     assert streams.read(initialPosition=text(start)) == {FIRST: [b"1"]}
 
 
-def test_records_trimmed_after_planning_fail_the_read(streams: Streams) -> None:
+def test_records_trimmed_after_planning_fail_the_read(streams: StreamAccount) -> None:
     streams.create()
     streams.put(b"1")
     streams.clock.advance(23 * 3600)
@@ -391,7 +391,7 @@ def test_records_trimmed_after_planning_fail_the_read(streams: Streams) -> None:
         streams.read(plan)
 
 
-def test_remaining_records_are_read_if_loss_is_allowed(streams: Streams) -> None:
+def test_remaining_records_are_read_if_loss_is_allowed(streams: StreamAccount) -> None:
     streams.create()
     start = streams.clock.now() + timedelta(hours=1)
     streams.clock.advance(30 * 3600)
@@ -400,7 +400,7 @@ def test_remaining_records_are_read_if_loss_is_allowed(streams: Streams) -> None
     assert streams.read(initialPosition=text(start), failOnDataLoss="false") == {FIRST: [b"2"]}
 
 
-def test_range_with_a_trimmed_start_fails(streams: Streams) -> None:
+def test_range_with_a_trimmed_start_fails(streams: StreamAccount) -> None:
     streams.create()
     [start] = streams.put(b"1")
     streams.clock.advance(30 * 3600)
@@ -411,7 +411,7 @@ def test_range_with_a_trimmed_start_fails(streams: Streams) -> None:
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_shard_missing_after_planning_is_a_loss(streams: Streams, fails: bool) -> None:
+def test_shard_missing_after_planning_is_a_loss(streams: StreamAccount, fails: bool) -> None:
     streams.create()
     streams.put(b"1")
     streams.split()
@@ -430,21 +430,21 @@ def test_shard_missing_after_planning_is_a_loss(streams: Streams, fails: bool) -
 # What does not fit
 
 
-def test_empty_window_is_refused(streams: Streams) -> None:
+def test_empty_window_is_refused(streams: StreamAccount) -> None:
     streams.create()
 
     with pytest.raises(ConfigurationError, match=r"'initialPosition' is 2026-.*begin earlier, or give"):
         streams.plan(initialPosition=text(streams.clock.now() + timedelta(minutes=1)))
 
 
-def test_distant_end_is_refused(streams: Streams) -> None:
+def test_distant_end_is_refused(streams: StreamAccount) -> None:
     streams.create()
 
     with pytest.raises(ConfigurationError, match="it waits for its end, so give an end at most 24 hours ahead"):
         streams.plan(endingPosition=text(streams.clock.now() + timedelta(days=2)))
 
 
-def test_stream_of_another_account_is_rejected(streams: Streams) -> None:
+def test_stream_of_another_account_is_rejected(streams: StreamAccount) -> None:
     streams.create()
     arn = "arn:aws:kinesis:us-east-1:999999999999:stream/clicks"
 
@@ -455,7 +455,7 @@ def test_stream_of_another_account_is_rejected(streams: Streams) -> None:
 # Many shards in one task
 
 
-def test_shards_alternate_with_memory_for_one_page(streams: Streams) -> None:
+def test_shards_alternate_with_memory_for_one_page(streams: StreamAccount) -> None:
     streams.create(shards=16)
     for shard in range(16):
         streams.put(b"1", b"2", hash_key=str(shard * 2**124))
@@ -465,7 +465,7 @@ def test_shards_alternate_with_memory_for_one_page(streams: Streams) -> None:
     assert list(found.values()) == [[b"1", b"2"]] * 16
 
 
-def test_unconsumed_records_pause_further_requests(streams: Streams) -> None:
+def test_unconsumed_records_pause_further_requests(streams: StreamAccount) -> None:
     streams.create()
     streams.put(*[bytes(1_000_000)] * 60)
     plan = streams.plan()
@@ -478,7 +478,7 @@ def test_unconsumed_records_pause_further_requests(streams: Streams) -> None:
     assert (asked, rows) == (2, 60)
 
 
-def test_threads_end_with_their_consumer(streams: Streams) -> None:
+def test_threads_end_with_their_consumer(streams: StreamAccount) -> None:
     streams.create(shards=4)
     plan = streams.plan(endingPosition=text(streams.clock.now() + timedelta(hours=20)))
     streams.put(b"1")
@@ -495,7 +495,7 @@ def test_threads_end_with_their_consumer(streams: Streams) -> None:
     assert not left
 
 
-def test_unreadable_shard_fails_its_task(streams: Streams) -> None:
+def test_unreadable_shard_fails_its_task(streams: StreamAccount) -> None:
     streams.create(shards=2)
     plan = streams.plan()
     streams.client.delete_stream(StreamName="clicks")
@@ -504,7 +504,7 @@ def test_unreadable_shard_fails_its_task(streams: Streams) -> None:
         streams.read(plan)
 
 
-def test_registered_consumer_gets_the_same_records(streams: Streams) -> None:
+def test_registered_consumer_gets_the_same_records(streams: StreamAccount) -> None:
     streams.create(shards=2)
     streams.put(b"1", b"2")
     streams.put(b"3", hash_key=MIDDLE)
@@ -518,7 +518,7 @@ def test_registered_consumer_gets_the_same_records(streams: Streams) -> None:
 # Trouble on the way
 
 
-def test_throttled_shard_is_waited_for(streams: Streams) -> None:
+def test_throttled_shard_is_waited_for(streams: StreamAccount) -> None:
     streams.create(shards=2)
     streams.put(b"1")
     streams.put(b"2", hash_key=MIDDLE)
@@ -527,7 +527,7 @@ def test_throttled_shard_is_waited_for(streams: Streams) -> None:
     assert streams.read() == {FIRST: [b"1"], SECOND: [b"2"]}
 
 
-def test_temporary_errors_are_retried(streams: Streams) -> None:
+def test_temporary_errors_are_retried(streams: StreamAccount) -> None:
     streams.create()
     streams.put(b"1", b"2", b"3")
     faults = streams.engine.faults
@@ -537,7 +537,7 @@ def test_temporary_errors_are_retried(streams: Streams) -> None:
     assert streams.read(maxRecordsPerFetch="1") == {FIRST: [b"1", b"2", b"3"]}
 
 
-def test_constantly_throttled_shard_fails_its_task(streams: Streams) -> None:
+def test_constantly_throttled_shard_fails_its_task(streams: StreamAccount) -> None:
     streams.create()
     streams.engine.faults.throttle(times=None)
 
@@ -546,7 +546,7 @@ def test_constantly_throttled_shard_fails_its_task(streams: Streams) -> None:
 
 
 @dataclass(frozen=True)
-class Step:
+class StreamEvent:
     """Something that happens to a stream.
 
     :param what: `put`, `split`, `merge` or `wait`.
@@ -556,7 +556,7 @@ class Step:
     what: str
     where: int
 
-    def do(self, streams: Streams) -> None:
+    def do(self, streams: StreamAccount) -> None:
         key = self.where * 2**124
         shards = streams.client.list_shards(StreamName="clicks", ShardFilter={"Type": "AT_LATEST"})["Shards"]
         shards.sort(key=lambda shard: int(shard["HashKeyRange"]["StartingHashKey"]))
@@ -573,16 +573,17 @@ class Step:
 
 
 STEPS = st.lists(
-    st.builds(Step, st.sampled_from(["put", "put", "put", "split", "merge", "wait"]), st.integers(0, 15)), max_size=25
+    st.builds(StreamEvent, st.sampled_from(["put", "put", "put", "split", "merge", "wait"]), st.integers(0, 15)),
+    max_size=25,
 )
 
 
 @settings(max_examples=examples(60))
 @given(before=STEPS, begin=st.integers(0, 60), length=st.integers(1, 60), during=STEPS, page=st.integers(1, 3))
 def test_read_returns_exactly_its_window_despite_changes(
-    before: list[Step], begin: int, length: int, during: list[Step], page: int
+    before: list[StreamEvent], begin: int, length: int, during: list[StreamEvent], page: int
 ) -> None:
-    streams = Streams()
+    streams = StreamAccount()
     streams.create(shards=2)
     start = streams.clock.now() + timedelta(seconds=begin)
     for step in before:

@@ -49,7 +49,7 @@ def others(fleet: Fleet, shard: str) -> list[str]:
     return [name for name in fleet.stream.shards if name != shard]
 
 
-class Noting(ParquetLandedDelivery):
+class RecordingDelivery(ParquetLandedDelivery):
     """Notes how many batches it is called with; fails for one shard."""
 
     def __init__(self, fleet: Fleet, *, prepares: str = "", commits: str = "", **options: Any) -> None:
@@ -74,7 +74,7 @@ class Noting(ParquetLandedDelivery):
 
 
 def test_batches_of_a_round_are_prepared_and_committed_together(fleet: Fleet) -> None:
-    sink = Noting(fleet)
+    sink = RecordingDelivery(fleet)
     fleet.run(delivery=sink)
     assert (sink.prepared, sink.committed) == ([SHARDS], [SHARDS])
     assert fleet.delivered() == Counter(fleet.stream.sent)
@@ -89,9 +89,9 @@ def test_failing_batch_is_isolated_within_the_round(fleet: Fleet, step: str) -> 
             delivered.append(fleet.delivered())
 
     sink = (
-        Noting(fleet, prepares="shard-3")
+        RecordingDelivery(fleet, prepares="shard-3")
         if step == "prepares"
-        else Noting(fleet, commits="shard-3", target_file_bytes=1)
+        else RecordingDelivery(fleet, commits="shard-3", target_file_bytes=1)
     )
     summary = fleet.run(observer, delivery=sink)
     assert delivered[1] == fleet.delivered() == events_of(fleet, *others(fleet, "shard-3"))
@@ -105,7 +105,7 @@ def test_failing_batch_is_isolated_within_the_round(fleet: Fleet, step: str) -> 
 def test_failed_sweep_fails_only_its_partition(fleet: Fleet) -> None:
     key = partition_key("s", EPOCH, "shard-3")
 
-    class Unswept(Noting):
+    class Unswept(RecordingDelivery):
         def sweep(self, tokens: Mapping[str, int]) -> None:
             if partition_folder(fleet.look.view.source_identifier, key) in tokens:
                 raise OSError("no permission")
@@ -115,7 +115,7 @@ def test_failed_sweep_fails_only_its_partition(fleet: Fleet) -> None:
     assert fleet.delivered() == events_of(fleet, *others(fleet, "shard-3"))
 
 
-class Lacking(Noting):
+class ColumnMissingDelivery(RecordingDelivery):
     """Finds that a column is missing from the batches of some shards."""
 
     def prepare(self, attempts: Sequence[Attempt], sinks: Collection[str]) -> Mapping[str, Prepared | Exception]:
@@ -126,7 +126,7 @@ class Lacking(Noting):
 
 def test_column_missing_from_every_batch_ends_the_job(fleet: Fleet) -> None:
     with pytest.raises(ConfigurationError, match="no column 'colour'"):
-        fleet.run(delivery=Lacking(fleet))
+        fleet.run(delivery=ColumnMissingDelivery(fleet))
     held = [fleet.look.view.get(partition_key("s", EPOCH, shard)) for shard in fleet.stream.shards]
     assert {(each.status, each.attempts) for each in held if each is not None} == {(PartitionStatus.UNASSIGNED, 0)}
     assert fleet.run().failed == {}
@@ -134,7 +134,7 @@ def test_column_missing_from_every_batch_ends_the_job(fleet: Fleet) -> None:
 
 
 def test_column_missing_from_some_batches_fails_only_these(fleet: Fleet) -> None:
-    summary = fleet.run(delivery=Lacking(fleet, prepares="shard-3"))
+    summary = fleet.run(delivery=ColumnMissingDelivery(fleet, prepares="shard-3"))
     assert summary.failed == {partition_key("s", EPOCH, "shard-3"): "no column 'colour'"}
     assert fleet.delivered() == events_of(fleet, *others(fleet, "shard-3"))
 
@@ -142,20 +142,20 @@ def test_column_missing_from_some_batches_fails_only_these(fleet: Fleet) -> None
 def test_shared_file_name_is_recorded_before_the_file_exists(fleet: Fleet) -> None:
     named: list[set[str | None]] = []
 
-    class Looking(Noting):
+    class ObservingDelivery(RecordingDelivery):
         def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
             named.append({fleet.progress(shard).landed[0].shared_file for shard in fleet.stream.shards})
             assert list(fleet.folder.glob("*.parquet")) == []
             super().commit(sink, attempts)
 
-    fleet.run(delivery=Looking(fleet))
+    fleet.run(delivery=ObservingDelivery(fleet))
     [file] = fleet.folder.glob("*.parquet")
     assert [{str(name).rpartition("/")[-1] for name in names} for names in named] == [{file.stem}]
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
 def test_file_removed_before_commit_is_rewritten_within_the_round(fleet: Fleet) -> None:
-    class Swept(Noting):
+    class SweptDelivery(RecordingDelivery):
         def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
             if not self.committed:
                 [first] = {attempt.shared_file for attempt in attempts}
@@ -163,7 +163,7 @@ def test_file_removed_before_commit_is_rewritten_within_the_round(fleet: Fleet) 
                 delete_folder(join(str(fleet.folder), "_staging", first))
             super().commit(sink, attempts)
 
-    sink = Swept(fleet)
+    sink = SweptDelivery(fleet)
     summary = fleet.run(delivery=sink)
     assert (summary.lost, summary.failed, summary.rounds) == ([], {}, 2)
     assert fleet.delivered() == Counter(fleet.stream.sent)
@@ -179,7 +179,7 @@ def test_lost_lease_excludes_only_its_batch(fleet: Fleet, options: dict[str, int
             assert held is not None
             fleet.store.transact(update=[held.acquired("thief", now + timedelta(hours=1), now)])
 
-    sink = Noting(fleet, **options)
+    sink = RecordingDelivery(fleet, **options)
     summary = fleet.run(steal, delivery=sink)
     assert sink.committed == [SHARDS - 1]
     assert (summary.lost, summary.failed) == ([key], {})
@@ -201,7 +201,7 @@ def test_ended_set_excludes_only_its_batch(fleet: Fleet, options: dict[str, int]
             AcknowledgmentSets(fleet.look, SourceBatches()).cancel(batch.acknowledgment_set, "wrong")
             cancelled.append(batch.batch_id)
 
-    sink = Noting(fleet, **options)
+    sink = RecordingDelivery(fleet, **options)
     summary = fleet.run(cancel, delivery=sink)
     assert sink.committed == [SHARDS - 1, 1], "a cancelled batch is delivered again, alone"
     assert (summary.lost, summary.failed) == ([], {})
@@ -211,12 +211,12 @@ def test_ended_set_excludes_only_its_batch(fleet: Fleet, options: dict[str, int]
 def test_batch_is_replaced_if_the_sinks_changed_since_its_delivery(fleet: Fleet) -> None:
     replaced: list[bool] = []
 
-    class Dying(Noting):
+    class CrashingDelivery(RecordingDelivery):
         def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
             super().commit(sink, attempts)
             raise Crash
 
-    class TwoSinks(Noting):
+    class CountingTwoSinkDelivery(RecordingDelivery):
         sinks = ("main", "copy")
 
         def prepare(self, attempts: Sequence[Attempt], sinks: Collection[str]) -> Mapping[str, Prepared | Exception]:
@@ -228,10 +228,10 @@ def test_batch_is_replaced_if_the_sinks_changed_since_its_delivery(fleet: Fleet)
                 super().commit(sink, attempts)
 
     with suppress(Crash):
-        fleet.run(delivery=Dying(fleet, target_file_bytes=1), timeout=36000.0)
+        fleet.run(delivery=CrashingDelivery(fleet, target_file_bytes=1), timeout=36000.0)
     assert fleet.delivered() == Counter(fleet.stream.sent)
     fleet.clock.ahead += timedelta(hours=1)
-    fleet.run(delivery=TwoSinks(fleet, target_file_bytes=1))
+    fleet.run(delivery=CountingTwoSinkDelivery(fleet, target_file_bytes=1))
     assert replaced == [True] * SHARDS
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
@@ -239,7 +239,7 @@ def test_batch_is_replaced_if_the_sinks_changed_since_its_delivery(fleet: Fleet)
 def test_store_outage_delays_only_unreleased_batches(
     fleet: Fleet,
 ) -> None:
-    class Away(MortalStore):
+    class UnavailableStore(MortalStore):
         left = -1
 
         def transact(self, **changes: Any) -> Any:
@@ -248,7 +248,7 @@ def test_store_outage_delays_only_unreleased_batches(
                 raise StoreUnavailableError("connection reset")
             return super().transact(**changes)
 
-    store = Away(fleet.store)
+    store = UnavailableStore(fleet.store)
 
     def observer(phase: str) -> None:
         if phase == "delivered" and store.left < 0:
@@ -291,7 +291,7 @@ def test_unresponsive_sink_is_waited_for_once() -> None:
 # A sink that is down
 
 
-class TwoDatasets:
+class TwoSinkDelivery:
     """Publishes what is landed in two datasets, of which one or both may be down."""
 
     sinks = ("main", "copy")
@@ -334,7 +334,7 @@ class TwoDatasets:
         return len(list(self.folder.glob("*.parquet")))
 
 
-def up_again(sinks: TwoDatasets) -> Callable[[str], None]:
+def up_again(sinks: TwoSinkDelivery) -> Callable[[str], None]:
     """An observer that ends an outage once a delivery met it."""
     rounds = [0]
 
@@ -346,9 +346,9 @@ def up_again(sinks: TwoDatasets) -> Callable[[str], None]:
     return observer
 
 
-@pytest.mark.parametrize("down", sorted(TwoDatasets.sinks))
+@pytest.mark.parametrize("down", sorted(TwoSinkDelivery.sinks))
 def test_down_sink_is_tried_once_while_another_delivers(fleet: Fleet, tmp_path: Path, down: str) -> None:
-    sinks = TwoDatasets(fleet, tmp_path / "copy")
+    sinks = TwoSinkDelivery(fleet, tmp_path / "copy")
     sinks.down = {down}
     [other] = set(sinks.sinks) - sinks.down
     summary = fleet.run(up_again(sinks), delivery=sinks)
@@ -365,7 +365,7 @@ def test_down_sink_is_tried_once_while_another_delivers(fleet: Fleet, tmp_path: 
 def test_only_locks_count_as_no_partition_failure(
     fleet: Fleet, tmp_path: Path, outage: Exception, attempts: int
 ) -> None:
-    sinks = TwoDatasets(fleet, tmp_path / "copy")
+    sinks = TwoSinkDelivery(fleet, tmp_path / "copy")
     sinks.down, sinks.outage = {"main"}, outage
     summary = fleet.run(delivery=sinks)
     assert set(summary.held_by_sink) == {"main"} and len(summary.failed) == SHARDS and not summary.lost
@@ -377,7 +377,7 @@ def test_only_locks_count_as_no_partition_failure(
 
 
 def test_job_reports_failing_sinks_with_cause_and_waiting_batches(fleet: Fleet, tmp_path: Path) -> None:
-    sinks = TwoDatasets(fleet, tmp_path / "copy")
+    sinks = TwoSinkDelivery(fleet, tmp_path / "copy")
     sinks.down = {"main"}
     fleet.run(delivery=sinks)
     [main] = fleet.report.sinks
@@ -386,16 +386,16 @@ def test_job_reports_failing_sinks_with_cause_and_waiting_batches(fleet: Fleet, 
 
 
 def test_recovered_sink_is_reported(fleet: Fleet, tmp_path: Path) -> None:
-    sinks = TwoDatasets(fleet, tmp_path / "copy")
+    sinks = TwoSinkDelivery(fleet, tmp_path / "copy")
     sinks.down = {"main"}
     fleet.run(up_again(sinks), delivery=sinks)
     [main] = fleet.report.sinks
     assert main.at is not None and (main.unavailable_since, main.error, main.waiting_batches) == (None, "", 0)
 
 
-@pytest.mark.parametrize("down", sorted(TwoDatasets.sinks))
+@pytest.mark.parametrize("down", sorted(TwoSinkDelivery.sinks))
 def test_unprepared_sink_holds_only_itself(fleet: Fleet, tmp_path: Path, down: str) -> None:
-    sinks = TwoDatasets(fleet, tmp_path / "copy")
+    sinks = TwoSinkDelivery(fleet, tmp_path / "copy")
     sinks.down_to_prepare = {down}
     [other] = set(sinks.sinks) - sinks.down_to_prepare
     summary = fleet.run(up_again(sinks), delivery=sinks)
@@ -405,7 +405,7 @@ def test_unprepared_sink_holds_only_itself(fleet: Fleet, tmp_path: Path, down: s
 
 
 def test_outage_of_all_sinks_names_the_first(fleet: Fleet, tmp_path: Path) -> None:
-    sinks = TwoDatasets(fleet, tmp_path / "copy")
+    sinks = TwoSinkDelivery(fleet, tmp_path / "copy")
     sinks.down = set(sinks.sinks)
     summary = fleet.run(delivery=sinks)
     assert fleet.delivered() == Counter() and sinks.copied() == 0

@@ -43,7 +43,7 @@ def owners(fleet: Fleet) -> list[str | None]:
     return [owner_of(fleet, shard) for shard in sorted(fleet.stream.shards)]
 
 
-class Delivering(ParquetLandedDelivery):
+class InterceptedDelivery(ParquetLandedDelivery):
     """A sink that does something before it takes a batch.
 
     :param first: called with the partition of each batch.
@@ -103,7 +103,9 @@ def test_partition_without_batches_is_released_before_delivery(fleet: Fleet) -> 
         if phase == "recorded":
             stop.set()
 
-    delivery = Delivering(fleet, lambda batch: seen.append((owner_of(fleet, "shard-2"), fleet.look.workers.live())))
+    delivery = InterceptedDelivery(
+        fleet, lambda batch: seen.append((owner_of(fleet, "shard-2"), fleet.look.workers.live()))
+    )
     assert ended(fleet.run(observer, delivery=delivery, stop=stop, until_caught_up=False))
     assert seen == [(None, [])] * 2, "others may take it, and share without this job"
 
@@ -116,7 +118,7 @@ def test_partition_without_batches_is_released_during_delivery(fleet: Fleet) -> 
             stop.set()
             went_back.append(until(lambda: owner_of(fleet, "shard-2") is None))
 
-    assert ended(fleet.run(delivery=Delivering(fleet, slow), stop=stop, until_caught_up=False))
+    assert ended(fleet.run(delivery=InterceptedDelivery(fleet, slow), stop=stop, until_caught_up=False))
     assert went_back == [True]
 
 
@@ -133,7 +135,7 @@ def test_another_job_continues_a_released_partition_during_delivery(fleet: Fleet
             read.append(not fleet.progress("shard-2").landed)
 
     with fleet.without_spark():
-        assert ended(fleet.work(delivery=Delivering(fleet, slow), stop=stop, until_caught_up=False))
+        assert ended(fleet.work(delivery=InterceptedDelivery(fleet, slow), stop=stop, until_caught_up=False))
     assert read == [True]
     assert fleet.delivered() == Counter([*fleet.stream.sent, fleet.stream.sent[0]])
 

@@ -110,7 +110,7 @@ def test_failure_is_retried_then_rests_with_its_last_error(fleet: Fleet) -> None
 
 def test_failure_that_passes_within_the_job_is_forgotten(fleet: Fleet) -> None:
     fleet.stream.send(4)
-    sink = FailsForAWhile(str(fleet.folder))
+    sink = FailingDelivery(str(fleet.folder))
 
     def repair(phase: str) -> None:
         sink.broken = sink.broken and phase != "delivered"  # the other shard's batch went through
@@ -140,7 +140,7 @@ def test_permanently_unreadable_shard_fails_after_some_rounds(fleet: Fleet) -> N
     assert list(fleet.run().failed.values()) == ["throttled"]
 
 
-class FailsForAWhile(ParquetLandedDelivery):
+class FailingDelivery(ParquetLandedDelivery):
     """A sink that cannot take the batches of one shard, until it is repaired."""
 
     broken = True
@@ -153,7 +153,7 @@ class FailsForAWhile(ParquetLandedDelivery):
 
 def test_undeliverable_batch_stays_landed_for_the_next_job(fleet: Fleet) -> None:
     fleet.stream.send(4)
-    sink = FailsForAWhile(str(fleet.folder))
+    sink = FailingDelivery(str(fleet.folder))
     summary = fleet.run(delivery=sink)
     assert list(summary.failed.values()) == ["the sink is broken"]
     assert len(fleet.progress("shard-0").landed) == 1
@@ -261,7 +261,7 @@ def test_progress_that_is_not_json_is_kept_unchanged(fleet: Fleet) -> None:
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-class AwayForAWhile(MortalStore):
+class UnavailableStore(MortalStore):
     """The shared store behind a network that fails for the given number of calls, some of which get through."""
 
     def __init__(self, shared: InMemoryStore, *, calls: int, get_through: bool) -> None:
@@ -269,13 +269,13 @@ class AwayForAWhile(MortalStore):
         self.away, self.left, self.get_through = False, calls, get_through
 
     def acquire(self, request: Acquisition) -> list[Partition]:
-        return cast("list[Partition]", self._answer(lambda: super(AwayForAWhile, self).acquire(request)))
+        return cast("list[Partition]", self._answer(lambda: super(UnavailableStore, self).acquire(request)))
 
     def transact(self, **changes: Any) -> Any:
-        return self._answer(lambda: super(AwayForAWhile, self).transact(**changes))
+        return self._answer(lambda: super(UnavailableStore, self).transact(**changes))
 
     def query(self, *place: Any, **page: Any) -> Any:
-        return self._answer(lambda: super(AwayForAWhile, self).query(*place, **page))
+        return self._answer(lambda: super(UnavailableStore, self).query(*place, **page))
 
     def _answer(self, call: Callable[[], object]) -> object:
         if not self.away or self.left <= 0:
@@ -293,7 +293,7 @@ def test_temporary_store_outage_loses_and_doubles_nothing(
     fleet: Fleet, phase: str | None, calls: int, get_through: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ingestion, "STORE_POLL_SECONDS", 0.001)
-    store = AwayForAWhile(fleet.store, calls=calls, get_through=get_through)
+    store = UnavailableStore(fleet.store, calls=calls, get_through=get_through)
     store.away = phase is None
 
     def go_away(passed: str) -> None:
@@ -310,7 +310,7 @@ def test_temporary_store_outage_loses_and_doubles_nothing(
 def test_lasting_store_outage_ends_the_job(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ingestion, "STORE_POLL_SECONDS", 0.001)
     monkeypatch.setattr(ingestion, "STORE_WAIT_SECONDS", 0.05)
-    store = AwayForAWhile(fleet.store, calls=10**9, get_through=False)
+    store = UnavailableStore(fleet.store, calls=10**9, get_through=False)
     store.away = True
     with pytest.raises(StoreUnavailableError, match="no route"):
         fleet.run(store=store)

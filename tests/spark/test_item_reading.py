@@ -142,12 +142,12 @@ def test_too_large_progress_fails_its_partition_alone(history: ItemHistory, monk
     history.create({"a": FakeItem([["1"], ["2"]], positions=True)})
     history.create({"b": FakeItem([["3"]])})
 
-    class Verbose(SlowSource):
+    class LongPositionsSource(SlowSource):
         def read(self, item: Item, position: str) -> Any:
             for page in super().read(item, position):
                 yield replace(page, position=page.position and page.position.zfill(MAX_PROGRESS_BYTES))
 
-    history.source = Verbose(history.clock)
+    history.source = LongPositionsSource(history.clock)
     history.source.items = {
         "p0.a": FakeItem([["1" * 200], ["2"]], positions=True),
         "p1.b": FakeItem([["3"]]),
@@ -158,13 +158,13 @@ def test_too_large_progress_fails_its_partition_alone(history: ItemHistory, monk
 
 
 def test_long_positions_pause_reading_until_acknowledgment(tmp_path: Path) -> None:
-    class Verbose(SlowSource):
+    class LongPositionsSource(SlowSource):
         def read(self, item: Item, position: str) -> Any:
             for page in super().read(item, position.strip(".")):
                 yield replace(page, position=page.position.ljust(8000, "."))
 
     history = ItemHistory(tmp_path, confirmed=True, max_pending_batches=16, round_duration=1.0)
-    history.source = Verbose(history.clock)
+    history.source = LongPositionsSource(history.clock)
     history.create({"a": FakeItem([[str(n)] for n in range(9)], positions=True)})
     worker = rounds(history, 12)
     progress = history.progresses["p0"]
@@ -221,21 +221,21 @@ def test_rereadings_do_not_count_as_waiting(history: ItemHistory) -> None:
 
 
 def test_failing_condition_check_fails_its_partition_alone(history: ItemHistory) -> None:
-    class Broken(SlowSource):
+    class FailingSource(SlowSource):
         def waits_for(self, items: Any) -> None:
             raise KeyError("bucket")
 
-    history.source = Broken(history.clock)
+    history.source = FailingSource(history.clock)
     history.create({"a": FakeItem([["1"]])})
     assert "the reader's condition could not be checked: KeyError('bucket')" in summary_of(rounds(history)).failed["p0"]
 
 
 def test_failing_delivered_callback_does_not_end_the_job(history: ItemHistory) -> None:
-    class Broken(SlowSource):
+    class FailingSource(SlowSource):
         def delivered(self, items: Any) -> None:
             raise KeyError("bucket")
 
-    history.source = Broken(history.clock)
+    history.source = FailingSource(history.clock)
     history.create({"a": FakeItem([["1"]])})
     assert summary_of(rounds(history)).completed == ["p0"]
 
@@ -274,7 +274,7 @@ def test_files_relanded_by_others_are_not_swept(
     worker = history.start()
     other = history.start()
 
-    class Later:
+    class DelayedView:
         """Another worker is faster than the one that finished the partition notices its end."""
 
         def get(self, key: str) -> Any:
@@ -288,7 +288,7 @@ def test_files_relanded_by_others_are_not_swept(
 
     done: list[str] = []
     get = worker.job._coordinator.view.get
-    worker.job._coordinator.view.get = Later().get  # type: ignore[method-assign]
+    worker.job._coordinator.view.get = DelayedView().get  # type: ignore[method-assign]
     rounds(history, 1, worker)
     assert done and len(history.progresses["p0"].landed) == 1
     assert [Path(batch.file).exists() for batch in history.progresses["p0"].landed] == [True]

@@ -26,7 +26,7 @@ ROUNDS = RoundSettings(round_duration=timedelta(seconds=10), idle_duration=timed
 QUIET_SECONDS = (QUIET_MARGIN + ROUNDS.round_duration + ROUNDS.idle_duration).total_seconds()
 
 
-class Reported:
+class ReportingJob:
     """A job that counts."""
 
     def __init__(self) -> None:
@@ -49,11 +49,11 @@ def fleet(tmp_path: Path) -> Fleet:
 
 
 @pytest.fixture
-def job() -> Reported:
-    return Reported()
+def job() -> ReportingJob:
+    return ReportingJob()
 
 
-def test_each_delivered_record_is_counted_once(job: Reported) -> None:
+def test_each_delivered_record_is_counted_once(job: ReportingJob) -> None:
     job.delivers(100, schema=1, transform=2, time=3)
     job.delivers(50)
     assert job.now.totals == RecordCounts(
@@ -61,12 +61,12 @@ def test_each_delivered_record_is_counted_once(job: Reported) -> None:
     )
 
 
-def test_many_marked_rows_make_no_count_negative(job: Reported) -> None:
+def test_many_marked_rows_make_no_count_negative(job: ReportingJob) -> None:
     job.delivers(2, transform=5)
     assert (job.now.totals.processed, job.now.totals.processed_with_error) == (0, 5)
 
 
-def test_averages_fall_without_deliveries(job: Reported) -> None:
+def test_averages_fall_without_deliveries(job: ReportingJob) -> None:
     job.clock.advance(10)
     job.delivers(600)
     assert job.now.rates["1m"]["processed"] == 60.0
@@ -77,12 +77,12 @@ def test_averages_fall_without_deliveries(job: Reported) -> None:
     assert job.now.rates["5m"]["processed"] == 5.0
 
 
-def test_partition_with_nothing_left_has_no_lag(job: Reported) -> None:
+def test_partition_with_nothing_left_has_no_lag(job: ReportingJob) -> None:
     job.reporting.note_read({"a": 0, "b": None}, ["a", "b"])
     assert job.now.lag_ms == {"a": 0}
 
 
-def test_unread_record_ages_until_its_partition_is_read(job: Reported) -> None:
+def test_unread_record_ages_until_its_partition_is_read(job: ReportingJob) -> None:
     job.reporting.note_read({"a": 500}, ["a"])
     job.clock.advance(3600)
     assert job.now.lag_ms == {"a": 3_600_500}
@@ -90,7 +90,7 @@ def test_unread_record_ages_until_its_partition_is_read(job: Reported) -> None:
     assert job.now.lag_ms == {"a": 200}
 
 
-def test_quiet_partition_becomes_unknown_without_reads(job: Reported) -> None:
+def test_quiet_partition_becomes_unknown_without_reads(job: ReportingJob) -> None:
     job.reporting.note_read({"a": 0}, ["a"])
     job.clock.advance(QUIET_SECONDS)
     assert job.now.lag_ms == {"a": 0}
@@ -98,13 +98,13 @@ def test_quiet_partition_becomes_unknown_without_reads(job: Reported) -> None:
     assert job.now.lag_ms == {}
 
 
-def test_released_partition_is_no_longer_reported(job: Reported) -> None:
+def test_released_partition_is_no_longer_reported(job: ReportingJob) -> None:
     job.reporting.note_read({"a": 1, "b": 2}, ["a", "b"])
     job.reporting.note_read({}, ["b"])
     assert job.now.lag_ms == {"b": 2}
 
 
-def test_latest_bad_records_are_reported_without_secrets(job: Reported) -> None:
+def test_latest_bad_records_are_reported_without_secrets(job: ReportingJob) -> None:
     errors: list[dict[str, Any]] = [{"error": f"{n}: a secret"} for n in range(MAX_PARSE_ERRORS + 1)]
     job.found.note("a", len(errors), errors)
     reported = job.now.parse_errors

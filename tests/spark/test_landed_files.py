@@ -49,7 +49,7 @@ def store() -> InMemoryStore:
 
 
 @pytest.fixture
-def former(store: InMemoryStore, tmp_path: Path) -> Owner:
+def previous_owner(store: InMemoryStore, tmp_path: Path) -> Owner:
     owner = Owner(store, tmp_path, "former")
     take_over(owner.files)
     return owner
@@ -62,8 +62,8 @@ def take_over(files: LandedFiles, *recorded: LandedBatch) -> int:
     return result
 
 
-def follow(former: Owner, store: InMemoryStore, tmp_path: Path) -> Owner:
-    former.give_up()
+def follow(previous_owner: Owner, store: InMemoryStore, tmp_path: Path) -> Owner:
+    previous_owner.give_up()
     return Owner(store, tmp_path, "next")
 
 
@@ -80,48 +80,50 @@ def landed_names(tmp_path: Path) -> list[str]:
 
 
 def test_unrecorded_files_are_deleted_and_recorded_ones_change_lease(
-    former: Owner, store: InMemoryStore, tmp_path: Path
+    previous_owner: Owner, store: InMemoryStore, tmp_path: Path
 ) -> None:
-    recorded, _ = former.land(), former.land()
-    owner = follow(former, store, tmp_path)
+    recorded, _ = previous_owner.land(), previous_owner.land()
+    owner = follow(previous_owner, store, tmp_path)
     assert take_over(owner.files, recorded) == 1
     assert landed_names(tmp_path) == [owner.files.location(KEY, recorded)]
     assert token_of(owner.files.location(KEY, recorded)) == owner.coordinator.leases.fencing_token(KEY)
 
 
-def test_recorded_file_is_found_under_any_root_spelling(former: Owner, store: InMemoryStore, tmp_path: Path) -> None:
-    recorded = former.land()
-    owner = follow(former, store, tmp_path)
+def test_recorded_file_is_found_under_any_root_spelling(
+    previous_owner: Owner, store: InMemoryStore, tmp_path: Path
+) -> None:
+    recorded = previous_owner.land()
+    owner = follow(previous_owner, store, tmp_path)
     owner.files = LandedFiles(f"file://{tmp_path}//", owner.coordinator)
     assert take_over(owner.files, recorded) == 0
     assert landed_names(tmp_path) == [owner.files.location(KEY, recorded)]
 
 
-def test_whole_copy_of_a_recorded_file_is_kept(former: Owner, store: InMemoryStore, tmp_path: Path) -> None:
-    recorded = former.land()
-    other = Path(recorded.file.replace(f".{former.coordinator.leases.fencing_token(KEY)}.", ".7."))
+def test_whole_copy_of_a_recorded_file_is_kept(previous_owner: Owner, store: InMemoryStore, tmp_path: Path) -> None:
+    recorded = previous_owner.land()
+    other = Path(recorded.file.replace(f".{previous_owner.coordinator.leases.fencing_token(KEY)}.", ".7."))
     other.write_bytes(Path(recorded.file).read_bytes()[:20])
-    owner = follow(former, store, tmp_path)
+    owner = follow(previous_owner, store, tmp_path)
     take_over(owner.files, recorded)
     [kept] = landed_names(tmp_path)
     assert Path(kept).stat().st_size == recorded.file_bytes
 
 
-def test_damaged_file_is_kept_for_repair(former: Owner, store: InMemoryStore, tmp_path: Path) -> None:
-    recorded = former.land()
+def test_damaged_file_is_kept_for_repair(previous_owner: Owner, store: InMemoryStore, tmp_path: Path) -> None:
+    recorded = previous_owner.land()
     Path(recorded.file).write_bytes(b"half")
-    owner = follow(former, store, tmp_path)
+    owner = follow(previous_owner, store, tmp_path)
     take_over(owner.files, recorded)
     assert landed_names(tmp_path) == [owner.files.location(KEY, recorded)]
 
 
 def test_previous_owner_cannot_restore_a_file_under_its_lease(
-    former: Owner, store: InMemoryStore, tmp_path: Path
+    previous_owner: Owner, store: InMemoryStore, tmp_path: Path
 ) -> None:
-    recorded = former.land()
-    owner = follow(former, store, tmp_path)
+    recorded = previous_owner.land()
+    owner = follow(previous_owner, store, tmp_path)
     take_over(owner.files, recorded)
-    zombie = LandedFiles(former.root, _as_if_it_held(former.coordinator, recorded))
+    zombie = LandedFiles(previous_owner.root, _as_if_it_held(previous_owner.coordinator, recorded))
     with pytest.raises(PartitionNotOwnedError, match="is used under a later lease"):
         take_over(zombie, recorded)
     assert landed_names(tmp_path) == [owner.files.location(KEY, recorded)]
@@ -129,10 +131,10 @@ def test_previous_owner_cannot_restore_a_file_under_its_lease(
 
 @pytest.mark.parametrize("object_store", ["", "s3"])
 def test_undeletable_files_end_no_takeover(
-    former: Owner, store: InMemoryStore, tmp_path: Path, object_store: str
+    previous_owner: Owner, store: InMemoryStore, tmp_path: Path, object_store: str
 ) -> None:
-    unrecorded = former.land()
-    owner = follow(former, store, tmp_path)
+    unrecorded = previous_owner.land()
+    owner = follow(previous_owner, store, tmp_path)
     with failing("files.delete", object_store) as calls:
         assert take_over(owner.files) == 1
     assert calls.failed and landed_names(tmp_path) == [unrecorded.file]
@@ -143,45 +145,45 @@ def test_undeletable_files_end_no_takeover(
 @pytest.mark.parametrize("object_store", ["", "s3"])
 @pytest.mark.parametrize("call", ["files.delete", "files.list"])
 def test_undeletable_files_of_a_finished_partition_end_no_round(
-    former: Owner, store: InMemoryStore, tmp_path: Path, call: str, object_store: str
+    previous_owner: Owner, store: InMemoryStore, tmp_path: Path, call: str, object_store: str
 ) -> None:
-    finished = former.land()
-    former.coordinator.leases.complete(KEY)
-    former.files.delete(KEY)
+    finished = previous_owner.land()
+    previous_owner.coordinator.leases.complete(KEY)
+    previous_owner.files.delete(KEY)
     with failing(call, object_store) as calls:
-        former.files.clear()
+        previous_owner.files.clear()
     assert calls.failed and landed_names(tmp_path) == [finished.file]
-    LandedFiles(former.root, former.coordinator).sweep_finished()
+    LandedFiles(previous_owner.root, previous_owner.coordinator).sweep_finished()
     assert landed_names(tmp_path) == [], "the next job deletes them"
 
 
 @pytest.mark.parametrize("call", ["files.delete", "files.list"])
-def test_undeletable_files_end_no_sweep(former: Owner, tmp_path: Path, call: str) -> None:
-    finished = former.land()
-    former.coordinator.leases.complete(KEY)
+def test_undeletable_files_end_no_sweep(previous_owner: Owner, tmp_path: Path, call: str) -> None:
+    finished = previous_owner.land()
+    previous_owner.coordinator.leases.complete(KEY)
     with failing(call, "") as calls:
-        former.files.sweep_finished()
+        previous_owner.files.sweep_finished()
     assert calls.failed and landed_names(tmp_path) == [finished.file]
 
 
-def test_late_deletion_leaves_files_landed_since(former: Owner, store: InMemoryStore, tmp_path: Path) -> None:
+def test_late_deletion_leaves_files_landed_since(previous_owner: Owner, store: InMemoryStore, tmp_path: Path) -> None:
     """A partition is finished and reset, and another job lands it again, before the first one deletes its files."""
-    finished = former.land()
-    former.files.add(KEY, finished.file)
-    owner = follow(former, store, tmp_path)
+    finished = previous_owner.land()
+    previous_owner.files.add(KEY, finished.file)
+    owner = follow(previous_owner, store, tmp_path)
     again = owner.land()
-    former.files.delete(KEY)
-    former.files.clear()
+    previous_owner.files.delete(KEY)
+    previous_owner.files.clear()
     assert landed_names(tmp_path) == [again.file]
 
 
 def test_sweep_of_finished_partitions_leaves_files_landed_since(
-    former: Owner, store: InMemoryStore, tmp_path: Path
+    previous_owner: Owner, store: InMemoryStore, tmp_path: Path
 ) -> None:
-    finished = former.land()
-    former.coordinator.leases.complete(KEY)
+    finished = previous_owner.land()
+    previous_owner.coordinator.leases.complete(KEY)
     landed_since = []
-    get = former.coordinator.view.get
+    get = previous_owner.coordinator.view.get
 
     def reset_right_after(key: str) -> Partition | None:
         found = get(key)
@@ -190,8 +192,8 @@ def test_sweep_of_finished_partitions_leaves_files_landed_since(
         write_table(pa.table({"n": [1]}), landed_since[0])
         return found
 
-    former.coordinator.view.get = reset_right_after  # type: ignore[method-assign]
-    former.files.sweep_finished()
+    previous_owner.coordinator.view.get = reset_right_after  # type: ignore[method-assign]
+    previous_owner.files.sweep_finished()
     assert landed_names(tmp_path) == landed_since
 
 

@@ -14,7 +14,7 @@ from airflow_provider_coordination.spark import landed_rows
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.sinks import make_sinks
-from tests.support.landed_tables import TABLES, Landing, deliver, prepare, taken_over
+from tests.support.landed_tables import TABLES, LandedTable, deliver, prepare, taken_over
 from tests.support.sinks import SinkTarget
 
 VALUES = {"a-1": [1, 2], "b-1": [3], "c-1": [4, 5, 6]}
@@ -22,8 +22,8 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(params=sorted(TABLES))
-def landing(request: pytest.FixtureRequest, tmp_path: Path) -> Landing:
-    return Landing(SinkTarget(TABLES[request.param], tmp_path / "sink"), tmp_path / "landing")
+def landing(request: pytest.FixtureRequest, tmp_path: Path) -> LandedTable:
+    return LandedTable(SinkTarget(TABLES[request.param], tmp_path / "sink"), tmp_path / "landing")
 
 
 @pytest.fixture
@@ -31,24 +31,24 @@ def each_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(landed_rows, "SMALL_FILE_BYTES", 0)
 
 
-def data_files(landing: Landing) -> list[Path]:
+def data_files(landing: LandedTable) -> list[Path]:
     return [path for path in (landing.target.folder).rglob("*.parquet") if "_delta_log" not in path.parts]
 
 
-def test_landed_files_become_table_files_in_place(landing: Landing, each_is_large: None) -> None:
+def test_landed_files_become_table_files_in_place(landing: LandedTable, each_is_large: None) -> None:
     attempts = landing.land(VALUES)
     deliver(landing.delivery(), attempts)
     assert landing.target.visible == VALUES
     assert {path.stat().st_ino for path in data_files(landing)} == {Path(each.file).stat().st_ino for each in attempts}
 
 
-def test_small_files_are_merged(landing: Landing) -> None:
+def test_small_files_are_merged(landing: LandedTable) -> None:
     deliver(landing.delivery(), landing.land(VALUES))
     assert landing.target.visible == VALUES
     assert len(data_files(landing)) == 1
 
 
-def test_merged_files_are_limited_in_size_and_memory(landing: Landing, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merged_files_are_limited_in_size_and_memory(landing: LandedTable, monkeypatch: pytest.MonkeyPatch) -> None:
     attempts = landing.land(VALUES)
     monkeypatch.setattr(landed_rows, "MERGED_FILE_BYTES", attempts[0].batch.file_bytes + 1)
     monkeypatch.setattr(landed_rows, "ROW_GROUP_BYTES", 1)
@@ -57,13 +57,13 @@ def test_merged_files_are_limited_in_size_and_memory(landing: Landing, monkeypat
     assert len(data_files(landing)) == 2
 
 
-def test_files_with_other_columns_join_the_same_commit(landing: Landing) -> None:
+def test_files_with_other_columns_join_the_same_commit(landing: LandedTable) -> None:
     attempts = [*landing.land({"a-1": [1]}), *landing.land({"b-1": [2]}, more=["x"])]
     deliver(landing.delivery(), attempts)
     assert landing.target.visible == {"a-1": [1], "b-1": [2]}
 
 
-def test_committed_batch_is_skipped(landing: Landing) -> None:
+def test_committed_batch_is_skipped(landing: LandedTable) -> None:
     attempts = landing.land(VALUES)
     deliver(landing.delivery(), attempts[:1])
     for delivery in (landing.delivery(), landing.delivery()):
@@ -73,7 +73,7 @@ def test_committed_batch_is_skipped(landing: Landing) -> None:
 
 @pytest.mark.parametrize("large", [False, True])
 def test_rejected_batches_are_visible_once_after_redelivery(
-    landing: Landing, large: bool, monkeypatch: pytest.MonkeyPatch
+    landing: LandedTable, large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(landed_rows, "SMALL_FILE_BYTES", 0 if large else 1 << 20)
     attempts = landing.land(VALUES)
@@ -83,7 +83,7 @@ def test_rejected_batches_are_visible_once_after_redelivery(
 
 
 @pytest.mark.parametrize("damage", ["gone", "cut"])
-def test_damaged_landed_file_holds_back_its_batch_alone(landing: Landing, damage: str) -> None:
+def test_damaged_landed_file_holds_back_its_batch_alone(landing: LandedTable, damage: str) -> None:
     attempts, delivery = landing.land(VALUES), landing.delivery()
     file = Path(attempts[1].file)
     if damage == "gone":
@@ -96,14 +96,14 @@ def test_damaged_landed_file_holds_back_its_batch_alone(landing: Landing, damage
     assert landing.target.visible == {"a-1": [1, 2], "c-1": [4, 5, 6]}
 
 
-def test_batch_with_excluded_records_is_not_taken_as_landed(landing: Landing) -> None:
+def test_batch_with_excluded_records_is_not_taken_as_landed(landing: LandedTable) -> None:
     bounds = EventTimeBounds(column="at", type="timestamp", earliest=NOW, latest=None)
     [attempt] = landing.land({"a-1": [1]})
     with pytest.raises(DeliveryError, match=r"leaves records out by their field 'at'"):
         prepare(landing.delivery(), [replace(attempt, batch=replace(attempt.batch, bounds=bounds))])
 
 
-def test_previous_owner_commits_nothing_from_a_moved_file(landing: Landing) -> None:
+def test_previous_owner_commits_nothing_from_a_moved_file(landing: LandedTable) -> None:
     attempts, former = landing.land(VALUES), landing.delivery()
     prepare(former, attempts)
     again = taken_over(attempts[1])
@@ -114,7 +114,7 @@ def test_previous_owner_commits_nothing_from_a_moved_file(landing: Landing) -> N
     assert landing.target.visible == VALUES
 
 
-def test_unprepared_or_discarded_batch_cannot_be_committed(landing: Landing) -> None:
+def test_unprepared_or_discarded_batch_cannot_be_committed(landing: LandedTable) -> None:
     attempts, delivery = landing.land(VALUES), landing.delivery()
     prepare(delivery, attempts[:2])
     delivery.discard(attempts[:1])
@@ -125,7 +125,7 @@ def test_unprepared_or_discarded_batch_cannot_be_committed(landing: Landing) -> 
     assert landing.target.visible == {"b-1": [3]}
 
 
-def test_discard_removes_data_files_and_keeps_landed_ones(landing: Landing, each_is_large: None) -> None:
+def test_discard_removes_data_files_and_keeps_landed_ones(landing: LandedTable, each_is_large: None) -> None:
     attempts, delivery = landing.land(VALUES), landing.delivery()
     prepare(delivery, attempts)
     for attempt in attempts:
@@ -134,7 +134,7 @@ def test_discard_removes_data_files_and_keeps_landed_ones(landing: Landing, each
     assert all(Path(attempt.file).exists() for attempt in attempts)
 
 
-def test_file_of_several_table_partitions_is_split(landing: Landing, each_is_large: None) -> None:
+def test_file_of_several_table_partitions_is_split(landing: LandedTable, each_is_large: None) -> None:
     settings = landing.target.kind.settings(landing.target.folder)
     [sink] = make_sinks([replace(settings, settings={**settings.settings, "partition_by": ["kind"]})])
     [one] = landing.land({"a-1": [1, 2]}, kind=["x", "x"])

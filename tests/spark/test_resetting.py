@@ -30,7 +30,7 @@ from tests.support.fleet import EPOCH, PHASES, Crash, FakeStream, Fleet, crash_a
 Observer = Callable[[str], None]
 
 
-class Listing:
+class StubListing:
     """The shards of a stream, as a Kinesis client lists them."""
 
     def __init__(self, stream: FakeStream) -> None:
@@ -62,7 +62,7 @@ class Listing:
         return {"Shards": shards, "ResponseMetadata": {}}
 
 
-class Person:
+class ResettingUser:
     """Resets what the jobs of a fleet work on, and knows which batches belong to which epoch."""
 
     def __init__(self, fleet: Fleet) -> None:
@@ -89,7 +89,7 @@ class Person:
         self._do(self._resets.plan_partitions([partition], parse_target(to, datetime.now(UTC))))
 
     def reset_stream(self, to: str | datetime) -> None:
-        client = cast(KinesisClient, Listing(self.fleet.stream))
+        client = cast(KinesisClient, StubListing(self.fleet.stream))
         self._do(self._resets.plan_group("s", parse_target(to, datetime.now(UTC)), lambda kind: client))
 
     def _do(self, plan: Any) -> None:
@@ -111,7 +111,7 @@ class Person:
 def test_reset_prevails_in_every_phase_of_a_job(tmp_path: Path, phase: str, dies: bool) -> None:
     stream = FakeStream(1)
     fleet = Fleet(stream, tmp_path)
-    person = Person(fleet)
+    person = ResettingUser(fleet)
     stream.send(10)
     fleet.run(person.noting())
     stream.send(10)
@@ -140,7 +140,7 @@ def test_reset_prevails_in_every_phase_of_a_job(tmp_path: Path, phase: str, dies
 def test_reset_to_now_skips_begun_batches(tmp_path: Path, phase: str) -> None:
     stream = FakeStream(1)
     fleet = Fleet(stream, tmp_path)
-    person = Person(fleet)
+    person = ResettingUser(fleet)
     stream.send(6)
     left = [phase]
 
@@ -161,7 +161,7 @@ def test_reset_to_now_skips_begun_batches(tmp_path: Path, phase: str) -> None:
 def test_reset_of_a_finished_shard_leaves_its_children_unchanged(tmp_path: Path) -> None:
     stream = FakeStream(1)
     fleet = Fleet(stream, tmp_path)
-    person = Person(fleet)
+    person = ResettingUser(fleet)
     stream.send(4)
     stream.split()
     stream.send(4)
@@ -179,7 +179,7 @@ def test_reset_of_a_finished_shard_leaves_its_children_unchanged(tmp_path: Path)
 def test_children_of_a_reset_shard_deliver_nothing_older(tmp_path: Path) -> None:
     stream = FakeStream(1)
     fleet = Fleet(stream, tmp_path)
-    person = Person(fleet)
+    person = ResettingUser(fleet)
     stream.send(4)
     stream.split()
     stream.send(4)
@@ -215,7 +215,7 @@ def test_stream_reset_delivers_everything_once_more(
     with tempfile.TemporaryDirectory() as folder:
         stream = FakeStream(2)
         fleet = Fleet(stream, Path(folder))
-        person = Person(fleet)
+        person = ResettingUser(fleet)
 
         def resets(phase: str, count: int) -> Observer:
             passing = crash_at(phase, count)

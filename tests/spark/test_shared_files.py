@@ -29,7 +29,7 @@ OTHERS = {"a-1": [-1, -2], "b-1": [-3], "c-1": [-4, -5, -6]}
 STORES = ["local", "s3"]
 
 
-class Uncounted:
+class PlainRequests:
     """Requests that nothing happens to; one may come late, see `LatePut`."""
 
     def make(self, what: str, call: Callable[[], object], error: Callable[[], Exception]) -> object:
@@ -43,7 +43,7 @@ def sink(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ParquetSink
     if request.param == "local":
         yield made
         return
-    objects = BucketFiles(CountedObjects(Uncounted(), lambda path: None), fs.LocalFileSystem)  # type: ignore[arg-type]
+    objects = BucketFiles(CountedObjects(PlainRequests(), lambda path: None), fs.LocalFileSystem)  # type: ignore[arg-type]
 
     def opened(uri: str, access: Access) -> tuple[Files, str]:
         Path(uri).parent.mkdir(parents=True, exist_ok=True)
@@ -136,11 +136,11 @@ def test_late_requests_of_a_previous_owner_prevent_sharing(sink: ParquetSink) ->
 
 
 def test_store_without_conditional_writes_shares_no_files(tmp_path: Path) -> None:
-    class Careless(CountedObjects):
+    class UnconditionalStore(CountedObjects):
         def put_object(self, *, IfNoneMatch: str | None = None, **details: object) -> dict[str, object]:  # noqa: N803
             return super().put_object(**details)  # type: ignore[arg-type]
 
-    objects = BucketFiles(Careless(Uncounted(), lambda path: None), fs.LocalFileSystem)  # type: ignore[arg-type]
+    objects = BucketFiles(UnconditionalStore(PlainRequests(), lambda path: None), fs.LocalFileSystem)  # type: ignore[arg-type]
     with patch.object(storage, "open_files", lambda uri, access: (objects, uri)):
         assert max_shared_bytes(an_attempt("a-1"), [ParquetSink(name="main", path=str(tmp_path))]) == 0
         assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
@@ -282,14 +282,14 @@ def test_late_request_finds_its_name_taken(tmp_path: Path) -> None:
     """The former owner's PUT is under way while the next owner looks, and comes after it delivered."""
     on_its_way, comes = threading.Event(), threading.Event()
 
-    class Late(CountedObjects):
+    class DelayedStore(CountedObjects):
         def put_object(self, *, Key: str, **details: object) -> dict[str, object]:  # noqa: N803
             if threading.current_thread() is zombie and Path(Key).parent.name == "out":
                 on_its_way.set()
                 assert comes.wait(60)
             return super().put_object(Key=Key, **details)  # type: ignore[arg-type]
 
-    objects = BucketFiles(Late(Uncounted(), lambda path: None), fs.LocalFileSystem)  # type: ignore[arg-type]
+    objects = BucketFiles(DelayedStore(PlainRequests(), lambda path: None), fs.LocalFileSystem)  # type: ignore[arg-type]
     sink, refused = ParquetSink(name="main", path=str(tmp_path / "out")), []
     former = first_owner()
 
@@ -345,7 +345,7 @@ def test_job_with_rejectable_batches_keeps_shared_files(
     assert visible(sink) == VALUES
 
 
-class Listed(Uncounted):
+class RecordedRequests(PlainRequests):
     """Requests that are noted."""
 
     def __init__(self) -> None:
@@ -356,16 +356,16 @@ class Listed(Uncounted):
         return call()
 
 
-class WithoutConditions(CountedObjects):
+class UnconditionalObjects(CountedObjects):
     """A store that passes over conditions."""
 
     def put_object(self, *, IfNoneMatch: str | None = None, **details: object) -> dict[str, object]:  # noqa: N803
         return super().put_object(**details)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("store", "looks"), [(CountedObjects, 0), (WithoutConditions, 2)])
+@pytest.mark.parametrize(("store", "looks"), [(CountedObjects, 0), (UnconditionalObjects, 2)])
 def test_own_file_name_is_checked_only_when_necessary(tmp_path: Path, store: type[CountedObjects], looks: int) -> None:
-    listed = Listed()
+    listed = RecordedRequests()
     objects = BucketFiles(store(listed, lambda path: None), fs.LocalFileSystem)  # type: ignore[arg-type]
 
     def opened(uri: str, access: Access) -> tuple[Files, str]:

@@ -158,7 +158,7 @@ def test_reading_files_in_order_names_the_first_unreadable(tmp_path: Path, monke
         storage.read_tables(sizes)
 
 
-class EmptyFoldersGo(fs.LocalFileSystem):
+class FolderRemovingFilesystem(fs.LocalFileSystem):
     """Another thread removes a folder as an empty one whenever it was just created."""
 
     removals = 0
@@ -172,7 +172,7 @@ class EmptyFoldersGo(fs.LocalFileSystem):
 
 @pytest.mark.parametrize("act", ["write", "new_file", "copy", "link"])
 def test_folder_removed_by_another_thread_is_recreated(tmp_path: Path, act: str) -> None:
-    filesystem = EmptyFoldersGo()
+    filesystem = FolderRemovingFilesystem()
     local, source, target = Files(filesystem), str(tmp_path / "source"), str(tmp_path / "folder" / "file")
     local.write(source, b"rows")
     filesystem.removals = files.FOLDER_TRIES - 1

@@ -29,7 +29,7 @@ def partition(epoch: int = 7, stream: str = "clicks") -> str:
     return partition_key(stream, epoch, "shard-0")
 
 
-class Described:
+class StubDescriptions:
     """The streams as the service has them."""
 
     def __init__(self) -> None:
@@ -47,26 +47,26 @@ def clock() -> VirtualClock:
 
 
 @pytest.fixture
-def described() -> Described:
-    return Described()
+def descriptions() -> StubDescriptions:
+    return StubDescriptions()
 
 
-def streams(described: Described, clock: VirtualClock, sync: Callable[[], object] | None = None) -> Streams:
-    return Streams(["clicks"], described, sync=sync, interval=timedelta(seconds=60), clock=clock)
+def streams(descriptions: StubDescriptions, clock: VirtualClock, sync: Callable[[], object] | None = None) -> Streams:
+    return Streams(["clicks"], descriptions, sync=sync, interval=timedelta(seconds=60), clock=clock)
 
 
-def test_shard_of_a_configured_stream_is_read(described: Described, clock: VirtualClock) -> None:
-    streams(described, clock).check(partition(), progress())
+def test_shard_of_a_configured_stream_is_read(descriptions: StubDescriptions, clock: VirtualClock) -> None:
+    streams(descriptions, clock).check(partition(), progress())
 
 
-def test_shard_of_another_stream_is_not_read(described: Described, clock: VirtualClock) -> None:
+def test_shard_of_another_stream_is_not_read(descriptions: StubDescriptions, clock: VirtualClock) -> None:
     with pytest.raises(SourceError, match=r"belongs to stream 'views', but this job reads 'clicks': add it"):
-        streams(described, clock).check(partition(stream="views"), progress("views"))
+        streams(descriptions, clock).check(partition(stream="views"), progress("views"))
 
 
-def test_recreated_stream_is_another_one(described: Described, clock: VirtualClock) -> None:
-    known = streams(described, clock)
-    described.stream = replace(CLICKS, creation_epoch=8)
+def test_recreated_stream_is_another_one(descriptions: StubDescriptions, clock: VirtualClock) -> None:
+    known = streams(descriptions, clock)
+    descriptions.stream = replace(CLICKS, creation_epoch=8)
     known.check(partition(), progress())
     clock.advance(61)
     assert known.refresh()
@@ -75,9 +75,9 @@ def test_recreated_stream_is_another_one(described: Described, clock: VirtualClo
     known.check(partition(epoch=8), progress())
 
 
-def test_deleted_stream_is_no_longer_read(described: Described, clock: VirtualClock) -> None:
-    known = streams(described, clock)
-    described.stream = StreamNotFoundError("stream 'clicks' does not exist")
+def test_deleted_stream_is_no_longer_read(descriptions: StubDescriptions, clock: VirtualClock) -> None:
+    known = streams(descriptions, clock)
+    descriptions.stream = StreamNotFoundError("stream 'clicks' does not exist")
     clock.advance(61)
     known.refresh()
     with pytest.raises(SourceError, match="stream 'clicks' was deleted"):
@@ -86,17 +86,19 @@ def test_deleted_stream_is_no_longer_read(described: Described, clock: VirtualCl
 
 
 @pytest.mark.parametrize("error", [AccessDeniedError("no"), SourceError("no")])
-def test_undescribable_stream_keeps_known_facts(described: Described, clock: VirtualClock, error: Exception) -> None:
-    known = streams(described, clock)
-    described.stream = error
+def test_undescribable_stream_keeps_known_facts(
+    descriptions: StubDescriptions, clock: VirtualClock, error: Exception
+) -> None:
+    known = streams(descriptions, clock)
+    descriptions.stream = error
     clock.advance(61)
     assert known.refresh()
     known.check(partition(), progress())
 
 
-def test_streams_are_checked_once_per_interval(described: Described, clock: VirtualClock) -> None:
+def test_streams_are_checked_once_per_interval(descriptions: StubDescriptions, clock: VirtualClock) -> None:
     syncs: list[None] = []
-    known = streams(described, clock, lambda: syncs.append(None))
+    known = streams(descriptions, clock, lambda: syncs.append(None))
     looks = [known.refresh()]
     for _ in range(4):
         clock.advance(31)
@@ -105,20 +107,20 @@ def test_streams_are_checked_once_per_interval(described: Described, clock: Virt
     assert len(syncs) == 2
 
 
-def test_failed_sync_stops_nothing(described: Described, clock: VirtualClock) -> None:
+def test_failed_sync_stops_nothing(descriptions: StubDescriptions, clock: VirtualClock) -> None:
     def denied() -> None:
         raise AccessDeniedError("ListShards is not allowed")
 
-    known = streams(described, clock, denied)
+    known = streams(descriptions, clock, denied)
     clock.advance(61)
     assert known.refresh()
 
 
-def test_unavailable_store_raises(described: Described, clock: VirtualClock) -> None:
+def test_unavailable_store_raises(descriptions: StubDescriptions, clock: VirtualClock) -> None:
     def away() -> None:
         raise StoreUnavailableError("away")
 
-    known = streams(described, clock, away)
+    known = streams(descriptions, clock, away)
     clock.advance(61)
     with pytest.raises(StoreUnavailableError):
         known.refresh()

@@ -12,7 +12,7 @@ from airflow_provider_coordination.spark.sinks.iceberg import catalog as catalog
 from airflow_provider_coordination.spark.sinks.iceberg import sink as sinks
 from tests.support.depth import each_or_every
 from tests.support.freezing import Strike
-from tests.support.landed_tables import TABLES, Landing, deliver, prepare, taken_over
+from tests.support.landed_tables import TABLES, LandedTable, deliver, prepare, taken_over
 from tests.support.sinks import SinkTarget
 from tests.support.striking import STRIKES, calls_of, strike_at
 
@@ -30,8 +30,8 @@ def _some_files_are_merged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     monkeypatch.setattr(sinks, "CONFLICT_PAUSE_SECONDS", 0.001)
 
 
-def landing_in(folder: Path, kind: str) -> Landing:
-    return Landing(SinkTarget(TABLES[kind], folder / "sink"), folder / "landing")
+def landing_in(folder: Path, kind: str) -> LandedTable:
+    return LandedTable(SinkTarget(TABLES[kind], folder / "sink"), folder / "landing")
 
 
 class Delivery:
@@ -40,7 +40,7 @@ class Delivery:
     :param landing: what is delivered, and where.
     """
 
-    def __init__(self, landing: Landing) -> None:
+    def __init__(self, landing: LandedTable) -> None:
         self.landing = landing
         [first, *others] = landing.land(VALUES)
         deliver(landing.delivery(), [first])

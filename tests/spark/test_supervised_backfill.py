@@ -22,7 +22,7 @@ from tests.support.history import STREAM, History
 START_TIMEOUT = timedelta(minutes=10)
 
 
-class Backfill:
+class SupervisedBackfill:
     """A supervisor of a bounded read: its jobs are those of the history, and run to their end one after the other."""
 
     def __init__(self, history: History, bounds: Mapping[str, Mapping[str, str]]) -> None:
@@ -110,7 +110,7 @@ def test_backfill_delivers_its_range_then_ends_jobs_and_supervisor(
     child = history.open_shards[0]["ShardId"]
     stored = history.engine.stored(STREAM)
     before, after = stored[parent][4:], stored[child][:3]
-    backfill = Backfill(
+    backfill = SupervisedBackfill(
         history,
         {
             "start": {parent: before[0]["SequenceNumber"], child: after[0]["SequenceNumber"]},

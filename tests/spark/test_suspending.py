@@ -41,7 +41,7 @@ def fleet(tmp_path: Path) -> Fleet:
 
 
 @pytest.fixture
-def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let jobs hear of a suspension at their next look."""
     monkeypatch.setattr(suspension, "CACHE_SECONDS", 0.0)
     monkeypatch.setattr(ingestion, "SUSPENSION_POLL_SECONDS", 0.01)
@@ -67,7 +67,7 @@ def nobody_works(fleet: Fleet) -> bool:
     return fleet.look.view.count_by_status()[PartitionStatus.ASSIGNED] == 0 and fleet.look.workers.live() == []
 
 
-@pytest.mark.usefixtures("in_a_hurry")
+@pytest.mark.usefixtures("short_intervals")
 @pytest.mark.parametrize("phase", PHASES)
 def test_suspended_job_delivers_its_batches_releases_leases_and_ends(fleet: Fleet, phase: str) -> None:
     fleet.stream.send(20)
@@ -86,7 +86,7 @@ def test_suspended_job_delivers_its_batches_releases_leases_and_ends(fleet: Flee
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-class SuspendedAtALook(MortalStore):
+class SuspendingStore(MortalStore):
     """The shared store, in which the source is suspended just before the n-th read of its suspension."""
 
     def __init__(self, fleet: Fleet, look: int, *, away: bool = False) -> None:
@@ -104,11 +104,11 @@ class SuspendedAtALook(MortalStore):
 
 
 @pytest.mark.integration
-@pytest.mark.usefixtures("in_a_hurry")
+@pytest.mark.usefixtures("short_intervals")
 @pytest.mark.parametrize("look", range(1, 8))
 def test_suspension_at_any_moment_loses_nothing(fleet: Fleet, look: int) -> None:
     fleet.stream.send(20)
-    summary = fleet.run(store=SuspendedAtALook(fleet, look), until_caught_up=False, max_batch_bytes=1)
+    summary = fleet.run(store=SuspendingStore(fleet, look), until_caught_up=False, max_batch_bytes=1)
     assert summary.stopped_because.startswith(REASON)
     assert (summary.failed, summary.lost, summary.records_landed) == ({}, [], summary.records_delivered)
     assert nobody_works(fleet)
@@ -117,26 +117,26 @@ def test_suspension_at_any_moment_loses_nothing(fleet: Fleet, look: int) -> None
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-@pytest.mark.usefixtures("in_a_hurry")
+@pytest.mark.usefixtures("short_intervals")
 def test_suspension_during_a_round_stops_reading(fleet: Fleet) -> None:
     fleet.stream.send(20)
     looks_of_a_round = 3  # before it, when it shares, and when it acquires
-    store = SuspendedAtALook(fleet, looks_of_a_round + 2)
+    store = SuspendingStore(fleet, looks_of_a_round + 2)
     summary = fleet.run(store=store, until_caught_up=False, max_batch_bytes=1)
     assert (summary.rounds, summary.records_landed) == (2, 6)
 
 
 @pytest.mark.integration
-@pytest.mark.usefixtures("in_a_hurry")
+@pytest.mark.usefixtures("short_intervals")
 def test_suspension_check_waits_for_an_unavailable_store(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ingestion, "STORE_POLL_SECONDS", 0.001)
     fleet.stream.send(20)
     for look in range(1, 8):
-        fleet.run(store=SuspendedAtALook(fleet, look, away=True))
+        fleet.run(store=SuspendingStore(fleet, look, away=True))
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-@pytest.mark.usefixtures("in_a_hurry")
+@pytest.mark.usefixtures("short_intervals")
 def test_batches_held_back_by_an_outage_are_delivered_first(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ingestion, "STORE_POLL_SECONDS", 0.001)
     fleet.stream.send(4)
@@ -164,7 +164,7 @@ def test_job_started_during_a_suspension_takes_nothing(fleet: Fleet) -> None:
     assert list(fleet.look.view.partitions()) == before
 
 
-@pytest.mark.usefixtures("in_a_hurry")
+@pytest.mark.usefixtures("short_intervals")
 def test_suspension_ends_an_idle_pause_early(fleet: Fleet) -> None:
     idle = threading.Event()
 
@@ -183,17 +183,17 @@ def test_suspension_ends_an_idle_pause_early(fleet: Fleet) -> None:
 def test_short_pauses_cost_no_additional_check(fleet: Fleet) -> None:
     looks: list[str] = []
 
-    class Counting(MortalStore):
+    class CountingStore(MortalStore):
         def get(self, source_identifier: str, partition_key: str) -> Partition | None:
             looks.append(partition_key)
             return super().get(source_identifier, partition_key)
 
-    store = Counting(fleet.store)  # type: ignore[arg-type]
+    store = CountingStore(fleet.store)  # type: ignore[arg-type]
     fleet.run(store=store, until_caught_up=False, max_idle_rounds=5, idle_duration=0.001)
     assert looks.count(KEY) == 1
 
 
-@pytest.mark.usefixtures("in_a_hurry")
+@pytest.mark.usefixtures("short_intervals")
 def test_suspended_jobs_do_not_take_each_others_partitions(tmp_path: Path) -> None:
     fleet = Fleet(FakeStream(4), tmp_path)
     fleet.stream.send(40)
@@ -227,7 +227,7 @@ def test_suspended_jobs_do_not_take_each_others_partitions(tmp_path: Path) -> No
 # Acknowledgments
 
 
-@pytest.mark.usefixtures("in_a_hurry")
+@pytest.mark.usefixtures("short_intervals")
 def test_suspended_batch_awaiting_acknowledgment_is_still_acknowledged(fleet: Fleet) -> None:
     fleet.stream.send(4)
     summary = fleet.run(suspending(fleet, "delivered"), until_caught_up=False, by=("check",))
@@ -247,7 +247,7 @@ def test_suspended_batch_awaiting_acknowledgment_is_still_acknowledged(fleet: Fl
     assert fleet.delivered() == Counter(fleet.stream.sent)
 
 
-@pytest.mark.usefixtures("in_a_hurry")
+@pytest.mark.usefixtures("short_intervals")
 def test_batch_unconfirmed_during_a_suspension_is_redelivered(fleet: Fleet) -> None:
     fleet.stream.send(4)
     fleet.run(suspending(fleet, "delivered"), until_caught_up=False, by=("check",))

@@ -85,7 +85,7 @@ class CountingStore(InMemoryStore):
             raise self.refuses
 
 
-class Recorded:
+class RecordedPartition:
     """A store in memory that keeps a history, a clock, and a partition."""
 
     def __init__(
@@ -135,8 +135,8 @@ class Recorded:
 
 
 @pytest.fixture
-def recorded() -> Recorded:
-    return Recorded()
+def recorded() -> RecordedPartition:
+    return RecordedPartition()
 
 
 # What is noted
@@ -169,7 +169,7 @@ def recorded() -> Recorded:
     ],
 )
 def test_each_change_is_a_transition_between_statuses(
-    recorded: Recorded,
+    recorded: RecordedPartition,
     change: Callable[[Partition, Any], Partition],
     status: PartitionStatus,
     kind: ChangeKind,
@@ -189,7 +189,7 @@ def test_each_change_is_a_transition_between_statuses(
     assert (changed.at, changed.version, changed.by) == (recorded.clock.now(), written.version, None)
 
 
-def test_creation_renewal_and_progress_are_no_transitions(recorded: Recorded) -> None:
+def test_creation_renewal_and_progress_are_no_transitions(recorded: RecordedPartition) -> None:
     [held] = recorded.acquire()
     held = recorded.write(held.renewed(recorded.clock.now() + 2 * LEASE))
     held = recorded.write(held.with_progress({"checkpoint": 1}).recovered())
@@ -201,7 +201,7 @@ def test_creation_renewal_and_progress_are_no_transitions(recorded: Recorded) ->
     assert [transition.reason for transition in recorded.all_transitions()] == ["acquired"]
 
 
-def test_takeover_of_an_expired_lease_names_its_previous_owner(recorded: Recorded) -> None:
+def test_takeover_of_an_expired_lease_names_its_previous_owner(recorded: RecordedPartition) -> None:
     recorded.acquire("a")
     recorded.clock.advance(63)
     recorded.acquire("b")
@@ -211,14 +211,14 @@ def test_takeover_of_an_expired_lease_names_its_previous_owner(recorded: Recorde
     )  # fmt: skip
 
 
-def test_deletion_is_a_transition(recorded: Recorded) -> None:
+def test_deletion_is_a_transition(recorded: RecordedPartition) -> None:
     [held] = recorded.acquire()
     recorded.store.delete(held)
     deleted = recorded.all_transitions()[-1]
     assert (deleted.status, deleted.owner, deleted.previous_owner, deleted.reason) == (None, None, "a", "deleted")
 
 
-def test_refused_write_is_no_transition(recorded: Recorded) -> None:
+def test_refused_write_is_no_transition(recorded: RecordedPartition) -> None:
     [held] = recorded.acquire()
     recorded.write(held.renewed(recorded.clock.now() + 2 * LEASE))
     for refused in (lambda: recorded.write(held.completed(recorded.clock.now())), lambda: recorded.store.delete(held)):
@@ -227,7 +227,7 @@ def test_refused_write_is_no_transition(recorded: Recorded) -> None:
     assert [transition.reason for transition in recorded.all_transitions()] == ["acquired"]
 
 
-def test_partitions_alone_have_a_history(recorded: Recorded) -> None:
+def test_partitions_alone_have_a_history(recorded: RecordedPartition) -> None:
     now = recorded.clock.now()
     families = ("test|clicks|JOB", "test|clicks|HISTORY", "clicks", "test|clicks|PARTITIONS")
     for family in families:
@@ -239,7 +239,7 @@ def test_partitions_alone_have_a_history(recorded: Recorded) -> None:
     assert set(recorded.bare.source_identifiers()) <= {SOURCE, *families}
 
 
-def test_each_source_has_its_own_history(recorded: Recorded) -> None:
+def test_each_source_has_its_own_history(recorded: RecordedPartition) -> None:
     now = recorded.clock.now()
     other = new_partition("orders|PARTITION", "p", now)
     recorded.store.create([other])
@@ -250,14 +250,14 @@ def test_each_source_has_its_own_history(recorded: Recorded) -> None:
     assert [t.owner for t in History(recorded.bare, HISTORY).since(now)] == ["b"]
 
 
-def test_acquired_partitions_are_reported_once(recorded: Recorded) -> None:
+def test_acquired_partitions_are_reported_once(recorded: RecordedPartition) -> None:
     [held] = recorded.acquire()
     assert held.change is None
     recorded.write(held.with_progress({"n": 1}))
     assert len(recorded.all_transitions()) == 1
 
 
-def test_manual_action_names_its_user_and_reason(recorded: Recorded) -> None:
+def test_manual_action_names_its_user_and_reason(recorded: RecordedPartition) -> None:
     recorded.acquire()
     Administration(recorded.store, SOURCE, recorded.clock, by="ann", reason="stuck since noon").release("p")
     released = recorded.transitions()[-1]
@@ -267,7 +267,7 @@ def test_manual_action_names_its_user_and_reason(recorded: Recorded) -> None:
 # When it is written
 
 
-def test_transitions_are_batched_until_the_next_call(recorded: Recorded) -> None:
+def test_transitions_are_batched_until_the_next_call(recorded: RecordedPartition) -> None:
     [held] = recorded.acquire()
     recorded.write(held.given_up(recorded.clock.now()))
     assert recorded.transitions() == []
@@ -278,7 +278,7 @@ def test_transitions_are_batched_until_the_next_call(recorded: Recorded) -> None
     assert recorded.bare.of_history == 1
 
 
-def test_many_transitions_are_written_at_once(recorded: Recorded) -> None:
+def test_many_transitions_are_written_at_once(recorded: RecordedPartition) -> None:
     recorded.store.create([new_partition(SOURCE, f"p{n}", recorded.clock.now()) for n in range(300)])
     assert len(recorded.acquire(limit=199)) == 199
     assert recorded.transitions() == []
@@ -286,13 +286,13 @@ def test_many_transitions_are_written_at_once(recorded: Recorded) -> None:
     assert len(recorded.transitions()) == 200
 
 
-def test_manual_action_is_written_at_once_with_pending_transitions(recorded: Recorded) -> None:
+def test_manual_action_is_written_at_once_with_pending_transitions(recorded: RecordedPartition) -> None:
     recorded.acquire()
     Administration(recorded.store, SOURCE, recorded.clock, by="ann").park("p")
     assert [transition.reason for transition in recorded.transitions()] == ["acquired", "parked by hand"]
 
 
-def test_many_manual_actions_write_one_page_per_second(recorded: Recorded) -> None:
+def test_many_manual_actions_write_one_page_per_second(recorded: RecordedPartition) -> None:
     recorded.store.create([new_partition(SOURCE, f"p{n}", recorded.clock.now()) for n in range(50)])
     administration = Administration(recorded.store, SOURCE, recorded.clock, by="ann")
     for n in range(50):
@@ -303,19 +303,19 @@ def test_many_manual_actions_write_one_page_per_second(recorded: Recorded) -> No
     assert (len(recorded.transitions()), recorded.bare.of_history) == (50, 2)
 
 
-def test_pending_transitions_are_written_at_process_end(recorded: Recorded) -> None:
+def test_pending_transitions_are_written_at_process_end(recorded: RecordedPartition) -> None:
     recorded.acquire()
     recorded.store.close()
     assert len(recorded.transitions()) == 1
 
 
-def test_unchanged_partitions_write_nothing(recorded: Recorded) -> None:
+def test_unchanged_partitions_write_nothing(recorded: RecordedPartition) -> None:
     recorded.store.get(SOURCE, "p")
     recorded.store.close()
     assert (recorded.bare.writes, recorded.bare.of_history) == (1, 0)
 
 
-def test_threads_sharing_a_store_report_everything_once(recorded: Recorded) -> None:
+def test_threads_sharing_a_store_report_everything_once(recorded: RecordedPartition) -> None:
     recorded.store.create([new_partition(SOURCE, f"p{n}", recorded.clock.now()) for n in range(150)])
 
     def work(worker: int) -> None:
@@ -336,7 +336,7 @@ def test_threads_sharing_a_store_report_everything_once(recorded: Recorded) -> N
 
 @pytest.mark.parametrize("at_a_time", [1, 10])
 def test_job_makes_at_most_one_additional_write_in_ten(at_a_time: int) -> None:
-    recorded = Recorded(keep_for=timedelta(minutes=2))  # so that pages are deleted as well
+    recorded = RecordedPartition(keep_for=timedelta(minutes=2))  # so that pages are deleted as well
     coordinator = SourceCoordinator(recorded.store, "clicks", "a", prefix="test", clock=recorded.clock)
     coordinator.initialize()
     coordinator.create_partitions({f"bucket|events/part-{n:05}.json": {} for n in range(60)})
@@ -355,7 +355,7 @@ def test_job_makes_at_most_one_additional_write_in_ten(at_a_time: int) -> None:
     assert {t.reason for t in last_minute} == {"acquired", "completed"}
 
 
-def test_frequent_owner_changes_cost_no_more_writes(recorded: Recorded) -> None:
+def test_frequent_owner_changes_cost_no_more_writes(recorded: RecordedPartition) -> None:
     for n in range(200):
         recorded.clock.advance(1)
         [held] = recorded.acquire(f"{n}")
@@ -365,7 +365,7 @@ def test_frequent_owner_changes_cost_no_more_writes(recorded: Recorded) -> None:
     assert len(recorded.transitions()) == 400
 
 
-def test_manual_writes_are_compensated_later(recorded: Recorded) -> None:
+def test_manual_writes_are_compensated_later(recorded: RecordedPartition) -> None:
     for _ in range(5):
         recorded.clock.advance(1)
         [held] = recorded.acquire()
@@ -387,7 +387,7 @@ def test_disabled_history_writes_nothing() -> None:
 # Bounds
 
 
-def churn(recorded: Recorded, times: int, *, seconds: float) -> None:
+def churn(recorded: RecordedPartition, times: int, *, seconds: float) -> None:
     """Let a partition change hands as often as needed for this number of pages."""
     for n in range(times):
         recorded.clock.advance(seconds)
@@ -396,12 +396,12 @@ def churn(recorded: Recorded, times: int, *, seconds: float) -> None:
             recorded.write(held.given_up(recorded.clock.now()))
 
 
-def pages(recorded: Recorded) -> list[Partition]:
+def pages(recorded: RecordedPartition) -> list[Partition]:
     return list(all_partitions(recorded.bare, HISTORY))
 
 
 def test_expired_pages_are_deleted() -> None:
-    recorded = Recorded(keep_for=timedelta(minutes=10))
+    recorded = RecordedPartition(keep_for=timedelta(minutes=10))
     churn(recorded, 60, seconds=60)
     kept = pages(recorded)
     age = recorded.clock.now() - kept[0].priority
@@ -411,14 +411,14 @@ def test_expired_pages_are_deleted() -> None:
 
 
 def test_number_of_pages_is_limited() -> None:
-    recorded = Recorded(max_pages=12, randomness=Always())
+    recorded = RecordedPartition(max_pages=12, randomness=AlwaysRandom())
     churn(recorded, 30, seconds=60)
     kept = pages(recorded)
     assert len(kept) == 12
     assert recorded.clock.now() - kept[-1].priority < timedelta(minutes=5)
 
 
-class Always(random.Random):
+class AlwaysRandom(random.Random):
     """What happens now and then happens each time."""
 
     def random(self) -> float:
@@ -430,7 +430,7 @@ class Always(random.Random):
 
 @pytest.mark.parametrize("error", [StoreUnavailableError("gone"), RuntimeError("a bug")])
 def test_store_refusing_history_disturbs_no_operation(
-    recorded: Recorded, caplog: pytest.LogCaptureFixture, error: Exception
+    recorded: RecordedPartition, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     recorded.bare.refuses = error
     with caplog.at_level(logging.WARNING):
@@ -444,7 +444,7 @@ def test_store_refusing_history_disturbs_no_operation(
     assert str(error) in record.message
 
 
-def test_failed_history_write_is_retried_later(recorded: Recorded) -> None:
+def test_failed_history_write_is_retried_later(recorded: RecordedPartition) -> None:
     recorded.bare.refuses = StoreUnavailableError("gone")
     [held] = recorded.acquire()
     recorded.clock.advance(3)
@@ -460,7 +460,7 @@ def test_failed_history_write_is_retried_later(recorded: Recorded) -> None:
     assert [transition.reason for transition in recorded.transitions()] == ["acquired", "given up"]
 
 
-def test_retries_slow_down_during_a_long_failure(recorded: Recorded) -> None:
+def test_retries_slow_down_during_a_long_failure(recorded: RecordedPartition) -> None:
     recorded.bare.refuses = StoreUnavailableError("gone")
     for source in (SOURCE, "orders|PARTITION"):  # what one history waits for, the other does not try
         made = new_partition(source, "q", recorded.clock.now())
@@ -476,7 +476,7 @@ def test_retries_slow_down_during_a_long_failure(recorded: Recorded) -> None:
 
 
 def test_oldest_transitions_are_dropped_if_writes_keep_failing() -> None:
-    recorded = Recorded(max_pending=50)
+    recorded = RecordedPartition(max_pending=50)
     recorded.store.create([new_partition(SOURCE, f"p{n}", recorded.clock.now()) for n in range(9)])
     recorded.bare.refuses = StoreUnavailableError("gone")
     for n in range(3):
@@ -493,7 +493,7 @@ def test_oldest_transitions_are_dropped_if_writes_keep_failing() -> None:
 
 
 def test_undeletable_old_pages_cause_no_failure_or_repetition() -> None:
-    recorded = Recorded(keep_for=timedelta(minutes=1), randomness=Always())
+    recorded = RecordedPartition(keep_for=timedelta(minutes=1), randomness=AlwaysRandom())
     recorded.bare.delete = raising(StoreUnavailableError("gone"))  # type: ignore[method-assign]
     churn(recorded, 20, seconds=60)
     all_transitions = recorded.all_transitions()
@@ -526,7 +526,7 @@ class Fleet:
     """Three workers, each with its own view of the store, that run any operation on two partitions."""
 
     def __init__(self) -> None:
-        self.recorded = Recorded()
+        self.recorded = RecordedPartition()
         self.stores = [self.recorded.another() for _ in range(3)]
         self.create("q")
 

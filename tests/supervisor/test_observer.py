@@ -17,7 +17,7 @@ from airflow_provider_coordination.supervisor.supervision import SupervisedJob, 
 from tests.supervisor.source_simulation import SourceSimulation, Stream
 
 
-class Asked(Stream):
+class RecordingStream(Stream):
     """A stream that notes what it is asked, and takes its time."""
 
     seconds_a_request = 0.0
@@ -32,13 +32,13 @@ class Asked(Stream):
         return super().lag(partition)
 
 
-class Watched(SourceSimulation):
+class ObservedSource(SourceSimulation):
     """A source whose stream notes what it is asked."""
 
     def __init__(self, shards: int) -> None:
         names = [f"S{number:03d}" for number in range(shards)]
         super().__init__(*names)
-        self.stream: Asked = Asked(self, names)
+        self.stream: RecordingStream = RecordingStream(self, names)
         self.stream.lag_ms = dict.fromkeys(names, 7)
         self.another()
         self.submit(period=30)
@@ -69,160 +69,160 @@ class Watched(SourceSimulation):
 
 
 @pytest.fixture
-def watched() -> Watched:
-    return Watched(3)
+def observed() -> ObservedSource:
+    return ObservedSource(3)
 
 
-def test_source_is_not_queried_between_two_periods(watched: Watched) -> None:
-    assert watched.run().is_full
+def test_source_is_not_queried_between_two_periods(observed: ObservedSource) -> None:
+    assert observed.run().is_full
     for _ in range(5):
-        watched.clock.advance(5)
-        seen = watched.observe()
+        observed.clock.advance(5)
+        seen = observed.observe()
         assert (seen.is_full, seen.partitions.readable) == (False, 3)
-    assert watched.stream.counts == 1
-    watched.clock.advance(5)
-    assert watched.observe().is_full
-    assert watched.stream.counts == 2
+    assert observed.stream.counts == 1
+    observed.clock.advance(5)
+    assert observed.observe().is_full
+    assert observed.stream.counts == 2
 
 
-def test_external_changes_are_noticed(watched: Watched) -> None:
-    watched.run()
-    watched.clock.advance(5)
-    watched.complete("S000")
-    assert watched.observe().partitions.readable == 3
-    watched.polled_at = watched.clock.now()  # a turn was made elsewhere
-    assert watched.observe().partitions.readable == 2
+def test_external_changes_are_noticed(observed: ObservedSource) -> None:
+    observed.run()
+    observed.clock.advance(5)
+    observed.complete("S000")
+    assert observed.observe().partitions.readable == 3
+    observed.polled_at = observed.clock.now()  # a turn was made elsewhere
+    assert observed.observe().partitions.readable == 2
 
 
-def test_new_spec_version_is_noticed_at_once(watched: Watched) -> None:
-    watched.run()
-    watched.submit(period=10)
-    seen = watched.observe()
+def test_new_spec_version_is_noticed_at_once(observed: ObservedSource) -> None:
+    observed.run()
+    observed.submit(period=10)
+    seen = observed.observe()
     assert seen.is_full and seen.settings.period.total_seconds() == 10
 
 
 def test_functional_spec_changes_alone_outdate_jobs(
-    watched: Watched,
+    observed: ObservedSource,
 ) -> None:
-    watched.submit(period=30, description="all clicks")
-    watched.submit(period=30, path="/data/other")
-    job = SupervisedJob(owner="a", spec_version=1, planned_at=watched.clock.now())
+    observed.submit(period=30, description="all clicks")
+    observed.submit(period=30, path="/data/other")
+    job = SupervisedJob(owner="a", spec_version=1, planned_at=observed.clock.now())
     jobs = tuple(replace(job, owner=str(version), spec_version=version) for version in (1, 2, 3))
-    assert watched.observe(jobs=jobs).outdated == {1, 2}
-    watched.submit(period=30, path="/data/other", description="others")
-    assert watched.observe(jobs=jobs).outdated == {1, 2}
+    assert observed.observe(jobs=jobs).outdated == {1, 2}
+    observed.submit(period=30, path="/data/other", description="others")
+    assert observed.observe(jobs=jobs).outdated == {1, 2}
 
 
-def test_unreadable_spec_outdates_its_jobs(watched: Watched) -> None:
-    watched.store.submit({"version": 0})
-    watched.submit(period=30)
-    job = SupervisedJob(owner="a", spec_version=2, planned_at=watched.clock.now())
-    seen = watched.observe(jobs=(job,))
+def test_unreadable_spec_outdates_its_jobs(observed: ObservedSource) -> None:
+    observed.store.submit({"version": 0})
+    observed.submit(period=30)
+    job = SupervisedJob(owner="a", spec_version=2, planned_at=observed.clock.now())
+    seen = observed.observe(jobs=(job,))
     assert seen.outdated == {2} and seen.errors == ()
 
 
-def test_unresponsive_source_is_not_queried_per_shard(watched: Watched) -> None:
-    watched.stream.error = SourceError("gone")
-    seen = watched.observe()
+def test_unresponsive_source_is_not_queried_per_shard(observed: ObservedSource) -> None:
+    observed.stream.error = SourceError("gone")
+    seen = observed.observe()
     assert [event.is_stream_error for event in seen.errors] == [True]
-    assert watched.stream.requests == []
+    assert observed.stream.requests == []
 
 
-def test_lag_of_an_unresponsive_source_is_unknown(watched: Watched) -> None:
-    watched.turn()
-    [job] = watched.begin()
-    watched.another()
-    watched.run()
+def test_lag_of_an_unresponsive_source_is_unknown(observed: ObservedSource) -> None:
+    observed.turn()
+    [job] = observed.begin()
+    observed.another()
+    observed.run()
     job.report(S000=0, S001=40_000, S002=0)
-    watched.clock.advance(30)
-    watched.stream.error = SourceError("gone")
-    watched.run()
-    latest = watched.latest()
+    observed.clock.advance(30)
+    observed.stream.error = SourceError("gone")
+    observed.run()
+    latest = observed.latest()
     assert latest.partitions == {"S000": None, "S001": 40_000, "S002": None}  # unread records stay unread
     assert not latest.is_in_contact
 
-    watched.stream.error = None
-    watched.clock.advance(30)
+    observed.stream.error = None
+    observed.clock.advance(30)
     job.round(0)
-    watched.run()
-    assert watched.latest().partitions == {"S000": 0, "S001": 40_000, "S002": 0}
+    observed.run()
+    assert observed.latest().partitions == {"S000": 0, "S001": 40_000, "S002": 0}
 
 
 def test_unresponsive_source_without_partitions_has_no_lag() -> None:
-    watched = Watched(1)
-    watched.complete("S000")
-    watched.stream.error = SourceError("gone")
-    watched.run()
-    watched.latest()
-    point = watched.store.lag().points[-1]
+    observed = ObservedSource(1)
+    observed.complete("S000")
+    observed.stream.error = SourceError("gone")
+    observed.run()
+    observed.latest()
+    point = observed.store.lag().points[-1]
     assert (point.oldest_ms, point.sum_ms, point.average_ms) == (None, None, None)
 
 
-def test_lag_of_unreported_closed_partitions_is_queried(watched: Watched) -> None:
-    watched.turn()
-    [job] = watched.begin()
+def test_lag_of_unreported_closed_partitions_is_queried(observed: ObservedSource) -> None:
+    observed.turn()
+    [job] = observed.begin()
     job.report(S000=0, S001=0, S002=0)
     for key in ("S000", "S001", "S002"):
-        partition = watched.view.get(key)
+        partition = observed.view.get(key)
         assert partition is not None
-        watched.backend.transact(update=[partition.closed(watched.clock.now() + timedelta(hours=1))])
-    watched.stream.lag_ms = {"S000": 90_000, "S001": 0}
-    watched.another()
-    watched.clock.advance(30)
-    watched.run()
-    assert watched.latest().partitions == {"S000": 90_000, "S001": 0, "S002": None}
+        observed.backend.transact(update=[partition.closed(observed.clock.now() + timedelta(hours=1))])
+    observed.stream.lag_ms = {"S000": 90_000, "S001": 0}
+    observed.another()
+    observed.clock.advance(30)
+    observed.run()
+    assert observed.latest().partitions == {"S000": 90_000, "S001": 0, "S002": None}
 
 
-def test_lag_of_partitions_awaiting_acknowledgments_is_queried(watched: Watched) -> None:
-    watched.turn()
-    [job] = watched.begin()
+def test_lag_of_partitions_awaiting_acknowledgments_is_queried(observed: ObservedSource) -> None:
+    observed.turn()
+    [job] = observed.begin()
     job.report(S000=0, S001=0, S002=0)
-    partition = watched.view.get("S000")
+    partition = observed.view.get("S000")
     assert partition is not None
-    watched.backend.transact(update=[partition.awaiting(watched.clock.now() + timedelta(hours=1))])
-    watched.stream.lag_ms = {"S000": 90_000}
-    watched.another()
-    watched.clock.advance(30)
-    watched.run()
-    assert watched.latest().partitions == {"S000": 90_000, "S001": 0, "S002": 0}
+    observed.backend.transact(update=[partition.awaiting(observed.clock.now() + timedelta(hours=1))])
+    observed.stream.lag_ms = {"S000": 90_000}
+    observed.another()
+    observed.clock.advance(30)
+    observed.run()
+    assert observed.latest().partitions == {"S000": 90_000, "S001": 0, "S002": 0}
 
 
-def test_lag_is_noted_once_per_period(watched: Watched) -> None:
-    watched.run()
-    assert watched.latest().partitions == {"S000": 7, "S001": 7, "S002": 7}
+def test_lag_is_noted_once_per_period(observed: ObservedSource) -> None:
+    observed.run()
+    assert observed.latest().partitions == {"S000": 7, "S001": 7, "S002": 7}
     for _ in range(9):
-        watched.clock.advance(10)
-        watched.run()
-        watched.observer.save_lag()
-    assert len(watched.store.lag().points) == 4
+        observed.clock.advance(10)
+        observed.run()
+        observed.observer.save_lag()
+    assert len(observed.store.lag().points) == 4
 
 
-def test_old_report_gives_no_lag(watched: Watched) -> None:
-    watched.turn()
-    [job] = watched.begin()
+def test_old_report_gives_no_lag(observed: ObservedSource) -> None:
+    observed.turn()
+    [job] = observed.begin()
     job.report(S000=1, S001=2, S002=3)
-    watched.another()
-    watched.clock.advance(40)
+    observed.another()
+    observed.clock.advance(40)
     job.round(0)
-    watched.observe()
-    assert watched.latest().partitions == {"S000": 1, "S001": 2, "S002": 3}
-    watched.clock.advance(40)
+    observed.observe()
+    assert observed.latest().partitions == {"S000": 1, "S001": 2, "S002": 3}
+    observed.clock.advance(40)
     job.round(0)
-    watched.observe()
-    assert watched.latest().partitions == {"S000": None, "S001": None, "S002": None}
+    observed.observe()
+    assert observed.latest().partitions == {"S000": None, "S001": None, "S002": None}
 
 
 def test_longest_unqueried_unread_shards_are_queried_first() -> None:
-    watched = Watched(100)
-    watched.stream.seconds_a_request = PROBE_SECONDS / 10  # ten requests take all the time there is
+    observed = ObservedSource(100)
+    observed.stream.seconds_a_request = PROBE_SECONDS / 10  # ten requests take all the time there is
     for number in range(3):
-        watched.run()
-        assert watched.latest().point.count == 10 * (number + 1)
-        watched.clock.advance(30)
-    assert len(watched.stream.requests) == len(set(watched.stream.requests)) == 30
+        observed.run()
+        assert observed.latest().point.count == 10 * (number + 1)
+        observed.clock.advance(30)
+    assert len(observed.stream.requests) == len(set(observed.stream.requests)) == 30
 
 
-def test_source_without_a_spec_is_not_queried(watched: Watched) -> None:
-    observer = watched.another()
+def test_source_without_a_spec_is_not_queried(observed: ObservedSource) -> None:
+    observer = observed.another()
     observer.observe(Supervision())
-    assert watched.stream.counts == 0
+    assert observed.stream.counts == 0

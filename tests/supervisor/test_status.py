@@ -26,7 +26,7 @@ COUNTS = RecordCounts(processed=10, processed_bytes=1000, unparseable=2)
 FUNCTION = {"foreach_batch": {"function": "publishing:to_kafka", "staging_path": "/data/staging", "name": "publish"}}
 
 
-class Supervised(SourceSimulation):
+class SupervisedClicks(SourceSimulation):
     """A source with a spec as people write it, and two shards."""
 
     def submitted(self, spec: Mapping[str, Any] = SPEC) -> SpecVersion:
@@ -56,16 +56,16 @@ class Supervised(SourceSimulation):
 
 
 @pytest.fixture
-def simulation() -> Supervised:
-    return Supervised("S0", "S1")
+def simulation() -> SupervisedClicks:
+    return SupervisedClicks("S0", "S1")
 
 
-def test_source_without_a_spec_has_no_status(simulation: Supervised) -> None:
+def test_source_without_a_spec_has_no_status(simulation: SupervisedClicks) -> None:
     simulation.view.suspensions.suspend("ann", "before it begins")
     assert read_status(simulation.view) is None
 
 
-def test_submitted_spec_is_pending_until_supervised(simulation: Supervised) -> None:
+def test_submitted_spec_is_pending_until_supervised(simulation: SupervisedClicks) -> None:
     simulation.submitted()
     simulation.clock.advance(3600)
     status = simulation.status
@@ -73,12 +73,12 @@ def test_submitted_spec_is_pending_until_supervised(simulation: Supervised) -> N
     assert (status["spec_version"], status["spec_by"], status["kind"]) == (1, "ann", "kinesis")
 
 
-def test_status_names_at_least_once_sinks(simulation: Supervised) -> None:
+def test_status_names_at_least_once_sinks(simulation: SupervisedClicks) -> None:
     simulation.submitted(spec_with("writes", [{"parquet": {"path": "/data/lake/clicks"}}, FUNCTION]))
     assert simulation.status["at_least_once"] == ["publish"]
 
 
-def test_running_supervisor_shows_jobs_and_their_partitions(simulation: Supervised) -> None:
+def test_running_supervisor_shows_jobs_and_their_partitions(simulation: SupervisedClicks) -> None:
     simulation.runs()
     status = simulation.status
     assert (status["state"], status["healthy"], status["is_supervised"]) == ("RUNNING", True, True)
@@ -91,7 +91,7 @@ def test_running_supervisor_shows_jobs_and_their_partitions(simulation: Supervis
     assert status["needs_turn"] is False
 
 
-def test_suspension_and_its_end_show_at_once(simulation: Supervised) -> None:
+def test_suspension_and_its_end_show_at_once(simulation: SupervisedClicks) -> None:
     simulation.runs()
     simulation.view.suspensions.suspend("ann", "the table is migrated")
     status = simulation.status
@@ -104,7 +104,7 @@ def test_suspension_and_its_end_show_at_once(simulation: Supervised) -> None:
     assert simulation.status["state"] == "RUNNING"
 
 
-def test_terminated_supervisor_is_stopping_until_its_jobs_end(simulation: Supervised) -> None:
+def test_terminated_supervisor_is_stopping_until_its_jobs_end(simulation: SupervisedClicks) -> None:
     simulation.runs()
     simulation.store.terminate(by="ann", reason="moved elsewhere")
     status = simulation.status
@@ -118,7 +118,7 @@ def test_terminated_supervisor_is_stopping_until_its_jobs_end(simulation: Superv
     assert (status["state"], status["jobs"], status["kind"]) == ("TERMINATED", [], "kinesis")
 
 
-def test_unattended_supervisor_becomes_unhealthy_after_minutes(simulation: Supervised) -> None:
+def test_unattended_supervisor_becomes_unhealthy_after_minutes(simulation: SupervisedClicks) -> None:
     simulation.runs()
     until = simulation.status["supervised_until"]
     simulation.clock.advance(61)
@@ -142,7 +142,7 @@ def test_unattended_supervisor_becomes_unhealthy_after_minutes(simulation: Super
     ],
 )
 def test_paused_dag_is_a_suspended_supervisor(
-    simulation: Supervised, paused: bool | None, state: str, detailed: str
+    simulation: SupervisedClicks, paused: bool | None, state: str, detailed: str
 ) -> None:
     simulation.runs()
     asked = read_status(simulation.view, lambda dag_id: paused if dag_id == "supervise_clicks" else None)
@@ -153,7 +153,7 @@ def test_paused_dag_is_a_suspended_supervisor(
     assert later is not None and (later["state"], later["detailed_state"]) == (state, detailed)
 
 
-def test_parked_partition_is_unhealthy_until_reopened(simulation: Supervised) -> None:
+def test_parked_partition_is_unhealthy_until_reopened(simulation: SupervisedClicks) -> None:
     [first, _] = simulation.runs()
     lost = ErrorEvent(at=simulation.clock.now(), error_class="DataLostError", message="gone", partition="S0")
     first.report(errors=[lost])
@@ -179,7 +179,7 @@ def test_parked_partition_is_unhealthy_until_reopened(simulation: Supervised) ->
     assert (simulation.status["state"], simulation.status["healthy"]) == ("RUNNING", True)
 
 
-def test_status_names_the_remedy_for_lost_data(simulation: Supervised) -> None:
+def test_status_names_the_remedy_for_lost_data(simulation: SupervisedClicks) -> None:
     simulation.runs()
     lost = Gap(after="1", before="9", since=None, until=None, found_at=simulation.clock.now(), reason="trimmed")
     shard = replace(a_shard("S0"), checkpoint="1").with_gap(lost)
@@ -192,7 +192,7 @@ def test_status_names_the_remedy_for_lost_data(simulation: Supervised) -> None:
     assert failed == "partition 'S1' is parked, and no job reads it: no luck; fix the cause, then reopen it"
 
 
-def test_partition_found_twice_counts_once(simulation: Supervised) -> None:
+def test_partition_found_twice_counts_once(simulation: SupervisedClicks) -> None:
     simulation.runs()
     query, renewed = simulation.backend.query, [False]
 
@@ -212,7 +212,7 @@ def test_partition_found_twice_counts_once(simulation: Supervised) -> None:
     assert status["task_count"]["wanted"] == 2
 
 
-def test_job_shows_its_log_location(simulation: Supervised) -> None:
+def test_job_shows_its_log_location(simulation: SupervisedClicks) -> None:
     [first, _] = simulation.runs()
     simulation.store.submit(spec_with("tuning.job_log_url", "https://logs/{application_id}"))
     assert [job["log"] for job in simulation.status["jobs"]] == [None, None]
@@ -221,7 +221,7 @@ def test_job_shows_its_log_location(simulation: Supervised) -> None:
     assert [job["log"] for job in simulation.status["jobs"]] == ["https://logs/app%2F1", None]
 
 
-def test_terminated_supervisor_ignores_parked_partitions(simulation: Supervised) -> None:
+def test_terminated_supervisor_ignores_parked_partitions(simulation: SupervisedClicks) -> None:
     simulation.runs()
     partition = simulation.view.get("S0")
     assert partition is not None
@@ -231,7 +231,7 @@ def test_terminated_supervisor_ignores_parked_partitions(simulation: Supervised)
     assert (simulation.status["healthy"], simulation.status["errors"]) == (True, [])
 
 
-def test_supervisor_stays_healthy_between_two_dag_runs(simulation: Supervised) -> None:
+def test_supervisor_stays_healthy_between_two_dag_runs(simulation: SupervisedClicks) -> None:
     simulation.runs()
     simulation.supervisor.release()
     simulation.clock.advance(UNSUPERVISED_AFTER.total_seconds() - 1)
@@ -239,14 +239,14 @@ def test_supervisor_stays_healthy_between_two_dag_runs(simulation: Supervised) -
     assert (status["state"], status["is_supervised"], status["supervised_until"]) == ("RUNNING", False, None)
 
 
-def test_suspended_unattended_supervisor_is_suspended(simulation: Supervised) -> None:
+def test_suspended_unattended_supervisor_is_suspended(simulation: SupervisedClicks) -> None:
     simulation.runs()
     simulation.view.suspensions.suspend("ann", "over the holidays")
     simulation.clock.advance(24 * 3600)
     assert simulation.status["state"] == "SUSPENDED"
 
 
-def test_job_with_an_expired_lease_has_vanished(simulation: Supervised) -> None:
+def test_job_with_an_expired_lease_has_vanished(simulation: SupervisedClicks) -> None:
     [first, second] = simulation.runs()
     first.is_dead = True
     for _ in range(20):
@@ -257,7 +257,7 @@ def test_job_with_an_expired_lease_has_vanished(simulation: Supervised) -> None:
     assert simulation.status["needs_turn"] is True
 
 
-def test_ended_job_is_gone_before_the_supervisor_notices(simulation: Supervised) -> None:
+def test_ended_job_is_gone_before_the_supervisor_notices(simulation: SupervisedClicks) -> None:
     [first, second] = simulation.runs()
     simulation.report(first, S0=5)
     first.end(exit_code=1, error="ValueError: no such column")
@@ -269,7 +269,7 @@ def test_ended_job_is_gone_before_the_supervisor_notices(simulation: Supervised)
     assert simulation.status["stats"]["totals"] == COUNTS.to_mapping()
 
 
-def test_lag_is_reported_by_jobs_or_else_the_noted_one(simulation: Supervised) -> None:
+def test_lag_is_reported_by_jobs_or_else_the_noted_one(simulation: SupervisedClicks) -> None:
     simulation.stream.lag_ms = {"S1": 900}
     [first, _] = simulation.runs()
     simulation.go_on(30)
@@ -282,7 +282,7 @@ def test_lag_is_reported_by_jobs_or_else_the_noted_one(simulation: Supervised) -
     assert simulation.status["lag_series"][-1]["counted"]["processed"] == 0
 
 
-def test_zero_lag_is_unknown_after_lost_contact(simulation: Supervised) -> None:
+def test_zero_lag_is_unknown_after_lost_contact(simulation: SupervisedClicks) -> None:
     [first, second] = simulation.runs()
     simulation.report(first, S0=0)
     simulation.report(second, S1=0)
@@ -302,7 +302,7 @@ def test_zero_lag_is_unknown_after_lost_contact(simulation: Supervised) -> None:
     assert simulation.status["detailed_state"] == "LOST_CONTACT_WITH_STREAM"
 
 
-def test_lag_noted_long_ago_is_unknown(simulation: Supervised) -> None:
+def test_lag_noted_long_ago_is_unknown(simulation: SupervisedClicks) -> None:
     simulation.stream.lag_ms = {"S0": 0, "S1": 0}
     simulation.submit(period=20)
     simulation.turn()
@@ -315,14 +315,14 @@ def test_lag_noted_long_ago_is_unknown(simulation: Supervised) -> None:
     assert simulation.status["lag"]["oldest_ms"] is None
 
 
-def test_finished_partition_has_no_lag(simulation: Supervised) -> None:
+def test_finished_partition_has_no_lag(simulation: SupervisedClicks) -> None:
     [first, _] = simulation.runs()
     simulation.report(first, S0=120)
     simulation.complete("S0")
     assert simulation.status["lag"]["partitions"] == {"S1": None}
 
 
-def test_counts_cover_all_jobs_and_rates_running_ones(simulation: Supervised) -> None:
+def test_counts_cover_all_jobs_and_rates_running_ones(simulation: SupervisedClicks) -> None:
     [first, second] = simulation.runs()
     simulation.report(first)
     simulation.report(second)
@@ -335,7 +335,7 @@ def test_counts_cover_all_jobs_and_rates_running_ones(simulation: Supervised) ->
     assert (stats["totals"]["processed"], stats["rates"]["1m"]["processed"]) == (20, 1.5)
 
 
-def test_functional_spec_changes_alone_outdate_jobs(simulation: Supervised) -> None:
+def test_functional_spec_changes_alone_outdate_jobs(simulation: SupervisedClicks) -> None:
     simulation.runs()
     spec = spec_with("supervise.start_delay", 0)
     simulation.submitted({**spec, "context": {"description": "each click"}})
@@ -346,7 +346,7 @@ def test_functional_spec_changes_alone_outdate_jobs(simulation: Supervised) -> N
     assert simulation.status["needs_turn"] is True
 
 
-def test_spec_of_a_newer_version_is_only_an_error(simulation: Supervised) -> None:
+def test_spec_of_a_newer_version_is_only_an_error(simulation: SupervisedClicks) -> None:
     simulation.runs()
     simulation.submitted(spec_with("version", 2))
     status = simulation.status
@@ -355,7 +355,7 @@ def test_spec_of_a_newer_version_is_only_an_error(simulation: Supervised) -> Non
     assert [job["state"] for job in status["jobs"]] == ["RUNNING", "RUNNING"]
 
 
-def test_handover_requests_a_turn_until_done(simulation: Supervised) -> None:
+def test_handover_requests_a_turn_until_done(simulation: SupervisedClicks) -> None:
     simulation.runs()
     assert simulation.status["needs_turn"] is False
     simulation.clock.advance(1)
@@ -363,7 +363,7 @@ def test_handover_requests_a_turn_until_done(simulation: Supervised) -> None:
     assert simulation.status["needs_turn"] is True
 
 
-def test_bad_records_cover_all_jobs_latest_first(simulation: Supervised) -> None:
+def test_bad_records_cover_all_jobs_latest_first(simulation: SupervisedClicks) -> None:
     [first, second] = simulation.runs()
     simulation.report(first, errors=[{"at": "2026-01-01T00:00:01.000000Z", "stage": "parse", "error": "not JSON"}])
     simulation.report(second, errors=[{"at": "2026-01-01T00:00:02.000000Z", "stage": "parse", "error": "no column"}])
@@ -377,14 +377,14 @@ def test_bad_records_cover_all_jobs_latest_first(simulation: Supervised) -> None
     ]
 
 
-def test_status_is_the_same_for_every_reader(simulation: Supervised) -> None:
+def test_status_is_the_same_for_every_reader(simulation: SupervisedClicks) -> None:
     simulation.runs()
     before = simulation.store.get()
     assert read_status(simulation.coordinator("another").view) == simulation.status
     assert simulation.store.get() == before
 
 
-def test_ending_job_shows_its_remaining_time(simulation: Supervised) -> None:
+def test_ending_job_shows_its_remaining_time(simulation: SupervisedClicks) -> None:
     simulation.runs()
     simulation.view.suspensions.suspend("ann", "x")
     simulation.turn()

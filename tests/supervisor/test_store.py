@@ -29,7 +29,7 @@ from tests.support.clock import ManualClock
 MARGIN = timedelta(seconds=10)
 
 
-class Kept:
+class StoredSupervision:
     """The supervision of one source in a store."""
 
     def __init__(self, backend: CoordinationStore) -> None:
@@ -50,180 +50,188 @@ class Kept:
 
 
 @pytest.fixture(params=STORES)
-def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Kept]:
+def supervision(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoredSupervision]:
     backend = opening(request.param, request, tmp_path)()
-    yield Kept(backend)
+    yield StoredSupervision(backend)
     backend.close()
 
 
 # Specs
 
 
-def test_store_is_empty_before_the_first_submit(kept: Kept) -> None:
-    assert kept.store.get() is None
-    assert kept.store.current() is None
-    assert kept.store.history() == []
+def test_store_is_empty_before_the_first_submit(supervision: StoredSupervision) -> None:
+    assert supervision.store.get() is None
+    assert supervision.store.current() is None
+    assert supervision.store.history() == []
 
 
-def test_versions_count_from_one_with_the_latest_first(kept: Kept) -> None:
-    kept.store.submit({"n": 1}, by="ann", reason="first")
-    kept.clock.advance(60)
-    kept.store.submit({"n": 2}, by="bob", file_digest="d")
-    found = [(v.version, v.spec, v.by, v.reason, v.file_digest) for v in kept.store.history()]
+def test_versions_count_from_one_with_the_latest_first(supervision: StoredSupervision) -> None:
+    supervision.store.submit({"n": 1}, by="ann", reason="first")
+    supervision.clock.advance(60)
+    supervision.store.submit({"n": 2}, by="bob", file_digest="d")
+    found = [(v.version, v.spec, v.by, v.reason, v.file_digest) for v in supervision.store.history()]
     assert found == [(2, {"n": 2}, "bob", "", "d"), (1, {"n": 1}, "ann", "first", None)]
-    assert kept.store.history(limit=1) == [kept.store.current()]
-    assert kept.store.spec(1) == kept.store.history()[1]
-    assert kept.store.spec(3) is None
+    assert supervision.store.history(limit=1) == [supervision.store.current()]
+    assert supervision.store.spec(1) == supervision.store.history()[1]
+    assert supervision.store.spec(3) is None
 
 
-def test_unchanged_spec_makes_no_version(kept: Kept) -> None:
-    first = kept.store.submit({"n": 1}, by="ann", file_digest="d")
-    assert kept.store.submit({"n": 1}, by="bob") == first
-    assert kept.store.submit({"n": 1}, file_digest="d") == first
-    assert kept.store.submit({"n": 1}, file_digest="e").version == 2
+def test_unchanged_spec_makes_no_version(supervision: StoredSupervision) -> None:
+    first = supervision.store.submit({"n": 1}, by="ann", file_digest="d")
+    assert supervision.store.submit({"n": 1}, by="bob") == first
+    assert supervision.store.submit({"n": 1}, file_digest="d") == first
+    assert supervision.store.submit({"n": 1}, file_digest="e").version == 2
 
 
-def test_manual_submit_keeps_the_last_file_digest(kept: Kept) -> None:
-    kept.store.submit({"n": 1}, file_digest="d")
-    kept.store.submit({"n": 2}, by="ann")
-    stored = kept.store.get()
+def test_manual_submit_keeps_the_last_file_digest(supervision: StoredSupervision) -> None:
+    supervision.store.submit({"n": 1}, file_digest="d")
+    supervision.store.submit({"n": 2}, by="ann")
+    stored = supervision.store.get()
     assert stored is not None and stored.supervision.file_digest == "d"
 
 
-def test_concurrent_submits_are_both_kept_in_order(kept: Kept) -> None:
-    kept.store.submit({"n": 0})
-    kept.before_next_write(lambda: kept.another().submit({"n": 1}, by="bob"))
-    assert kept.store.submit({"n": 2}, by="ann").version == 3
-    assert [(v.spec, v.by) for v in kept.store.history()] == [({"n": 2}, "ann"), ({"n": 1}, "bob"), ({"n": 0}, "")]
+def test_concurrent_submits_are_both_kept_in_order(supervision: StoredSupervision) -> None:
+    supervision.store.submit({"n": 0})
+    supervision.before_next_write(lambda: supervision.another().submit({"n": 1}, by="bob"))
+    assert supervision.store.submit({"n": 2}, by="ann").version == 3
+    assert [(v.spec, v.by) for v in supervision.store.history()] == [
+        ({"n": 2}, "ann"),
+        ({"n": 1}, "bob"),
+        ({"n": 0}, ""),
+    ]
 
 
-def test_concurrent_first_submits_are_both_kept(kept: Kept) -> None:
-    kept.before_next_write(lambda: kept.another().submit({"n": 1}))
-    assert kept.store.submit({"n": 2}).version == 2
+def test_concurrent_first_submits_are_both_kept(supervision: StoredSupervision) -> None:
+    supervision.before_next_write(lambda: supervision.another().submit({"n": 1}))
+    assert supervision.store.submit({"n": 2}).version == 2
 
 
-def test_submit_on_a_replaced_version_is_refused_with_its_author(kept: Kept) -> None:
-    kept.store.submit({"n": 0})
-    kept.before_next_write(lambda: kept.another().submit({"n": 1}, by="bob"))
+def test_submit_on_a_replaced_version_is_refused_with_its_author(supervision: StoredSupervision) -> None:
+    supervision.store.submit({"n": 0})
+    supervision.before_next_write(lambda: supervision.another().submit({"n": 1}, by="bob"))
     with pytest.raises(SupervisionError, match=r"version 1 .* was replaced by bob: version 2 is current"):
-        kept.store.submit({"n": 2}, by="ann", replacing=1)
-    assert len(kept.store.history()) == 2
+        supervision.store.submit({"n": 2}, by="ann", replacing=1)
+    assert len(supervision.store.history()) == 2
 
 
-def test_supervisor_without_its_lease_cannot_submit_its_file(kept: Kept) -> None:
-    other = replace(kept.claimant, owner="other", dag_id="other_dag")
-    kept.store.acquire(kept.claimant)
-    kept.clock.advance(timedelta(minutes=2).total_seconds())
-    kept.another().acquire(other)
-
-    with pytest.raises(SupervisedElsewhereError, match="'other_dag'"):
-        kept.store.submit({"n": 1}, file_digest="d", claimant=kept.claimant)
-
-    assert kept.store.history() == []
-    assert kept.store.submit({"n": 2}, by="ann").version == 1  # a user may
-
-
-def test_supervisor_losing_its_lease_during_submit_is_refused(kept: Kept) -> None:
-    other = replace(kept.claimant, owner="other", dag_id="other_dag")
-    kept.store.acquire(kept.claimant)
-    kept.clock.advance(timedelta(minutes=2).total_seconds())
-    kept.before_next_write(lambda: kept.another().acquire(other))
+def test_supervisor_without_its_lease_cannot_submit_its_file(supervision: StoredSupervision) -> None:
+    other = replace(supervision.claimant, owner="other", dag_id="other_dag")
+    supervision.store.acquire(supervision.claimant)
+    supervision.clock.advance(timedelta(minutes=2).total_seconds())
+    supervision.another().acquire(other)
 
     with pytest.raises(SupervisedElsewhereError, match="'other_dag'"):
-        kept.store.submit({"n": 1}, file_digest="d", claimant=kept.claimant)
+        supervision.store.submit({"n": 1}, file_digest="d", claimant=supervision.claimant)
 
-    assert kept.store.history() == []
+    assert supervision.store.history() == []
+    assert supervision.store.submit({"n": 2}, by="ann").version == 1  # a user may
 
 
-def test_oversized_spec_is_refused_with_its_size(kept: Kept) -> None:
+def test_supervisor_losing_its_lease_during_submit_is_refused(supervision: StoredSupervision) -> None:
+    other = replace(supervision.claimant, owner="other", dag_id="other_dag")
+    supervision.store.acquire(supervision.claimant)
+    supervision.clock.advance(timedelta(minutes=2).total_seconds())
+    supervision.before_next_write(lambda: supervision.another().acquire(other))
+
+    with pytest.raises(SupervisedElsewhereError, match="'other_dag'"):
+        supervision.store.submit({"n": 1}, file_digest="d", claimant=supervision.claimant)
+
+    assert supervision.store.history() == []
+
+
+def test_oversized_spec_is_refused_with_its_size(supervision: StoredSupervision) -> None:
     with pytest.raises(ConfigurationError, match="65536"):
-        kept.store.submit({"conf": "x" * 70_000})
-    assert kept.store.history() == []
+        supervision.store.submit({"conf": "x" * 70_000})
+    assert supervision.store.history() == []
 
 
 # Termination
 
 
-def test_termination_is_a_version_without_a_spec(kept: Kept) -> None:
-    kept.store.submit({"n": 1})
-    version = kept.store.terminate(by="ann", reason="moved")
+def test_termination_is_a_version_without_a_spec(supervision: StoredSupervision) -> None:
+    supervision.store.submit({"n": 1})
+    version = supervision.store.terminate(by="ann", reason="moved")
     assert (version.version, version.is_termination, version.by) == (2, True, "ann")
-    assert kept.store.current() == version
-    stored = kept.store.get()
+    assert supervision.store.current() == version
+    stored = supervision.store.get()
     assert stored is not None
     assert stored.supervision.termination_reason == "moved"
     assert stored.supervision.health.state is DetailedState.TERMINATED  # no job has anything to deliver
 
 
-def test_terminated_source_is_not_terminated_again(kept: Kept) -> None:
-    kept.store.submit({"n": 1})
-    kept.store.terminate()
+def test_terminated_source_is_not_terminated_again(supervision: StoredSupervision) -> None:
+    supervision.store.submit({"n": 1})
+    supervision.store.terminate()
     with pytest.raises(SupervisionError, match=r"was already terminated at 2026-01-01.*submit a spec"):
-        kept.store.terminate()
-    assert len(kept.store.history()) == 2
+        supervision.store.terminate()
+    assert len(supervision.store.history()) == 2
 
 
-def test_unsubmitted_source_cannot_be_terminated(kept: Kept) -> None:
+def test_unsubmitted_source_cannot_be_terminated(supervision: StoredSupervision) -> None:
     with pytest.raises(SupervisionError, match="has no supervisor"):
-        kept.store.terminate()
+        supervision.store.terminate()
 
 
-def test_spec_after_termination_restarts_and_keeps_the_history(kept: Kept) -> None:
-    kept.store.submit({"n": 1})
-    held = kept.store.acquire(kept.claimant)
-    job = SupervisedJob(owner="job-1", spec_version=1, planned_at=kept.clock.now())
-    kept.store.save(held, replace(held.supervision, jobs=(job,), started_at=kept.clock.now(), totals={"processed": 5}))
-    kept.store.terminate()
-    kept.store.submit({"n": 1})
-    stored = kept.store.get()
+def test_spec_after_termination_restarts_and_keeps_the_history(supervision: StoredSupervision) -> None:
+    supervision.store.submit({"n": 1})
+    held = supervision.store.acquire(supervision.claimant)
+    job = SupervisedJob(owner="job-1", spec_version=1, planned_at=supervision.clock.now())
+    supervision.store.save(
+        held, replace(held.supervision, jobs=(job,), started_at=supervision.clock.now(), totals={"processed": 5})
+    )
+    supervision.store.terminate()
+    supervision.store.submit({"n": 1})
+    stored = supervision.store.get()
     assert stored is not None
     assert stored.supervision.terminated_at is stored.supervision.started_at is None
     assert stored.supervision.jobs == (job,)  # it still delivers
     assert stored.supervision.totals == {"processed": 5}
-    assert [v.is_termination for v in kept.store.history()] == [False, True, False]
+    assert [v.is_termination for v in supervision.store.history()] == [False, True, False]
 
 
 @pytest.mark.parametrize("verb", ["request_handover", "record_reset"])
-def test_verb_is_refused_after_termination(kept: Kept, verb: str) -> None:
+def test_verb_is_refused_after_termination(supervision: StoredSupervision, verb: str) -> None:
     with pytest.raises(SupervisionError, match="has no supervisor"):
-        getattr(kept.store, verb)()
-    kept.store.submit({"n": 1})
-    kept.store.terminate()
+        getattr(supervision.store, verb)()
+    supervision.store.submit({"n": 1})
+    supervision.store.terminate()
     with pytest.raises(SupervisionError, match="is terminated"):
-        getattr(kept.store, verb)()
+        getattr(supervision.store, verb)()
 
 
 # The lease
 
 
-def test_turn_read_before_a_verb_writes_nothing(kept: Kept) -> None:
-    kept.store.submit({"n": 1})
-    held = kept.store.acquire(kept.claimant)
-    kept.another().terminate(by="ann")
+def test_turn_read_before_a_verb_writes_nothing(supervision: StoredSupervision) -> None:
+    supervision.store.submit({"n": 1})
+    held = supervision.store.acquire(supervision.claimant)
+    supervision.another().terminate(by="ann")
     with pytest.raises(PartitionUpdateError):
-        kept.store.save(held, held.supervision)
-    stored = kept.store.get()
+        supervision.store.save(held, held.supervision)
+    stored = supervision.store.get()
     assert stored is not None and stored.supervision.terminated_at is not None
-    assert stored.claimant == kept.claimant  # who supervises goes on doing so
+    assert stored.claimant == supervision.claimant  # who supervises goes on doing so
 
 
-def test_verb_succeeds_despite_a_concurrent_turn(kept: Kept) -> None:
-    kept.store.submit({"n": 1})
-    held = kept.store.acquire(kept.claimant)
-    kept.before_next_write(lambda: kept.another().save(held, replace(held.supervision, open_partitions=4)))
-    assert kept.store.request_handover().open_partitions == 4
+def test_verb_succeeds_despite_a_concurrent_turn(supervision: StoredSupervision) -> None:
+    supervision.store.submit({"n": 1})
+    held = supervision.store.acquire(supervision.claimant)
+    supervision.before_next_write(
+        lambda: supervision.another().save(held, replace(held.supervision, open_partitions=4))
+    )
+    assert supervision.store.request_handover().open_partitions == 4
 
 
-def test_lease_expires_and_is_renewed_by_its_owner(kept: Kept) -> None:
-    held = kept.store.acquire(kept.claimant)
-    assert held.leased_until == kept.clock.now() + LEASE
-    kept.clock.advance(LEASE.total_seconds() / 3)
-    assert kept.store.acquire(kept.claimant).leased_until == held.leased_until
-    kept.clock.advance(LEASE.total_seconds() / 3)
-    renewed = kept.store.acquire(kept.claimant)
-    assert renewed.leased_until == kept.clock.now() + LEASE
-    assert renewed.is_supervised(kept.clock.now())
-    assert not renewed.is_supervised(kept.clock.now() + LEASE)
+def test_lease_expires_and_is_renewed_by_its_owner(supervision: StoredSupervision) -> None:
+    held = supervision.store.acquire(supervision.claimant)
+    assert held.leased_until == supervision.clock.now() + LEASE
+    supervision.clock.advance(LEASE.total_seconds() / 3)
+    assert supervision.store.acquire(supervision.claimant).leased_until == held.leased_until
+    supervision.clock.advance(LEASE.total_seconds() / 3)
+    renewed = supervision.store.acquire(supervision.claimant)
+    assert renewed.leased_until == supervision.clock.now() + LEASE
+    assert renewed.is_supervised(supervision.clock.now())
+    assert not renewed.is_supervised(supervision.clock.now() + LEASE)
 
 
 @pytest.mark.parametrize(
@@ -239,72 +247,72 @@ def test_lease_expires_and_is_renewed_by_its_owner(kept: Kept) -> None:
     ids=["a later run", "a later try", "the same try", "an earlier run", "an earlier try", "another DAG"],
 )
 def test_running_lease_yields_only_to_later_tries_of_its_dag(
-    kept: Kept, seconds: int, try_number: int, dag_id: str, taken: bool
+    supervision: StoredSupervision, seconds: int, try_number: int, dag_id: str, taken: bool
 ) -> None:
-    kept.store.acquire(kept.claimant)
-    run_at = kept.claimant.run_at + timedelta(seconds=seconds)
+    supervision.store.acquire(supervision.claimant)
+    run_at = supervision.claimant.run_at + timedelta(seconds=seconds)
     other = Claimant(owner="run-2", dag_id=dag_id, run_at=run_at, try_number=try_number)
     if taken:
-        assert kept.another().acquire(other).claimant == other
+        assert supervision.another().acquire(other).claimant == other
     else:
         with pytest.raises(SupervisedElsewhereError):
-            kept.another().acquire(other)
-        kept.clock.advance((LEASE + MARGIN).total_seconds())
-        assert kept.another().acquire(other).claimant == other
+            supervision.another().acquire(other)
+        supervision.clock.advance((LEASE + MARGIN).total_seconds())
+        assert supervision.another().acquire(other).claimant == other
 
 
-def test_previous_owner_cannot_write(kept: Kept) -> None:
-    held = kept.store.acquire(kept.claimant)
-    later = replace(kept.claimant, owner="run-2", try_number=2)
-    kept.another().acquire(later)
+def test_previous_owner_cannot_write(supervision: StoredSupervision) -> None:
+    held = supervision.store.acquire(supervision.claimant)
+    later = replace(supervision.claimant, owner="run-2", try_number=2)
+    supervision.another().acquire(later)
     with pytest.raises(PartitionUpdateError):
-        kept.store.save(held, held.supervision)
+        supervision.store.save(held, held.supervision)
 
 
-def test_concurrent_acquisitions_have_a_single_winner(kept: Kept) -> None:
-    other = replace(kept.claimant, owner="run-2", dag_id="my_clicks")
-    kept.store.submit({"n": 1})
-    kept.before_next_write(lambda: kept.another().acquire(other))
+def test_concurrent_acquisitions_have_a_single_winner(supervision: StoredSupervision) -> None:
+    other = replace(supervision.claimant, owner="run-2", dag_id="my_clicks")
+    supervision.store.submit({"n": 1})
+    supervision.before_next_write(lambda: supervision.another().acquire(other))
     with pytest.raises(SupervisedElsewhereError, match=r"'my_clicks'.*'supervise_clicks'"):
-        kept.store.acquire(kept.claimant)
+        supervision.store.acquire(supervision.claimant)
 
 
-def test_released_lease_is_free_for_all(kept: Kept) -> None:
-    kept.store.submit({"n": 1})
-    kept.store.acquire(kept.claimant)
-    kept.another().release(replace(kept.claimant, owner="somebody else"))
-    assert kept.store.get().claimant == kept.claimant  # type: ignore[union-attr]
-    kept.store.release(kept.claimant)
-    other = replace(kept.claimant, owner="run-2", dag_id="my_clicks")
-    assert kept.store.acquire(other).supervision.spec_version == 1
+def test_released_lease_is_free_for_all(supervision: StoredSupervision) -> None:
+    supervision.store.submit({"n": 1})
+    supervision.store.acquire(supervision.claimant)
+    supervision.another().release(replace(supervision.claimant, owner="somebody else"))
+    assert supervision.store.get().claimant == supervision.claimant  # type: ignore[union-attr]
+    supervision.store.release(supervision.claimant)
+    other = replace(supervision.claimant, owner="run-2", dag_id="my_clicks")
+    assert supervision.store.acquire(other).supervision.spec_version == 1
 
 
-def test_unleased_supervision_cannot_be_saved(kept: Kept) -> None:
-    kept.store.submit({"n": 1})
-    stored = kept.store.get()
+def test_unleased_supervision_cannot_be_saved(supervision: StoredSupervision) -> None:
+    supervision.store.submit({"n": 1})
+    stored = supervision.store.get()
     assert stored is not None
     with pytest.raises(PartitionUpdateError, match="acquire it first"):
-        kept.store.save(stored, stored.supervision)
+        supervision.store.save(stored, stored.supervision)
 
 
-def test_submit_with_a_lost_response_is_complete_or_absent(kept: Kept) -> None:
-    kept.store.submit({"n": 1})
-    kept.network.fault = Fault(answers=False)
+def test_submit_with_a_lost_response_is_complete_or_absent(supervision: StoredSupervision) -> None:
+    supervision.store.submit({"n": 1})
+    supervision.network.fault = Fault(answers=False)
     with pytest.raises(StoreUnavailableError):
-        kept.store.submit({"n": 2})
-    current = kept.store.current()
+        supervision.store.submit({"n": 2})
+    current = supervision.store.current()
     assert current is not None and (current.version, current.spec) == (2, {"n": 2})
 
 
 # The lag
 
 
-def test_lag_is_stored_apart_from_the_supervision(kept: Kept) -> None:
-    assert kept.store.lag() == LagSeries()
-    series = LagSeries().with_reading(LagReading(at=kept.clock.now(), partitions={"S0": 5, "S1": None}))
-    kept.store.save_lag(series)
-    assert kept.another().lag() == series
-    kept.clock.advance(30)
-    kept.store.save_lag(series.with_reading(LagReading(at=kept.clock.now(), partitions={"S0": 7})))
-    assert [point.oldest_ms for point in kept.store.lag().points] == [5, 7]
-    assert kept.store.get() is None
+def test_lag_is_stored_apart_from_the_supervision(supervision: StoredSupervision) -> None:
+    assert supervision.store.lag() == LagSeries()
+    series = LagSeries().with_reading(LagReading(at=supervision.clock.now(), partitions={"S0": 5, "S1": None}))
+    supervision.store.save_lag(series)
+    assert supervision.another().lag() == series
+    supervision.clock.advance(30)
+    supervision.store.save_lag(series.with_reading(LagReading(at=supervision.clock.now(), partitions={"S0": 7})))
+    assert [point.oldest_ms for point in supervision.store.lag().points] == [5, 7]
+    assert supervision.store.get() is None

@@ -22,7 +22,7 @@ PROCESSED = 5
 TIMES = {"task_count": JOBS, "task_duration": 3600, "completion_timeout": 120}
 
 
-class HandOver:
+class JobReplacement:
     """A source whose spec has just changed, so that a turn replaces its jobs."""
 
     def __init__(self) -> None:
@@ -54,10 +54,10 @@ class HandOver:
 
 @pytest.mark.parametrize("strike", STRIKES)
 def test_struck_handover_loses_and_doubles_no_job(strike: Strike) -> None:
-    number = len(calls_of(HandOver()))
+    number = len(calls_of(JobReplacement()))
     assert number > 20
     for point in range(1 + STRIKES.index(strike), number + 1, at_depth(short=7, deep=1)):
-        story = HandOver()
+        story = JobReplacement()
         struck = strike_at(point, strike, story)
         story.simulation.go_on(700, every=20)
         check(story.simulation, struck)

@@ -46,7 +46,7 @@ MOST_JOBS = 3
 TASK_DURATION, COMPLETION_TIMEOUT = 300, 120
 
 
-class Dying:
+class CrashingCluster:
     """A cluster that takes the process along which submits to it, before or after it has."""
 
     def __init__(self, simulation: SourceSimulation, *, submits: bool) -> None:
@@ -136,7 +136,7 @@ class SupervisorMachine(RuleBasedStateMachine):
         if self.begun:
             self.end(self.begun[0])
         with suppress(ProcessKilled):
-            self.simulation.supervisor.turn(Dying(self.simulation, submits=submits))
+            self.simulation.supervisor.turn(CrashingCluster(self.simulation, submits=submits))
 
     def stepped(
         self,

@@ -91,7 +91,7 @@ class PublishInOrder(ParquetLandedDelivery):
                 self._seen.batches[attempt.batch_id] = [payload.decode() for payload in data]
 
 
-class Waiting(threading.Event):
+class ManualEvent(threading.Event):
     """Waits on a clock that the test moves."""
 
     def __init__(self, clock: VirtualClock) -> None:
@@ -252,7 +252,7 @@ class History:
             reading=partial(ShardReading, None, streams_of(settings), streams),
             stop_at=streams_of(settings).stop_at,
             is_bounded=streams_of(settings).bounds is not None,
-            stop=Waiting(self.clock),
+            stop=ManualEvent(self.clock),
             observer=lambda phase: worker.passes(phase),
             clock=self.clock,
         )

@@ -43,7 +43,7 @@ from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.coordination.unreliable_store import Fault, UnreliableStore
 from tests.support.fleet import Crash, MortalStore, MortalWorker
-from tests.support.history import Waiting, published
+from tests.support.history import ManualEvent, published
 from tests.support.items import FakeSource, named
 from tests.support.job_settings import ingest
 from tests.support.kinesis_server.clock import VirtualClock
@@ -195,7 +195,7 @@ class ItemHistory:
             self.coordinator(name, network),
             PublishNoted(self, keep=self.confirmed),
             reading=partial(ItemReading, None, KIND, self.source),
-            stop=Waiting(self.clock),
+            stop=ManualEvent(self.clock),
             observer=lambda phase: worker.passes(phase),
             clock=self.clock,
         )

@@ -64,7 +64,7 @@ SETTLE_SECONDS = 120.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Harm:
+class FleetFaults:
     """The faults that a fleet suffers.
 
     :param url: the database's SQLAlchemy URL.
@@ -101,7 +101,7 @@ class Outcome:
     ended: dict[str, str]
 
 
-def conduct(harm: Harm, *, timeout: float) -> Outcome:
+def conduct(harm: FleetFaults, *, timeout: float) -> Outcome:
     """Let a conductor do all of it, in a process of its own that leaves no worker behind."""
     program = [sys.executable, "-m", "tests.support.killed_fleet", json.dumps(asdict(harm))]
     with subprocess.Popen(program, cwd=REPOSITORY, start_new_session=True) as conductor:
@@ -113,7 +113,7 @@ def conduct(harm: Harm, *, timeout: float) -> Outcome:
     return Outcome(**json.loads(outcome_file(harm).read_text()))
 
 
-def outcome_file(harm: Harm) -> Path:
+def outcome_file(harm: FleetFaults) -> Path:
     """Return where the conductor leaves the outcome."""
     return Path(harm.folder) / "outcome.json"
 
@@ -140,7 +140,7 @@ def delivered(folder: str) -> dict[str, list[list[str]]]:
     return partitions
 
 
-def check(harm: Harm, outcome: Outcome) -> None:
+def check(harm: FleetFaults, outcome: Outcome) -> None:
     """Check that everything is delivered once and in order, that it came to its end, and that losses end no job.
 
     A job that begins while the database is away ends with that, as it should.
@@ -180,7 +180,7 @@ def land(
     return [land_partition(reader, options, plan, until=until, clock=clock) for plan in plans]
 
 
-def open_coordinator(harm: Harm, owner: str) -> SourceCoordinator:
+def open_coordinator(harm: FleetFaults, owner: str) -> SourceCoordinator:
     """Return a coordinator with a store of its own."""
     store = SqlStore(harm.url, table="partitions", retry_deadline_seconds=RETRY_SECONDS)
     coordinator = SourceCoordinator(store, SOURCE, owner, ownership_timeout=LEASE, safety_margin=MARGIN)
@@ -188,7 +188,7 @@ def open_coordinator(harm: Harm, owner: str) -> SourceCoordinator:
     return coordinator
 
 
-def work(harm: Harm, owner: str) -> None:
+def work(harm: FleetFaults, owner: str) -> None:
     """Be a job, until somebody kills this process."""
     settings = ingest(
         source=SOURCE,
@@ -224,7 +224,7 @@ def work(harm: Harm, owner: str) -> None:
 class Conductor:
     """Starts workers, injects faults, and replaces workers that ended."""
 
-    harm: Harm
+    harm: FleetFaults
     owners: dict[int, str] = field(default_factory=dict)
     stopped: dict[int, float] = field(default_factory=dict)
     sent: Counter[str] = field(default_factory=Counter)
@@ -364,7 +364,7 @@ class Conductor:
             yield look
 
 
-def main(harm: Harm) -> None:
+def main(harm: FleetFaults) -> None:
     """Be the conductor."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     log.info("seed %d", harm.seed)
@@ -374,4 +374,4 @@ def main(harm: Harm) -> None:
 
 
 if __name__ == "__main__":
-    main(Harm(**json.loads(sys.argv[1])))
+    main(FleetFaults(**json.loads(sys.argv[1])))

@@ -28,7 +28,7 @@ TABLES: dict[str, SinkUnderTest] = {"delta": DeltaUnderTest(), "iceberg": Iceber
 
 
 @dataclass(frozen=True)
-class Landing:
+class LandedTable:
     """Landed files, and the table that takes them.
 
     :param target: the table.

@@ -17,8 +17,8 @@ Row = tuple[Any, ...]
 
 
 @dataclass
-class Rows:
-    """Rows of some batches: key, value and time of the change; see `Rows` of sinks."""
+class MergedRows:
+    """Rows of some batches: key, value and time of the change; see `MergedRows` of sinks."""
 
     of: dict[str, Sequence[Row]]
     schema: pa.Schema = field(
@@ -45,6 +45,6 @@ def a_sink(target: SinkTarget, **more: Any) -> Sink:
 
 def deliver(sink: Sink, of: dict[str, Sequence[Row]], *attempts: Attempt) -> None:
     left = owed(sink, attempts)
-    sink.prepare(left, Rows(of))
+    sink.prepare(left, MergedRows(of))
     sink.commit(left)
     sink.discard(left)

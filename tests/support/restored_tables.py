@@ -44,12 +44,12 @@ def reports_of(target: SinkTarget) -> Iterator[list[dict[str, list[int]]]]:
     """Yield what readers see at each report of a table that was taken back."""
     seen: list[dict[str, list[int]]] = []
 
-    class Reports(logging.Handler):
+    class ReportHandler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if any(report in record.getMessage() for report in REPORTS):
                 seen.append(target.visible)
 
-    logger, handler = logging.getLogger("airflow_provider_coordination.spark.sinks"), Reports()
+    logger, handler = logging.getLogger("airflow_provider_coordination.spark.sinks"), ReportHandler()
     logger.addHandler(handler)
     try:
         yield seen

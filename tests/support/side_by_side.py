@@ -14,7 +14,7 @@ from unittest.mock import patch
 from airflow_provider_coordination.spark import concurrency, ingestion
 
 
-class _Waited(NamedTuple):
+class _PendingCall(NamedTuple):
     not_done: frozenset[Future[Any]] = frozenset()
 
 
@@ -33,12 +33,12 @@ class _Delivery(Future[Any]):
                 self.set_exception(error)
 
 
-class _DeliversFirst:
+class _DeliveryFirst:
     """Stands for a pool of threads."""
 
     def __init__(self, *details: Any, **more: Any) -> None: ...
 
-    def __enter__(self) -> _DeliversFirst:
+    def __enter__(self) -> _DeliveryFirst:
         return self
 
     def __exit__(self, *details: object) -> None: ...
@@ -49,15 +49,15 @@ class _DeliversFirst:
         return delivery
 
 
-class _LandsFirst(_DeliversFirst):
+class _LandingFirst(_DeliveryFirst):
     def submit(self, run: Callable[..., Any], *arguments: Any) -> _Delivery:
         return _Delivery(lambda: run(*arguments))
 
 
-def _wait(deliveries: Sequence[_Delivery], timeout: float) -> _Waited:
+def _wait(deliveries: Sequence[_Delivery], timeout: float) -> _PendingCall:
     for delivery in deliveries:
         delivery.run()
-    return _Waited()
+    return _PendingCall()
 
 
 @contextmanager
@@ -66,10 +66,10 @@ def one_after_the_other(*, lands_first: bool) -> Iterator[None]:
 
     :param lands_first: whether a round is landed before the one before it is delivered; after that if not.
     """
-    pool = _LandsFirst if lands_first else _DeliversFirst
+    pool = _LandingFirst if lands_first else _DeliveryFirst
     with (
         patch.object(ingestion, "ThreadPoolExecutor", pool),
         patch.object(ingestion, "wait", _wait),
-        patch.object(concurrency, "ThreadPoolExecutor", _DeliversFirst),
+        patch.object(concurrency, "ThreadPoolExecutor", _DeliveryFirst),
     ):
         yield

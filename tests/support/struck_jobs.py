@@ -71,7 +71,7 @@ from tests.support.freezing import (
     acting,
     counted_files,
 )
-from tests.support.history import Waiting
+from tests.support.history import ManualEvent
 from tests.support.items import FakeItem, FakeSource, named
 from tests.support.job_settings import ingest
 from tests.support.kinesis_server.clock import VirtualClock
@@ -192,7 +192,7 @@ class StruckSource(ABC):
             settings,
             coordinator,
             self.delivery(dag),
-            stop=Waiting(self.clock),
+            stop=ManualEvent(self.clock),
             clock=self.clock,
             bounds=dag.bounds,
             observer=observer,

@@ -91,7 +91,7 @@ def _described(shard: Shard) -> dict[str, Any]:
     }
 
 
-class Synced:
+class SyncedSource:
     """A source, its shard sync, and a worker that delivers what a test asks for.
 
     :param shards: how many shards the stream `clicks` begins with; 0 for no stream.

@@ -30,7 +30,7 @@ from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Sink, make_sinks, owed
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
-from tests.support.history import LEASE, MARGIN, History, Waiting
+from tests.support.history import LEASE, MARGIN, History, ManualEvent
 from tests.support.job_settings import ingest
 from tests.support.kinesis_server.clock import VirtualClock
 
@@ -156,7 +156,7 @@ class FilesIntoTables:
             self.coordinator("job"),
             IntoTables(self.tables),
             reading=partial(ItemReading, None, KIND, ObjectReader(self.settings)),
-            stop=Waiting(self.clock),
+            stop=ManualEvent(self.clock),
             clock=self.clock,
         )
         with self._without_spark():

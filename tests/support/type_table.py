@@ -23,7 +23,7 @@ SINKS = ("parquet", "delta", "iceberg", "postgresql", "mariadb")
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedValues:
     """Values that are not accepted.
 
     :param reason: a pattern of the error, which names the column too.
@@ -34,7 +34,7 @@ class Refused:
     remedy: str
 
 
-Cell = str | Refused
+Cell = str | RefusedValues
 """A sink's type for values, or why it refuses them."""
 
 
@@ -56,8 +56,8 @@ class Case:
     name: str
     group: str
     values: pa.Array
-    lands: pa.DataType | Refused | None
-    refused: Mapping[str, Refused] = field(default_factory=dict)
+    lands: pa.DataType | RefusedValues | None
+    refused: Mapping[str, RefusedValues] = field(default_factory=dict)
     message: tuple[str, Sequence[Any]] | None = None
     sql: Sequence[str] = ()
     documents: tuple[Sequence[str], str] | None = None
@@ -69,7 +69,7 @@ class Case:
 
     def cell(self, sink: str) -> Cell:
         """Return what a sink makes of it."""
-        if isinstance(self.lands, Refused):
+        if isinstance(self.lands, RefusedValues):
             return self.lands
         if self.lands is None:
             return LEFT_OUT
@@ -81,7 +81,7 @@ class Case:
 LEFT_OUT = "nothing: tables leave the column out"
 
 CAST = "cast it in the transform"
-NO_TYPE = Refused("has no such type: cast it in the transform", CAST)
+NO_TYPE = RefusedValues("has no such type: cast it in the transform", CAST)
 SINK_TYPES: Mapping[pa.DataType, Sequence[Cell]] = {
     pa.bool_(): ("boolean", "boolean", "boolean", "boolean", "tinyint(1)"),
     pa.int8(): ("tinyint", "tinyint", "int", "smallint", "tinyint(4)"),
@@ -93,7 +93,7 @@ SINK_TYPES: Mapping[pa.DataType, Sequence[Cell]] = {
     pa.string(): ("string", "string", "string", "text", "longtext"),
     pa.binary(): ("binary", "binary", "binary", "bytea", "longblob"),
     pa.date32(): ("date", "date", "date", "date", "date"),
-    pa.time64("us"): ("time(6)", Refused("Delta has no type", CAST), "time", "time without time zone", "time(6)"),
+    pa.time64("us"): ("time(6)", RefusedValues("Delta has no type", CAST), "time", "time without time zone", "time(6)"),
     pa.timestamp("us"): (*["timestamp_ntz"] * 3, "timestamp without time zone", "datetime(6)"),
     pa.timestamp("us", "UTC"): (*["timestamp"] * 3, "timestamp with time zone", "datetime(6)"),
 }
@@ -120,7 +120,7 @@ def sink_type(kind: pa.DataType, sink: str) -> Cell:
     if types.is_map(kind):
         inner = [pa.field("key", kind.key_type), kind.item_field]
     parts = [sink_type(each.type, sink) for each in inner]
-    if refused := [part for part in parts if isinstance(part, Refused)]:
+    if refused := [part for part in parts if isinstance(part, RefusedValues)]:
         return refused[0]
     if types.is_struct(kind):
         return f"struct<{','.join(f'{each.name}:{part}' for each, part in zip(inner, parts, strict=True))}>"
@@ -143,12 +143,12 @@ def whole(name: str, kind: pa.DataType, lands: pa.DataType, bits: int, *, signed
 
 
 def arrow(
-    name: str, kind: pa.DataType, lands: pa.DataType | Refused | None, values: Iterable[Any], **more: Any
+    name: str, kind: pa.DataType, lands: pa.DataType | RefusedValues | None, values: Iterable[Any], **more: Any
 ) -> Case:
     return Case(name=name, group=OF_ARROW, values=pa.array(values, kind), lands=lands, **more)
 
 
-def times(name: str, kind: pa.DataType, lands: pa.DataType | Refused, values: Iterable[int], **more: Any) -> Case:
+def times(name: str, kind: pa.DataType, lands: pa.DataType | RefusedValues, values: Iterable[int], **more: Any) -> Case:
     return Case(name=name, group=OF_ARROW, values=numbers(kind, *values), lands=lands, **more)
 
 
@@ -192,14 +192,14 @@ YEAR_0 = SECONDS[0] - 1
 NTZ, INSTANT = pa.timestamp("us"), pa.timestamp("us", "UTC")
 READ_AS_TEXT = "change it in the source"
 DATE = date(1582, 10, 15)
-JSON_FINITE = dict.fromkeys(("postgresql", "mariadb"), Refused("JSON", "replace them by null in the transform"))
-JSON_BYTES = dict.fromkeys(("postgresql", "mariadb"), Refused("bytes", "convert it to text in the transform"))
-LATE = {"mariadb": Refused("Incorrect|Out of range", "replace it in the transform")}
-EARLY = {"postgresql": Refused("out of range", "replace it in the transform")}
-UNMADE = Refused("is not supported|no type|not supported", CAST)
-UNLANDED = Refused("is not supported|cannot hold|has no", READ_AS_TEXT)
-MARIADB_FINITE = {"mariadb": Refused("NaN|infinite", "replace them by null in the transform")}
-POSTGRESQL_TEXT = {"postgresql": Refused("zero character", "remove it in the transform")}
+JSON_FINITE = dict.fromkeys(("postgresql", "mariadb"), RefusedValues("JSON", "replace them by null in the transform"))
+JSON_BYTES = dict.fromkeys(("postgresql", "mariadb"), RefusedValues("bytes", "convert it to text in the transform"))
+LATE = {"mariadb": RefusedValues("Incorrect|Out of range", "replace it in the transform")}
+EARLY = {"postgresql": RefusedValues("out of range", "replace it in the transform")}
+UNMADE = RefusedValues("is not supported|no type|not supported", CAST)
+UNLANDED = RefusedValues("is not supported|cannot hold|has no", READ_AS_TEXT)
+MARIADB_FINITE = {"mariadb": RefusedValues("NaN|infinite", "replace them by null in the transform")}
+POSTGRESQL_TEXT = {"postgresql": RefusedValues("zero character", "remove it in the transform")}
 LISTED = [[1, None, 3], [], [-(2**31)]]
 GEO = pa.struct([("lat", pa.float64()), ("lon", pa.float64())])
 POINT = pa.struct([("x", pa.int32()), ("y", pa.string())])
@@ -347,7 +347,7 @@ class NanoTime:
 
 
 def parquet(
-    field_type: str, lands: pa.DataType | Refused | None, given: Sequence[Any], values: pa.Array, **more: Any
+    field_type: str, lands: pa.DataType | RefusedValues | None, given: Sequence[Any], values: pa.Array, **more: Any
 ) -> Case:
     """Return values that parquet-java writes.
 
@@ -407,14 +407,14 @@ PARQUET: Sequence[Case] = (
     parquet("binary {} (UTF8)", pa.string(), ("", "Łódź 🚀"), pa.array(["", "Łódź 🚀"])),
     parquet(
         "binary {} (UTF8)",
-        Refused("UTF8", READ_AS_TEXT),
+        RefusedValues("UTF8", READ_AS_TEXT),
         (b"\xff",),
         pa.nulls(1),
         name="BINARY (UTF8): not UTF-8",
     ),
     parquet(
         "fixed_len_byte_array(9) {} (DECIMAL(20,2))",
-        Refused("does not fit in precision", READ_AS_TEXT),
+        RefusedValues("does not fit in precision", READ_AS_TEXT),
         (b"\x7f" + bytes(8),),
         pa.nulls(1),
         name="DECIMAL(20,2): more digits",
@@ -496,7 +496,7 @@ PARQUET: Sequence[Case] = (
 """Physical and logical types of Parquet, also the forms that only older programs write."""
 
 
-def made(name: str, lands: pa.DataType | Refused, sql: Sequence[str], values: pa.Array, **more: Any) -> Case:
+def made(name: str, lands: pa.DataType | RefusedValues, sql: Sequence[str], values: pa.Array, **more: Any) -> Case:
     """Return values that a transform makes.
 
     :param sql: their expressions.

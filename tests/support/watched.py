@@ -82,7 +82,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-class Watched(UnreliableStore):
+class WatchedStore(UnreliableStore):
     """A remote store in memory that records whether it was closed."""
 
     def __init__(self) -> None:
@@ -101,11 +101,11 @@ class Watched(UnreliableStore):
 
 
 @contextmanager
-def watched_store() -> Iterator[Watched]:
+def watched_store() -> Iterator[WatchedStore]:
     """Let every connection lead to one store in memory; return once no watcher uses it, or a source."""
-    store = Watched()
+    store = WatchedStore()
 
-    def opened(settings: object, *, retry_deadline_seconds: float) -> Watched:
+    def opened(settings: object, *, retry_deadline_seconds: float) -> WatchedStore:
         store.opened += 1
         return store
 

@@ -53,7 +53,7 @@ def _uv(*arguments: str | Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def installed(java: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def environment_bin(java: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """An environment that holds the wheel with the extra `spark`, and the pinned versions of what it needs."""
     wheels = tmp_path_factory.mktemp("wheels")
     _run(sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", wheels, cwd=REPOSITORY)
@@ -72,7 +72,7 @@ def installed(java: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[P
 
 
 @pytest.fixture
-def surroundings(installed: Path, tmp_path: Path) -> dict[str, str]:
+def variables(environment_bin: Path, tmp_path: Path) -> dict[str, str]:
     """The variables of a shell in which somebody has entered the environment, and defined the connections."""
     spark = {"conn_type": "spark", "host": "local[1]", "extra": {"deploy-mode": "client"}}
     store = {"store": "sql", "url": f"sqlite:///{tmp_path}/coordination.db"}
@@ -83,7 +83,7 @@ def surroundings(installed: Path, tmp_path: Path) -> dict[str, str]:
     }
     return {
         **kept,
-        "PATH": os.pathsep.join((str(installed), os.environ["PATH"])),
+        "PATH": os.pathsep.join((str(environment_bin), os.environ["PATH"])),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "AIRFLOW_HOME": str(tmp_path / "airflow"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
@@ -94,7 +94,7 @@ def surroundings(installed: Path, tmp_path: Path) -> dict[str, str]:
 
 
 def test_fresh_environment_passes_the_doctor_and_ingests_a_folder(
-    installed: Path, surroundings: dict[str, str], tmp_path: Path
+    environment_bin: Path, variables: dict[str, str], tmp_path: Path
 ) -> None:
     lake, events = tmp_path / "lake", tmp_path / "events"
     events.mkdir()
@@ -102,16 +102,16 @@ def test_fresh_environment_passes_the_doctor_and_ingests_a_folder(
         lines = (json.dumps({"id": 10 * number + each}) for each in range(10))
         (events / f"{number}.json").write_text("\n".join(lines))
 
-    command = installed / "airflow-coordination"
-    _run(command, "init-store", environment=surroundings, cwd=tmp_path)
-    found = _run(command, "doctor", "--output", lake, "--json", environment=surroundings, cwd=tmp_path)
+    command = environment_bin / "airflow-coordination"
+    _run(command, "init-store", environment=variables, cwd=tmp_path)
+    found = _run(command, "doctor", "--output", lake, "--json", environment=variables, cwd=tmp_path)
     findings = [json.loads(line) for line in found.splitlines() if line.startswith("{")]
     assert [each for each in findings if each["status"] in ("error", "warning")] == []
 
     script = tmp_path / "run.py"
     script.write_text(RUN)
     dag = REPOSITORY / "dags" / "s3_ingestion.py"
-    said = _run(installed / "python", script, dag, events, lake, environment=surroundings, cwd=tmp_path)
+    said = _run(environment_bin / "python", script, dag, events, lake, environment=variables, cwd=tmp_path)
     assert "the run ended: success" in said
     assert str(REPOSITORY / "airflow_provider_coordination") not in said
     delivered = Counter(

@@ -31,7 +31,7 @@ PASSWORD = "never-to-be-seen-4711"
 
 
 @dataclass
-class Table(Pipeline):
+class OrdersTable(Pipeline):
     """The table `orders` of a PostgreSQL database, ingested by its growing key."""
 
     database: str = ""
@@ -95,16 +95,16 @@ class Table(Pipeline):
 @pytest.fixture
 def table(
     java: str, postgres_url: str, postgres_port: int, jdbc_drivers: list[Path], tmp_path: Path
-) -> Iterator[Table]:
+) -> Iterator[OrdersTable]:
     kinesis: Any = None
     url = f"sqlite:///{tmp_path}/coordination.db"
-    made = Table(kinesis, "", tmp_path, url, database=postgres_url, port=postgres_port, jars=jdbc_drivers)
+    made = OrdersTable(kinesis, "", tmp_path, url, database=postgres_url, port=postgres_port, jars=jdbc_drivers)
     yield made
     for job in made.jobs:
         job.kill()
 
 
-def test_killed_job_is_continued_and_later_runs_read_new_rows(table: Table) -> None:
+def test_killed_job_is_continued_and_later_runs_read_new_rows(table: OrdersTable) -> None:
     table.insert(1, 10_000)
     assert len(table.supply()) == 10
     killed = table.submit(CRASHING, env={"CRASH_AT": "delivered:1"}, max_leases=4)

@@ -25,7 +25,7 @@ from tests.system.test_own_source import connection
 PASSWORD = "store-passw0rd-of-ours"
 
 
-class Livy:
+class StubLivy:
     """What was asked for, and the processes of the batches."""
 
     def __init__(self, folder: Path) -> None:
@@ -51,7 +51,7 @@ class Livy:
 
 
 @contextmanager
-def serving(livy: Livy) -> Iterator[None]:
+def serving(livy: StubLivy) -> Iterator[None]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             assert self.path == "/batches"
@@ -89,7 +89,7 @@ def test_livy_example_delivers_and_leaves_no_settings(
     connection(
         monkeypatch, "aws_default", "aws", login="AKIAEXAMPLE", password=PASSWORD, extra={"region_name": "eu-west-1"}
     )
-    livy = Livy(tmp_path)
+    livy = StubLivy(tmp_path)
     with serving(livy):
         connection(monkeypatch, "livy_default", "http", host="127.0.0.1", port=livy.port, schema="http")
         dag = DagBag(str(REPOSITORY / "dags" / "livy_ingestion.py")).dags["livy_ingestion"]

@@ -25,7 +25,7 @@ SHARED_FILE_BYTES = 512 * 2**10
 LARGE_BYTES = 64 * 2**10
 
 
-class Written:
+class InterruptedWrites:
     """A dataset that jobs write, one after the other: each is killed where it is said, and the last goes on.
 
     :param pipeline: with the stream.
@@ -71,7 +71,7 @@ class Written:
         self._job = self._start()
 
 
-class Lake:
+class TwoDatasets:
     """A stream whose records are written to two datasets: one as they are, and one with a transform.
 
     :param kills: the phases at which the jobs of each dataset are killed.
@@ -92,8 +92,8 @@ class Lake:
         self.send()
         transform = "tests.support.transforms:measured"
         self.written = [
-            Written(raw, server, f"{bucket}/raw", kills[0]),
-            Written(measured, server, f"{bucket}/measured", kills[1], transform=transform),
+            InterruptedWrites(raw, server, f"{bucket}/raw", kills[0]),
+            InterruptedWrites(measured, server, f"{bucket}/measured", kills[1], transform=transform),
         ]
 
     @property
@@ -126,13 +126,13 @@ def spark_reader(s3: S3Server, java: str, tmp_path: Path) -> Iterator[SparkReade
 
 
 @pytest.fixture
-def lake(make_pipeline: MakePipeline, s3: S3Server, s3_bucket: str) -> Iterator[Lake]:
+def datasets(make_pipeline: MakePipeline, s3: S3Server, s3_bucket: str) -> Iterator[TwoDatasets]:
     # After this number of files of the dataset, before and after what gives one its name.
     kills = at_depth(
         short=[["published:3"], ["publishing:3"]],
         deep=[[f"{phase}:{n}" for n in range(1, 5) for phase in ("publishing", "published")]] * 2,
     )
-    made = Lake(make_pipeline, s3, s3_bucket, kills)
+    made = TwoDatasets(make_pipeline, s3, s3_bucket, kills)
     yield made
     for pipeline in made.pipelines:
         for job in pipeline.jobs:
@@ -141,29 +141,29 @@ def lake(make_pipeline: MakePipeline, s3: S3Server, s3_bucket: str) -> Iterator[
 
 @pytest.mark.only_deep
 def test_readers_see_whole_batches_despite_killed_writers(
-    spark_reader: SparkReader, lake: Lake, s3: S3Server, s3_bucket: str
+    spark_reader: SparkReader, datasets: TwoDatasets, s3: S3Server, s3_bucket: str
 ) -> None:
     def has_files(path: str) -> bool:
         folder = path.removeprefix(f"{s3_bucket}/")
         found = s3.client().list_objects_v2(Bucket=s3_bucket, Prefix=f"{folder}/", Delimiter="/")
         return any(each["Key"].endswith(".parquet") for each in found.get("Contents", []))
 
-    lake.wait(until=lambda: all(map(has_files, lake.paths)))
-    watch = Watch({"spark": spark_reader.read, "pyarrow": ArrowReader(s3).read}, lake.paths)
+    datasets.wait(until=lambda: all(map(has_files, datasets.paths)))
+    watch = Watch({"spark": spark_reader.read, "pyarrow": ArrowReader(s3).read}, datasets.paths)
 
     def have_all_that_was_sent() -> bool:
         latest = watch.latest()
-        return len(latest) == 2 * len(lake.paths) and all(len(r.ids) == len(lake.sender.sent) for r in latest)
+        return len(latest) == 2 * len(datasets.paths) and all(len(r.ids) == len(datasets.sender.sent) for r in latest)
 
     with watch:
         for _ in range(ROUNDS):
-            lake.wait(until=have_all_that_was_sent)
-            lake.send()
-        lake.wait(until=have_all_that_was_sent)
+            datasets.wait(until=have_all_that_was_sent)
+            datasets.send()
+        datasets.wait(until=have_all_that_was_sent)
 
-    watch.assert_whole_batches(lake.sender.sent)
-    assert lake.paths and set(watch.readers) == {"spark", "pyarrow"}
-    for path in lake.paths:
+    watch.assert_whole_batches(datasets.sender.sent)
+    assert datasets.paths and set(watch.readers) == {"spark", "pyarrow"}
+    for path in datasets.paths:
         for reader in watch.readers:
             assert len(watch.states(reader, path)) > ROUNDS, "each round was seen"
-    assert all(written.every_kill_happened for written in lake.written)
+    assert all(written.every_kill_happened for written in datasets.written)

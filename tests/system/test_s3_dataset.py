@@ -28,7 +28,7 @@ from tests.support.spark_job import Job
 OBJECTS, RECORDS = 40, 25
 
 
-class Lake:
+class IngestedBucket:
     """A bucket that is ingested, and another one that it is ingested into.
 
     :param bucket: the other one.
@@ -106,15 +106,17 @@ class Lake:
 
 
 @pytest.fixture
-def lake(s3: S3Server, s3_bucket: str, java: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
+def ingested(
+    s3: S3Server, s3_bucket: str, java: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[IngestedBucket]:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     bucket = f"{s3_bucket}-lake"
     s3.client().create_bucket(Bucket=bucket)
-    lake = Lake(ObjectPipeline(s3, s3_bucket, tmp_path, max_objects=10), s3, bucket)
-    yield lake
-    for job in lake.pipeline.jobs:
+    ingested = IngestedBucket(ObjectPipeline(s3, s3_bucket, tmp_path, max_objects=10), s3, bucket)
+    yield ingested
+    for job in ingested.pipeline.jobs:
         job.kill()
     s3.delete_bucket(bucket)
 
@@ -122,31 +124,33 @@ def lake(s3: S3Server, s3_bucket: str, java: str, tmp_path: Path, monkeypatch: p
 EVERYTHING = dict.fromkeys(range(OBJECTS * RECORDS), 1)
 
 
-def test_bucket_is_reached_by_its_connection_and_left_clean(lake: Lake) -> None:
-    created = lake.pipeline.find()
-    job = lake.run()
+def test_bucket_is_reached_by_its_connection_and_left_clean(ingested: IngestedBucket) -> None:
+    created = ingested.pipeline.find()
+    job = ingested.run()
     assert job.process.returncode == 0, job.output
-    assert lake.ids == EVERYTHING
-    assert lake.leftovers == []
-    assert lake.pipeline.coordinator().view.count_by_status()[PartitionStatus.COMPLETED] == len(created)
+    assert ingested.ids == EVERYTHING
+    assert ingested.leftovers == []
+    assert ingested.pipeline.coordinator().view.count_by_status()[PartitionStatus.COMPLETED] == len(created)
     assert ALLOWED[1] not in job.output
 
 
 @pytest.mark.only_deep
 @pytest.mark.parametrize("at", ["recorded:1", "delivering:2", "delivered:2"])
-def test_dead_driver_loses_and_doubles_nothing_in_a_bucket(lake: Lake, at: str) -> None:
-    lake.pipeline.find()
-    crashed = lake.crash(at)
+def test_dead_driver_loses_and_doubles_nothing_in_a_bucket(ingested: IngestedBucket, at: str) -> None:
+    ingested.pipeline.find()
+    crashed = ingested.crash(at)
     assert crashed.process.returncode != 0 and "coordination-summary" not in crashed.output
-    lake.pipeline.coordinator().give_up_owner(crashed.settings.owner)
-    job = lake.run()
+    ingested.pipeline.coordinator().give_up_owner(crashed.settings.owner)
+    job = ingested.run()
     assert job.process.returncode == 0, job.output
-    assert lake.ids == EVERYTHING
-    assert lake.leftovers == []
+    assert ingested.ids == EVERYTHING
+    assert ingested.leftovers == []
 
 
 @pytest.mark.parametrize("at", ["delivering:1", "delivered:1"])
-def test_dead_driver_loses_and_doubles_nothing_in_bucket_tables(lake: Lake, at: str, tmp_path: Path) -> None:
+def test_dead_driver_loses_and_doubles_nothing_in_bucket_tables(
+    ingested: IngestedBucket, at: str, tmp_path: Path
+) -> None:
     events = tmp_path / "events"
     events.mkdir()
     conf = {
@@ -154,22 +158,24 @@ def test_dead_driver_loses_and_doubles_nothing_in_bucket_tables(lake: Lake, at: 
         "spark.eventLog.dir": f"file://{events}",
         "spark.eventLog.compress": "false",
     }
-    lake.pipeline.client.put_object(Bucket=lake.pipeline.bucket, Key="bad.json", Body=b'{"id": "no number"}\n')
-    lake.pipeline.find()
-    crashed = lake.pipeline.crash(at, conf=conf, **lake.tables)
+    ingested.pipeline.client.put_object(Bucket=ingested.pipeline.bucket, Key="bad.json", Body=b'{"id": "no number"}\n')
+    ingested.pipeline.find()
+    crashed = ingested.pipeline.crash(at, conf=conf, **ingested.tables)
     assert crashed.process.returncode != 0 and "coordination-summary" not in crashed.output
-    lake.pipeline.coordinator().give_up_owner(crashed.settings.owner)
-    job = lake.pipeline.run(conf=conf, **lake.tables)
+    ingested.pipeline.coordinator().give_up_owner(crashed.settings.owner)
+    job = ingested.pipeline.run(conf=conf, **ingested.tables)
     assert job.process.returncode == 0, job.output
 
-    options = storage_options(lake.path.replace("clicks", "even"), Access(((lake.path, lake.server.settings),)))()
-    even = DeltaTable(lake.path.replace("clicks", "even"), storage_options=options).to_pyarrow_table()["id"]
-    odd = load_catalog("default", **lake.catalog).load_table("lake.odd").scan().to_arrow()["id"]
-    assert lake.ids == EVERYTHING
+    options = storage_options(
+        ingested.path.replace("clicks", "even"), Access(((ingested.path, ingested.server.settings),))
+    )()
+    even = DeltaTable(ingested.path.replace("clicks", "even"), storage_options=options).to_pyarrow_table()["id"]
+    odd = load_catalog("default", **ingested.catalog).load_table("lake.odd").scan().to_arrow()["id"]
+    assert ingested.ids == EVERYTHING
     assert sorted(even.to_pylist()) == list(range(0, OBJECTS * RECORDS, 2))
     assert sorted(odd.to_pylist()) == list(range(1, OBJECTS * RECORDS, 2))
-    assert lake.payloads("bad") == [b'{"id": "no number"}']
-    assert lake.leftovers == []
+    assert ingested.payloads("bad") == [b'{"id": "no number"}']
+    assert ingested.leftovers == []
     said = [file.read_text(errors="replace") for file in events.rglob("*") if file.is_file()]
     assert any("read_parquet" in text and "write_parquet" in text for text in said), "plans name what is done"
     assert not any(ALLOWED[1] in text for text in (*said, crashed.output, job.output))

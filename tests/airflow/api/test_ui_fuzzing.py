@@ -116,7 +116,7 @@ class FuzzedSource(ServedSource):
     is_sqlite: bool
 
 
-class Asking:
+class FuzzingClient:
     """Asks as somebody, and notes at what the application failed."""
 
     def __init__(self, client: Any) -> None:
@@ -144,12 +144,12 @@ class Asking:
 
 
 @pytest.fixture
-def asking(as_role: Any) -> Asking:
-    return Asking(as_role("op"))
+def asking(as_role: Any) -> FuzzingClient:
+    return FuzzingClient(as_role("op"))
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES, ids=NAMES)
-def test_routes_survive_malformed_values(served: FuzzedSource, asking: Asking, method: str, path: str) -> None:
+def test_routes_survive_malformed_values(served: FuzzedSource, asking: FuzzingClient, method: str, path: str) -> None:
     route, texts = TABLE[method, path], [quote(text, safe="") for text in TEXTS]
     if served.is_sqlite:
         texts += [*([] if route.body else [quote(text, safe="") for text in MORE_TEXTS]), *NOT_UTF_8]
@@ -172,7 +172,7 @@ def test_routes_survive_malformed_values(served: FuzzedSource, asking: Asking, m
 
 
 @pytest.mark.parametrize(("method", "path"), ACTIONS, ids=[path.replace(SOURCE, "…") for _, path in ACTIONS])
-def test_actions_survive_malformed_bodies(served: FuzzedSource, asking: Asking, method: str, path: str) -> None:
+def test_actions_survive_malformed_bodies(served: FuzzedSource, asking: FuzzingClient, method: str, path: str) -> None:
     route = TABLE[method, path]
     assert route.body is not None
     address, valid = served.address(path, route), route.body(served.version(route))
@@ -195,7 +195,7 @@ def test_actions_survive_malformed_bodies(served: FuzzedSource, asking: Asking, 
 def test_routes_survive_requests_generated_from_their_schema(
     served: FuzzedSource, as_role: Any, mode: GenerationMode
 ) -> None:
-    roles = cycle([Asking(as_role(role)) for role in ("op", "viewer", "op", None, "op")])
+    roles = cycle([FuzzingClient(as_role(role)) for role in ("op", "viewer", "op", None, "op")])
     operations = list(schemathesis.openapi.from_dict(schema()).get_all_operations())
     assert len(operations) >= len(ROUTES)
     for number, made in enumerate(operations):

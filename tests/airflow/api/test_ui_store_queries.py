@@ -26,7 +26,7 @@ def queries(connect: Any, store_url: str) -> Iterator[QueryScheduler]:
     made.close()
 
 
-class Question:
+class CountedQuery:
     """A query that counts its runs, and returns when it may."""
 
     def __init__(self, lasts: float = 0.0) -> None:
@@ -42,7 +42,7 @@ class Question:
 
 
 def test_identical_queries_at_once_run_once(queries: QueryScheduler) -> None:
-    question = Question()
+    question = CountedQuery()
 
     async def all_of_them() -> list[int]:
         tabs = [asyncio.create_task(queries.read("a", "rows", question)) for _ in range(50)]
@@ -57,7 +57,7 @@ def test_query_from_another_event_loop_shares_the_result(
     queries: QueryScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_queries, "FRESH_SECONDS", 60.0)
-    question = Question()
+    question = CountedQuery()
     question.may_end.set()
     with ThreadPoolExecutor(8) as loops:
         found = list(loops.map(lambda _: asyncio.run(queries.read("a", "rows", question)), range(8)))
@@ -65,7 +65,7 @@ def test_query_from_another_event_loop_shares_the_result(
 
 
 def test_cancelled_request_leaves_the_result_to_others(queries: QueryScheduler) -> None:
-    question = Question()
+    question = CountedQuery()
 
     async def two_of_them() -> int:
         first = asyncio.create_task(queries.read("a", "rows", question))
@@ -82,7 +82,7 @@ def test_cancelled_request_leaves_the_result_to_others(queries: QueryScheduler) 
 
 def test_action_invalidates_queries_of_its_connection(queries: QueryScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_queries, "FRESH_SECONDS", 60.0)
-    question, lasting, other = Question(), Question(), Question()
+    question, lasting, other = CountedQuery(), CountedQuery(), CountedQuery()
     for each in (question, lasting, other):
         each.may_end.set()
 
@@ -101,7 +101,7 @@ def test_action_invalidates_queries_of_its_connection(queries: QueryScheduler, m
 
 def test_slow_query_runs_less_often(queries: QueryScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_queries, "FRESH_SECONDS", 0.0)
-    slow, quick = Question(lasts=0.1), Question()
+    slow, quick = CountedQuery(lasts=0.1), CountedQuery()
     for each in (slow, quick):
         each.may_end.set()
 
@@ -119,7 +119,7 @@ def test_query_among_many_similar_ones_runs_less_often(
     queries: QueryScheduler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_queries, "FRESH_SECONDS", 0.001)
-    card, alone = Question(), Question()
+    card, alone = CountedQuery(), CountedQuery()
     for each in (card, alone):
         each.may_end.set()
 
@@ -136,7 +136,7 @@ def test_query_among_many_similar_ones_runs_less_often(
 
 
 def test_hanging_connection_blocks_no_other_one(queries: QueryScheduler) -> None:
-    hanging, quick = Question(), Question()
+    hanging, quick = CountedQuery(), CountedQuery()
     quick.may_end.set()
 
     async def beside() -> int:
@@ -153,7 +153,7 @@ def test_hanging_connection_blocks_no_other_one(queries: QueryScheduler) -> None
 
 def test_request_times_out(queries: QueryScheduler, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_queries, "RESPONSE_SECONDS", 0.05)
-    question = Question()
+    question = CountedQuery()
 
     async def impatient() -> int:
         with pytest.raises(StoreUnavailableError, match=r"no response within 0\.05 s"):

@@ -135,7 +135,7 @@ def test_invalid_item_bound_is_refused_before_reading() -> None:
         reader.frame(None, [{"column": "id", "kind": "integer", "lower": "5 OR 1=1"}])
 
 
-class Spark:
+class RecordingSession:
     """What a session is asked."""
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ class Spark:
 
 
 def asked_by(settings: JdbcSettings) -> dict[str, Any]:
-    spark: Any = Spark()
+    spark: Any = RecordingSession()
     RangeReader(settings).frame(spark, [{"column": "id", "kind": "integer", "upper": "5"}, {"column": "id"}])
     asked: dict[str, Any] = spark.asked
     return asked

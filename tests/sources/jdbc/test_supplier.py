@@ -229,7 +229,7 @@ def test_rows_that_may_become_visible_wait_for_later_runs(database: Database) ->
 CALENDAR = JdbcSettings(url="jdbc:postgresql://host/shop", table="orders")
 
 
-class Calendar:
+class EmptyPostgres:
     """A PostgreSQL that says of what type a column is, and that no row is in any range."""
 
     def __init__(self, **columns: int) -> None:
@@ -251,7 +251,7 @@ class Calendar:
     ids=["days", "times", "instants"],
 )
 def test_days_are_taken_once_over_and_times_in_utc(type_code: int, bound: str) -> None:
-    calendar = Calendar(day=type_code)
+    calendar = EmptyPostgres(day=type_code)
     there = datetime(2026, 1, 31, 1, tzinfo=timezone(timedelta(hours=2)))
     ranges = RangeSettings(column="day", incremental=True, lag_seconds=3600.0)
     assert list(RangeSupplier(calendar, CALENDAR, ranges, lambda: there)({})) == []
@@ -261,7 +261,7 @@ def test_days_are_taken_once_over_and_times_in_utc(type_code: int, bound: str) -
 
 def test_columns_differing_only_in_case_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="orders: column 'Day' appears twice; give each column its own name"):
-        list(RangeSupplier(Calendar(day=1082, Day=1082), CALENDAR, RangeSettings(column="day"))({}))
+        list(RangeSupplier(EmptyPostgres(day=1082, Day=1082), CALENDAR, RangeSettings(column="day"))({}))
 
 
 def test_empty_table_loses_no_later_rows(database: Database) -> None:

@@ -161,7 +161,7 @@ def test_merge_child_without_other_parent_is_left_to_shard_sync() -> None:
     assert status(a, "left") is PartitionStatus.COMPLETED and status(a, "merged") is None
 
 
-class LetsSomebodyInFirst(InMemoryStore):
+class CompetingStore(InMemoryStore):
     """Before the next transaction somebody else does something."""
 
     first: Any = None
@@ -175,7 +175,7 @@ class LetsSomebodyInFirst(InMemoryStore):
 
 @pytest.mark.parametrize("ends", ["with the release of its last batch", "without anything to release"])
 def test_parents_finishing_simultaneously_keep_their_child(ends: str) -> None:
-    store = LetsSomebodyInFirst()
+    store = CompetingStore()
     a, b = holding(store, "left"), holding(store, "right", owner="b")
     merged = a_child("merged", "left", "right")
     if ends == "without anything to release":
@@ -191,7 +191,7 @@ def test_parents_finishing_simultaneously_keep_their_child(ends: str) -> None:
 
 
 def test_renewed_parent_does_not_block_the_other() -> None:
-    store = LetsSomebodyInFirst()
+    store = CompetingStore()
     a, b = holding(store, "left"), holding(store, "right", owner="b")
     times = iter(range(10))
 

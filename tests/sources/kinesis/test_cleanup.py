@@ -119,7 +119,7 @@ def test_only_shards_unread_within_retention_may_have_expired(
     assert vanished({"99": lease}, [shard(99, 1, None)], now=now, retention=RETENTION) == []
 
 
-class Histories(RuleBasedStateMachine):
+class StreamMachine(RuleBasedStateMachine):
     """Streams that are resharded, read, cleaned up and trimmed in any order.
 
     A shard is gone some time after it was closed, in the order of closing, and never before it is worked off: what is
@@ -243,12 +243,12 @@ class Histories(RuleBasedStateMachine):
         return {name: lease.partition.status for name, lease in self.statuses.items()}
 
 
-class TestHistories(Histories.TestCase):  # type: ignore[name-defined,misc]
+class TestHistories(StreamMachine.TestCase):  # type: ignore[name-defined,misc]
     settings = settings(max_examples=examples(12), stateful_step_count=30)
 
 
 @pytest.mark.integration  # it takes its time
-class TestManyHistories(Histories.TestCase):  # type: ignore[name-defined,misc]
+class TestManyHistories(StreamMachine.TestCase):  # type: ignore[name-defined,misc]
     settings = settings(max_examples=examples(400), stateful_step_count=50)
 
 

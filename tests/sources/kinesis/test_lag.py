@@ -28,7 +28,7 @@ SHARD = Shard(
 )
 
 
-class Asked:
+class StubShard:
     """A shard that answers what it is said to answer."""
 
     def __init__(self, client: KinesisClient, answers: Stubber, checkpoint: str = "7") -> None:
@@ -57,37 +57,37 @@ class Asked:
 
 
 @pytest.fixture
-def shard(client: KinesisClient, kinesis_answers: Stubber) -> Asked:
-    return Asked(client, kinesis_answers)
+def shard(client: KinesisClient, kinesis_answers: Stubber) -> StubShard:
+    return StubShard(client, kinesis_answers)
 
 
-def test_lag_is_the_wait_of_the_first_unread_record(shard: Asked) -> None:
+def test_lag_is_the_wait_of_the_first_unread_record(shard: StubShard) -> None:
     shard.gives(NOON - timedelta(seconds=90), behind=90_000)
 
     assert shard.lag() == timedelta(seconds=90)
 
 
-def test_quiet_shard_has_no_lag(shard: Asked) -> None:
+def test_quiet_shard_has_no_lag(shard: StubShard) -> None:
     shard.gives(behind=0)
 
     assert shard.lag() == timedelta(0)
 
 
-def test_empty_page_far_behind_the_tip_is_skipped(shard: Asked) -> None:
+def test_empty_page_far_behind_the_tip_is_skipped(shard: StubShard) -> None:
     shard.gives(behind=5_000)
     shard.gives(NOON - timedelta(seconds=4), behind=4_000, page=1)
 
     assert shard.lag() == timedelta(seconds=4.25)  # a read of the shard later
 
 
-def test_lag_is_unknown_after_a_few_empty_pages(shard: Asked) -> None:
+def test_lag_is_unknown_after_a_few_empty_pages(shard: StubShard) -> None:
     for number in range(PAGES):
         shard.gives(behind=5_000, page=number)
 
     assert shard.lag() is None
 
 
-def test_lag_is_unknown_without_a_response(shard: Asked) -> None:
+def test_lag_is_unknown_without_a_response(shard: StubShard) -> None:
     shard.answers.add_client_error("get_records", "InternalFailure", http_status_code=500)
 
     assert shard.lag() is None

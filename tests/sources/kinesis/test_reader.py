@@ -29,7 +29,7 @@ from tests.support.clock import ManualClock
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-class Shard:
+class StubShard:
     """Sets the responses of the stub, and reads."""
 
     def __init__(self, client: KinesisClient, answers: Stubber) -> None:
@@ -98,11 +98,11 @@ def client() -> KinesisClient:
 
 
 @pytest.fixture
-def shard(client: KinesisClient, kinesis_answers: Stubber) -> Shard:
-    return Shard(client, kinesis_answers)
+def shard(client: KinesisClient, kinesis_answers: Stubber) -> StubShard:
+    return StubShard(client, kinesis_answers)
 
 
-def test_shard_is_read_page_by_page_from_its_earliest_record(shard: Shard) -> None:
+def test_shard_is_read_page_by_page_from_its_earliest_record(shard: StubShard) -> None:
     shard.gives_iterator("i1", ShardIteratorType="TRIM_HORIZON")
     shard.gives_page("i1", "1", "2", then="i2", MillisBehindLatest=500)
     shard.gives_page("i2", then="i3", MillisBehindLatest=0)
@@ -114,7 +114,7 @@ def test_shard_is_read_page_by_page_from_its_earliest_record(shard: Shard) -> No
     assert not any(page.end_of_shard for page in pages)
 
 
-def test_record_arrival_is_in_utc(shard: Shard) -> None:
+def test_record_arrival_is_in_utc(shard: StubShard) -> None:
     shard.gives_iterator("i1", ShardIteratorType="TRIM_HORIZON")
     shard.gives_page("i1", "1", then="i2")
 
@@ -124,14 +124,14 @@ def test_record_arrival_is_in_utc(shard: Shard) -> None:
     assert page.records[0].approximate_arrival_timestamp.tzinfo is UTC
 
 
-def test_reading_resumes_after_a_sequence_number(shard: Shard) -> None:
+def test_reading_resumes_after_a_sequence_number(shard: StubShard) -> None:
     shard.gives_iterator("i1", ShardIteratorType="AFTER_SEQUENCE_NUMBER", StartingSequenceNumber="7")
     shard.gives_page("i1", "8", then="i2")
 
     assert numbers(shard.read("7", pages=1)) == [["8"]]
 
 
-def test_last_page_may_hold_records_and_names_children(shard: Shard) -> None:
+def test_last_page_may_hold_records_and_names_children(shard: StubShard) -> None:
     child = {
         "ShardId": "shard-2",
         "ParentShards": ["shard-1", "shard-0"],
@@ -154,7 +154,7 @@ def test_last_page_may_hold_records_and_names_children(shard: Shard) -> None:
     )
 
 
-def test_expired_iterator_resumes_after_the_last_record(shard: Shard) -> None:
+def test_expired_iterator_resumes_after_the_last_record(shard: StubShard) -> None:
     shard.gives_iterator("i1", ShardIteratorType="TRIM_HORIZON")
     shard.gives_page("i1", "1", "2", then="i2")
     shard.gives_page("i2", then="i3")
@@ -165,7 +165,7 @@ def test_expired_iterator_resumes_after_the_last_record(shard: Shard) -> None:
     assert numbers(shard.read("TRIM_HORIZON")) == [["1", "2"], [], ["3"]]
 
 
-def test_iterator_expiring_before_any_read_restarts_at_its_position(shard: Shard) -> None:
+def test_iterator_expiring_before_any_read_restarts_at_its_position(shard: StubShard) -> None:
     shard.gives_iterator("i1", ShardIteratorType="TRIM_HORIZON")
     shard.refuses_to_read("ExpiredIteratorException")
     shard.gives_iterator("i2", ShardIteratorType="TRIM_HORIZON")
@@ -174,7 +174,7 @@ def test_iterator_expiring_before_any_read_restarts_at_its_position(shard: Shard
     assert numbers(shard.read("TRIM_HORIZON")) == [["1"]]
 
 
-def test_constantly_expiring_iterators_are_an_outage(shard: Shard) -> None:
+def test_constantly_expiring_iterators_are_an_outage(shard: StubShard) -> None:
     for attempt in range(RENEWALS_IN_A_ROW + 1):
         shard.gives_iterator(f"i{attempt}", ShardIteratorType="TRIM_HORIZON")
         shard.refuses_to_read("ExpiredIteratorException")
@@ -183,7 +183,7 @@ def test_constantly_expiring_iterators_are_an_outage(shard: Shard) -> None:
         shard.read("TRIM_HORIZON")
 
 
-def test_reads_are_spaced_by_the_remaining_interval(shard: Shard) -> None:
+def test_reads_are_spaced_by_the_remaining_interval(shard: StubShard) -> None:
     shard.gives_iterator("i1", ShardIteratorType="TRIM_HORIZON")
     for page in range(1, 5):
         shard.gives_page(f"i{page}", then=f"i{page + 1}")
@@ -199,7 +199,7 @@ def test_reads_are_spaced_by_the_remaining_interval(shard: Shard) -> None:
     assert shard.sleeps == [0.25, 0.1]
 
 
-def test_page_reports_its_request_time(shard: Shard) -> None:
+def test_page_reports_its_request_time(shard: StubShard) -> None:
     shard.gives_iterator("i1", ShardIteratorType="TRIM_HORIZON")
     shard.gives_page("i1", then="i2")
     requested_at = shard.clock.now()
@@ -217,7 +217,7 @@ def test_page_reports_its_request_time(shard: Shard) -> None:
         ("KMSDisabledException", AccessDeniedError),
     ],
 )
-def test_unreadable_shard_raises_an_error_naming_it(shard: Shard, code: str, error: type[Exception]) -> None:
+def test_unreadable_shard_raises_an_error_naming_it(shard: StubShard, code: str, error: type[Exception]) -> None:
     shard.gives_iterator("i1", ShardIteratorType="TRIM_HORIZON")
     shard.refuses_to_read(code)
 
@@ -233,7 +233,7 @@ def test_unreadable_shard_raises_an_error_naming_it(shard: Shard, code: str, err
         ("InternalFailure", KinesisUnavailableError),
     ],
 )
-def test_temporary_failures_are_retried_up_to_the_limit(shard: Shard, code: str, error: type[Exception]) -> None:
+def test_temporary_failures_are_retried_up_to_the_limit(shard: StubShard, code: str, error: type[Exception]) -> None:
     shard.gives_iterator("i1", ShardIteratorType="TRIM_HORIZON")
     shard.refuses_to_read(code)
     shard.gives_page("i1", "1", then="i2")
@@ -243,19 +243,19 @@ def test_temporary_failures_are_retried_up_to_the_limit(shard: Shard, code: str,
         shard.read("TRIM_HORIZON")
 
 
-def test_position_unknown_to_the_service_is_named(shard: Shard) -> None:
+def test_position_unknown_to_the_service_is_named(shard: StubShard) -> None:
     shard.answers.add_client_error("get_shard_iterator", "InvalidArgumentException")
 
     with pytest.raises(PositionRefusedError, match="shard 'shard-1'"):
         shard.read("7")
 
 
-def test_invalid_position_is_refused_before_any_request(shard: Shard) -> None:
+def test_invalid_position_is_refused_before_any_request(shard: StubShard) -> None:
     with pytest.raises(ValueError, match="position 'LATEST' is invalid"):
         shard.reading("LATEST")
 
 
-def test_reading_from_an_instant_starts_at_the_next_record(shard: Shard) -> None:
+def test_reading_from_an_instant_starts_at_the_next_record(shard: StubShard) -> None:
     # A version of boto3 sends whole seconds; so what arrived earlier in that second comes too.
     start = NOON + timedelta(milliseconds=500)
     shard.gives_iterator("i1", ShardIteratorType="AT_TIMESTAMP", Timestamp=start)
@@ -264,7 +264,7 @@ def test_reading_from_an_instant_starts_at_the_next_record(shard: Shard) -> None
     assert numbers(shard.read(f"AT_TIMESTAMP:{NOON:%Y-%m-%dT%H:%M:%S}.500000Z", pages=1)) == [["2", "3"]]
 
 
-def test_unused_iterator_at_an_instant_is_recreated_there(shard: Shard) -> None:
+def test_unused_iterator_at_an_instant_is_recreated_there(shard: StubShard) -> None:
     shard.gives_iterator("i1", ShardIteratorType="AT_TIMESTAMP", Timestamp=NOON)
     shard.gives_page("i1", "1", then="i2", arrivals=[NOON - timedelta(seconds=1)])
     shard.refuses_to_read("ExpiredIteratorException")
@@ -274,7 +274,7 @@ def test_unused_iterator_at_an_instant_is_recreated_there(shard: Shard) -> None:
     assert numbers(shard.read("AT_TIMESTAMP:2026-01-01T12:00:00.000000Z")) == [[], ["2"]]
 
 
-def test_instant_ahead_of_the_service_clock_is_waited_for(shard: Shard) -> None:
+def test_instant_ahead_of_the_service_clock_is_waited_for(shard: StubShard) -> None:
     served_at = NOON - timedelta(seconds=2)
     shard.refuses_the_position(served_at)
     shard.refuses_the_position(served_at)
@@ -288,21 +288,21 @@ def test_instant_ahead_of_the_service_clock_is_waited_for(shard: Shard) -> None:
     assert sum(shard.sleeps) >= 2
 
 
-def test_refused_past_instant_is_an_error(shard: Shard) -> None:
+def test_refused_past_instant_is_an_error(shard: StubShard) -> None:
     shard.refuses_the_position(NOON + timedelta(seconds=2))
 
     with pytest.raises(PositionRefusedError):
         shard.read("AT_TIMESTAMP:2026-01-01T12:00:00.000000Z")
 
 
-def test_position_inside_an_aggregate_begins_with_the_whole_record(shard: Shard) -> None:
+def test_position_inside_an_aggregate_begins_with_the_whole_record(shard: StubShard) -> None:
     shard.gives_iterator("i1", ShardIteratorType="AT_SEQUENCE_NUMBER", StartingSequenceNumber="7")
     shard.gives_page("i1", "7", "8", then="i2")
 
     assert numbers(shard.read("7:3", pages=1)) == [["7", "8"]]
 
 
-def test_inclusive_reading_applies_until_a_record_was_read(shard: Shard) -> None:
+def test_inclusive_reading_applies_until_a_record_was_read(shard: StubShard) -> None:
     shard.gives_iterator("i1", ShardIteratorType="AT_SEQUENCE_NUMBER", StartingSequenceNumber="7")
     shard.refuses_to_read("ExpiredIteratorException")
     shard.gives_iterator("i2", ShardIteratorType="AT_SEQUENCE_NUMBER", StartingSequenceNumber="7")
@@ -314,7 +314,7 @@ def test_inclusive_reading_applies_until_a_record_was_read(shard: Shard) -> None
     assert numbers(list(shard.reading("7", inclusive=True))) == [["7"], ["8"]]
 
 
-def test_iterator_unknown_to_the_service_is_replaced_once(shard: Shard) -> None:
+def test_iterator_unknown_to_the_service_is_replaced_once(shard: StubShard) -> None:
     shard.gives_iterator("i1", ShardIteratorType="TRIM_HORIZON")
     shard.gives_page("i1", "1", then="i2")
     shard.refuses_to_read("InvalidArgumentException")
@@ -338,7 +338,7 @@ def test_iterator_unknown_to_the_service_is_replaced_once(shard: Shard) -> None:
         (-30.0, -30.0),  # ours is ahead
     ],
 )
-def test_page_is_dated_by_the_service_clock(shard: Shard, date: float, read_at: float) -> None:
+def test_page_is_dated_by_the_service_clock(shard: StubShard, date: float, read_at: float) -> None:
     requested_at = shard.clock.now()
     shard.clock.advance(0.75)
     header = format_datetime(requested_at + timedelta(seconds=date), usegmt=True)
@@ -350,7 +350,7 @@ def test_page_is_dated_by_the_service_clock(shard: Shard, date: float, read_at: 
     assert page.read_at == requested_at + timedelta(seconds=read_at)
 
 
-def test_response_without_records_is_no_page(shard: Shard) -> None:
+def test_response_without_records_is_no_page(shard: StubShard) -> None:
     shard.gives_iterator("i1", ShardIteratorType="TRIM_HORIZON")
     spoil = ("after-call.kinesis.GetRecords", lambda parsed, **_: parsed.pop("Records"))
     shard.client.meta.events.register(*spoil)

@@ -32,38 +32,38 @@ from airflow_provider_coordination.sources.kinesis.sync import NOTHING_TO_DO, Sh
 from tests.support.kinesis_server.limits import Limits
 from tests.support.kinesis_server.state import Behaviour
 from tests.support.shard_graphs import shard
-from tests.support.synced import STREAM, GraphClient, Synced, shard_id
+from tests.support.synced import STREAM, GraphClient, SyncedSource, shard_id
 
 UNASSIGNED, ASSIGNED, CLOSED, COMPLETED = PartitionStatus
 OTHER = "views"
 
 
 @pytest.fixture
-def synced() -> Synced:
-    return Synced(2)
+def synced() -> SyncedSource:
+    return SyncedSource(2)
 
 
-def create(synced: Synced, *streams: str) -> None:
+def create(synced: SyncedSource, *streams: str) -> None:
     for stream in streams:
         synced.client.create_stream(StreamName=stream, ShardCount=1)
     synced.pass_time(1)
 
 
-def recreate(synced: Synced, stream: str = STREAM, shards: int = 1) -> None:
+def recreate(synced: SyncedSource, stream: str = STREAM, shards: int = 1) -> None:
     synced.client.delete_stream(StreamName=stream)
     synced.pass_time(60)
     synced.client.create_stream(StreamName=stream, ShardCount=shards)
     synced.pass_time(1)
 
 
-def statuses(synced: Synced, stream: str = STREAM) -> list[PartitionStatus]:
+def statuses(synced: SyncedSource, stream: str = STREAM) -> list[PartitionStatus]:
     return [partition.status for partition in synced.leases(stream).values()]
 
 
 # When nothing happens
 
 
-def test_synced_stream_is_left_alone(synced: Synced) -> None:
+def test_synced_stream_is_left_alone(synced: SyncedSource) -> None:
     first = synced.sync()
     leases = synced.leases()
     second = synced.sync()
@@ -73,13 +73,13 @@ def test_synced_stream_is_left_alone(synced: Synced) -> None:
     assert synced.leases() == leases
 
 
-def test_first_sync_lists_and_writes_once(synced: Synced) -> None:
+def test_first_sync_lists_and_writes_once(synced: SyncedSource) -> None:
     synced.sync()
 
     assert synced.engine.calls["ListShards"] == 1
 
 
-def test_job_skips_listing_while_every_hash_key_is_read(synced: Synced) -> None:
+def test_job_skips_listing_while_every_hash_key_is_read(synced: SyncedSource) -> None:
     synced.sync()
     before = dict(synced.engine.calls)
     summary = synced.summary(forced=False)
@@ -89,7 +89,7 @@ def test_job_skips_listing_while_every_hash_key_is_read(synced: Synced) -> None:
     assert synced.count("shard_syncs_skipped") == 1
 
 
-def test_job_lists_shards_every_half_hour(synced: Synced) -> None:
+def test_job_lists_shards_every_half_hour(synced: SyncedSource) -> None:
     synced.sync()
     synced.pass_time(1800)
     before = synced.engine.calls["ListShards"]
@@ -100,14 +100,14 @@ def test_job_lists_shards_every_half_hour(synced: Synced) -> None:
     assert summary is not None and summary.skipped == NOTHING_TO_DO
 
 
-def test_job_ignores_a_stream_no_task_began(synced: Synced) -> None:
+def test_job_ignores_a_stream_no_task_began(synced: SyncedSource) -> None:
     summary = synced.summary(forced=False)
 
     assert summary is not None and summary.skipped == NOTHING_TO_DO
     assert synced.leases() == {}
 
 
-def test_job_does_not_wait_for_another_syncing_worker(synced: Synced) -> None:
+def test_job_does_not_wait_for_another_syncing_worker(synced: SyncedSource) -> None:
     synced.sync()
     synced.pass_time(1800)
     found = []
@@ -117,20 +117,20 @@ def test_job_does_not_wait_for_another_syncing_worker(synced: Synced) -> None:
     assert found == [None]
 
 
-def held_by(synced: Synced, holder: str, lease_seconds: float) -> None:
+def held_by(synced: SyncedSource, holder: str, lease_seconds: float) -> None:
     """Let an owner hold the lease of the sync from now on; there is something to sync."""
     synced.sync()
     synced.delete(1)
     taken_by(synced, holder, lease_seconds)
 
 
-def taken_by(synced: Synced, holder: str, lease_seconds: float) -> None:
+def taken_by(synced: SyncedSource, holder: str, lease_seconds: float) -> None:
     item = synced.store.get("source|GLOBAL_STATE", GLOBAL_STATE_KEY)
     assert item is not None
     synced.store.transact(update=[item.acquired(holder, synced.clock.now() + timedelta(seconds=lease_seconds))])
 
 
-def test_task_syncs_once_the_lease_of_a_dead_worker_expires(synced: Synced) -> None:
+def test_task_syncs_once_the_lease_of_a_dead_worker_expires(synced: SyncedSource) -> None:
     held_by(synced, "dead", 900)
     began = synced.clock.monotonic()
 
@@ -138,7 +138,7 @@ def test_task_syncs_once_the_lease_of_a_dead_worker_expires(synced: Synced) -> N
     assert 902 <= synced.clock.monotonic() - began < 906
 
 
-def test_task_fails_while_another_worker_keeps_syncing(synced: Synced) -> None:
+def test_task_fails_while_another_worker_keeps_syncing(synced: SyncedSource) -> None:
     held_by(synced, "alive", 60)
     began = synced.clock.monotonic()
 
@@ -152,7 +152,7 @@ def test_task_fails_while_another_worker_keeps_syncing(synced: Synced) -> None:
     assert len(synced.leases()) == 1
 
 
-def test_retry_of_a_killed_task_syncs_at_once(synced: Synced) -> None:
+def test_retry_of_a_killed_task_syncs_at_once(synced: SyncedSource) -> None:
     held_by(synced, "host:dag:run:sync_shards:-1:1:00000000", 900)
     began = synced.clock.monotonic()
     synced.coordinator = synced.owner("host:dag:run:sync_shards:-1:2:11111111")
@@ -161,7 +161,7 @@ def test_retry_of_a_killed_task_syncs_at_once(synced: Synced) -> None:
     assert synced.clock.monotonic() - began < 6
 
 
-def test_sync_that_lost_its_lease_restarts(synced: Synced) -> None:
+def test_sync_that_lost_its_lease_restarts(synced: SyncedSource) -> None:
     synced.sync()
     synced.delete(1)
     before = synced.engine.calls["ListShards"]
@@ -173,7 +173,7 @@ def test_sync_that_lost_its_lease_restarts(synced: Synced) -> None:
     assert len(result.created) == 1
 
 
-def test_task_of_a_suspended_source_reports_it_and_ends(synced: Synced) -> None:
+def test_task_of_a_suspended_source_reports_it_and_ends(synced: SyncedSource) -> None:
     synced.coordinator.view.suspensions.suspend("ann", "why not")
     began = synced.clock.monotonic()
     summary = synced.summary()
@@ -185,7 +185,7 @@ def test_task_of_a_suspended_source_reports_it_and_ends(synced: Synced) -> None:
         sync_shards(synced.client, synced.coordinator, STREAM)
 
 
-def test_sync_suspended_midway_creates_no_more_and_reports_it(synced: Synced) -> None:
+def test_sync_suspended_midway_creates_no_more_and_reports_it(synced: SyncedSource) -> None:
     person = synced.owner("person")
 
     def before_listing() -> None:
@@ -204,7 +204,7 @@ def test_sync_suspended_midway_creates_no_more_and_reports_it(synced: Synced) ->
 # Where a stream begins
 
 
-def test_gap_is_filled_from_the_start_of_the_source(synced: Synced) -> None:
+def test_gap_is_filled_from_the_start_of_the_source(synced: SyncedSource) -> None:
     synced.sync(initial_position=LATEST)
     began = at_timestamp(synced.clock.now())
     synced.pass_time(hours=1)
@@ -216,7 +216,7 @@ def test_gap_is_filled_from_the_start_of_the_source(synced: Synced) -> None:
     assert at_timestamp(synced.progress(shard_id(1)).delivered_until or synced.clock.now()) == began
 
 
-def test_gap_in_an_old_source_owes_no_expired_records(synced: Synced) -> None:
+def test_gap_in_an_old_source_owes_no_expired_records(synced: SyncedSource) -> None:
     # Else every reader would take for lost what was delivered before the lease went missing.
     synced.sync(initial_position=LATEST)
     began = synced.progress(shard_id(1)).checkpoint
@@ -228,7 +228,7 @@ def test_gap_in_an_old_source_owes_no_expired_records(synced: Synced) -> None:
     assert (filled.checkpoint, filled.delivered_until, filled.owed_since) == (began, None, synced.clock.now())
 
 
-def test_latest_with_leases_of_unknown_start_is_now(synced: Synced) -> None:
+def test_latest_with_leases_of_unknown_start_is_now(synced: SyncedSource) -> None:
     synced.sync()
     synced.delete(1)
     [state] = synced.coordinator.store.query("source|GLOBAL_STATE", UNASSIGNED)
@@ -239,7 +239,7 @@ def test_latest_with_leases_of_unknown_start_is_now(synced: Synced) -> None:
     assert synced.progress(shard_id(0)).checkpoint == TRIM_HORIZON
 
 
-def test_latest_follows_the_clock_of_the_service(synced: Synced) -> None:
+def test_latest_follows_the_clock_of_the_service(synced: SyncedSource) -> None:
     service = synced.clock.now()
     listed = synced.client.list_shards
 
@@ -258,7 +258,7 @@ def test_latest_follows_the_clock_of_the_service(synced: Synced) -> None:
     assert synced.progress(shard_id(0)).checkpoint == at_timestamp(service)
 
 
-def test_deleted_leases_restart_at_the_start_of_the_source(synced: Synced) -> None:
+def test_deleted_leases_restart_at_the_start_of_the_source(synced: SyncedSource) -> None:
     synced.sync(initial_position=LATEST)
     began = at_timestamp(synced.clock.now())
     synced.pass_time(hours=2)
@@ -268,7 +268,7 @@ def test_deleted_leases_restart_at_the_start_of_the_source(synced: Synced) -> No
     assert {synced.progress(shard_id(n)).checkpoint for n in (0, 1)} == {began}
 
 
-def test_forgotten_streams_begin_as_new_ones(synced: Synced) -> None:
+def test_forgotten_streams_begin_as_new_ones(synced: SyncedSource) -> None:
     synced.sync(initial_position=LATEST)
     synced.pass_time(hours=2)
     create(synced, "orders")
@@ -285,7 +285,7 @@ def test_forgotten_streams_begin_as_new_ones(synced: Synced) -> None:
 
 
 def test_instant_beyond_retention_is_trim_horizon_with_a_warning(
-    synced: Synced, caplog: pytest.LogCaptureFixture
+    synced: SyncedSource, caplog: pytest.LogCaptureFixture
 ) -> None:
     synced.pass_time(hours=48)
     synced.sync(initial_position=at_timestamp(synced.clock.now() - timedelta(hours=25)))
@@ -295,7 +295,7 @@ def test_instant_beyond_retention_is_trim_horizon_with_a_warning(
 
 
 def test_instant_in_the_second_of_stream_creation_is_valid() -> None:
-    synced = Synced(0)
+    synced = SyncedSource(0)
     created = synced.clock.now()
     synced.pass_time(0.9)
     synced.client.create_stream(StreamName=STREAM, ShardCount=2)
@@ -315,13 +315,13 @@ def test_instant_in_the_second_of_stream_creation_is_valid() -> None:
         (f"AT_TIMESTAMP:{'2030-01-01T00:00:00.000000Z'}", "in the future: now is 2026-01-01T00:00:0.Z; give an"),
     ],
 )
-def test_invalid_initial_position_is_refused(synced: Synced, position: str, message: str) -> None:
+def test_invalid_initial_position_is_refused(synced: SyncedSource, position: str, message: str) -> None:
     with pytest.raises(ConfigurationError, match=f"field 'initial_position' is '{position}'.*{message}"):
         synced.sync(initial_position=position)
     assert synced.leases() == {}
 
 
-def test_parent_begins_at_the_split_instant_and_children_follow(synced: Synced) -> None:
+def test_parent_begins_at_the_split_instant_and_children_follow(synced: SyncedSource) -> None:
     synced.pass_time(300)
     at = at_timestamp(synced.clock.now())
     synced.split(0)
@@ -334,7 +334,7 @@ def test_parent_begins_at_the_split_instant_and_children_follow(synced: Synced) 
     assert synced.names() == "0 1"
 
 
-def test_instant_before_stream_creation_is_trim_horizon(synced: Synced) -> None:
+def test_instant_before_stream_creation_is_trim_horizon(synced: SyncedSource) -> None:
     at = at_timestamp(synced.clock.now() - timedelta(hours=2))
     synced.sync(initial_position=at)
 
@@ -345,7 +345,7 @@ def test_instant_before_stream_creation_is_trim_horizon(synced: Synced) -> None:
 # Resharding
 
 
-def test_chained_splits_and_merges_are_followed_by_generation(synced: Synced) -> None:
+def test_chained_splits_and_merges_are_followed_by_generation(synced: SyncedSource) -> None:
     synced.sync()
     synced.merge(0, 1)
     synced.split(2)
@@ -360,7 +360,7 @@ def test_chained_splits_and_merges_are_followed_by_generation(synced: Synced) ->
     assert synced.names() == "4 5 6"
 
 
-def test_updating_stream_is_synced(synced: Synced) -> None:
+def test_updating_stream_is_synced(synced: SyncedSource) -> None:
     synced.sync()
     synced.engine.behaviour = Behaviour(transition_seconds=30)
     synced.client.split_shard(StreamName=STREAM, ShardToSplit=shard_id(0), NewStartingHashKey="5000")
@@ -368,7 +368,7 @@ def test_updating_stream_is_synced(synced: Synced) -> None:
     assert synced.sync().error is None
 
 
-def test_finished_partition_stays_for_a_while(synced: Synced) -> None:
+def test_finished_partition_stays_for_a_while(synced: SyncedSource) -> None:
     synced.sync()
     synced.split(0)
     synced.work_off(0)
@@ -379,7 +379,7 @@ def test_finished_partition_stays_for_a_while(synced: Synced) -> None:
     assert len(synced.sync(keep_completed=timedelta(hours=1)).removed) == 1
 
 
-def test_changed_finished_partition_is_not_removed(synced: Synced) -> None:
+def test_changed_finished_partition_is_not_removed(synced: SyncedSource) -> None:
     synced.sync()
     synced.split(0)
     synced.work_off(0)
@@ -395,7 +395,7 @@ def test_changed_finished_partition_is_not_removed(synced: Synced) -> None:
     assert statuses(synced)[0] is UNASSIGNED
 
 
-def test_unread_expired_shard_parks_only_its_partition(synced: Synced, caplog: pytest.LogCaptureFixture) -> None:
+def test_unread_expired_shard_parks_only_its_partition(synced: SyncedSource, caplog: pytest.LogCaptureFixture) -> None:
     synced.sync()
     synced.split(0)
     synced.start(0)
@@ -416,7 +416,7 @@ def test_unread_expired_shard_parks_only_its_partition(synced: Synced, caplog: p
     assert synced.names() == "0 1"
 
 
-def test_loss_is_reported_once(synced: Synced) -> None:
+def test_loss_is_reported_once(synced: SyncedSource) -> None:
     synced.sync()
     synced.split(0)
     synced.pass_time(hours=25)
@@ -427,7 +427,7 @@ def test_loss_is_reported_once(synced: Synced) -> None:
     assert (synced.count("data_loss"), len(synced.progress(shard_id(0)).gaps)) == (1, 1)
 
 
-def test_loss_reported_by_a_job_is_not_repeated(synced: Synced) -> None:
+def test_loss_reported_by_a_job_is_not_repeated(synced: SyncedSource) -> None:
     synced.sync()
     synced.split(0)
     synced.pass_time(hours=25)
@@ -443,7 +443,7 @@ def test_loss_reported_by_a_job_is_not_repeated(synced: Synced) -> None:
 
 
 @pytest.mark.parametrize("parked_before", [False, True])
-def test_unread_expired_shard_is_skipped_on_request(synced: Synced, parked_before: bool) -> None:
+def test_unread_expired_shard_is_skipped_on_request(synced: SyncedSource, parked_before: bool) -> None:
     synced.sync()
     synced.split(0)
     synced.pass_time(hours=25)
@@ -457,7 +457,7 @@ def test_unread_expired_shard_is_skipped_on_request(synced: Synced, parked_befor
     assert (synced.count("data_loss"), len(synced.progress(shard_id(0)).gaps)) == (1, 1)
 
 
-def test_landed_data_of_an_expired_shard_precedes_its_children(synced: Synced) -> None:
+def test_landed_data_of_an_expired_shard_precedes_its_children(synced: SyncedSource) -> None:
     synced.sync()
     synced.split(0)
     synced.land(0, "100")
@@ -470,7 +470,7 @@ def test_landed_data_of_an_expired_shard_precedes_its_children(synced: Synced) -
     assert statuses(synced) == [UNASSIGNED, UNASSIGNED]
 
 
-def test_fully_read_shard_is_not_lost_on_expiry(synced: Synced) -> None:
+def test_fully_read_shard_is_not_lost_on_expiry(synced: SyncedSource) -> None:
     synced.sync()
     synced.split(0)
     synced.land(0, "100")
@@ -482,7 +482,7 @@ def test_fully_read_shard_is_not_lost_on_expiry(synced: Synced) -> None:
     assert synced.sync().lost == {}
 
 
-def test_shard_missing_only_from_the_listing_is_not_lost(synced: Synced) -> None:
+def test_shard_missing_only_from_the_listing_is_not_lost(synced: SyncedSource) -> None:
     synced.sync()
     synced.pass_time(hours=25)
     complete = synced.client.list_shards
@@ -500,7 +500,7 @@ def test_shard_missing_only_from_the_listing_is_not_lost(synced: Synced) -> None
     assert synced.sync().lost == {}
 
 
-def test_partitions_held_by_a_job_are_left_alone(synced: Synced) -> None:
+def test_partitions_held_by_a_job_are_left_alone(synced: SyncedSource) -> None:
     synced.sync()
     synced.split(0)
     synced.pass_time(hours=25)
@@ -513,7 +513,7 @@ def test_partitions_held_by_a_job_are_left_alone(synced: Synced) -> None:
 
 
 def test_unfilled_hole_is_relisted_and_reported_once() -> None:
-    synced = Synced(client=GraphClient([shard(0, 1, None), shard(1, 2, None, 0), shard(2, 2, None, 0)]))
+    synced = SyncedSource(client=GraphClient([shard(0, 1, None), shard(1, 2, None, 0), shard(2, 2, None, 0)]))
     synced.sync()
     synced.worker.leases.acquire(1)
     synced.worker.leases.complete(synced.leases()["0"].partition_key)  # it is listed as open: its children wait
@@ -530,7 +530,7 @@ def test_unfilled_hole_is_relisted_and_reported_once() -> None:
 # Several streams
 
 
-def test_added_stream_begins_independently(synced: Synced) -> None:
+def test_added_stream_begins_independently(synced: SyncedSource) -> None:
     create(synced, OTHER)
     synced.sync()
     synced.pass_time(60)
@@ -542,7 +542,7 @@ def test_added_stream_begins_independently(synced: Synced) -> None:
     assert synced.progress(shard_id(0)).checkpoint == TRIM_HORIZON
 
 
-def test_removed_stream_is_parked_until_named_again(synced: Synced) -> None:
+def test_removed_stream_is_parked_until_named_again(synced: SyncedSource) -> None:
     create(synced, OTHER)
     synced.summary(STREAM, OTHER)
     synced.start(0, stream=OTHER)
@@ -562,7 +562,7 @@ def test_removed_stream_is_parked_until_named_again(synced: Synced) -> None:
     assert synced.count("data_loss") == 0
 
 
-def test_partition_parked_for_another_reason_stays_parked(synced: Synced) -> None:
+def test_partition_parked_for_another_reason_stays_parked(synced: SyncedSource) -> None:
     synced.sync()
     parked = synced.coordinator.settlement.parked(synced.leases()[shard_id(0)], "a person shall look at it")
     synced.store.transact(update=[parked])
@@ -574,7 +574,7 @@ def test_partition_parked_for_another_reason_stays_parked(synced: Synced) -> Non
 
 
 @pytest.mark.parametrize("words", [NOT_NAMED, "shard sync: its stream is gone: stream 'clicks' does not exist"])
-def test_partition_parked_by_a_user_like_sync_stays_parked(synced: Synced, words: str) -> None:
+def test_partition_parked_by_a_user_like_sync_stays_parked(synced: SyncedSource, words: str) -> None:
     synced.sync()
     parked = synced.coordinator.settlement.parked(synced.leases()[shard_id(0)], words)
     synced.store.transact(update=[parked])
@@ -584,7 +584,7 @@ def test_partition_parked_by_a_user_like_sync_stays_parked(synced: Synced, words
     assert statuses(synced) == [CLOSED, UNASSIGNED]
 
 
-def test_partition_reparked_by_a_user_after_sync_stays_parked(synced: Synced) -> None:
+def test_partition_reparked_by_a_user_after_sync_stays_parked(synced: SyncedSource) -> None:
     create(synced, OTHER)
     synced.summary(STREAM, OTHER)
     synced.summary(STREAM)
@@ -598,7 +598,7 @@ def test_partition_reparked_by_a_user_after_sync_stays_parked(synced: Synced) ->
     assert statuses(synced, OTHER) == [CLOSED]
 
 
-def test_stream_parked_twice_is_reopened_twice(synced: Synced) -> None:
+def test_stream_parked_twice_is_reopened_twice(synced: SyncedSource) -> None:
     create(synced, OTHER)
     for _ in range(2):
         synced.summary(STREAM, OTHER)
@@ -608,7 +608,7 @@ def test_stream_parked_twice_is_reopened_twice(synced: Synced) -> None:
     assert summary is not None and len(summary.streams[1].reopened) == 1
 
 
-def test_loss_found_before_stream_removal_is_kept(synced: Synced) -> None:
+def test_loss_found_before_stream_removal_is_kept(synced: SyncedSource) -> None:
     synced.sync()
     lease = synced.leases()[shard_id(0)]
     progress = synced.progress(shard_id(0))
@@ -622,7 +622,7 @@ def test_loss_found_before_stream_removal_is_kept(synced: Synced) -> None:
     assert [gap.reason for gap in synced.progress(shard_id(0)).gaps] == ["it expired unread"]
 
 
-def test_job_parks_no_other_streams(synced: Synced) -> None:
+def test_job_parks_no_other_streams(synced: SyncedSource) -> None:
     create(synced, OTHER)
     synced.summary(STREAM, OTHER)
     synced.pass_time(1800)
@@ -631,14 +631,14 @@ def test_job_parks_no_other_streams(synced: Synced) -> None:
     assert statuses(synced, OTHER) == [UNASSIGNED]
 
 
-def test_missing_stream_is_an_error_after_syncing_the_others(synced: Synced) -> None:
+def test_missing_stream_is_an_error_after_syncing_the_others(synced: SyncedSource) -> None:
     with pytest.raises(StreamNotFoundError, match="'klicks' does not exist"):
         synced.summary("klicks", STREAM)
 
     assert len(synced.leases()) == 2
 
 
-def test_deleted_stream_is_a_distinct_loss(synced: Synced) -> None:
+def test_deleted_stream_is_a_distinct_loss(synced: SyncedSource) -> None:
     create(synced, OTHER)
     synced.summary(STREAM, OTHER)
     synced.client.delete_stream(StreamName=STREAM)
@@ -653,9 +653,9 @@ def test_deleted_stream_is_a_distinct_loss(synced: Synced) -> None:
     assert other.error is None and statuses(synced, OTHER) == [UNASSIGNED]
 
 
-def test_stream_reopens_without_loss_after_a_wrong_account(synced: Synced) -> None:
+def test_stream_reopens_without_loss_after_a_wrong_account(synced: SyncedSource) -> None:
     synced.sync()
-    right, wrong = synced.client, Synced(0).client
+    right, wrong = synced.client, SyncedSource(0).client
     synced.client = wrong
     synced.summary()
     assert all(p.is_parked for p in synced.leases().values())
@@ -668,7 +668,7 @@ def test_stream_reopens_without_loss_after_a_wrong_account(synced: Synced) -> No
 
 
 @pytest.mark.parametrize("on_data_loss", ["fail", "reset"])
-def test_recreated_stream_is_read_from_its_first_record(synced: Synced, on_data_loss: str) -> None:
+def test_recreated_stream_is_read_from_its_first_record(synced: SyncedSource, on_data_loss: str) -> None:
     synced.sync(initial_position=LATEST)
     former = {p.partition_key for p in synced.leases().values()}
     recreate(synced)
@@ -682,7 +682,7 @@ def test_recreated_stream_is_read_from_its_first_record(synced: Synced, on_data_
     assert stored[next(iter(former))].progress["gaps"][0]["reason"].endswith("was deleted and created again")
 
 
-def test_stream_recreated_after_deletion_is_read_from_its_start(synced: Synced) -> None:
+def test_stream_recreated_after_deletion_is_read_from_its_start(synced: SyncedSource) -> None:
     synced.sync(initial_position=LATEST)
     synced.client.delete_stream(StreamName=STREAM)
     synced.pass_time(60)
@@ -693,7 +693,7 @@ def test_stream_recreated_after_deletion_is_read_from_its_start(synced: Synced) 
     assert result.began == TRIM_HORIZON
 
 
-def test_recreated_stream_is_recognized_from_remembered_state(synced: Synced) -> None:
+def test_recreated_stream_is_recognized_from_remembered_state(synced: SyncedSource) -> None:
     synced.sync(initial_position=LATEST)
     synced.delete(0, 1)
     recreate(synced)
@@ -701,7 +701,7 @@ def test_recreated_stream_is_recognized_from_remembered_state(synced: Synced) ->
     assert synced.sync(initial_position=LATEST).began == TRIM_HORIZON
 
 
-def test_job_detects_a_recreated_stream(synced: Synced) -> None:
+def test_job_detects_a_recreated_stream(synced: SyncedSource) -> None:
     synced.sync()
     recreate(synced)
     synced.pass_time(1800)
@@ -712,7 +712,9 @@ def test_job_detects_a_recreated_stream(synced: Synced) -> None:
 # What can go wrong
 
 
-def test_job_continues_without_permission_to_list_shards(synced: Synced, caplog: pytest.LogCaptureFixture) -> None:
+def test_job_continues_without_permission_to_list_shards(
+    synced: SyncedSource, caplog: pytest.LogCaptureFixture
+) -> None:
     create(synced, OTHER)
     synced.summary(STREAM, OTHER)
     synced.pass_time(1800)
@@ -725,7 +727,7 @@ def test_job_continues_without_permission_to_list_shards(synced: Synced, caplog:
     assert f"stream {STREAM} could not be synced" in caplog.text
 
 
-def test_task_fails_without_permission_to_list_shards(synced: Synced) -> None:
+def test_task_fails_without_permission_to_list_shards(synced: SyncedSource) -> None:
     synced.engine.faults.deny("ListShards")
 
     with pytest.raises(AccessDeniedError, match=r"stream 'clicks'.*check the credentials, their policy"):
@@ -733,14 +735,14 @@ def test_task_fails_without_permission_to_list_shards(synced: Synced) -> None:
 
 
 def test_exceeded_listing_quota_is_waited_for() -> None:
-    synced = Synced(2)
+    synced = SyncedSource(2)
     synced.engine.limits = Limits(list_shards_per_second=1)
     synced.client.list_shards(StreamName=STREAM)
 
     assert len(synced.sync().created) == 2
 
 
-def test_persistently_exceeded_quota_is_an_error(synced: Synced) -> None:
+def test_persistently_exceeded_quota_is_an_error(synced: SyncedSource) -> None:
     synced.engine.faults.throttle("ListShards", times=QUOTA_TRIES)
 
     with pytest.raises(QuotaExceededError):
@@ -748,14 +750,14 @@ def test_persistently_exceeded_quota_is_an_error(synced: Synced) -> None:
 
 
 def test_task_waits_for_a_stream_being_created() -> None:
-    synced = Synced(0)
+    synced = SyncedSource(0)
     synced.engine.behaviour = Behaviour(transition_seconds=20)
     synced.client.create_stream(StreamName=STREAM, ShardCount=1)
 
     assert len(synced.sync().created) == 1
 
 
-def test_unreadable_global_state_stops_the_sync(synced: Synced) -> None:
+def test_unreadable_global_state_stops_the_sync(synced: SyncedSource) -> None:
     synced.sync()
     [state] = synced.store.query("source|GLOBAL_STATE", UNASSIGNED)
     synced.store.transact(update=[state.with_progress({"streams": [], "named": [], "later": 1})])
@@ -764,7 +766,7 @@ def test_unreadable_global_state_stops_the_sync(synced: Synced) -> None:
         synced.sync()
 
 
-def test_unreadable_progress_is_left_alone(synced: Synced) -> None:
+def test_unreadable_progress_is_left_alone(synced: SyncedSource) -> None:
     synced.sync()
     partition = synced.leases()[shard_id(0)]
     synced.store.transact(update=[partition.with_progress({"shard_id": 7})])
@@ -774,14 +776,14 @@ def test_unreadable_progress_is_left_alone(synced: Synced) -> None:
     assert synced.leases()[shard_id(0)].progress == {"shard_id": 7}
 
 
-def test_partitions_of_other_kinds_are_left_alone(synced: Synced) -> None:
+def test_partitions_of_other_kinds_are_left_alone(synced: SyncedSource) -> None:
     synced.coordinator.create_partitions({"x": {}})
     synced.sync()
 
     assert synced.coordinator.view.get("x") is not None
 
 
-def test_invalid_setting_is_refused(synced: Synced) -> None:
+def test_invalid_setting_is_refused(synced: SyncedSource) -> None:
     with pytest.raises(ConfigurationError, match="field 'on_data_loss' must be 'fail' or 'reset'; got 'ignore'"):
         synced.sync(on_data_loss="ignore")
 
@@ -789,7 +791,7 @@ def test_invalid_setting_is_refused(synced: Synced) -> None:
 # The state, and the summary
 
 
-def test_state_of_removed_streams_is_forgotten(synced: Synced) -> None:
+def test_state_of_removed_streams_is_forgotten(synced: SyncedSource) -> None:
     create(synced, OTHER)
     synced.summary(STREAM, OTHER)
     synced.delete(0, stream=OTHER)
@@ -799,7 +801,7 @@ def test_state_of_removed_streams_is_forgotten(synced: Synced) -> None:
 
 
 def test_summary_stays_small_and_counts_all() -> None:
-    synced = Synced(150)
+    synced = SyncedSource(150)
     summary = synced.summary()
     assert summary is not None
     shortened = summary.to_mapping()["streams"][0]
@@ -808,5 +810,5 @@ def test_summary_stays_small_and_counts_all() -> None:
     assert shortened["counts"] == {"created": 150}
 
 
-def test_single_call_syncs_one_stream(synced: Synced) -> None:
+def test_single_call_syncs_one_stream(synced: SyncedSource) -> None:
     assert sync_shards(synced.client, synced.coordinator, STREAM).open_shards == 2

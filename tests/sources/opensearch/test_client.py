@@ -24,7 +24,7 @@ SECRET = "never-to-be-seen-4711"
 ITEM = {"index": "logs", "uuid": "u", "shards": 1, "slice": 0, "slices": 1}
 
 
-class Node(ThreadingHTTPServer):
+class StubNode(ThreadingHTTPServer):
     """Returns the given responses one after the other, and then an empty object."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class Node(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: Node
+    server: StubNode
 
     def _answer(self) -> None:
         content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
@@ -58,8 +58,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture(scope="module")
-def running() -> Iterator[Node]:
-    with Node() as server:
+def running() -> Iterator[StubNode]:
+    with StubNode() as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield server
@@ -68,7 +68,7 @@ def running() -> Iterator[Node]:
 
 
 @pytest.fixture
-def node(running: Node) -> Node:
+def node(running: StubNode) -> StubNode:
     running.answers, running.requests = [], []
     return running
 
@@ -84,28 +84,28 @@ def failing(kind: str, reason: str = "so it is") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("status", [429, 502, 503, 504])
-def test_throttled_request_is_retried_with_growing_pauses(node: Node, status: int) -> None:
+def test_throttled_request_is_retried_with_growing_pauses(node: StubNode, status: int) -> None:
     pauses: list[float] = []
     node.answers = [(status, failing("rejected_execution_exception"))] * (MAX_ATTEMPTS - 1) + [(200, {"a": 1})]
     assert client(node.url, sleep=pauses.append).json("GET", "/", about="its version") == {"a": 1}
     assert len(pauses) == MAX_ATTEMPTS - 1 and pauses == sorted(pauses) and pauses[0] > 0
 
 
-def test_constantly_throttling_cluster_is_unavailable(node: Node) -> None:
+def test_constantly_throttling_cluster_is_unavailable(node: StubNode) -> None:
     node.answers = [(429, failing("circuit_breaking_exception", "Data too large"))] * 20
     with pytest.raises(SourceUnavailableError, match=r"too many requests; .* \(429\): Data too large"):
         client(node.url).json("GET", "/", about="its version")
     assert len(node.requests) == MAX_ATTEMPTS
 
 
-def test_non_idempotent_request_is_sent_once(node: Node) -> None:
+def test_non_idempotent_request_is_sent_once(node: StubNode) -> None:
     node.answers = [(503, {})]
     with pytest.raises(SourceUnavailableError):
         client(node.url).send("POST", "/_search/scroll", about="a scroll", repeat=False)
     assert len(node.requests) == 1
 
 
-def test_unresponsive_node_is_replaced_by_another(node: Node) -> None:
+def test_unresponsive_node_is_replaced_by_another(node: StubNode) -> None:
     [closed] = free_ports(1)
     asking = client(f"http://127.0.0.1:{closed}", node.url)
     assert [asking.json("GET", "/", about="its version") for _ in range(4)] == [{}] * 4
@@ -131,7 +131,7 @@ def test_unresponsive_cluster_is_unavailable() -> None:
     ],
 )
 def test_refusal_names_its_cause_and_whether_to_retry(
-    node: Node, status: int, body: Any, error: type[Exception], says: str
+    node: StubNode, status: int, body: Any, error: type[Exception], says: str
 ) -> None:
     node.answers = [(status, body)]
     with pytest.raises(error, match=says) as caught:
@@ -139,19 +139,19 @@ def test_refusal_names_its_cause_and_whether_to_retry(
     assert type(caught.value) is error and SECRET not in str(caught.value) and "index 'logs'" in str(caught.value)
 
 
-def test_server_other_than_opensearch_is_reported(node: Node) -> None:
+def test_server_other_than_opensearch_is_reported(node: StubNode) -> None:
     node.answers = [(200, b"<html>")]
     with pytest.raises(SourceUnavailableError, match=r"is not JSON; check that .* is OpenSearch, and not a proxy"):
         client(node.url).json("GET", "/", about="its version")
 
 
-def test_user_is_sent_with_each_request(node: Node) -> None:
+def test_user_is_sent_with_each_request(node: StubNode) -> None:
     client(node.url, user="mé", password=SECRET).json("GET", "/", about="its version")
     [(_, _, headers, _)] = node.requests
     assert base64.b64decode(headers["Authorization"].removeprefix("Basic ")).decode() == f"mé:{SECRET}"
 
 
-def test_requests_to_amazon_opensearch_service_are_signed(node: Node) -> None:
+def test_requests_to_amazon_opensearch_service_are_signed(node: StubNode) -> None:
     aws = AwsSettings(region="eu-west-1", access_key_id="AKIA", secret_access_key=SECRET, session_token="token")
     client(node.url, aws=aws).send("POST", "/logs-%2A/_search", about="x", parameters={"a": "b c"}, body={"size": 1})
     [(_, path, headers, content)] = node.requests
@@ -161,7 +161,7 @@ def test_requests_to_amazon_opensearch_service_are_signed(node: Node) -> None:
 
 
 @pytest.mark.parametrize("part", [{"timed_out": True}, {"_shards": {"failed": 1}}])
-def test_partial_search_is_never_taken_as_complete(node: Node, part: dict[str, Any]) -> None:
+def test_partial_search_is_never_taken_as_complete(node: StubNode, part: dict[str, Any]) -> None:
     settings = OpenSearchSettings(hosts=(node.url,), context="scroll")
     node.answers = [(200, {"hits": {"hits": []}, "_shards": {"failed": 0}, "_scroll_id": "s", **part})]
     with (
@@ -171,7 +171,7 @@ def test_partial_search_is_never_taken_as_complete(node: Node, part: dict[str, A
         list(view.pages())
 
 
-def test_document_without_a_stored_source_is_unreadable(node: Node) -> None:
+def test_document_without_a_stored_source_is_unreadable(node: StubNode) -> None:
     settings = OpenSearchSettings(hosts=(node.url,), context="scroll")
     hit = {"_id": "a", "sort": [0]}
     node.answers = [(200, {"hits": {"hits": [hit]}, "_shards": {"failed": 0}, "_scroll_id": "s"})]
@@ -191,7 +191,7 @@ def test_document_without_a_stored_source_is_unreadable(node: Node) -> None:
         ({"number": "7.10.2"}, "/logs/_search"),
     ],
 )
-def test_server_version_selects_the_view(node: Node, version: dict[str, str], path: str) -> None:
+def test_server_version_selects_the_view(node: StubNode, version: dict[str, str], path: str) -> None:
     empty = {"hits": {"hits": []}, "_shards": {"failed": 0}, "pit_id": "p", "_scroll_id": "s"}
     node.answers = [(200, {"version": version}), (200, empty), (200, empty), (200, {})]
     with Views(client(node.url), OpenSearchSettings(hosts=(node.url,))).of(ITEM, -1) as view:
@@ -199,7 +199,7 @@ def test_server_version_selects_the_view(node: Node, version: dict[str, str], pa
     assert node.requests[1][1].partition("?")[0] == path
 
 
-def test_page_size_follows_document_size(node: Node) -> None:
+def test_page_size_follows_document_size(node: StubNode) -> None:
     settings = OpenSearchSettings(hosts=(node.url,), context="point_in_time", page_documents=5000)
 
     def page(first: int, count: int) -> tuple[int, Any]:

@@ -11,7 +11,7 @@ from airflow_provider_coordination.sources.s3.deletion import delete_s3
 from tests.sources.s3.scans import MODIFIED, found
 
 
-class Bucket:
+class StubBucket:
     """S3 with one object, as a client of boto3 shows it."""
 
     def __init__(self, etag: str, modified: Any) -> None:
@@ -27,7 +27,7 @@ class Bucket:
 
 def test_deletion_request_names_the_version() -> None:
     listed = found("a.csv")
-    bucket = Bucket(listed.version, listed.modified)
+    bucket = StubBucket(listed.version, listed.modified)
     assert delete_s3(bucket, listed)
     assert bucket.deleted == [{"Bucket": "bucket", "Key": "in/a.csv", "IfMatch": listed.version}]
 
@@ -35,6 +35,6 @@ def test_deletion_request_names_the_version() -> None:
 @pytest.mark.parametrize(("etag", "later"), [('"another"', 0), (None, 1)])
 def test_object_uploaded_again_is_not_deleted(etag: str | None, later: int) -> None:
     listed = found("a.csv")
-    bucket = Bucket(etag or listed.version, MODIFIED + timedelta(seconds=later))
+    bucket = StubBucket(etag or listed.version, MODIFIED + timedelta(seconds=later))
     assert not delete_s3(bucket, listed)
     assert bucket.deleted == []

@@ -497,7 +497,7 @@ def test_parquet_int96_timestamps_keep_nanoseconds() -> None:
 
 
 def test_large_parquet_row_group_is_fetched_in_parts() -> None:
-    class Counted(io.BytesIO):
+    class CountingFile(io.BytesIO):
         largest = 0
 
         def read(self, size: int | None = -1) -> bytes:
@@ -506,13 +506,13 @@ def test_large_parquet_row_group_is_fetched_in_parts() -> None:
             return data
 
     numbers = pa.Array.from_buffers(pa.int64(), 5 * 2**20, [None, pa.py_buffer(random.Random(1).randbytes(40 * 2**20))])
-    opened = Counted(as_parquet(pa.table({"n": numbers}), row_group_size=len(numbers)))
+    opened = CountingFile(as_parquet(pa.table({"n": numbers}), row_group_size=len(numbers)))
 
-    class Large(FetchedObject):
+    class LargeObject(FetchedObject):
         def file(self) -> Any:
             return pa.PythonFile(opened, mode="r")
 
-    found = list(ParquetFormat(None, 4 * 2**20).pages(Large("s3://bucket/large", b""), ""))
+    found = list(ParquetFormat(None, 4 * 2**20).pages(LargeObject("s3://bucket/large", b""), ""))
     assert pa.concat_tables([page.records for page in found])["n"].combine_chunks().equals(numbers)
     assert len(opened.getvalue()) > WHOLE_BYTES and opened.largest <= PARTS_BYTES + 2**20
 

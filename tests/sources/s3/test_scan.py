@@ -25,7 +25,7 @@ from tests.sources.s3.scans import MODIFIED, PATH, Bucket, Scans, flat, found, l
 
 
 @pytest.fixture
-def each_page_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def unbounded_scans(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scans wait for no further page before they create partitions. Pages come from a thread, faster or slower."""
     monkeypatch.setattr(scan, "GATHERED_SECONDS", 0.0)
 
@@ -96,7 +96,7 @@ def test_jobs_can_begin_during_a_long_listing() -> None:
     assert waiting[-1] >= 1
 
 
-class Endless:
+class EndlessListing:
     """A client of S3 whose listings return a number of objects.
 
     :param most_kept: how many found objects there were in this process at most, whenever a page was asked for.
@@ -122,7 +122,7 @@ class Endless:
 
 @pytest.mark.integration
 def test_scan_keeps_only_a_few_pages_in_memory() -> None:
-    client = Endless(10_000)
+    client = EndlessListing(10_000)
     scans = Scans(Bucket())
     worker = scans.worker()
     created = worker.supply(S3Scan(scans.settings, worker, list_path=lambda path: S3Listing(client, path)))
@@ -264,7 +264,7 @@ def test_empty_scan_counts() -> None:
 # Crashes
 
 
-@pytest.mark.usefixtures("each_page_at_once")
+@pytest.mark.usefixtures("unbounded_scans")
 def test_interrupted_scan_resumes() -> None:
     scans = Scans(Bucket(*(f"{n:02}" for n in range(30)), page_objects=10), count=1)
 
@@ -328,7 +328,7 @@ SMALL = 4
 """So few items in a transaction leave room for one partition with its claims."""
 
 
-@pytest.mark.usefixtures("each_page_at_once")
+@pytest.mark.usefixtures("unbounded_scans")
 @pytest.mark.parametrize(("items", "at"), [*((SMALL, at) for at in range(2, 24, 3)), (1000, 8), (1000, 11)])
 def test_killed_scan_neither_loses_nor_repeats_objects(items: int, at: int) -> None:
     names = [f"{n:02}" for n in range(12)]
@@ -342,7 +342,7 @@ def test_killed_scan_neither_loses_nor_repeats_objects(items: int, at: int) -> N
     assert sorted(name for p in scans.partitions() for name in names_in(p)) == names
 
 
-@pytest.mark.usefixtures("each_page_at_once")
+@pytest.mark.usefixtures("unbounded_scans")
 @pytest.mark.parametrize("at", range(3, 21, 3))  # from where it has looked for a suspension, and for the lease
 def test_overlapping_scans_find_each_object_once(at: int) -> None:
     names = [f"{n:02}" for n in range(12)]

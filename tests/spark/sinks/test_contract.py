@@ -290,7 +290,7 @@ def test_discarded_batch_cannot_be_committed(target: SinkTarget, attempts: list[
     assert target.visible == {} and target.leftovers == []
 
 
-class Interrupted(BatchRows):
+class InterruptedRows(BatchRows):
     """Rows that cannot all be written."""
 
     def write(self, batch_ids: Collection[str], folder: str) -> dict[str, int]:
@@ -302,7 +302,7 @@ def test_interrupted_preparation_cannot_be_committed(target: SinkTarget, attempt
     sink = target.sink()
     sink.prepare(attempts[:1], target.rows(OTHERS))
     with pytest.raises(OSError, match="the disk is full"):
-        sink.prepare(attempts, Interrupted(VALUES, sink.access))
+        sink.prepare(attempts, InterruptedRows(VALUES, sink.access))
     with pytest.raises(CoordinationError):
         sink.commit(attempts)
     assert target.visible == {}

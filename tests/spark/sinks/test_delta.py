@@ -593,11 +593,11 @@ def test_unwritable_folder_is_named_by_its_field() -> None:
 def test_rows_of_unknown_batches_are_an_error(folder: Path) -> None:
     strange = TableOfRows(pa.table({"n": [1, 2], "_batch_id": ["a-1", None]}))
     with pytest.raises(DeliveryError, match="rows of None were written, which are not batches"):
-        a_sink(folder).prepare([A], Unfiltered(strange.table))
+        a_sink(folder).prepare([A], UnfilteredRows(strange.table))
 
 
 @dataclass(frozen=True)
-class Unfiltered(TableOfRows):
+class UnfilteredRows(TableOfRows):
     """Rows that are all written, whichever batches are requested."""
 
     def write(self, batch_ids: Collection[str], folder: str) -> dict[str, int]:

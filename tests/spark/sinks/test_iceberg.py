@@ -33,7 +33,7 @@ IDS = pa.field("_batch_id", pa.string())
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnRows:
     """Rows of some batches with columns of any kind; see `Rows`.
 
     :param columns: all but `_batch_id`.
@@ -62,8 +62,8 @@ class Columns:
         return max(map(len, self.columns.values()))
 
 
-def of_one(batch_id: str, **columns: pa.Array) -> Columns:
-    return Columns(columns, {batch_id: range(max(map(len, columns.values())))})
+def of_one(batch_id: str, **columns: pa.Array) -> ColumnRows:
+    return ColumnRows(columns, {batch_id: range(max(map(len, columns.values())))})
 
 
 @pytest.fixture
@@ -392,7 +392,7 @@ def test_partitioned_table_has_one_partition_per_file(new_sink: Callable[..., Si
         "name": pa.array(["anna", "albert", "berta"]),
         "kind": pa.array([None, "x", "x"], pa.string()),
     }
-    deliver(sink, [A, B], Columns(columns, {"a-1": [0, 1], "b-1": [2]}))
+    deliver(sink, [A, B], ColumnRows(columns, {"a-1": [0, 1], "b-1": [2]}))
     table = catalog.load_table(TABLE)
     assert [field.name for field in table.spec().fields] == ["at_day", "n_bucket", "name_trunc", "kind"]
     partitions = [row["partition"] for row in table.inspect.partitions().to_pylist()]
@@ -402,7 +402,7 @@ def test_partitioned_table_has_one_partition_per_file(new_sink: Callable[..., Si
     for filtered, found in [("kind is null", [1]), ("at < '2026-01-02T00:00:00+00:00'", [1, 2]), ("n = 3", [3])]:
         assert sorted(table.scan(filtered).to_arrow()["n"].to_pylist()) == found
     rejected = under_next_lease(A, rejected=True)
-    deliver(sink, [rejected], Columns(columns, {"a-1": [2]}))
+    deliver(sink, [rejected], ColumnRows(columns, {"a-1": [2]}))
     assert rows_in(catalog) == [3, 3]
 
 

@@ -39,7 +39,7 @@ NEXT = [under_next_lease(attempt) for attempt in ATTEMPTS]
 CHANGES = (*CHANGING, "files.create", "files.rmdir")
 
 
-class Delivered:
+class RepeatedDelivery:
     """Two owners that deliver the same batches; the first one fails.
 
     :param target: where there is no table yet.
@@ -126,7 +126,7 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def calls_of_a_delivery(tmp_path: Path) -> list[str]:
     calls = Calls()
-    quiet = Delivered(SinkTarget(IcebergUnderTest(), tmp_path / "quiet"), calls)
+    quiet = RepeatedDelivery(SinkTarget(IcebergUnderTest(), tmp_path / "quiet"), calls)
     quiet.live()
     assert quiet.target.visible == {batch_id: rows for batch_id, rows in OF_VICTIM.items() if rows}
     assert quiet.target.leftovers == []
@@ -143,7 +143,7 @@ def test_crash_at_any_call_stores_each_batch_once(
     for index in each_or_every(10, len(points), strike):
         point = points[index - 1]
         calls = Calls(point, strike)
-        lived = Delivered(SinkTarget(IcebergUnderTest(), tmp_path / str(point)), calls)
+        lived = RepeatedDelivery(SinkTarget(IcebergUnderTest(), tmp_path / str(point)), calls)
         lived.live()
         lived.check()
         assert calls.struck

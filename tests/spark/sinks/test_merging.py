@@ -12,9 +12,9 @@ from deltalake import DeltaTable
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.merge_settings import check_merging
-from tests.support.landed_tables import TABLES, Landing
+from tests.support.landed_tables import TABLES, LandedTable
 from tests.support.landed_tables import deliver as deliver_landed
-from tests.support.merged_tables import Rows, a_sink, deliver
+from tests.support.merged_tables import MergedRows, a_sink, deliver
 from tests.support.sinks import SinkTarget, an_attempt, under_next_lease
 
 A, B = an_attempt("a-1"), an_attempt("b-1")
@@ -136,7 +136,7 @@ def test_key_moving_between_partitions_stays_unique(target: SinkTarget) -> None:
 
 def test_delivery_merges_without_its_refused_batch(target: SinkTarget) -> None:
     sink = a_sink(target)
-    sink.prepare([A, B], Rows({"a-1": [("x", 1)], "b-1": [("x", 2)]}))
+    sink.prepare([A, B], MergedRows({"a-1": [("x", 1)], "b-1": [("x", 2)]}))
     target.sink().sweep({B.folder: 2})
     with pytest.raises(DeliveryError):
         sink.commit([A, B])
@@ -145,7 +145,7 @@ def test_delivery_merges_without_its_refused_batch(target: SinkTarget) -> None:
 
 
 def test_landed_files_are_merged(target: SinkTarget, tmp_path: Path) -> None:
-    landing = Landing(target, tmp_path / "landing")
+    landing = LandedTable(target, tmp_path / "landing")
     [first, second] = landing.land({"a-1": [1, 2], "b-1": [2, 3]})
     delivery = landing.delivery(a_sink(target, merge_on=["n"]))
     deliver_landed(delivery, [first])

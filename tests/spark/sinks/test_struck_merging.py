@@ -9,7 +9,7 @@ import pytest
 from tests.support.depth import each_or_every
 from tests.support.freezing import Strike
 from tests.support.landed_tables import TABLES
-from tests.support.merged_tables import Rows, a_sink, deliver
+from tests.support.merged_tables import MergedRows, a_sink, deliver
 from tests.support.sinks import SinkTarget, an_attempt, under_next_lease
 from tests.support.striking import STRIKES, calls_of, strike_at
 
@@ -34,7 +34,7 @@ class Delivery:
     def by_victim(self) -> None:
         """Deliver as a job does: it checks its ownership in the store before it commits."""
         sink = a_sink(self.target)
-        sink.prepare([ATTEMPT], Rows(OF_BOTH))
+        sink.prepare([ATTEMPT], MergedRows(OF_BOTH))
         if not self.is_taken_over:
             sink.commit([ATTEMPT])
         sink.discard([ATTEMPT])

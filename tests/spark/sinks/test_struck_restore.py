@@ -12,7 +12,7 @@ from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.sinks import Sink, owed
 from tests.support.depth import at_depth
 from tests.support.landed_tables import TABLES
-from tests.support.merged_tables import Rows, a_sink
+from tests.support.merged_tables import MergedRows, a_sink
 from tests.support.restored_tables import reports_of, restore, version_of
 from tests.support.seed import share_of
 from tests.support.sinks import BatchRows, SinkTarget, an_attempt, under_next_lease
@@ -26,7 +26,7 @@ OTHERS = an_attempt("z-1")
 VALUES = {"a-1": [1, 2], "b-1": [3], "c-1": []}
 
 
-class Added:
+class AddingDelivery:
     """A delivery of new batches, during which the table goes back to the version before it.
 
     :param target: where there is no table yet.
@@ -66,7 +66,7 @@ class Added:
         self.left = self.target.visible
 
 
-class Replaced(Added):
+class ReplacingDelivery(AddingDelivery):
     """The same with batches that were rejected before."""
 
     before: ClassVar[Mapping[str, Sequence[int]]] = {"a-1": [-1], "b-1": [-2, -3], "c-1": [-4]}
@@ -75,7 +75,7 @@ class Replaced(Added):
     ]
 
 
-class Merged(Added):
+class MergingDelivery(AddingDelivery):
     """The same with rows that replace those with their keys."""
 
     before: ClassVar[Mapping[str, Sequence[int]]] = {}
@@ -86,14 +86,14 @@ class Merged(Added):
         return a_sink(self.target)
 
     def rows(self, values: Mapping[str, Sequence[Any]]) -> Any:
-        return Rows({"z-1": [("x", 0), ("w", 9)], "a-1": [("x", 1), ("y", 2)]})
+        return MergedRows({"z-1": [("x", 0), ("w", 9)], "a-1": [("x", 1), ("y", 2)]})
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("story", [Added, Replaced, Merged])
+@pytest.mark.parametrize("story", [AddingDelivery, ReplacingDelivery, MergingDelivery])
 @pytest.mark.parametrize("kind", sorted(TABLES))
 def test_restore_at_any_call_hides_or_doubles_no_batch(
-    tmp_path: Path, kind: str, story: type[Added], record_property: Callable[[str, object], None]
+    tmp_path: Path, kind: str, story: type[AddingDelivery], record_property: Callable[[str, object], None]
 ) -> None:
     number = len(calls_of(story(SinkTarget(TABLES[kind], tmp_path / "counted"))))
     points = [(strike, point) for strike in STRIKES for point in range(1, number + 1)]

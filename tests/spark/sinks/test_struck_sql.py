@@ -36,7 +36,7 @@ STRIKES = [strike for strike in Strike if "clock" not in strike and strike is no
 """The possible failures: no driver repeats a statement within a transaction, and no clock is read."""
 
 
-class Run:
+class StruckDelivery:
     """The same delivery by two owners; the first one fails.
 
     :param rejected: whether the batches were in before, and were rejected.
@@ -92,7 +92,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 
 
 def calls_of(target: SqlTarget, *, rejected: bool) -> int:
-    run = Run(target, Calls(), rejected=rejected)
+    run = StruckDelivery(target, Calls(), rejected=rejected)
     contextvars.copy_context().run(run.first)
     assert sorted(target.rows()) == sorted((batch_id, n) for batch_id, values in BEFORE.items() for n in values)
     emptied(target)
@@ -110,7 +110,7 @@ def test_crash_at_any_call_stores_each_batch_once(target: SqlTarget, rejected: b
     assert number > 40
     for strike in STRIKES:
         for point in each_or_every(48, number, rejected, strike):
-            run = Run(target, Calls(point, strike), rejected=rejected)
+            run = StruckDelivery(target, Calls(point, strike), rejected=rejected)
             if strike is Strike.FREEZE:
                 frozen(run)
             else:
@@ -120,7 +120,7 @@ def test_crash_at_any_call_stores_each_batch_once(target: SqlTarget, rejected: b
             emptied(target)
 
 
-def frozen(run: Run) -> None:
+def frozen(run: StruckDelivery) -> None:
     """Let the next owner deliver while the first one is paused at its point, and then again."""
     import threading
 
@@ -153,7 +153,7 @@ EARLIER, OF_BOTH, LATER = {"z-1": [("x", 0), ("w", 9)]}, {"a-1": [("x", 1), ("y"
 MERGED = [("a-1", "y", 2), ("b-1", "x", 10), ("z-1", "w", 9)]
 
 
-class Merge:
+class StruckMerge:
     """A delivery that merges rows by a failing job, which another job takes over; a later batch replaces one row.
 
     :param target: the table.
@@ -171,7 +171,7 @@ class Merge:
     def by_victim(self) -> None:
         """Deliver as a job does: it checks its ownership in the store before it commits."""
         sink, attempt = self.sink(), an_attempt("a-1")
-        sink.prepare([attempt], merged_tables.Rows(OF_BOTH))
+        sink.prepare([attempt], merged_tables.MergedRows(OF_BOTH))
         if not self.is_taken_over:
             sink.commit([attempt])
         sink.discard([attempt])
@@ -186,11 +186,11 @@ class Merge:
 
 
 def test_crash_at_any_call_reverts_no_merged_row(target: SqlTarget) -> None:
-    number = len(calls_made_by(Merge(target)))
+    number = len(calls_made_by(StruckMerge(target)))
     assert number > 20
     for strike in STRIKES:
         for point in each_or_every(60, number, "merge", strike):
             emptied(target)
-            struck = strike_at(point, strike, Merge(target))
+            struck = strike_at(point, strike, StruckMerge(target))
             key = '"Key"' if target.is_postgresql else "`Key`"
             assert target.rows(f"_batch_id, {key}, n") == MERGED, struck

@@ -48,7 +48,7 @@ class Consumer:
         }
 
 
-class Nothing(Enum):
+class NoEvent(Enum):
     """Why there is no event now."""
 
     YET = "there may be one later"
@@ -73,20 +73,20 @@ class Subscription:
         self._reported_ms: int | None = None
         self._over = False
 
-    def next_event(self) -> Body | Nothing:
+    def next_event(self) -> Body | NoEvent:
         """Return the next event, or why there is none.
 
         :raises ApiError: if another subscription took over, or the shard is gone. It is over then.
         """
         with self._state.changed:
             if self._over:
-                return Nothing.MORE
+                return NoEvent.MORE
             try:
                 event = self._next()
             except ApiError:
                 self.end()
                 raise
-            if event is Nothing.MORE:
+            if event is NoEvent.MORE:
                 self.end()
             return event
 
@@ -97,7 +97,7 @@ class Subscription:
             if self._consumer.subscriptions.get(self._shard.shard_id) is self:
                 del self._consumer.subscriptions[self._shard.shard_id]
 
-    def _next(self) -> Body | Nothing:
+    def _next(self) -> Body | NoEvent:
         now = self._state.now_ms
         if self._consumer.subscriptions.get(self._shard.shard_id) is not self:
             raise in_use("Another active subscription exists for this consumer and shard.")
@@ -105,12 +105,12 @@ class Subscription:
             raise not_found(f"Consumer {self._consumer.arn}")
         self._stream.shard(self._shard.shard_id)
         if now >= self._ends_ms:
-            return Nothing.MORE
+            return NoEvent.MORE
         page = read_page(self._state, self._shard, self._position, PAGE_RECORDS, EVENT_BYTES)
         heartbeat_ms = round(self._state.behaviour.heartbeat_seconds * 1000)
         silent = self._reported_ms is not None and now - self._reported_ms < heartbeat_ms
         if not page.records and not page.ended and silent:
-            return Nothing.YET
+            return NoEvent.YET
         self._reported_ms, self._position = now, page.next_position
         event: Body = {"Records": page.records, "MillisBehindLatest": page.millis_behind_latest}
         if page.ended:

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from tests.support.kinesis_server import consumers_api, records_api, shards_api, streams_api
 from tests.support.kinesis_server.consumers import Subscription
 from tests.support.kinesis_server.errors import ApiError, ConnectionCutError, invalid
-from tests.support.kinesis_server.faults import Act, Effect, LoseAnswer, Refuse, Reset, Slow, Subject, refusal
+from tests.support.kinesis_server.faults import (
+    CallFirst,
+    Effect,
+    LostResponse,
+    RefusedCall,
+    ResetConnection,
+    SlowResponse,
+    Subject,
+    refusal,
+)
 from tests.support.kinesis_server.records_api import iterator_subject
 from tests.support.kinesis_server.shard import Record
 from tests.support.kinesis_server.state import Body, Request, State, name_in
@@ -42,20 +51,20 @@ class Engine(State):
         :raises ConnectionCutError: if a fault cuts the connection.
         """
         effect = self._fault(operation, request)
-        if isinstance(effect, Act):
+        if isinstance(effect, CallFirst):
             effect.act()
-        elif isinstance(effect, Reset):
+        elif isinstance(effect, ResetConnection):
             raise ConnectionCutError(operation)
         with self.changed:
             self.calls[operation] += 1
-            if isinstance(effect, Refuse):
+            if isinstance(effect, RefusedCall):
                 raise refusal(effect)
             body, subscription = self._perform(operation, request)
             self.changed.notify_all()
         return Answer(
             body,
-            slow_seconds=effect.seconds if isinstance(effect, Slow) else 0.0,
-            lost=isinstance(effect, LoseAnswer),
+            slow_seconds=effect.seconds if isinstance(effect, SlowResponse) else 0.0,
+            lost=isinstance(effect, LostResponse),
             subscription=subscription,
         )
 

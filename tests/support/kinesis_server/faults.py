@@ -18,7 +18,7 @@ class Subject(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Refuse:
+class RefusedCall:
     """Answer with an error; nothing is done."""
 
     code: str
@@ -27,33 +27,33 @@ class Refuse:
 
 
 @dataclass(frozen=True)
-class Reset:
+class ResetConnection:
     """Cut the connection before anything is done."""
 
 
 @dataclass(frozen=True)
-class LoseAnswer:
+class LostResponse:
     """Do it, and never answer: the connection ends."""
 
 
 @dataclass(frozen=True)
-class Slow:
+class SlowResponse:
     """Do it, and let the answer's body take its time."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
-class Act:
+class CallFirst:
     """Do something first; then serve the call as ever."""
 
     act: Callable[[], object]
 
 
-Effect = Refuse | Reset | LoseAnswer | Slow | Act
+Effect = RefusedCall | ResetConnection | LostResponse | SlowResponse | CallFirst
 
 
-class Which(TypedDict, total=False):
+class RuleFilter(TypedDict, total=False):
     """Which calls a rule is about, as the parameters of `Rule` say."""
 
     stream: str | None
@@ -115,55 +115,55 @@ class Faults:
         self._lock = threading.Lock()
         self._rules: list[Rule] = []
 
-    def add(self, effect: Effect, operation: str | None, **which: Unpack[Which]) -> Rule:
+    def add(self, effect: Effect, operation: str | None, **which: Unpack[RuleFilter]) -> Rule:
         rule = Rule(effect, operation, **which)
         with self._lock:
             self._rules = [*self._rules, rule]
         return rule
 
-    def refuse(self, operation: str | None, code: str, *, status: int = 400, **which: Unpack[Which]) -> Rule:
+    def refuse(self, operation: str | None, code: str, *, status: int = 400, **which: Unpack[RuleFilter]) -> Rule:
         """Answer with any error."""
-        return self.add(Refuse(code, f"a fault of the test: {code}", status), operation, **which)
+        return self.add(RefusedCall(code, f"a fault of the test: {code}", status), operation, **which)
 
-    def throttle(self, operation: str | None = "GetRecords", **which: Unpack[Which]) -> Rule:
+    def throttle(self, operation: str | None = "GetRecords", **which: Unpack[RuleFilter]) -> Rule:
         """Answer that too much was asked, in the words of that operation."""
         listing = operation is not None and operation.startswith(("List", "Describe", "Subscribe"))
         code = "LimitExceededException" if listing else "ProvisionedThroughputExceededException"
         return self.refuse(operation, code, **which)
 
-    def fail(self, operation: str | None, **which: Unpack[Which]) -> Rule:
+    def fail(self, operation: str | None, **which: Unpack[RuleFilter]) -> Rule:
         """Answer with a 500."""
         return self.refuse(operation, "InternalFailure", status=500, **which)
 
-    def deny(self, operation: str | None, **which: Unpack[Which]) -> Rule:
+    def deny(self, operation: str | None, **which: Unpack[RuleFilter]) -> Rule:
         """Answer that the caller's policy does not allow it."""
         return self.refuse(operation, "AccessDeniedException", **which)
 
-    def expire_iterator(self, **which: Unpack[Which]) -> Rule:
+    def expire_iterator(self, **which: Unpack[RuleFilter]) -> Rule:
         """Answer GetRecords with an iterator that was kept too long."""
         return self.refuse("GetRecords", "ExpiredIteratorException", **which)
 
     def kms(
-        self, code: str = "KMSAccessDeniedException", operation: str = "GetRecords", **which: Unpack[Which]
+        self, code: str = "KMSAccessDeniedException", operation: str = "GetRecords", **which: Unpack[RuleFilter]
     ) -> Rule:
         """Answer that the stream's key cannot be used."""
         return self.refuse(operation, code, **which)
 
-    def reset(self, operation: str | None, **which: Unpack[Which]) -> Rule:
+    def reset(self, operation: str | None, **which: Unpack[RuleFilter]) -> Rule:
         """Cut the connection before the call is served."""
-        return self.add(Reset(), operation, **which)
+        return self.add(ResetConnection(), operation, **which)
 
-    def lose_answer(self, operation: str | None, **which: Unpack[Which]) -> Rule:
+    def lose_answer(self, operation: str | None, **which: Unpack[RuleFilter]) -> Rule:
         """Serve the call, and let its answer never arrive."""
-        return self.add(LoseAnswer(), operation, **which)
+        return self.add(LostResponse(), operation, **which)
 
-    def slow(self, operation: str | None, seconds: float, **which: Unpack[Which]) -> Rule:
+    def slow(self, operation: str | None, seconds: float, **which: Unpack[RuleFilter]) -> Rule:
         """Let the answer's body take this long."""
-        return self.add(Slow(seconds), operation, **which)
+        return self.add(SlowResponse(seconds), operation, **which)
 
-    def before(self, operation: str | None, act: Callable[[], object], **which: Unpack[Which]) -> Rule:
+    def before(self, operation: str | None, act: Callable[[], object], **which: Unpack[RuleFilter]) -> Rule:
         """Do something just before the call is served."""
-        return self.add(Act(act), operation, **which)
+        return self.add(CallFirst(act), operation, **which)
 
     def remove(self, rule: Rule) -> None:
         with self._lock:
@@ -187,5 +187,5 @@ class Faults:
         return None
 
 
-def refusal(effect: Refuse) -> ApiError:
+def refusal(effect: RefusedCall) -> ApiError:
     return ApiError(effect.code, effect.message, effect.status)

@@ -26,7 +26,7 @@ from airflow_provider_coordination.aws import AwsSettings
 from demo.server_process import Server
 from tests.support.kinesis_server import control, event_stream, json_wire
 from tests.support.kinesis_server.clock import RealClock, ServerClock, VirtualClock
-from tests.support.kinesis_server.consumers import Nothing, Subscription
+from tests.support.kinesis_server.consumers import NoEvent, Subscription
 from tests.support.kinesis_server.engine import Engine
 from tests.support.kinesis_server.errors import ApiError, ConnectionCutError, validation
 from tests.support.kinesis_server.model import complaints
@@ -225,9 +225,9 @@ class _Handler(BaseHTTPRequestHandler):
             except ApiError as error:
                 yield event_stream.exception(error)
                 return
-            if event is Nothing.MORE:
+            if event is NoEvent.MORE:
                 return
-            if isinstance(event, Nothing):
+            if isinstance(event, NoEvent):
                 with engine.changed:
                     engine.changed.wait(_LOOK_SECONDS)
             else:

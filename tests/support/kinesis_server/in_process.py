@@ -20,7 +20,7 @@ from botocore.exceptions import (
 from botocore.utils import parse_to_aware_datetime
 
 from tests.support.kinesis_server.clock import VirtualClock
-from tests.support.kinesis_server.consumers import Nothing, Subscription
+from tests.support.kinesis_server.consumers import NoEvent, Subscription
 from tests.support.kinesis_server.engine import Answer, Engine
 from tests.support.kinesis_server.errors import ApiError, ConnectionCutError
 from tests.support.kinesis_server.model import complaints, kinesis_model
@@ -183,9 +183,9 @@ class InProcessEvents:
                 event = self._subscription.next_event()
             except ApiError as error:
                 raise event_stream_error(error) from None
-            if event is Nothing.MORE:
+            if event is NoEvent.MORE:
                 return
-            if isinstance(event, Nothing):
+            if isinstance(event, NoEvent):
                 self._wait()
             else:
                 yield event

@@ -12,7 +12,7 @@ from tests.support.kinesis_server.clock import RealClock, ServerClock, milliseco
 from tests.support.kinesis_server.errors import invalid, not_found
 from tests.support.kinesis_server.faults import Faults
 from tests.support.kinesis_server.limits import Limits, Window
-from tests.support.kinesis_server.stream import Births, Change, Stream
+from tests.support.kinesis_server.stream import Change, SerialNumbers, Stream
 
 Request = Mapping[str, Any]
 Body = dict[str, Any]
@@ -58,7 +58,7 @@ class State:
         self.calls: Counter[str] = Counter()
         self.changed = threading.Condition(threading.RLock())
         self.streams: dict[str, Stream] = {}
-        self.births = Births()
+        self.births = SerialNumbers()
         self.list_shards_calls: dict[str, Window] = {}
         self.describe_calls = Window()
         self._created_by_name: dict[str, int] = {}

@@ -19,7 +19,7 @@ HASH_KEYS = 2**128
 HOUR_MS = 3_600_000
 
 
-class Births:
+class SerialNumbers:
     """Gives every shard of the server a serial number, and every generation of shards a later tick."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Stream:
     arn: str
     created_ms: int
     began_ms: int
-    births: Births
+    births: SerialNumbers
     mode: str = "PROVISIONED"
     max_record_bytes: int = 1024 * 1024
     retention_ms: int = 24 * HOUR_MS
