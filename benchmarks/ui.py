@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from tests.support.browser import REST, Window, Windows, chromium, go
-from tests.support.site import Site, open_site
-from tests.support.standalone import running_airflow
+from tests.support.site import Site, open_scenery, open_site
+from tests.support.standalone import starting_airflow
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -269,11 +269,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         dags.mkdir()
         shutil.copy(DAG_FILE, dags)
         with (
-            running_airflow(folder, dags, {}) as airflow,
-            open_site(airflow, folder, partitions=size.partitions, shards=size.shards, away=None) as site,
+            starting_airflow(folder, dags, {}) as airflow,
+            open_scenery(airflow.store_url, partitions=size.partitions, shards=size.shards) as scenery,
             chromium() as browser,
         ):
-            figures = Bench(browser, site, size).measure()
+            airflow.wait_for_dags()
+            with open_site(airflow, scenery, folder, away=None) as site:
+                figures = Bench(browser, site, size).measure()
     print(f"{size.partitions:,} partitions, {size.shards:,} shards:\n")
     print(table(figures))
     print()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -62,30 +62,36 @@ class Site:
 
 
 @contextmanager
-def open_site(
-    airflow: Standalone, folder: Path, *, partitions: int, shards: int, away: AwsSettings | None
-) -> Iterator[Site]:
-    """Fill the store of a running Airflow, and log in users of all roles.
+def open_scenery(url: str, *, partitions: int, shards: int) -> Iterator[Scenery]:
+    """Fill a store with sources in all states.
 
-    :param airflow: see `running_airflow`; it knows the DAG `DAG`.
-    :param folder: for an empty store, and for what jobs write.
+    :param url: the store's.
     :param partitions: how many partitions the source `logs` has.
     :param shards: how many shards the source `telemetry` has.
-    :param away: the DynamoDB that the connection `AWAY` leads to, through a cable; it holds the source `remote`. None
-        for no such connection.
     """
-    address = urlsplit("" if away is None else away.endpoint_url or "")
-    table = f"browser-{uuid.uuid4().hex[:8]}"
-    with ExitStack() as stack:
-        cable = stack.enter_context(Cable(lambda: socket.create_connection((address.hostname, address.port or 0))))
-        scenery = Scenery(airflow.store_url)
-        stack.callback(scenery.close)
+    with closing(Scenery(url)) as scenery:
         scenery.trouble("orders")
         scenery.night("night")
         scenery.many("logs", partitions)
         scenery.tree("telemetry", shards)
         scenery.tree("clickstream", 44)
         scenery.odd()
+        yield scenery
+
+
+@contextmanager
+def open_site(airflow: Standalone, scenery: Scenery, folder: Path, *, away: AwsSettings | None) -> Iterator[Site]:
+    """Connect a running Airflow to its stores, and log in users of all roles.
+
+    :param airflow: knows the DAG `DAG`.
+    :param scenery: of its store.
+    :param folder: for an empty store, and for what jobs write.
+    :param away: the DynamoDB that the connection `AWAY` leads to, through a cable; it holds the source `remote`. None
+        for no such connection.
+    """
+    address = urlsplit("" if away is None else away.endpoint_url or "")
+    table = f"browser-{uuid.uuid4().hex[:8]}"
+    with Cable(lambda: socket.create_connection((address.hostname, address.port or 0))) as cable:
         airflow.connect(DEFAULT, "coordination", extra={"store": "sql", "url": airflow.store_url})
         airflow.connect(EMPTY, "coordination", extra={"store": "sql", "url": f"sqlite:///{folder}/empty.db"})
         if away is not None:

@@ -227,8 +227,10 @@ class Standalone(Airflow):
             self.start_again(part)
 
     @contextmanager
-    def another_api_server(self, **environment: str) -> Iterator[str]:
-        """Run another API server of this Airflow, as a deployment with other options would; yield its address.
+    def another_api_server(self, **environment: str) -> Iterator[Callable[[], str]]:
+        """Start another API server of this Airflow, as a deployment with other options would.
+
+        It yields a function that waits until the server answers, and returns its address.
 
         :param environment: the variables that it has besides.
         """
@@ -242,9 +244,12 @@ class Standalone(Airflow):
                 return httpx.get(f"{url}/api/v2/monitor/health", trust_env=False).is_success
             return False
 
-        try:
+        def wait() -> str:
             self.until("another API server answers", answers, 180)
-            yield url
+            return url
+
+        try:
+            yield wait
         finally:
             os.killpg(server.pid, signal.SIGKILL)  # it leads a session of its own
             server.wait()
@@ -314,8 +319,8 @@ class Standalone(Airflow):
 
 
 @contextmanager
-def running_airflow(folder: Path, dags: Path, examples: Iterable[str]) -> Iterator[Standalone]:
-    """Run an Airflow that knows its DAGs, and end it; see `Standalone`.
+def starting_airflow(folder: Path, dags: Path, examples: Iterable[str]) -> Iterator[Standalone]:
+    """Start an Airflow without waiting for it, and end it; see `Standalone`.
 
     :param dags: the folder of those that a test brings.
     :param examples: those of the project that it runs as well, by name.
@@ -326,7 +331,6 @@ def running_airflow(folder: Path, dags: Path, examples: Iterable[str]) -> Iterat
     airflow = Standalone(folder, copied, {"CRASHING_APPLICATION": str(CRASHING)})
     try:
         airflow.start()
-        airflow.wait_for_dags()
         yield airflow
     finally:
         airflow.stop()

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
 from demo.local_kinesis import LocalKinesis
-from tests.support.standalone import Standalone, connect_aws, running_airflow
+from tests.support.standalone import Standalone, connect_aws, starting_airflow
 
 EXAMPLES = (
     "acknowledged_delivery",
@@ -32,14 +32,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="package")
-def airflow(kinesis: LocalKinesis, java: str, folder: Path) -> Iterator[Standalone]:
+def starting(java: str, folder: Path) -> Iterator[Standalone]:
     """An Airflow with the DAGs of this folder and examples; it takes half a minute to start, so all share it.
 
     It ends with the last test of this folder: doing nothing, it keeps a quarter of a processor busy.
     """
-    with running_airflow(folder, Path(__file__).parent / "dags", EXAMPLES) as airflow:
-        connect_aws(airflow, kinesis)
+    with starting_airflow(folder, Path(__file__).parent / "dags", EXAMPLES) as airflow:
         yield airflow
+
+
+@pytest.fixture(scope="package")
+def airflow(starting: Standalone, kinesis: LocalKinesis) -> Standalone:
+    """The Airflow, once it knows its DAGs."""
+    starting.wait_for_dags()
+    connect_aws(starting, kinesis)
+    return starting
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from demo.local_kinesis import LocalKinesis
-from tests.support.standalone import Standalone, connect_aws, running_airflow
+from tests.support.standalone import Standalone, connect_aws, starting_airflow
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +20,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="package")
 def airflow(kinesis: LocalKinesis, java: str, folder: Path) -> Iterator[Standalone]:
     """An Airflow with the DAGs of this folder and the example that supervises."""
-    with running_airflow(folder, Path(__file__).parent / "dags", ["supervise_clicks"]) as airflow:
+    with starting_airflow(folder, Path(__file__).parent / "dags", ["supervise_clicks"]) as airflow:
+        airflow.wait_for_dags()
         connect_aws(airflow, kinesis)
         yield airflow

@@ -14,8 +14,9 @@ from demo.local_kinesis import LocalKinesis
 from tests.support.browser import BrowserError, Theme, Visits, Window, Windows, chromium, find_axe
 from tests.support.depth import at_depth
 from tests.support.dynamodb_server import DynamoDbServer
+from tests.support.scenery import Scenery
 from tests.support.servers import unavailable
-from tests.support.site import DAG, Site, open_site
+from tests.support.site import DAG, Site, open_scenery, open_site
 from tests.support.spark_job import Pipeline
 from tests.support.standalone import Standalone
 from tests.support.supervised import SupervisedSource
@@ -76,12 +77,29 @@ def axe() -> Path:
 
 
 @pytest.fixture(scope="package")
+def scenery(browser: Browser, starting: Standalone) -> Iterator[Scenery]:
+    """Sources in all states, made while Airflow starts; there is a browser before."""
+    with open_scenery(starting.store_url, partitions=PARTITIONS, shards=SHARDS) as scenery:
+        yield scenery
+
+
+@pytest.fixture(scope="package")
+def supervised(scenery: Scenery) -> Iterator[SupervisedSource]:
+    """A source whose supervisor worked for an hour, as tests find it that only look."""
+    with closing(SupervisedSource(scenery.url, "supervised").hour()) as source:
+        yield source
+
+
+@pytest.fixture(scope="package")
 def site(
-    browser: Browser, airflow: Standalone, dynamodb: DynamoDbServer, tmp_path_factory: pytest.TempPathFactory
+    scenery: Scenery,
+    supervised: SupervisedSource,
+    dynamodb: DynamoDbServer,
+    airflow: Standalone,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Site]:
-    """The Airflow with users of all roles, and sources in all states; there is a browser before Airflow is started."""
-    folder = tmp_path_factory.mktemp("browser")
-    with open_site(airflow, folder, partitions=PARTITIONS, shards=SHARDS, away=dynamodb.settings) as site:
+    """The Airflow with users of all roles, and all these sources."""
+    with open_site(airflow, scenery, tmp_path_factory.mktemp("browser"), away=dynamodb.settings) as site:
         yield site
 
 
@@ -98,13 +116,6 @@ def live(site: Site, kinesis: LocalKinesis) -> Iterator[Pipeline]:
     site.live_run = site.airflow.trigger(DAG, {"stream": "live", "output_path": str(site.folder / "lake")})
     yield pipeline
     client.delete_stream(StreamName="live", EnforceConsumerDeletion=True)
-
-
-@pytest.fixture(scope="package")
-def supervised(site: Site) -> Iterator[SupervisedSource]:
-    """A source whose supervisor worked for an hour, as tests find it that only look."""
-    with closing(SupervisedSource(site.scenery.url, "supervised").hour()) as source:
-        yield source
 
 
 @pytest.fixture(scope="package")

@@ -30,11 +30,17 @@ ACTIONS = {
 }
 
 
-@pytest.fixture(scope="module")
-def viewers_site(site: Site) -> Iterator[Site]:
-    """The same Airflow by an API server that lets viewers look."""
-    with site.airflow.another_api_server(AIRFLOW__COORDINATION__VIEWERS_MAY_READ="True") as url:
-        yield replace(site, url=url)
+@pytest.fixture(scope="module", autouse=True)
+def viewers_server(site: Site) -> Iterator[Callable[[], str]]:
+    """An API server that lets viewers look; it starts while the first tests run."""
+    with site.airflow.another_api_server(AIRFLOW__COORDINATION__VIEWERS_MAY_READ="True") as wait:
+        yield wait
+
+
+@pytest.fixture
+def viewers_site(site: Site, viewers_server: Callable[[], str]) -> Site:
+    """The same Airflow by that server."""
+    return replace(site, url=viewers_server())
 
 
 @pytest.mark.parametrize("role", ROLES)
