@@ -36,7 +36,7 @@ NEW_SECONDS = 30.0
 """The duration that a file without a record is taken to have."""
 LONG_SECONDS = 20.0
 """A process that still has tests of this duration gets a short group as its next one."""
-SHARED = ("tests/airflow/api", "tests/system/airflow", "tests/system/cluster", "tests/system/supervisor")
+SHARED = ("tests/airflow/api", "tests/system/airflow", "tests/system/cluster")
 """Folders whose tests one process runs."""
 
 

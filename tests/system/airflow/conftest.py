@@ -6,13 +6,18 @@ The pages are looked at first, while the store holds only what is there to be se
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.stores import StoreSettings, open_store
 from demo.local_kinesis import LocalKinesis
+from tests.support.spark_job import Pipeline
 from tests.support.standalone import Standalone, connect_aws, starting_airflow
+from tests.system.airflow.parcels import DAG_ID, SOURCE, Parcels
 
 EXAMPLES = (
     "acknowledged_delivery",
@@ -21,6 +26,7 @@ EXAMPLES = (
     "jdbc_ingestion",
     "reopening_source",
     "s3_ingestion",
+    "supervise_clicks",
 )
 """The DAGs of `dags/` that the shared Airflow runs."""
 
@@ -61,3 +67,19 @@ def other_aws(airflow: Standalone, kinesis: LocalKinesis) -> Iterator[Callable[.
 
     yield connect
     connect_aws(airflow, kinesis)
+
+
+@pytest.fixture(scope="package")
+def parcels(airflow: Standalone, kinesis: LocalKinesis, folder: Path) -> Iterator[Parcels]:
+    """A source whose first job is about to run: this takes half a minute, in which other tests run."""
+    client = kinesis.client()
+    client.create_stream(StreamName=SOURCE, ShardCount=1)
+    client.get_waiter("stream_exists").wait(StreamName=SOURCE, WaiterConfig={"Delay": 0.1, "MaxAttempts": 100})
+    with closing(open_store(StoreSettings.from_url(airflow.store_url))) as store:
+        source = SourceCoordinator(store, SOURCE, "test")
+        source.initialize()
+        pipeline = Pipeline(kinesis, SOURCE, folder / SOURCE, airflow.store_url)
+        parcels = Parcels(airflow, pipeline, source, DAG_ID, folder / "dags" / "specs" / f"{SOURCE}.yaml")
+        parcels.begins()
+        yield parcels
+    client.delete_stream(StreamName=SOURCE, EnforceConsumerDeletion=True)

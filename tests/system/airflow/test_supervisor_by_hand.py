@@ -5,55 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
 
-from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import parse_instant
 from airflow_provider_coordination.supervisor.status import UNSUPERVISED_AFTER
-from airflow_provider_coordination.supervisor.store import SupervisionStore
 from tests.support.depth import at_depth
-from tests.support.spark_job import Pipeline
-from tests.support.standalone import Standalone
-from tests.support.supervised_stream import Status, SupervisedStream, goes_on, has_failed, is_state, monotonic
+from tests.support.supervised_stream import goes_on, has_failed, is_state, monotonic
+from tests.system.airflow.parcels import DAG_ID, Parcels
 
-DAG_ID = "supervise_parcels"
 TASK = "supervise"
-
-
-class Parcels(SupervisedStream):
-    """A source with one job, and the DAG that supervises it."""
-
-    def spec(self, **supervise: Any) -> dict[str, Any]:
-        """Return its spec."""
-        return {
-            "version": 1,
-            "source": "parcels",
-            "reads": {"kinesis": {"streams": self.pipeline.stream}},
-            "writes": [{"parquet": {"path": str(self.lake / "parcels")}}],
-            "tuning": {"rounds": {"round_duration": 1, "idle_duration": 0.5}},
-            "supervise": {
-                "task_duration": "PT20M",
-                "start_delay": 0,
-                "period": 2,
-                "completion_timeout": "PT5M",
-                **supervise,
-            },
-        }
-
-    def supervised_by(self) -> str:
-        """Return which run, and which try of its task, supervises."""
-        stored = SupervisionStore(self.source.view).get()
-        return "" if stored is None or stored.claimant is None else stored.claimant.owner
-
-    def http_status(self) -> Status:
-        """Return the status as the page has it: of whether the DAG is paused, Airflow is asked."""
-        headers = {"Authorization": f"Bearer {self.airflow.login('op')}"}
-        url = f"{self.airflow.url}/coordination/connections/coordination_default/sources/parcels/supervisor"
-        found: Status = httpx.get(url, headers=headers, trust_env=False, timeout=20).raise_for_status().json()
-        return found
 
 
 class Interference:
@@ -65,10 +26,7 @@ class Interference:
         self.owner = ""
 
     def begins(self) -> None:
-        """One job is started."""
-        self.parcels.write(self.parcels.spec())
-        self.parcels.send(5)
-        self.parcels.airflow.unpause(DAG_ID)
+        """One job runs."""
         self.owner = self.parcels.runs(1)
         self.parcels.delivered()
 
@@ -95,7 +53,7 @@ class Interference:
         """No turn can be taken, and the status says what becomes of jobs; once the file is fixed, it goes on."""
         parcels, text = self.parcels, self.dag_file.read_text()
         self._edit("from airflow_provider_coordination import dags_that_nobody_wrote\n")
-        parcels.happens("Airflow knows of the error", lambda: bool(parcels.airflow.import_errors()))
+        parcels.happens("Airflow knows of the error", self._has_import_error)
         parcels.right("broken DAG file: all goes on", goes_on(self.owner), since=time.monotonic())
         parcels.kill_driver(self.owner)
         ended = parcels.ended(self.owner)
@@ -182,6 +140,10 @@ class Interference:
     def _task_state(self) -> str | None:
         return self.parcels.airflow.task_state(DAG_ID, self._run(), TASK)
 
+    def _has_import_error(self) -> bool:
+        errors = self.parcels.airflow.import_errors()
+        return any(str(error["filename"]).endswith(self.dag_file.name) for error in errors)
+
     def _edit(self, text: str) -> None:
         """Write the DAG file again, and have it parsed."""
         assert text != self.dag_file.read_text()
@@ -239,10 +201,7 @@ WHOLE = (
 
 @pytest.mark.deep
 @pytest.mark.timeout(at_depth(short=900, deep=1800))
-def test_manual_actions_leave_the_source_read_exactly_once(
-    airflow: Standalone, pipeline: Pipeline, look: Callable[[str], SourceCoordinator], folder: Path
-) -> None:
-    parcels = Parcels(airflow, pipeline, look("parcels"), DAG_ID, folder / "dags" / "specs" / "parcels.yaml")
+def test_manual_actions_leave_the_source_read_exactly_once(parcels: Parcels, folder: Path) -> None:
     interference = Interference(parcels, folder / "dags" / f"{DAG_ID}.py")
     try:
         for step in at_depth(short=SHORT, deep=WHOLE):
