@@ -75,7 +75,7 @@ def chromium() -> Iterator[Browser]:
     except ImportError:
         raise BrowserError("the package playwright is not installed: run `make venv`") from None
     program = find_chromium()
-    expect.set_options(timeout=PATIENCE_SECONDS / 2 * 1000)
+    expect.set_options(timeout=PATIENCE_SECONDS * 1000)
     with sync_playwright() as playwright:
         # Root has no sandbox; a container's /dev/shm may be small.
         arguments = ["--disable-dev-shm-usage", "--force-color-profile=srgb", "--hide-scrollbars"]

@@ -7,7 +7,8 @@ import os
 import sqlite3
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -29,12 +30,15 @@ from tests.support.standalone import Standalone
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 MICROSECOND, MILLISECOND = timedelta(microseconds=1), timedelta(milliseconds=1)
-MIDNIGHT = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 LOOKED_FOR = "ingestion.create_partitions"
 
 
 def text(instant: datetime) -> str:
     return instant.strftime("%Y-%m-%d")
+
+
+def last_midnight() -> datetime:
+    return datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 @dataclass
@@ -85,18 +89,22 @@ class Watched:
 
 
 @pytest.fixture
-def watch(airflow: Standalone, folder: Path, tmp_path: Path) -> Callable[..., Watched]:
-    """Names a source of this test alone, or takes its name."""
+def watch(airflow: Standalone, folder: Path, tmp_path: Path) -> Iterator[Callable[..., Watched]]:
+    """Names a source of this test alone, or takes its name; no scheduled run of its DAG begins after the test."""
+    watching: list[Watched] = []
 
     def watched(dag_id: str, source: str | None = None) -> Watched:
-        return Watched(airflow, dag_id, folder, source or f"source-{uuid.uuid4().hex[:8]}", tmp_path / "out")
+        name = source or f"source-{uuid.uuid4().hex[:8]}"
+        watching.append(Watched(airflow, dag_id, folder, name, tmp_path / "out"))
+        return watching[-1]
 
-    return watched
+    yield watched
+    for each in watching:
+        airflow.pause(each.dag_id)
 
 
-def are_beside_each_other(runs: Iterable[dict[str, Any]]) -> bool:
-    times = [(run["start_date"], run["end_date"]) for run in runs]
-    return max(start for start, _ in times) < min(end for _, end in times)
+def are_running(runs: Iterable[dict[str, Any]]) -> bool:
+    return {run["state"] for run in runs} == {"running"}
 
 
 # Files, by when they were modified
@@ -113,9 +121,10 @@ def write(folder: Path, modified: datetime, number: int) -> int:
 
 @pytest.mark.only_deep
 def test_days_are_backfilled_exactly_and_repeatably(watch: Callable[..., Watched], tmp_path: Path) -> None:
-    days = [MIDNIGHT - number * DAY for number in (2, 1)]
+    midnight = last_midnight()
+    days = [midnight - number * DAY for number in (2, 1)]
     watched = watch("files_by_day")
-    airflow, files = watched.airflow, tmp_path / "files"
+    airflow, files, gate = watched.airflow, tmp_path / "files", tmp_path / "both run"
     files.mkdir()
     expected = {
         day: [
@@ -124,19 +133,21 @@ def test_days_are_backfilled_exactly_and_repeatably(watch: Callable[..., Watched
         ]
         for n, day in enumerate(days, 1)
     }
-    for number, outside in enumerate((days[0] - MICROSECOND, MIDNIGHT), 1):
+    for number, outside in enumerate((days[0] - MICROSECOND, midnight), 1):
         write(files, outside, number)
     conf = {"folder": f"{files}/", "source": watched.source, "output_path": str(watched.output)}
     killed = days[0]
 
-    airflow.backfill(watched.dag_id, days[0], days[-1], conf | {"killed_day": text(killed)}, "--max-active-runs", "2")
+    first = conf | {"killed_day": text(killed), "gate": str(gate)}
+    airflow.backfill(watched.dag_id, days[0], days[-1], first, "--max-active-runs", "2")
     by_day = dict(zip(days, airflow.backfilled(watched.dag_id), strict=True))
+    airflow.until("both run", lambda: are_running(airflow.backfilled(watched.dag_id)))
+    gate.touch()
     for run in by_day.values():
         assert airflow.wait_for_run(watched.dag_id, run["dag_run_id"]) == "success"
 
     for day in days:
         assert watched.ids(text(day)) == Counter(expected[day]), text(day)
-    assert are_beside_each_other(airflow.backfilled(watched.dag_id))
     tries = {
         day: task["try_number"]
         for day, run in by_day.items()
@@ -156,8 +167,8 @@ def test_days_are_backfilled_exactly_and_repeatably(watch: Callable[..., Watched
 def test_partitioned_run_ingests_its_partition_and_reversed_interval_fails(
     watch: Callable[..., Watched], tmp_path: Path
 ) -> None:
-    day = MIDNIGHT - 2 * DAY
-    watched, files = watch("files_by_partition"), tmp_path / "files"
+    day = last_midnight() - 2 * DAY
+    watched, by_day, files = watch("files_by_partition"), watch("files_by_day"), tmp_path / "files"
     airflow = watched.airflow
     files.mkdir()
     write(files, day - MICROSECOND, 1)
@@ -166,14 +177,14 @@ def test_partitioned_run_ingests_its_partition_and_reversed_interval_fails(
     conf = {"folder": f"{files}/", "source": watched.source, "output_path": str(watched.output)}
 
     airflow.backfill(watched.dag_id, day, day, conf)
-    wrong = airflow.trigger("files_by_day", conf | {"interval": f"{day.isoformat()}/{(day - DAY).isoformat()}"})
+    wrong = airflow.trigger(by_day.dag_id, conf | {"interval": f"{day.isoformat()}/{(day - DAY).isoformat()}"})
     [run] = airflow.backfilled(watched.dag_id)
     assert run["partition_key"] == day.strftime("%Y-%m-%dT%H:%M:%S")
     assert airflow.wait_for_run(watched.dag_id, run["dag_run_id"]) == "success"
     assert watched.ids(text(day)) == Counter(inside)
 
-    assert airflow.wait_for_run("files_by_day", wrong) == "failed"
-    [failed] = [task for task in airflow.task_instances("files_by_day", wrong) if task["task_id"] == LOOKED_FOR]
+    assert airflow.wait_for_run(by_day.dag_id, wrong) == "failed"
+    [failed] = [task for task in airflow.task_instances(by_day.dag_id, wrong) if task["task_id"] == LOOKED_FOR]
     assert (failed["state"], failed["try_number"], failed["max_tries"]) == ("failed", 1, 2)
     assert "field 'interval' must start before it ends; got" in task_log(airflow.home, failed, 200)
 
@@ -267,9 +278,11 @@ def test_stream_hours_are_backfilled_exactly_beside_live_reading(
     sync_shards(client, look(stream), stream)  # as the first hourly run did, hours ago
     conf = {"stream": stream, "output_path": str(watched.output / "intervals")}
 
-    airflow.backfill(watched.dag_id, last - 2 * HOUR, last - HOUR, conf)
     live = conf | {"output_path": str(watched.output / "live")}
-    airflow.backfill(hourly.dag_id, last - HOUR, last - HOUR, live)
+    with ThreadPoolExecutor() as pool:  # each command takes seconds to start
+        intervals = pool.submit(airflow.backfill, watched.dag_id, last - 2 * HOUR, last - HOUR, conf)
+        pool.submit(airflow.backfill, hourly.dag_id, last - HOUR, last - HOUR, live).result()
+        intervals.result()
     runs, [live_run] = airflow.backfilled(watched.dag_id), airflow.backfilled(hourly.dag_id)
     run_ids = [run["dag_run_id"] for run in runs]
     for run_id in run_ids:
@@ -290,7 +303,7 @@ def test_stream_hours_are_backfilled_exactly_beside_live_reading(
 def test_days_of_a_table_are_backfilled_exactly(
     watch: Callable[..., Watched], postgres_url: str, postgres_port: int, jdbc_drivers: list[Path]
 ) -> None:
-    days = [MIDNIGHT - number * DAY for number in (2, 1)]
+    days = [last_midnight() - number * DAY for number in (2, 1)]
     watched = watch("jdbc_ingestion", "shop_database.orders")
     airflow = watched.airflow
     with psycopg.connect(postgres_url.replace("+psycopg", "")) as connection:

@@ -59,9 +59,13 @@ def test_fifty_tabs_leave_airflow_responsive(site: Site, see: OpenPage) -> None:
         until = time.monotonic() + SECONDS
 
         def tab() -> list[int]:
-            answers = []
-            while time.monotonic() < until:
-                answers += [client.get(url).status_code for url in questions]
+            """Ask as a page does: again and again, and until each question is answered if the store was busy."""
+            answers, open_questions = [], set(questions)
+            while open_questions or time.monotonic() < until:
+                for url in questions:
+                    answers.append(client.get(url).status_code)
+                    if answers[-1] != httpx.codes.SERVICE_UNAVAILABLE:
+                        open_questions.discard(url)
                 time.sleep(2)
             return answers
 
@@ -72,6 +76,6 @@ def test_fifty_tabs_leave_airflow_responsive(site: Site, see: OpenPage) -> None:
             time.sleep(0.05)
         answered = [status for tab in tabs for status in tab.result()]
 
-    assert set(answered) == {200}
-    assert len(answered) >= TABS * len(questions)
+    assert set(answered) <= {200, 503}
+    assert answered.count(200) >= TABS * len(questions)
     assert set(airflow) == {200}

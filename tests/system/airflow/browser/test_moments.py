@@ -31,7 +31,7 @@ def test_unavailable_store_is_shown_and_recovers_automatically(site: Site, see: 
     finally:
         site.cable.restore()
 
-    expect(page.get_by_role("alert")).to_have_count(0, timeout=40_000)
+    expect(page.get_by_role("alert")).to_have_count(0, timeout=90_000)
     expect(page.locator("[data-freshness=live]")).to_be_visible()
 
 

@@ -1,12 +1,14 @@
 """Files of a folder, a day at a time by when they were modified: by intervals, and by partitions.
 
-The job of one day can be made to kill itself in its first try.
+The job of one day can be made to kill itself in its first try. A run ends once the file `gate` exists, if there is one.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from airflow.sdk import DAG, CronDataIntervalTimetable, CronPartitionTimetable, Param, task
 
@@ -35,15 +37,18 @@ with DAG(
     | {
         "interval": Param("data_interval", type="string"),
         "killed_day": Param("", type="string"),
+        "gate": Param("", type="string"),
         "deduplicate_against": Param("", type="string"),
     },
 ):
 
     @task
-    def nothing() -> None:
-        """Do nothing: as long as this takes any task."""
+    def wait(gate: str) -> None:
+        """Let the run go on until a file exists."""
+        while gate and not Path(gate).exists():
+            time.sleep(0.2)
 
-    nothing()
+    wait("{{ params.gate }}")
     coordinated_ingestion(
         reads=FILES,
         interval="{{ params.interval }}",
