@@ -141,7 +141,7 @@ class Standalone(Airflow):
         :param conf: of its runs.
         :param more: further options of the command.
         """
-        self.until("an earlier backfill is over", lambda: not self._open_backfills(dag_id), 90)
+        self.until("an earlier backfill is over", lambda: not self._open_backfills(dag_id))
         options = ["--dag-id", dag_id, "--from-date", first.isoformat(), "--to-date", last.isoformat()]
         done = subprocess.run(
             [AIRFLOW, "backfill", "create", *options, "--dag-run-conf", json.dumps(conf), *more],
@@ -190,7 +190,7 @@ class Standalone(Airflow):
         """Delete a connection. Airflow answers 500 while its SQLite database is locked for long by its other parts."""
         gone = (httpx.codes.NO_CONTENT, httpx.codes.NOT_FOUND)
         url = f"/api/v2/connections/{conn_id}"
-        self.until(f"{conn_id} is deleted", lambda: self._client.delete(url).status_code in gone, 120)
+        self.until(f"{conn_id} is deleted", lambda: self._client.delete(url).status_code in gone)
 
     def _open_backfills(self, dag_id: str) -> list[dict[str, Any]]:
         backfills = self._get(f"/api/v2/backfills?dag_id={dag_id}")["backfills"]
@@ -215,7 +215,7 @@ class Standalone(Airflow):
         """Start a part that was killed, and wait until it answers, if it is the one that does."""
         self._run(part, self.home / f"{part}.log")
         if part == "api-server":
-            self.until("the API server answers", self._answers, 120)
+            self.until("the API server answers", self._answers)
 
     @contextmanager
     def without(self, part: str) -> Iterator[None]:
@@ -245,7 +245,7 @@ class Standalone(Airflow):
             return False
 
         def wait() -> str:
-            self.until("another API server answers", answers, 180)
+            self.until("another API server answers", answers)
             return url
 
         try:
@@ -285,7 +285,7 @@ class Standalone(Airflow):
         body = {"name": name, "slots": slots, "description": "", "include_deferred": False}
         self._client.post("/api/v2/pools", json=body).raise_for_status()
 
-    def until(self, what: str, holds: Callable[[], bool], seconds: float = 180) -> None:
+    def until(self, what: str, holds: Callable[[], bool], seconds: float = 400) -> None:
         """Return once something holds, however long that takes within reason."""
         deadline = time.monotonic() + seconds
         while not holds():

@@ -246,6 +246,7 @@ class ArrivalClock(RealClock):
         return self.set_to or super().now()
 
 
+@pytest.mark.timeout(900)  # Spark jobs beside each other
 def test_stream_hours_are_backfilled_exactly_beside_live_reading(
     watch: Callable[..., Watched],
     look: Callable[[str], SourceCoordinator],

@@ -82,7 +82,7 @@ def test_killed_worker_shows_as_taken_over(
 
 
 def test_run_and_task_instance_show_their_partitions(site: Site, see: OpenPage) -> None:
-    site.airflow.until("the job works", lambda: bool(live_shards(site)), 120)
+    site.airflow.until("the job works", lambda: bool(live_shards(site)))
     run = f"/dags/{DAG}/runs/{site.live_run}"
     page = see(run)
     page.get_by_role("link", name="Leases").last.click()
@@ -105,7 +105,7 @@ def test_run_and_task_instance_show_their_partitions(site: Site, see: OpenPage) 
 
 
 def test_split_shows_in_the_tree_and_job_among_workers(site: Site, see: OpenPage) -> None:
-    site.airflow.until("the children of the shard are read", lambda: len(live_shards(site)) >= 3, 120)
+    site.airflow.until("the children of the shard are read", lambda: len(live_shards(site)) >= 3)
     page = see(site.at("live", "shards"))
     tree = page.get_by_role("group", name=re.compile("^Family tree of live: 4 shards, 2 generations, 1 split"))
     expect(tree).to_be_visible()

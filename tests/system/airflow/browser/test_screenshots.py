@@ -41,7 +41,7 @@ def picture(tmp_path: Path) -> Callable[..., None]:
 
 @pytest.mark.only_deep
 def test_screenshots_of_the_manual_match_the_pages(site: Site, see: OpenPage, picture: Callable[..., None]) -> None:
-    site.airflow.until("the job works", lambda: len(live_shards(site)) >= 3, 120)
+    site.airflow.until("the job works", lambda: len(live_shards(site)) >= 3)
     page = see(site.overview(DEFAULT), role="admin")
     picture(page, "overview", "night")
     go(page, site.at("orders"))
