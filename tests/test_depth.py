@@ -1,4 +1,4 @@
-"""Which tests a run takes: short forms, deep ones, parts, and what passed before."""
+"""A run takes short forms, deep forms, parts, and what has not passed yet."""
 
 from __future__ import annotations
 

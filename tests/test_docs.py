@@ -1,4 +1,4 @@
-"""The manual says what the code does: links, paths, names, defaults, messages and examples are compared with it."""
+"""The manual agrees with the code: links, paths, names, defaults, messages and examples."""
 
 from __future__ import annotations
 

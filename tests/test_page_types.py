@@ -1,4 +1,4 @@
-"""The types of the HTTP API for the check of the pages' JavaScript, and the linter that is downloaded for it."""
+"""The types of the HTTP API for the pages' JavaScript, and the downloaded linter."""
 
 from __future__ import annotations
 

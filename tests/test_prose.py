@@ -1,4 +1,4 @@
-"""The prose check finds what it is for, and nothing else."""
+"""The prose check finds its words and names, and nothing else."""
 
 from __future__ import annotations
 

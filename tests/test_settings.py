@@ -1,3 +1,5 @@
+"""Settings are written as JSON and read back."""
+
 from __future__ import annotations
 
 import json

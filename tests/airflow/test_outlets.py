@@ -1,4 +1,4 @@
-"""What an asset event reports about a job, and which checkpoints users see in Airflow."""
+"""Asset events report on a job, and users see its checkpoints in Airflow."""
 
 from __future__ import annotations
 

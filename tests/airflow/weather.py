@@ -1,4 +1,4 @@
-"""A source of one's own, for tests: nothing reads it."""
+"""A custom source for tests that nothing reads."""
 
 from __future__ import annotations
 

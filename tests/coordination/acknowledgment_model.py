@@ -1,4 +1,4 @@
-"""What a transaction on acknowledgment sets and their shards may do: said apart from the code that it judges.
+"""A model of the transactions on acknowledgment sets and their shards, written without the code that it judges.
 
 Every transaction that is made is compared with what was asked for, whoever asked and whoever was answered. The
 progress of a partition and what is stored of a set are read as plain JSON.

@@ -1,4 +1,4 @@
-"""What the partitions of a source should look like: as plain as it can be said, and apart from the code it judges."""
+"""A plain model of a source's partitions, written without the code that it judges."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Stored texts are compressed without loss."""
+
 from __future__ import annotations
 
 import base64

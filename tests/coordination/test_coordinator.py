@@ -1,3 +1,5 @@
+"""A coordinator acquires, closes and completes the partitions of its source."""
+
 from __future__ import annotations
 
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Processes that are taken in step: what they want written goes together, and what one meets is its own."""
+"""Processes in lockstep share one write, and an error affects only its own process."""
 
 from __future__ import annotations
 

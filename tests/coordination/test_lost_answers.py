@@ -1,4 +1,4 @@
-"""A write succeeded and its response was lost, or the store was unavailable: how an owner handles that."""
+"""Owners handle writes whose response is lost, and stores that are unavailable."""
 
 from __future__ import annotations
 

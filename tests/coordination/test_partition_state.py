@@ -1,3 +1,5 @@
+"""A partition parses its progress once, and its state follows from status and time."""
+
 from __future__ import annotations
 
 from collections.abc import Mapping

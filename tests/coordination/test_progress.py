@@ -1,4 +1,4 @@
-"""A partition's state is kept as it is stored: what cannot be read is handed on, reported, and never overwritten."""
+"""An unreadable state of a partition is passed on and reported, and never overwritten."""
 
 from __future__ import annotations
 

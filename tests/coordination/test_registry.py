@@ -1,3 +1,5 @@
+"""Implementations are found by name: built-in ones by their module, others by entry point."""
+
 from __future__ import annotations
 
 import importlib

@@ -1,3 +1,5 @@
+"""A thread renews the leases of a worker."""
+
 from __future__ import annotations
 
 import threading

@@ -1,4 +1,4 @@
-"""What jobs report of their sinks, and how a source's sinks stand by all of it."""
+"""Jobs report on their sinks, and the reports give the state of a source's sinks."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Instants, clocks and owners are written and read in one form."""
+
 from __future__ import annotations
 
 import time

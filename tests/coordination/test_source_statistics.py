@@ -1,3 +1,5 @@
+"""The statistics of a source count its partitions and sets."""
+
 from __future__ import annotations
 
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""A view reads a source without an owner, and sees what those who work on the source have written."""
+"""A view reads a source without an owner, and sees what workers have written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several transactions at once: how they are shared out to requests, and what a store that goes away leaves of them."""
+"""Several transactions are shared out to requests, and each is written or refused as a whole during an outage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store that loses responses, refuses service, is slow, or lets another process act first, as networks do."""
+"""A store that loses responses, refuses service, is slow, or lets another process act first."""
 
 from __future__ import annotations
 

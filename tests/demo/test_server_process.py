@@ -1,4 +1,4 @@
-"""How `demo.server_process` finds free ports."""
+"""`demo.server_process` finds free ports."""
 
 from __future__ import annotations
 

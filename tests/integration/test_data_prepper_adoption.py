@@ -1,4 +1,4 @@
-"""A table that Data Prepper left, adopted and then worked on, without loss: in place, and copied into SQL."""
+"""A table of Data Prepper is adopted without loss: in place, and copied into SQL."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data source in Spark, against a Kinesis API in a process of its own: it reads what a job would land."""
+"""Spark's data source reads the records that a job would land, from a Kinesis API in another process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parquet datasets on a real object store: no rename, requests that go wrong, former owners whose requests are late."""
+"""Parquet datasets on a real object store without renames, with failing requests and late previous owners."""
 
 from __future__ import annotations
 

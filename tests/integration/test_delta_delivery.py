@@ -1,4 +1,4 @@
-"""Batches that go through Spark into Delta tables, with a session in this process."""
+"""Spark delivers batches into Delta tables, with a session in this process."""
 
 from __future__ import annotations
 

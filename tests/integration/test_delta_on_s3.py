@@ -1,4 +1,4 @@
-"""Delta tables on a real object store, reached by what a connection holds alone."""
+"""Delta tables on a real object store that only a connection reaches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two real processes commit to one Delta table at the same time, of which one may be a former owner."""
+"""Two processes commit to one Delta table at the same time, one of which may be a previous owner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Landing through Spark: each partition of a reader's DataFrame goes to one file, whatever becomes of the others."""
+"""Landing through Spark: each partition of a reader's DataFrame goes to one file, also if others fail."""
 
 from __future__ import annotations
 

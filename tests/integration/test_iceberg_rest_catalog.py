@@ -1,4 +1,4 @@
-"""An Iceberg table of a REST catalog, a real one: what its answers, and those that never come, mean for a delivery."""
+"""A delivery handles every response of a real REST catalog, and responses that are lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`airflow-coordination import kcl` and `import data-prepper`, as a person at a shell meets them."""
+"""The commands `airflow-coordination import kcl` and `import data-prepper`, run from a shell."""
 
 from __future__ import annotations
 

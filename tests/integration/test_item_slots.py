@@ -1,4 +1,4 @@
-"""Landing items by Spark tasks: how many partitions they read at the same time, and what memory that takes."""
+"""Spark tasks land items: the number of partitions read at the same time, and the memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranges of real databases: found by the supplier over a Python driver, read by Spark over a JDBC driver."""
+"""A supplier finds ranges of real databases, and Spark reads them over JDBC."""
 
 from __future__ import annotations
 

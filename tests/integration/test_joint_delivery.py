@@ -1,4 +1,4 @@
-"""Many batches that go through Spark at once: each is as if it were alone, in a number of jobs that stays the same."""
+"""Many batches in a constant number of Spark jobs: each is delivered as if it were alone."""
 
 from __future__ import annotations
 

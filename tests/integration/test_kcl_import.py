@@ -1,4 +1,4 @@
-"""Importing the leases of a Kinesis application from DynamoDB, with the stream itself to compare them with."""
+"""The leases of a Kinesis application are imported from DynamoDB and compared with the stream."""
 
 from __future__ import annotations
 

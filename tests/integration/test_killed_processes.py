@@ -1,4 +1,4 @@
-"""Worker processes that are killed and stopped at random, over a database that crashes time and again."""
+"""Worker processes are killed and stopped at random while their database crashes repeatedly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading a real Kinesis API, served by a process of its own."""
+"""Records are read from a real Kinesis API in another process."""
 
 from __future__ import annotations
 

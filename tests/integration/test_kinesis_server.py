@@ -1,4 +1,4 @@
-"""Our own Kinesis over HTTP, where it is more than the API: accounts, connections, a process of its own."""
+"""The Kinesis server of the tests over HTTP: accounts, connections, and its process."""
 
 from __future__ import annotations
 

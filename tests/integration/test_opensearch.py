@@ -1,4 +1,4 @@
-"""Reading OpenSearch: a real node, which loses views and closes indices while they are read."""
+"""Documents are read from a real OpenSearch node that loses views and closes indices."""
 
 from __future__ import annotations
 

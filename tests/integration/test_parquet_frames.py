@@ -1,4 +1,4 @@
-"""Files that pyarrow reads and writes for Spark hold what Spark's own reader and writer would make of them."""
+"""Parquet files that pyarrow reads and writes for Spark equal those of Spark's own reader and writer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many requests jobs make to a bucket for a batch, counted by a proxy before the S3 server."""
+"""A proxy before the S3 server counts the requests of a job for each batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading objects of a real S3 server: whole, in parts, ahead, and what goes wrong with them."""
+"""Objects of a real S3 server are read whole, in parts and ahead; damaged and missing ones are reported."""
 
 from __future__ import annotations
 

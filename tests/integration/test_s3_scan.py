@@ -1,4 +1,4 @@
-"""Scans of a real S3 server: what is there is found once, and what is wrong is said."""
+"""Scans of a real S3 server find each object once, and report errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shard sync with a Kinesis in a process of its own and Airflow's own objects: what no fake of ours can promise."""
+"""Shard sync with Airflow's own objects and a Kinesis API in another process."""
 
 from __future__ import annotations
 

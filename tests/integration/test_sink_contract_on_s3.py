@@ -1,4 +1,4 @@
-"""What every sink keeps to, kept by those that lie in a bucket, which the sink's connection alone reaches."""
+"""The contract of every sink, for sinks in a bucket that only the sink's connection reaches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slots of a real Spark: what they land comes back, and the first of them find out whether all share the place."""
+"""Slots of a real Spark land rows, and the first ones check whether all share the location."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches that go through Spark into sinks, with a session in this process: what is bad, and what is routed where."""
+"""Spark delivers batches into sinks, with a session in this process: bad records and routing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker that is stopped past its lease and continued can write nothing for a partition that somebody else took."""
+"""A worker that continues after its lease has expired cannot write to a partition of another owner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database that vanishes for a while in the middle of two jobs: they wait, and nothing is lost or doubled."""
+"""A database is away for a while under two jobs: they wait, and nothing is lost or doubled."""
 
 from __future__ import annotations
 

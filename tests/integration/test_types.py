@@ -1,4 +1,4 @@
-"""Every type into every sink: others read the values back as they were sent, or they are refused with the column."""
+"""Every type in every sink is read back as it was sent, or refused with its column."""
 
 from __future__ import annotations
 

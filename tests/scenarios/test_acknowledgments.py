@@ -1,4 +1,4 @@
-"""Data Prepper's end-to-end acknowledgments, scenario by scenario, as its own tests pin them down.
+"""The scenarios of Data Prepper's own tests about end-to-end acknowledgments.
 
 Each test names its scenario and says it in a sentence; where this project does something else on purpose, the test
 holds for that, and says why. What belongs to a source alone, such as which objects a scan finds, is not here.

@@ -1,4 +1,4 @@
-"""The Druid scenarios of `scenarios.md` about a supervisor, its states and its scaling; each names its number.
+"""The Druid scenarios of `scenarios.md` about a supervisor, its states and its scaling, by number.
 
 Druid's supervisor deals shards to groups of tasks, and gives each task its start and end positions. Here jobs lease
 shards, whose progress says where to go on; so a job has no positions, and who reads what is not the supervisor's

@@ -1,4 +1,4 @@
-"""The Druid scenarios of `scenarios.md` about finding shards, and about what a task hands off; each names its number.
+"""The Druid scenarios of `scenarios.md` about finding shards and handing off, by number.
 
 Druid's task keeps rows in memory and hands segments off. Here a job lands batches, which are recorded before they are
 delivered; so a number of rows is a batch's size, a hand-off is the checkpoint's step over it, and a task that conflicts

@@ -1,4 +1,4 @@
-"""How the Kinesis Client Library shares leases, scenario by scenario, as its own tests pin it down.
+"""The scenarios of the Kinesis Client Library's own tests about sharing leases.
 
 Each test names its scenario and says it in a sentence. Where this project does something else on purpose, the test
 holds for that, and says why. Two differences run through all of them. Here every worker decides for itself, from the

@@ -1,4 +1,4 @@
-"""Checkpoints of the Kinesis Client Library, scenario by scenario, as its own tests pin them down.
+"""The scenarios of the Kinesis Client Library's own tests about checkpoints.
 
 Each test names its scenario and says it in a sentence; where this project does something else on purpose, the test
 holds for that, and says why. What belongs to reading and de-aggregation is not here.

@@ -1,4 +1,4 @@
-"""How shards are read, scenario by scenario, beside what the Kinesis Client Library, Druid and Samza do.
+"""Scenarios about reading shards, from the Kinesis Client Library, Druid and Samza.
 
 The numbers are those of the conformance scenarios. Where upstream loses data or leaves a question open, the comment
 says what we do instead.

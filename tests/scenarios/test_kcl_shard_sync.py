@@ -1,4 +1,4 @@
-"""Shard sync, shard end, audit and cleanup of the Kinesis Client Library, scenario by scenario.
+"""The scenarios of the Kinesis Client Library's own tests about shard sync, shard end, audit and cleanup.
 
 Each test names its scenario and says it in a sentence; where this project does something else on purpose, the test
 holds for that, and says why.

@@ -1,4 +1,4 @@
-"""The Samza scenarios of `scenarios.md`, for a job that reads shards under leases; each names its number.
+"""The Samza scenarios of `scenarios.md` for a job that reads shards under leases, by number.
 
 Samza binds a shard to one of a fixed number of slots. Here a worker leases shards and deals them to the slots of each
 round, so slots never run out: where Samza's scenario is about slots, the test is about leases.

@@ -1,4 +1,4 @@
-"""Data Prepper's source coordinator, scenario by scenario, as its own tests pin it down.
+"""The scenarios of Data Prepper's own tests about source coordination.
 
 Each test names its scenario and says it in a sentence; where this project does something else on purpose, the test
 holds for that, and says why.

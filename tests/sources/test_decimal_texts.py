@@ -1,4 +1,4 @@
-"""A text is a decimal without a loss, or it is refused: pyarrow reads some as other numbers."""
+"""A text becomes a decimal without loss, or is refused, also where pyarrow reads another number."""
 
 from __future__ import annotations
 

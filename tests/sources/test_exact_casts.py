@@ -1,4 +1,4 @@
-"""A cast changes no value, also where pyarrow would; the error names the column, the first such value, the remedy."""
+"""A cast changes no value, also where pyarrow would; errors name column, value and remedy."""
 
 from __future__ import annotations
 

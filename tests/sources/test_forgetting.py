@@ -1,4 +1,4 @@
-"""A source forgets what it has read: all of it or nothing, and nothing that is in work."""
+"""A source forgets all that it has read or nothing, and nothing that is being read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a supplier of one's own may yield, and what becomes of it."""
+"""A custom supplier yields partitions; invalid ones are refused."""
 
 from __future__ import annotations
 

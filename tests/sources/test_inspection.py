@@ -1,4 +1,4 @@
-"""The summary of a stored progress, whatever wrote it."""
+"""The summary of a stored progress works for every writer."""
 
 from __future__ import annotations
 

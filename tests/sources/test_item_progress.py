@@ -1,4 +1,4 @@
-"""What a partition of items remembers, and what the end of an acknowledgment set means to it."""
+"""The progress of a partition of items follows the ends of its acknowledgment sets."""
 
 from __future__ import annotations
 

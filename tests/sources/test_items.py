@@ -1,4 +1,4 @@
-"""What a reader of items says of its source, beside reading it."""
+"""A reader of items describes its source."""
 
 from __future__ import annotations
 

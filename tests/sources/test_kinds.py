@@ -1,4 +1,4 @@
-"""Kinds of sources: the package's own, those that others register, and those that bring a reader alone."""
+"""Kinds of sources: built-in ones, registered ones, and those with only a reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values are landed as they were, in the types of Spark and the tables, or refused with column, value and remedy."""
+"""Values are landed unchanged in the types of Spark and the tables, or refused with column, value and remedy."""
 
 from __future__ import annotations
 

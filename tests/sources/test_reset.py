@@ -1,4 +1,4 @@
-"""Positions by hand: what a person may say, and what becomes of partitions, streams and sources."""
+"""Positions set by hand are validated, and applied to partitions, streams and sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a job that cannot start says so; jobs that run are in tests/system."""
+"""A job that cannot start reports the reason; tests/system runs whole jobs."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""The search for bad records finds exactly the rows that fail."""
+
 from __future__ import annotations
 
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Jobs that share a stream's shards: who comes later is handed its part, and every record is delivered once."""
+"""Jobs share a stream's shards: a new job is handed its part, and every record is delivered once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounded reads by sequence numbers: exactly these records of these shards, whatever is in the same page, and done."""
+"""Reads bounded by sequence numbers deliver exactly these records of these shards, and end."""
 
 from __future__ import annotations
 

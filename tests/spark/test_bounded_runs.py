@@ -1,4 +1,4 @@
-"""Runs that stop at an instant: they deliver what arrived before it, exactly, of every shard."""
+"""Runs that stop at an instant deliver exactly the records that arrived before it."""
 
 from __future__ import annotations
 

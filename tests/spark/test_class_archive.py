@@ -1,4 +1,4 @@
-"""The archive of Spark's classes: what is checked before it is made, and what shows that a JVM would not take it."""
+"""The archive of Spark's classes is validated before it is made and before a JVM uses it."""
 
 from __future__ import annotations
 

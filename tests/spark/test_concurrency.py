@@ -1,4 +1,4 @@
-"""Calls that are made at the same time: as many as may be, in order, each with what it raises."""
+"""Concurrent calls keep their limit and order, and each raises its own error."""
 
 from __future__ import annotations
 

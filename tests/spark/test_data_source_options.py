@@ -1,4 +1,4 @@
-"""The options of the data source: every spelling means the same, and every wrong value is named with the way out."""
+"""Every spelling of a data source option is equivalent, and errors name the value and the remedy."""
 
 from __future__ import annotations
 

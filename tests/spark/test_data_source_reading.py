@@ -1,4 +1,4 @@
-"""What the data source plans and reads, without Spark: all that belongs to a read, and nothing else."""
+"""The data source plans and reads exactly its range, without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One delivery of all batches of a round: what one of them meets holds no other one."""
+"""All batches of a round are delivered together, and an error of one delays no other."""
 
 from __future__ import annotations
 

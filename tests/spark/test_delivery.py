@@ -1,3 +1,5 @@
+"""Deliveries name an unusable transform and describe their batches."""
+
 from __future__ import annotations
 
 import pytest

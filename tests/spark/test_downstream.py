@@ -1,4 +1,4 @@
-"""Batches that are delivered once all handles are acknowledged: what the job stores, and their end."""
+"""Batches complete once all handles are acknowledged; the job stores and ends their sets."""
 
 from __future__ import annotations
 

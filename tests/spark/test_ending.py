@@ -1,4 +1,4 @@
-"""A job that is asked to end: it reads no further, delivers what is recorded, and gives each lease back at once."""
+"""A job that is asked to end stops reading, delivers its recorded batches, and releases each lease at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How Spark says what an executor lacks; see tests/integration/test_slots.py for what it says of Python."""
+"""Spark's errors name what an executor lacks; tests/integration/test_slots.py covers Python's."""
 
 from __future__ import annotations
 

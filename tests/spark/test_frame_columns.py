@@ -1,4 +1,4 @@
-"""Columns that arrive as text: each text becomes the value that it is, or is refused."""
+"""Columns of text become exact values, or are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole lives of a stream: whatever happens to shards and workers, what was readable is delivered once and in order."""
+"""Random histories of a stream: readable records are delivered once and in order, whatever fails."""
 
 from __future__ import annotations
 

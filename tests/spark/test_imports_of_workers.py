@@ -1,4 +1,4 @@
-"""What the Python workers of a job import to land: every process of every executor does so before its first record."""
+"""The imports of a job's Python workers stay few, since every process pays for them before its first record."""
 
 from __future__ import annotations
 

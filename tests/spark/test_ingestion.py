@@ -1,4 +1,4 @@
-"""The round, with everything real but Kinesis and Spark: whatever is sent is delivered once, whenever jobs die."""
+"""Rounds with everything real but Kinesis and Spark deliver each record once, whenever jobs die."""
 
 from __future__ import annotations
 

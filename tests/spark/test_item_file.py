@@ -1,4 +1,4 @@
-"""The landed file of a batch of items: row groups as records come, and no more in memory than has to be."""
+"""The landed file of a batch of items has bounded row groups and needs bounded memory."""
 
 from __future__ import annotations
 

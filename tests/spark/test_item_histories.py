@@ -1,5 +1,4 @@
-"""Whole lives of a source of items: whatever happens to workers, items and the store, each record is delivered once
-each time that it is to be read, and nothing ends before what it holds is delivered."""
+"""Random histories of a source of items: each record is delivered once for each read, and no set ends before it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Landing partitions of items, with everything real but Spark: what is in a batch, where it ends, and what is not."""
+"""Partitions of items are landed with everything real but Spark: the content and the ends of batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job reports of itself while it runs: what it delivered, how fast, how far behind it is, and what was bad."""
+"""A running job reports its deliveries, speed, lag and bad records."""
 
 from __future__ import annotations
 

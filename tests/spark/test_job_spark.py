@@ -1,4 +1,4 @@
-"""Tests for Spark as a job uses it."""
+"""The archives that Python workers of a job import from are found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The landed file of a shard: row groups as pages come, and no more in memory than a page and a row group."""
+"""The landed file of a shard grows by row groups, with a page and a row group in memory at most."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading one shard into one file, without Spark: what a slot does for each of its shards."""
+"""A slot reads each of its shards into one file, without Spark."""
 
 from __future__ import annotations
 

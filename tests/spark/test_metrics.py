@@ -1,4 +1,4 @@
-"""What a job counts is kept for its end, and exported where OpenTelemetry's variables name a collector."""
+"""The counts of a job are kept for its end, and exported to the collector of OpenTelemetry's variables."""
 
 from __future__ import annotations
 

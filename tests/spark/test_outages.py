@@ -1,4 +1,4 @@
-"""Which errors are a sink's own, and which are a batch's."""
+"""Errors are classified as those of a sink or of a batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark reads and writes of Parquet files: how files are dealt to tasks, and what the tasks do; without Spark."""
+"""Parquet files are dealt to tasks, and tasks read and write them, without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests for the PySpark that a process imports."""
+"""A process imports the PySpark of its Spark installation, and of no other."""
 
 from __future__ import annotations
 

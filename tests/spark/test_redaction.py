@@ -1,4 +1,4 @@
-"""What leaves a driver holds none of the secrets that the job was given."""
+"""The output of a driver holds none of the job's secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Positions by hand while jobs run, and while they die: what was begun before neither undoes nor doubles the rest."""
+"""Positions are set by hand while jobs run and die: no batch is undone or doubled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the answers of S3 mean, as boto3 and pyarrow pass them on; see tests/integration/test_outages_of_buckets.py."""
+"""Errors of S3 are classified as boto3 and pyarrow raise them; see tests/integration/test_outages_of_buckets.py."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""Settings of a job are validated, written and read."""
+
 from __future__ import annotations
 
 import json

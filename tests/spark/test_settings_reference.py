@@ -1,4 +1,4 @@
-"""The settings of a job serve one driver, its own, for a while: mounted, or sealed in a folder that others read."""
+"""The settings of a job serve only its driver: mounted, or sealed in a shared folder."""
 
 from __future__ import annotations
 

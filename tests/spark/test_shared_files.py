@@ -1,4 +1,4 @@
-"""Shared files: which owner may still make one visible, whichever of its batches another owner takes over."""
+"""Only the owner of all batches of a shared file can make it visible."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many slots a round has: read from Spark's configuration, and planned from what earlier rounds have shown."""
+"""The number of slots follows Spark's configuration and the results of earlier rounds."""
 
 from __future__ import annotations
 

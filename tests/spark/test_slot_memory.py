@@ -1,4 +1,4 @@
-"""The memory of a slot: never more than its limit, first come first served, and no thread waits forever."""
+"""The memory of a slot keeps its limit, serves requests in order, and times out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job's spans: where they go, what they contain, and what they cost without a collector."""
+"""A job's spans: their export, their content, and their cost without a collector."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""A job ends on its stop condition."""
+
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta

@@ -1,3 +1,5 @@
+"""Files and folders of a filesystem are checked, published and named."""
+
 from __future__ import annotations
 
 import errno

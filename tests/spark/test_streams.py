@@ -1,4 +1,4 @@
-"""What a job knows about its streams, and how it continues when they have changed."""
+"""A job follows changes of its streams."""
 
 from __future__ import annotations
 

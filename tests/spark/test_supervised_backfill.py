@@ -1,4 +1,4 @@
-"""A backfill that is supervised: from its spec to the end of the supervisor, though a job dies on the way."""
+"""A supervised backfill runs from its spec to its end, although a job dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nested values as JSON: what JSON or a database cannot hold is refused, and never dropped."""
+"""Nested values become JSON; values that JSON or a database cannot hold are refused."""
 
 from __future__ import annotations
 

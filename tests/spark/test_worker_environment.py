@@ -1,4 +1,4 @@
-"""Which environment the Python workers of a job have."""
+"""The Python workers of a job have the intended environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes, not threads, compete: what a fleet of Spark drivers does."""
+"""Processes compete for partitions, as Spark drivers do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of Data Prepper's items: judged one by one, and as partitions of another store."""
+"""Items of Data Prepper are judged one by one, and become partitions of another store."""
 
 from __future__ import annotations
 

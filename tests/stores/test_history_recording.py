@@ -1,4 +1,4 @@
-"""A store that records a history: what it records, when it writes, what that costs, and that it affects no caller."""
+"""A store records a history: its content, its writes, its cost, and no effect on callers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A kind of store that another distribution registers: named by a connection and a URL, and carried to Spark."""
+"""A kind of store from another distribution is named by a connection and a URL, and reaches Spark."""
 
 from __future__ import annotations
 

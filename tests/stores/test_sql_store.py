@@ -1,4 +1,4 @@
-"""What is SQL's own: its schema and the steps to it, outages, plans, and what each database does differently."""
+"""The SQL store: its schema and migrations, outages, query plans, and differences between databases."""
 
 from __future__ import annotations
 

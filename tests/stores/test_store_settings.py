@@ -1,3 +1,5 @@
+"""Settings of stores are validated."""
+
 from __future__ import annotations
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Finding partitions on every kind of store: a try that was overtaken creates nothing, and the next one everything."""
+"""Partitions are found on every kind of store: an overtaken try creates none, and the next one all."""
 
 from __future__ import annotations
 

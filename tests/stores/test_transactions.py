@@ -1,4 +1,4 @@
-"""Several transactions at once: each is written or refused for itself, in every store."""
+"""Several transactions at once are each written or refused, in every store."""
 
 from __future__ import annotations
 

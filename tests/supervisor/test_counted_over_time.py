@@ -1,4 +1,4 @@
-"""What jobs count goes into the series of the lag, so that throughput and bad records can be seen over time."""
+"""Counts of jobs enter the series of the lag and show throughput and bad records over time."""
 
 from __future__ import annotations
 

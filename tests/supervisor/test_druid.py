@@ -1,4 +1,4 @@
-"""A spec of Druid's Kinesis supervisor becomes one of ours: each field has its row, and nothing is passed over."""
+"""A spec of Druid's Kinesis supervisor is translated: each field has its row, and none is ignored."""
 
 from __future__ import annotations
 

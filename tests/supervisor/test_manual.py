@@ -1,4 +1,4 @@
-"""The pages about specs say what the code does: keys, defaults, errors, examples, and what becomes of Druid."""
+"""The pages about specs agree with the code in keys, defaults, errors, examples and translations."""
 
 from __future__ import annotations
 

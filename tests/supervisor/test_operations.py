@@ -1,4 +1,4 @@
-"""The verbs of a supervisor: each does what it says, or is refused with one clear sentence and nothing lost."""
+"""The verbs of a supervisor take effect, or are refused with one clear sentence and no loss."""
 
 from __future__ import annotations
 

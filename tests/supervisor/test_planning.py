@@ -1,4 +1,4 @@
-"""Plans: cores, memory, speed, how far a source may fall behind, and requests, reckoned from figures that are shown."""
+"""Plans state cores, memory, speed, possible lag and requests, computed from measured figures."""
 
 from __future__ import annotations
 

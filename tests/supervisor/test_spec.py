@@ -1,4 +1,4 @@
-"""A spec says what is ingested and how it is supervised, in the very objects that operators take."""
+"""A spec consists of the objects that operators take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A spec file is YAML or JSON, read with bounds: what YAML has beyond JSON is refused."""
+"""A spec file is YAML or JSON within bounds; other features of YAML are refused."""
 
 from __future__ import annotations
 

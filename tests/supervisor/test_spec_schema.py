@@ -1,4 +1,4 @@
-"""The JSON Schema in the manual is made of the classes that read specs, and says the same as they do."""
+"""The JSON Schema of the manual is generated from the classes that read specs, and agrees with them."""
 
 from __future__ import annotations
 

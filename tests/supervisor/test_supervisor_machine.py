@@ -1,4 +1,4 @@
-"""Whole lives of a supervisor: jobs that fail and vanish, shards that come and go, verbs, turns that stop, and zombies.
+"""Random histories of a supervisor: jobs, shards, verbs, interrupted turns and zombies.
 
 At any call to the store a turn may be killed, get no answer, or stand still while another one is made in between. Jobs
 obey, or do not. Whatever happens, no job runs that the supervisor does not know, every end is counted once, and once

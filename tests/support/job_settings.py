@@ -1,4 +1,4 @@
-"""Settings of jobs, said flat: what belongs to a topic goes into its object, and seconds do for durations.
+"""Settings of jobs in a flat form: options by name, durations in seconds.
 
 `output` is the folder of the only sink, a Parquet dataset that takes what `where` says, with the raw batches below it.
 """

@@ -1,4 +1,4 @@
-"""A dataset of known records, checked while it grows: what is delivered and right is removed, so that no disk fills."""
+"""A dataset of known records that is checked while it grows: correct files are removed, so that no disk fills."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that follow from their shard and number: a server need not keep what it sends, nor a check what it expects.
+"""Records that follow from their shard and number, so that neither server nor check stores them.
 
 A record of 1 KiB holds the shard's number, its own, and a text of which half is random. A page is rendered, and a file
 checked, by operations on whole columns: both take as long as moving the bytes.

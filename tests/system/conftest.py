@@ -1,3 +1,5 @@
+"""Fixtures of whole jobs: streams, buckets, stores and Airflow connections."""
+
 from __future__ import annotations
 
 import json

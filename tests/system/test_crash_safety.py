@@ -1,4 +1,4 @@
-"""A Spark driver is killed at every point where it could matter, and each event is still delivered exactly once."""
+"""A Spark driver is killed at every critical point, and each event is delivered exactly once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job writes to a sink of each kind: drivers die and go on, servers are away, and others read the tables back."""
+"""A job writes to a sink of each kind while drivers die and servers are away; others read the tables back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole jobs that are followed through the store: what they report, how they end on request, what they leave out."""
+"""Whole jobs report through the store, end on request, and exclude late records."""
 
 from __future__ import annotations
 

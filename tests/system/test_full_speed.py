@@ -1,4 +1,4 @@
-"""Jobs that read at full speed while they are killed: what they deliver is exact, and their memory does not grow.
+"""Killed jobs that read at full speed deliver exact data in bounded memory.
 
 The stream always has more. Its records follow from shard and number, so that each that is delivered can be checked.
 The disk need not hold them all: what is delivered and right is removed.

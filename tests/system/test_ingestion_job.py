@@ -1,4 +1,4 @@
-"""Whole jobs, started by spark-submit: how they end, what they leave, and what bad input does to them."""
+"""Whole jobs of spark-submit: their ends, their leftovers, and bad input."""
 
 from __future__ import annotations
 

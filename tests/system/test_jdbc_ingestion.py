@@ -1,4 +1,4 @@
-"""A table that whole Spark jobs ingest: one is killed in the middle, and what is new comes in a later run."""
+"""Whole Spark jobs ingest a table: one is killed, and a later run takes new rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A source of one's own that never ends, whole: log files that grow, rotate and appear, while jobs are killed."""
+"""A custom source without an end: log files grow, rotate and appear while jobs are killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Indices of OpenSearch that whole Spark jobs ingest: the example DAG as it stands, and a job that is killed."""
+"""Whole Spark jobs ingest indices of OpenSearch: the unchanged example DAG, and a killed job."""
 
 from __future__ import annotations
 

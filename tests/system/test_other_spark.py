@@ -1,4 +1,4 @@
-"""A job on another Spark than the tests' own: the oldest of the 4.x versions that users have most behaves the same."""
+"""A job on the oldest common Spark 4 behaves the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A source of one's own, whole: its DAG runs as it stands, with real Spark jobs that read by a reader of its own."""
+"""The example of a custom source runs unchanged, with real Spark jobs and its own reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job that somebody else submits, whole: the example for Livy runs as it stands, beside a stand-in that runs batches.
+"""The example for Livy runs unchanged, against a stand-in that runs batches.
 
 The stand-in takes Livy's `POST /batches` and starts spark-submit, as Livy does.
 """

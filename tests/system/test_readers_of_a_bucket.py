@@ -1,4 +1,4 @@
-"""Spark and pyarrow read datasets in a bucket all the time, while jobs write them and are killed."""
+"""Spark and pyarrow read datasets in a bucket continuously, while jobs write them and are killed."""
 
 from __future__ import annotations
 

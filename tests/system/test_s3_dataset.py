@@ -1,4 +1,4 @@
-"""Whole jobs whose landing and dataset are in a bucket that their sink's connection alone reaches."""
+"""Whole jobs whose landing and dataset are in a bucket that only their sink's connection reaches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole job over a real bucket whose objects wait for their folder to be whole, and are deleted once delivered."""
+"""A whole job waits until folders of a real bucket are complete, and deletes objects once delivered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole jobs over a real bucket: objects of very different sizes, damaged ones, and ones that are gone."""
+"""Whole jobs over a real bucket: objects of very different sizes, damaged objects, and missing ones."""
 
 from __future__ import annotations
 

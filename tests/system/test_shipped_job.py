@@ -1,4 +1,4 @@
-"""Whole jobs with the package in an archive, as the operator ships it: their Python workers come from one process."""
+"""Whole jobs with the package in an archive, as the operator ships it: one process forks their Python workers."""
 
 from __future__ import annotations
 

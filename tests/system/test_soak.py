@@ -1,4 +1,4 @@
-"""A minute of everything at once, or five: shards split and merge, workers die, stop and lose their store.
+"""One or five minutes of everything at once: shards split and merge, workers die, stop and lose their store.
 
 What holds at the end: each event is in the dataset once, each key's in order, and the workers hold even shares.
 """

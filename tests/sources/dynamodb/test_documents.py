@@ -1,3 +1,5 @@
+"""Items of DynamoDB become documents."""
+
 from __future__ import annotations
 
 import json

@@ -1,4 +1,4 @@
-"""Exports laid out as AWS documents them: reading them, and finding or starting them."""
+"""Exports are found or started, and read as AWS documents their layout."""
 
 from __future__ import annotations
 

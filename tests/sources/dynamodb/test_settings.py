@@ -1,3 +1,5 @@
+"""Settings of tables and exports are validated."""
+
 from __future__ import annotations
 
 from typing import Any

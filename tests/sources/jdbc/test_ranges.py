@@ -1,4 +1,4 @@
-"""Cutting a column into ranges: each row is in exactly one, and none holds much more than its share."""
+"""A column is cut into ranges: each row is in exactly one, and none exceeds its share by much."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The supplier against SQLite: what becomes partitions, once, whatever happens in between."""
+"""The supplier creates each partition once on SQLite, also after interruptions."""
 
 from __future__ import annotations
 

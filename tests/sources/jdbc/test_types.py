@@ -1,4 +1,4 @@
-"""How columns of each type are read, and the manual's tables of types."""
+"""Columns of each type are read as the manual's tables of types state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values as text and as SQL: what is written down is read again, and nothing else ever becomes part of a statement."""
+"""Values are stored as text and quoted as SQL without loss, and nothing else becomes part of a statement."""
 
 from __future__ import annotations
 

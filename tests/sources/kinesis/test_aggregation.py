@@ -1,4 +1,4 @@
-"""What the Kinesis Producer Library packs is unpacked whole, and everything else passes through as it is."""
+"""Aggregated records of the Kinesis Producer Library are unpacked; other records pass unchanged."""
 
 from __future__ import annotations
 

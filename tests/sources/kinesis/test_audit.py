@@ -1,4 +1,4 @@
-"""The audit of hash ranges: which gaps are holes."""
+"""The audit of hash ranges separates holes from other gaps."""
 
 from __future__ import annotations
 

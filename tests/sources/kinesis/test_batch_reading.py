@@ -1,4 +1,4 @@
-"""A batch starts where the last one ended, reports what was lost in between, and ends where it must."""
+"""A batch starts at the end of the previous one, reports lost records, and ends at its limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The batches of shards: how far a checkpoint moves, and what becomes of a shard whose end is delivered.
+"""Batches of shards advance the checkpoint, and the end of a shard completes its partition.
 
 A finished shard's children appear in the transaction that completes the last of their parents.
 """

@@ -1,4 +1,4 @@
-"""What only decides about shards needs no AWS SDK."""
+"""Decisions about shards need no AWS SDK."""
 
 from __future__ import annotations
 

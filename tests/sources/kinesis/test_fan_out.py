@@ -1,4 +1,4 @@
-"""Enhanced fan-out gives the pages that polling gives, and outlives what happens to subscriptions."""
+"""Enhanced fan-out gives the same pages as polling, and survives the loss of subscriptions."""
 
 from __future__ import annotations
 

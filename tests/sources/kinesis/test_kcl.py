@@ -1,4 +1,4 @@
-"""What becomes of the leases of the Kinesis Client Library: a table of cases."""
+"""Leases of the Kinesis Client Library become partitions: a table of cases."""
 
 from __future__ import annotations
 

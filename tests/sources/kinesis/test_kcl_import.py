@@ -1,4 +1,4 @@
-"""The record at a checkpoint, found by the responses of Kinesis; and the partitions of a plan."""
+"""An import finds the record at a checkpoint by the responses of Kinesis, and plans its partitions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shard that nobody reads is asked how long its first record waits."""
+"""The lag of an unread shard is the age of its first record."""
 
 from __future__ import annotations
 

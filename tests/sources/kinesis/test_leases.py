@@ -1,4 +1,4 @@
-"""Which shards get a lease: tables of cases, each with the decision."""
+"""Shard sync decides which shards get a lease: tables of cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reader keeps to what Kinesis allows, and waits for what passes."""
+"""A reader respects the limits of Kinesis, and waits out temporary errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a shard's partition remembers, and in which order it may change."""
+"""The progress of a shard's partition changes only in the allowed order."""
 
 from __future__ import annotations
 

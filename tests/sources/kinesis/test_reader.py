@@ -1,4 +1,4 @@
-"""A shard is read from a position to its end, whatever happens to its iterators."""
+"""A shard is read from a position to its end, also with expired iterators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which shards of a stream are read again after a reset, and which wait: tables of cases."""
+"""A reset decides which shards are read again and which wait: tables of cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calls of a reader are those of boto3: signed alike, with its credentials, its errors and its connections."""
+"""The calls of a reader equal those of boto3 in signature, credentials, errors and connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shard sync against a Kinesis in this process: streams that come, go and change, and what is never touched."""
+"""Shard sync against an in-process Kinesis whose streams appear, disappear and change."""
 
 from __future__ import annotations
 

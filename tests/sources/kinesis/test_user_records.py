@@ -1,4 +1,4 @@
-"""A page expands in columns to exactly what its records expand to one by one."""
+"""A page expanded by columns equals its records expanded one by one."""
 
 from __future__ import annotations
 

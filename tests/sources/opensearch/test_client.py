@@ -1,4 +1,4 @@
-"""Requests to a cluster that refuses, asks for patience, or is not there."""
+"""Requests to a cluster that refuses, throttles or is unreachable."""
 
 from __future__ import annotations
 

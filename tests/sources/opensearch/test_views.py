@@ -1,4 +1,4 @@
-"""How slices are viewed is asked of each cluster by itself."""
+"""Each cluster is asked how its slices can be viewed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is deleted in S3 is what was read: looked at first, and deleted on condition that it still is."""
+"""Only objects that were read are deleted, on condition that they are unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listings whose objects are taken out before botocore parses them say what botocore would have said."""
+"""Listings parsed without botocore equal those parsed by botocore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects are forgotten by their age, and none of them is ever taken a second time."""
+"""Objects are forgotten by age, and none is taken a second time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The formats of objects, read whole, in pieces, and damaged."""
+"""Objects of each format are read whole, in pieces, and damaged."""
 
 from __future__ import annotations
 

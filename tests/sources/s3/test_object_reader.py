@@ -1,4 +1,4 @@
-"""Reading files: only the very file that was listed, and what a reader needs to travel."""
+"""A reader opens exactly the listed version of a file, and can be sent to executors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scan finds each object once, whatever happens to it, and what is uploaded again."""
+"""A scan finds each object once, also one that is uploaded again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings are checked before anything is scanned, and each error names the field, the value and the remedy."""
+"""Settings are checked before a scan, and each error names the field, the value and the remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Acquisition reads each page once, takes from the front while it is alone, and spreads when it is not."""
+"""Acquisition reads each page once, from the front when alone, and spreads over pages otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table and its index are created once, waited for, and refused when they are others than we need."""
+"""The table and its index are created once, waited for, and refused if they differ from the required ones."""
 
 from __future__ import annotations
 

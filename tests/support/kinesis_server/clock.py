@@ -1,4 +1,4 @@
-"""The two clocks that the server goes by: one that stands still until a test advances it, and the machine's."""
+"""The two clocks of the server: one that a test advances, and the machine's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The service itself: takes a call of the API, does it or refuses it, and knows nothing of how it came."""
+"""The service: executes or refuses a call of the API, whatever carried it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the service answers when it does not do what it is asked."""
+"""The errors of the service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Harm that a test does to calls: refusals, and what can happen to a connection."""
+"""Faults that a test injects into calls: refusals, and broken connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limits of the real service, each switched on by the test that is about it."""
+"""The limits of the real service, each enabled by its own test."""
 
 from __future__ import annotations
 

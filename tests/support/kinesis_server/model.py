@@ -1,4 +1,4 @@
-"""Botocore's model of the API: what a call may hold."""
+"""Botocore's model of the API: the parameters of each call."""
 
 from __future__ import annotations
 

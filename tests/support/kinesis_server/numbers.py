@@ -1,4 +1,4 @@
-"""Sequence numbers: of 56 digits and growing, as those of AWS, and without a meaning.
+"""Sequence numbers: 56 digits, growing, and without a meaning, as those of AWS.
 
 The high digits order the generations of shards, so that a child's numbers come after its parent's; numbers of
 sibling shards interleave. Low bits hold a scrambled serial number of the shard, by which the server, and nobody

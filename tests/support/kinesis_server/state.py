@@ -1,4 +1,4 @@
-"""What the server holds: the streams of one account in one region, and how it is set to behave."""
+"""The state of the server: the streams of one account in one region, and its configured behaviour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One stream: its shards through all resharding, and what it is becoming."""
+"""One stream: its shards through all resharding, and its status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the service hands out to be handed back: shard iterators and the tokens of listings."""
+"""Opaque tokens of the service: shard iterators, and tokens of listings."""
 
 from __future__ import annotations
 

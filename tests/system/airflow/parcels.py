@@ -1,4 +1,4 @@
-"""A supervised source that people interfere with."""
+"""A supervised source whose job is disturbed by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that wait in the triggerer, under a whole Airflow and with real Spark jobs: the triggerer dies and returns.
+"""Deferred tasks with real Spark jobs survive the death of the triggerer.
 
 One follows a job, one waits for acknowledgments, and one for partitions that reopen.
 """

@@ -1,4 +1,4 @@
-"""What people and machines do to a supervisor under a whole Airflow: its job goes on, nothing is lost or doubled."""
+"""Users and failures disturb a supervisor under a whole Airflow: its job continues, and nothing is lost or doubled."""
 
 from __future__ import annotations
 

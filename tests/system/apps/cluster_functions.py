@@ -1,4 +1,4 @@
-"""A module of a user's, which travels to a cluster with the job: a transform, and a function of `ForeachBatch`."""
+"""A user's module that is shipped to a cluster: a transform, and a function of `ForeachBatch`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads Parquet datasets with Spark alone, again and again: a line of JSON asks for one, and its records go out as one.
+"""Reads Parquet datasets with Spark alone: each line of JSON requests one, and one line returns its records.
 
 What Spark is configured with comes as JSON as well. A path that cannot be read ends it.
 """

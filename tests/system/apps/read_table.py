@@ -1,4 +1,4 @@
-"""Reads tables with Spark alone: what is configured and the queries come as JSON; each row goes out as a line."""
+"""Reads tables with Spark alone: configuration and queries arrive as JSON, and each row leaves as a line."""
 
 from __future__ import annotations
 

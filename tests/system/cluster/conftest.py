@@ -1,4 +1,4 @@
-"""A Spark cluster that all tests of this folder share: it takes seconds to start, and each job on it a few more.
+"""A Spark cluster that all tests of this folder share, since it takes seconds to start.
 
 Jobs write to a bucket, and keep their leases in PostgreSQL.
 """

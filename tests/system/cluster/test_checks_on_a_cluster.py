@@ -1,4 +1,4 @@
-"""Workers of a cluster that differ from the others, and drivers that nobody reaches: a job says which, and why."""
+"""A job names workers that differ from others, and drivers that executors cannot reach."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job with dynamic allocation begins with one executor, and has more as soon as its shards are worth it."""
+"""A job with dynamic allocation begins with one executor, and gains more for more shards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example of the manual runs on a cluster as it stands: the operator ships the package to executors without it."""
+"""The example of the manual runs unchanged on a cluster: the operator ships the package to executors."""
 
 from __future__ import annotations
 

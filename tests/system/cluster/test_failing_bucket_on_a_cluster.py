@@ -1,4 +1,4 @@
-"""Jobs on a cluster publish what they landed in a bucket that is slow and fails; they die there, or stand still."""
+"""Jobs on a cluster publish landed files in a slow and failing bucket while drivers die or stop."""
 
 from __future__ import annotations
 

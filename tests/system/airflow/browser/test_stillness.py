@@ -1,5 +1,4 @@
-"""What one points at stays where it is: an answer that comes late, or brings an alarm, moves nothing from under the
-pointer."""
+"""Elements stay under the pointer when a late response or an alarm arrives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run whenever there is work; it does what there is."""
+"""A run starts whenever there is work, and does it."""
 
 from __future__ import annotations
 

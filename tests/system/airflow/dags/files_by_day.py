@@ -1,4 +1,4 @@
-"""Files of a folder, a day at a time by when they were modified: by intervals, and by partitions.
+"""Files of a folder are ingested by day of modification: by intervals, and by partitions.
 
 The job of one day can be made to kill itself in its first try. A run ends once the file `gate` exists, if there is one.
 """

@@ -1,4 +1,4 @@
-"""A stream is ingested by a job that nobody waits for on a worker, beside a task that wants the same one slot."""
+"""A deferred job ingests a stream while another task wants the same slot."""
 
 from __future__ import annotations
 

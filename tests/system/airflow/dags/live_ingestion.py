@@ -1,4 +1,4 @@
-"""A stream is ingested for as long as somebody looks on."""
+"""A stream is ingested until the test ends."""
 
 from __future__ import annotations
 

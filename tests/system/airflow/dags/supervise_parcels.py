@@ -1,4 +1,4 @@
-"""A source whose supervisor people interfere with."""
+"""A supervised source whose job is disturbed by hand."""
 
 from airflow_provider_coordination.task_groups.supervised import supervised_ingestion
 
