@@ -90,16 +90,16 @@ def follower() -> JobFollower:
 
 
 @pytest.fixture
-def submitted(follower: JobFollower, job_settings: IngestSettings) -> IngestSettings:
+def submitted_job(follower: JobFollower, job_settings: IngestSettings) -> IngestSettings:
     """A job of an earlier try, somewhere in a cluster."""
     follower.submit(job_settings, None)
     return job_settings
 
 
 @pytest.fixture
-def running(submitted: IngestSettings, coordination: SourceCoordinator) -> JobRecord:
+def running(submitted_job: IngestSettings, coordination: SourceCoordinator) -> JobRecord:
     """The same, which has begun, and holds a partition."""
-    job = SourceCoordinator(coordination.store, "clicks", submitted.owner)
+    job = SourceCoordinator(coordination.store, "clicks", submitted_job.owner)
     job.initialize()
     job.leases.acquire(1)
     record = JobRecord(job)
@@ -132,12 +132,12 @@ def held(coordination: SourceCoordinator) -> list[str]:
 
 
 def test_deferred_task_returns_the_result_of_a_waiting_one(
-    operator: Any, context: Any, jobs: Jobs, submitted: IngestSettings
+    operator: Any, context: Any, jobs: Jobs, submitted_job: IngestSettings
 ) -> None:
-    jobs.end(submitted.owner, GOOD)
-    result = operator().execute_complete(context, event(submitted.owner))
-    assert result == {"owner": submitted.owner, "records_delivered": 7}
-    assert known(jobs, submitted.owner).is_reported
+    jobs.end(submitted_job.owner, GOOD)
+    result = operator().execute_complete(context, event(submitted_job.owner))
+    assert result == {"owner": submitted_job.owner, "records_delivered": 7}
+    assert known(jobs, submitted_job.owner).is_reported
 
 
 @pytest.mark.parametrize(
@@ -159,26 +159,26 @@ def test_deferred_task_returns_the_result_of_a_waiting_one(
     ],
 )
 def test_failed_job_fails_the_task_with_the_usual_error(
-    operator: Any, context: Any, jobs: Jobs, submitted: IngestSettings, outcome: Outcome, error: Any, message: str
+    operator: Any, context: Any, jobs: Jobs, submitted_job: IngestSettings, outcome: Outcome, error: Any, message: str
 ) -> None:
-    jobs.end(submitted.owner, outcome.to_mapping())
+    jobs.end(submitted_job.owner, outcome.to_mapping())
     with pytest.raises(error, match=message) as raised:
-        operator().execute_complete(context, event(submitted.owner))
+        operator().execute_complete(context, event(submitted_job.owner))
     assert isinstance(raised.value, AirflowFailException) is (error is AirflowFailException)
 
 
 def test_running_job_is_deferred_for_the_remaining_time(
-    operator: Any, context: Any, running: JobRecord, submitted: IngestSettings
+    operator: Any, context: Any, running: JobRecord, submitted_job: IngestSettings
 ) -> None:
     deadline = format_instant(datetime.now(UTC) + timedelta(minutes=5))
     with pytest.raises(TaskDeferred) as defers:
-        operator().execute_complete(context, event(submitted.owner, deadline=deadline))
+        operator().execute_complete(context, event(submitted_job.owner, deadline=deadline))
     assert defers.value.trigger.serialize()[1]["deadline"] == deadline
     assert timedelta(minutes=4) < defers.value.timeout <= timedelta(minutes=5)
 
 
 def test_vanished_job_fails_the_task_and_frees_its_leases(
-    operator: Any, context: Any, jobs: Jobs, submitted: IngestSettings, running: JobRecord,
+    operator: Any, context: Any, jobs: Jobs, submitted_job: IngestSettings, running: JobRecord,
     coordination: SourceCoordinator,
 ) -> None:  # fmt: skip
     [item] = coordination.store.query(jobs.source_identifier, PartitionStatus.ASSIGNED)
@@ -186,7 +186,7 @@ def test_vanished_job_fails_the_task_and_frees_its_leases(
     coordination.store.transact(update=[replace(item, ownership_timeout=long_ago, priority=long_ago)])
     assert held(coordination) == ["p0"]
     with pytest.raises(AirflowException, match="the job vanished: it has not responded since its lease expired"):
-        operator().execute_complete(context, event(submitted.owner, status="overdue"))
+        operator().execute_complete(context, event(submitted_job.owner, status="overdue"))
     assert held(coordination) == []
     assert not running.end(GOOD)
 
@@ -235,19 +235,19 @@ def test_event_without_a_job_fails_without_a_retry(operator: Any, context: Any, 
 
 
 def test_retry_resumes_the_job_of_the_previous_try(
-    operator: Any, context: Any, running: JobRecord, submitted: IngestSettings, spark: StubSpark
+    operator: Any, context: Any, running: JobRecord, submitted_job: IngestSettings, spark: StubSpark
 ) -> None:
     context["ti"].try_number += 1
     waiting = deferred(operator(), context)
-    assert waiting.trigger.serialize()[1]["owner"] == submitted.owner
+    assert waiting.trigger.serialize()[1]["owner"] == submitted_job.owner
     assert spark.calls == []
 
 
 def test_retry_returns_an_unreported_success(
-    operator: Any, context: Any, jobs: Jobs, submitted: IngestSettings, spark: StubSpark
+    operator: Any, context: Any, jobs: Jobs, submitted_job: IngestSettings, spark: StubSpark
 ) -> None:
-    jobs.end(submitted.owner, GOOD)
-    assert operator().execute(context) == {"owner": submitted.owner, "records_delivered": 7}
+    jobs.end(submitted_job.owner, GOOD)
+    assert operator().execute(context) == {"owner": submitted_job.owner, "records_delivered": 7}
     assert spark.calls == []
 
 
@@ -261,40 +261,40 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.integration  # needs no server, but packs the archive, and so seconds
 def test_reported_success_does_not_count_for_a_cleared_task(
-    operator: Any, context: Any, jobs: Jobs, submitted: IngestSettings, no_spark: list[str]
+    operator: Any, context: Any, jobs: Jobs, submitted_job: IngestSettings, no_spark: list[str]
 ) -> None:
-    jobs.end(submitted.owner, GOOD)
-    operator().execute_complete(context, event(submitted.owner))
-    assert deferred(operator(), context).trigger.serialize()[1]["owner"] != submitted.owner
+    jobs.end(submitted_job.owner, GOOD)
+    operator().execute_complete(context, event(submitted_job.owner))
+    assert deferred(operator(), context).trigger.serialize()[1]["owner"] != submitted_job.owner
     assert len(no_spark) == 1
 
 
 @pytest.mark.integration  # needs no server, but packs the archive, and so seconds
 @pytest.mark.parametrize("code", [EXIT_FAILED, None])
 def test_retry_ignores_an_unreported_failure(
-    operator: Any, context: Any, jobs: Jobs, submitted: IngestSettings, no_spark: list[str], code: int | None
+    operator: Any, context: Any, jobs: Jobs, submitted_job: IngestSettings, no_spark: list[str], code: int | None
 ) -> None:
-    jobs.end(submitted.owner, Outcome(exit_code=code).to_mapping())
+    jobs.end(submitted_job.owner, Outcome(exit_code=code).to_mapping())
     deferred(operator(), context)
     assert len(no_spark) == 1
 
 
 @pytest.mark.integration  # needs no server, but packs the archive, and so seconds
 def test_job_with_a_stop_request_is_not_resumed(
-    operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted: IngestSettings, no_spark: list[str]
+    operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted_job: IngestSettings, no_spark: list[str]
 ) -> None:
-    jobs.request_stop(submitted.owner, "cleared")
+    jobs.request_stop(submitted_job.owner, "cleared")
     deferred(operator(), context)
     assert len(no_spark) == 1
 
 
 @pytest.mark.integration  # needs no server, but packs the archive, and so seconds
 def test_job_with_other_settings_is_stopped_and_replaced(
-    operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted: IngestSettings, no_spark: list[str]
+    operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted_job: IngestSettings, no_spark: list[str]
 ) -> None:
     deferred(operator(transform="my.module:other"), context)
     assert len(no_spark) == 1
-    assert known(jobs, submitted.owner).stop == "another try of its task began"
+    assert known(jobs, submitted_job.owner).stop == "another try of its task began"
 
 
 @pytest.mark.integration  # needs no server, but packs the archive, and so seconds
@@ -309,47 +309,47 @@ def test_vanished_job_is_given_up_and_replaced(
 
 @pytest.mark.integration  # needs no server, but packs the archive, and so seconds
 def test_stopped_job_of_a_cleared_task_is_replaced(
-    operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted: IngestSettings, no_spark: list[str]
+    operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted_job: IngestSettings, no_spark: list[str]
 ) -> None:
     context["ti"].try_number += 1
-    assert deferred(operator(), context).trigger.serialize()[1]["owner"] == submitted.owner
-    jobs.request_stop(submitted.owner, "cleared")  # the news of it came late
+    assert deferred(operator(), context).trigger.serialize()[1]["owner"] == submitted_job.owner
+    jobs.request_stop(submitted_job.owner, "cleared")  # the news of it came late
     running.end(Outcome(exit_code=-9).to_mapping())
     with pytest.raises(TaskDeferred) as defers:
-        operator().execute_complete(context, event(submitted.owner))
-    assert defers.value.trigger.serialize()[1]["owner"] != submitted.owner
+        operator().execute_complete(context, event(submitted_job.owner))
+    assert defers.value.trigger.serialize()[1]["owner"] != submitted_job.owner
     assert len(no_spark) == 1
 
 
 @pytest.mark.integration  # needs no server, but packs the archive, and so seconds
 def test_resumed_job_that_fails_is_replaced(
-    operator: Any, context: Any, running: JobRecord, submitted: IngestSettings, no_spark: list[str]
+    operator: Any, context: Any, running: JobRecord, submitted_job: IngestSettings, no_spark: list[str]
 ) -> None:
     context["ti"].try_number += 1
     running.end(Outcome(exit_code=EXIT_FAILED).to_mapping())
     with pytest.raises(TaskDeferred) as defers:
-        operator().execute_complete(context, event(submitted.owner))
-    assert defers.value.trigger.serialize()[1]["owner"] != submitted.owner
+        operator().execute_complete(context, event(submitted_job.owner))
+    assert defers.value.trigger.serialize()[1]["owner"] != submitted_job.owner
     assert len(no_spark) == 1
 
 
 def test_job_stopped_by_hand_is_not_replaced(
-    operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted: IngestSettings, no_spark: list[str]
+    operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted_job: IngestSettings, no_spark: list[str]
 ) -> None:
-    jobs.request_stop(submitted.owner, "by hand")
+    jobs.request_stop(submitted_job.owner, "by hand")
     running.end(GOOD)
-    assert operator().execute_complete(context, event(submitted.owner))["records_delivered"] == 7
+    assert operator().execute_complete(context, event(submitted_job.owner))["records_delivered"] == 7
     assert no_spark == []
 
 
 @pytest.mark.integration  # needs no server, but packs the archive, and so seconds
 def test_jobs_of_other_tasks_are_left_alone(
-    operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted: IngestSettings, no_spark: list[str]
+    operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted_job: IngestSettings, no_spark: list[str]
 ) -> None:
     context["ti"].map_index = 4
     deferred(operator(transform="my.module:other"), context)
     assert len(no_spark) == 1
-    assert known(jobs, submitted.owner).stop is None
+    assert known(jobs, submitted_job.owner).stop is None
 
 
 def test_digest_ignores_owner_time_and_credentials(job_settings: IngestSettings) -> None:
@@ -366,17 +366,17 @@ def test_digest_ignores_owner_time_and_credentials(job_settings: IngestSettings)
 
 
 def test_ending_the_deferred_task_requests_the_job_to_stop(
-    jobs: Jobs, running: JobRecord, submitted: IngestSettings
+    jobs: Jobs, running: JobRecord, submitted_job: IngestSettings
 ) -> None:
-    trigger = JobTrigger(source="clicks", owner=submitted.owner)
+    trigger = JobTrigger(source="clicks", owner=submitted_job.owner)
     in_loop(lambda watchers: trigger.on_kill())
-    assert "its task was ended or cleared" in str(known(jobs, submitted.owner).stop)
+    assert "its task was ended or cleared" in str(known(jobs, submitted_job.owner).stop)
 
 
 def test_cancelled_kill_still_requests_the_job_to_stop(
-    jobs: Jobs, running: JobRecord, submitted: IngestSettings
+    jobs: Jobs, running: JobRecord, submitted_job: IngestSettings
 ) -> None:
-    trigger = JobTrigger(source="clicks", owner=submitted.owner)
+    trigger = JobTrigger(source="clicks", owner=submitted_job.owner)
 
     async def impatient(watchers: Watchers) -> None:
         killing = asyncio.create_task(trigger.on_kill())
@@ -384,28 +384,34 @@ def test_cancelled_kill_still_requests_the_job_to_stop(
         killing.cancel()  # as it does with a trigger that is killed and still there a second later
         with suppress(asyncio.CancelledError):
             await killing
-        while known(jobs, submitted.owner).stop is None:
+        while known(jobs, submitted_job.owner).stop is None:
             await asyncio.sleep(0.01)
 
     in_loop(impatient)
 
 
 def test_deferral_timeout_requests_the_job_to_stop(
-    operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted: IngestSettings
+    operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted_job: IngestSettings
 ) -> None:
     with pytest.raises(TaskDeferralTimeout):
         operator().resume_execution("__fail__", {"error": "Trigger timeout"}, context)
-    assert known(jobs, submitted.owner).stop == "its task ran out of time"
+    assert known(jobs, submitted_job.owner).stop == "its task ran out of time"
 
 
 @pytest.mark.parametrize(("max_tries", "stop"), [(2, None), (1, "its task failed")])
 def test_failed_trigger_leaves_the_job_to_a_remaining_try(
-    operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted: IngestSettings, max_tries: int, stop: Any
+    operator: Any,
+    context: Any,
+    jobs: Jobs,
+    running: JobRecord,
+    submitted_job: IngestSettings,
+    max_tries: int,
+    stop: Any,
 ) -> None:
     context["ti"].max_tries = max_tries
     with pytest.raises(TaskDeferralError):
         operator().resume_execution("__fail__", {"error": "Trigger failure"}, context)
-    assert known(jobs, submitted.owner).stop == stop
+    assert known(jobs, submitted_job.owner).stop == stop
 
 
 @pytest.mark.integration  # needs no server, but packs the archive, and so seconds

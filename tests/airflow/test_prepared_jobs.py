@@ -177,7 +177,7 @@ OPTIONS = [
 
 
 @pytest.fixture
-def answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Stubber]]:
+def stub_client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Stubber]]:
     """Put a client in place that checks requests against the service's description, and answers as it would."""
     import boto3
 
@@ -193,13 +193,13 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Stubber
     return stub
 
 
-def test_emr_operator_adds_the_step_to_a_cluster(job: PreparedJob, answering: Any, context: Any) -> None:
+def test_emr_operator_adds_the_step_to_a_cluster(job: PreparedJob, stub_client: Any, context: Any) -> None:
     from airflow.providers.amazon.aws.operators.emr import EmrAddStepsOperator
 
     step = emr_step(job, name="ingest clicks")
     args = step["HadoopJarStep"]["Args"]
     assert args == ["spark-submit", "--deploy-mode", "cluster", *OPTIONS, job.application, *job.arguments]
-    stub = answering("EmrHook", "emr")
+    stub = stub_client("EmrHook", "emr")
     stub.add_response("describe_cluster", {"Cluster": {"Id": "j-1"}}, {"ClusterId": "j-1"})
     stub.add_response("add_job_flow_steps", {"StepIds": ["s-1"], **OK}, {"JobFlowId": "j-1", "Steps": [step]})
     submit = EmrAddStepsOperator(task_id="submit", job_flow_id="j-1", steps=[step])
@@ -217,12 +217,12 @@ class RecordingTaskInstance:
         pass
 
 
-def test_emr_serverless_operator_starts_the_job_run(job: PreparedJob, answering: Any, context: Any) -> None:
+def test_emr_serverless_operator_starts_the_job_run(job: PreparedJob, stub_client: Any, context: Any) -> None:
     from airflow.providers.amazon.aws.operators.emr import EmrServerlessStartJobOperator
 
     driver = emr_serverless_driver(job)
     assert shlex.split(driver["sparkSubmit"]["sparkSubmitParameters"]) == OPTIONS
-    stub = answering("EmrServerlessHook", "emr-serverless")
+    stub = stub_client("EmrServerlessHook", "emr-serverless")
     stub.add_response("get_application", {"application": serverless_application()}, {"applicationId": "00example"})
     asked = {"applicationId": "00example", "executionRoleArn": ROLE, "jobDriver": driver}
     answer = {"applicationId": "00example", "jobRunId": "r-1", "arn": f"arn:aws:emr-serverless:::{'x' * 60}", **OK}

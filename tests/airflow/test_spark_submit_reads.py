@@ -35,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("coordination")
 
 
 @pytest.fixture
-def work(coordination: SourceCoordinator) -> None:
+def open_partitions(coordination: SourceCoordinator) -> None:
     """Partitions of the sources that jobs are started for: without any, none is."""
     for name in ("weather", "met"):
         source = SourceCoordinator(coordination.store, name, "test")
@@ -57,7 +57,7 @@ def operator(spark: StubSpark, tmp_path: Path) -> Callable[..., CoordinatedSpark
     return make
 
 
-@pytest.mark.usefixtures("work")
+@pytest.mark.usefixtures("open_partitions")
 def test_reader_settings_travel_in_the_private_file_alone(
     operator: Any, spark: StubSpark, context: Any, connect: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -143,7 +143,7 @@ def test_stream_with_the_name_of_another_source_is_refused(operator: Any, contex
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds
-@pytest.mark.usefixtures("work")
+@pytest.mark.usefixtures("open_partitions")
 def test_templates_are_rendered_per_mapped_task_and_run(
     spark: StubSpark, database: None, coordination: SourceCoordinator, connect: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,32 +36,32 @@ def life_of(way: str, server: DynamoDbServer, *, workers: int, partitions: int =
 
 
 @pytest.fixture(scope="module")
-def competing(dynamodb: DynamoDbServer) -> dict[str, Bill]:
+def bills(dynamodb: DynamoDbServer) -> dict[str, Bill]:
     return {way: life_of(way, dynamodb, workers=WORKERS) for way in (ENHANCED, OURS)}
 
 
-def test_eight_workers_make_half_the_requests_of_the_enhanced_coordinator(competing: dict[str, Bill]) -> None:
-    requests = {way: total(bill.values()).requests for way, bill in competing.items()}
+def test_eight_workers_make_half_the_requests_of_the_enhanced_coordinator(bills: dict[str, Bill]) -> None:
+    requests = {way: total(bill.values()).requests for way, bill in bills.items()}
 
     assert requests[OURS] <= 0.5 * requests[ENHANCED]
 
 
 def test_eight_workers_acquire_with_half_the_requests(
-    competing: dict[str, Bill],
+    bills: dict[str, Bill],
 ) -> None:
-    assert competing[OURS]["acquire"].requests <= 0.5 * competing[ENHANCED]["acquire"].requests
+    assert bills[OURS]["acquire"].requests <= 0.5 * bills[ENHANCED]["acquire"].requests
 
 
-def test_eight_workers_use_less_capacity_than_the_enhanced_coordinator(competing: dict[str, Bill]) -> None:
-    units = {way: total(bill.values()).units for way, bill in competing.items()}
+def test_eight_workers_use_less_capacity_than_the_enhanced_coordinator(bills: dict[str, Bill]) -> None:
+    units = {way: total(bill.values()).units for way, bill in bills.items()}
 
     assert units[OURS] <= 0.81 * units[ENHANCED]
 
 
-def test_eight_workers_stay_near_the_minimum_capacity(competing: dict[str, Bill]) -> None:
+def test_eight_workers_stay_near_the_minimum_capacity(bills: dict[str, Bill]) -> None:
     least = total(least_life(store_cost.AT_A_TIME).values())
 
-    assert total(competing[OURS].values()).units <= 1.2 * least.units
+    assert total(bills[OURS].values()).units <= 1.2 * least.units
 
 
 @pytest.mark.parametrize(("way", "at_a_time"), [(ONE, 1), (OURS, store_cost.AT_A_TIME)])

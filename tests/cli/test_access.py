@@ -46,7 +46,7 @@ MAIN = """
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     """A database that does not answer is not asked again."""
     assert open_store.__kwdefaults__ is not None
     monkeypatch.setitem(open_store.__kwdefaults__, "retry_deadline_seconds", 0.0)
@@ -153,7 +153,7 @@ def test_inspecting_a_missing_file_creates_none(shell: Shell, tmp_path: Path) ->
     assert not (tmp_path / "typo.db").exists()
 
 
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_timeout")
 def test_missing_table_points_to_init_store(shell: Shell, clicks: Clicks) -> None:
     ended = shell("sources", "--table", "absent")
     assert ended.exit_code == 1
@@ -173,7 +173,7 @@ def test_missing_table_points_to_init_store(shell: Shell, clicks: Clicks) -> Non
         f"dynamodb://ann:{SECRET}@table?colour=red",
     ],
 )
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("short_timeout")
 def test_password_is_never_shown(shell: Shell, url: str) -> None:
     shell.environment = {STORE_VARIABLE: url}
     for args in (["sources"], ["sources", "--verbose"], ["partitions", "a|b"]):

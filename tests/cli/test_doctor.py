@@ -91,7 +91,7 @@ def doctor(tmp_path: Path) -> DoctorCommand:
 
 
 @pytest.fixture
-def good(store: CoordinationStore, store_url: str, tmp_path: Path) -> list[str]:
+def valid_arguments(store: CoordinationStore, store_url: str, tmp_path: Path) -> list[str]:
     """Return the arguments that name a store and an output path that are as they have to be."""
     return ["--store", store_url, "--output", str(tmp_path / "lake")]
 
@@ -104,8 +104,10 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeAws]:
         yield server
 
 
-def test_healthy_installation_has_no_findings(doctor: DoctorCommand, good: list[str], tmp_path: Path) -> None:
-    found = doctor(*good)
+def test_healthy_installation_has_no_findings(
+    doctor: DoctorCommand, valid_arguments: list[str], tmp_path: Path
+) -> None:
+    found = doctor(*valid_arguments)
     assert (found.exit_code, found.wrong) == (0, [])
     assert {each["topic"] for each in found.findings if each["status"] == "ok"} == {
         "versions", "java", "connection", "store", "clock", "output",
@@ -132,9 +134,9 @@ def test_missing_connection_does_not_stop_other_checks(doctor: DoctorCommand, tm
     assert [status for status, _ in found.of("output")] == ["ok"]
 
 
-def test_missing_java_is_an_error(doctor: DoctorCommand, good: list[str]) -> None:
+def test_missing_java_is_an_error(doctor: DoctorCommand, valid_arguments: list[str]) -> None:
     doctor.environment = {"PATH": "/nowhere"}
-    found = doctor(*good)
+    found = doctor(*valid_arguments)
     assert (found.exit_code, found.wrong) == (1, ["java"])
     assert found.of("java") == [("error", "there is no java on PATH")]
     assert "install Java 17 or newer" in found.remedy("java")
@@ -143,40 +145,44 @@ def test_missing_java_is_an_error(doctor: DoctorCommand, good: list[str]) -> Non
 @pytest.mark.parametrize(
     ("version", "text"), [("11.0.2", "Java 11.0.2 in"), ("1.8.0_392", "Java 1.8.0_392 in")], ids=["11", "8"]
 )
-def test_old_java_is_named(doctor: DoctorCommand, good: list[str], tmp_path: Path, version: str, text: str) -> None:
+def test_old_java_is_named(
+    doctor: DoctorCommand, valid_arguments: list[str], tmp_path: Path, version: str, text: str
+) -> None:
     doctor.environment["JAVA_HOME"] = make_java(tmp_path / "old", version)
-    found = doctor(*good)
+    found = doctor(*valid_arguments)
     assert found.wrong == ["java"]
     assert found.of("java")[0][1].startswith(text)
 
 
-def test_java_home_without_java_is_named(doctor: DoctorCommand, good: list[str]) -> None:
+def test_java_home_without_java_is_named(doctor: DoctorCommand, valid_arguments: list[str]) -> None:
     doctor.environment["JAVA_HOME"] = "/nowhere"
-    assert doctor(*good).of("java") == [("error", "JAVA_HOME is '/nowhere', where there is no bin/java")]
+    assert doctor(*valid_arguments).of("java") == [("error", "JAVA_HOME is '/nowhere', where there is no bin/java")]
 
 
 def test_mismatched_pyspark_packages_are_an_error(
-    doctor: DoctorCommand, good: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    doctor: DoctorCommand, valid_arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, version in (("pyspark", "4.2.0"), ("pyspark-client", "4.1.0")):
         folder = tmp_path / "site" / f"{name.replace('-', '_')}-{version}.dist-info"
         folder.mkdir(parents=True)
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    found = doctor(*good)
+    found = doctor(*valid_arguments)
     assert found.wrong == ["versions"]
     assert "pyspark-client 4.1.0 own the same files" in found.text
     assert "pip install 'pyspark==4.2.0' 'pyspark-client==4.2.0'" in found.remedy("versions")
 
 
-def test_old_spark_is_an_error(doctor: DoctorCommand, good: list[str], tmp_path: Path) -> None:
+def test_old_spark_is_an_error(doctor: DoctorCommand, valid_arguments: list[str], tmp_path: Path) -> None:
     doctor.environment["SPARK_HOME"] = str(make_spark_home(tmp_path / "spark", "3.5.9"))
-    found = doctor(*good)
+    found = doctor(*valid_arguments)
     assert found.wrong == ["versions"]
     assert "Spark 3.5.9" in found.text
 
 
-def test_old_schema_is_an_error_and_is_not_changed(doctor: DoctorCommand, good: list[str], store_url: str) -> None:
+def test_old_schema_is_an_error_and_is_not_changed(
+    doctor: DoctorCommand, valid_arguments: list[str], store_url: str
+) -> None:
     file = store_url.removeprefix("sqlite:///")
 
     def version(*change: str) -> int:
@@ -186,7 +192,7 @@ def test_old_schema_is_an_error_and_is_not_changed(doctor: DoctorCommand, good: 
             return int(connection.execute("SELECT version FROM coordination_partition_schema").fetchone()[0])
 
     version("UPDATE coordination_partition_schema SET version = 1")
-    found = doctor(*good)
+    found = doctor(*valid_arguments)
     assert found.wrong == ["store"]
     assert "its table has schema version 1, but this package needs 3" in found.text
     assert "init-store" in found.remedy("store")
@@ -212,9 +218,11 @@ def test_unreachable_store_is_an_error_without_its_password(
 
 
 @pytest.mark.parametrize(("seconds", "where"), [(90, "ahead of"), (-90, "behind")])
-def test_clock_90_seconds_off_is_an_error(doctor: DoctorCommand, good: list[str], seconds: int, where: str) -> None:
+def test_clock_90_seconds_off_is_an_error(
+    doctor: DoctorCommand, valid_arguments: list[str], seconds: int, where: str
+) -> None:
     doctor.off = timedelta(seconds=seconds)
-    found = doctor(*good)
+    found = doctor(*valid_arguments)
     assert (found.exit_code, found.wrong) == (1, ["clock"])
     [(_, text)] = found.of("clock")
     assert re.search(
@@ -223,34 +231,34 @@ def test_clock_90_seconds_off_is_an_error(doctor: DoctorCommand, good: list[str]
     assert "NTP" in found.remedy("clock")
 
 
-def test_clock_off_by_half_the_tolerance_is_a_warning(doctor: DoctorCommand, good: list[str]) -> None:
+def test_clock_off_by_half_the_tolerance_is_a_warning(doctor: DoctorCommand, valid_arguments: list[str]) -> None:
     doctor.off = timedelta(seconds=1.5)
-    found = doctor(*good)
+    found = doctor(*valid_arguments)
     assert found.exit_code == 0
     assert [status for status, _ in found.of("clock")] == ["warning"]
 
 
-def test_unwritable_output_path_is_an_error(doctor: DoctorCommand, good: list[str], tmp_path: Path) -> None:
+def test_unwritable_output_path_is_an_error(doctor: DoctorCommand, valid_arguments: list[str], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    found = doctor(*good, "--output", f"{tmp_path}/file/lake")
+    found = doctor(*valid_arguments, "--output", f"{tmp_path}/file/lake")
     assert found.wrong == ["output"]
     assert [status for status, _ in found.of("output")] == ["ok", "error"]
     assert "cannot write a file" in found.text
 
 
 def test_outputs_of_a_spec_are_tried_without_nested_ones(
-    doctor: DoctorCommand, good: list[str], tmp_path: Path
+    doctor: DoctorCommand, valid_arguments: list[str], tmp_path: Path
 ) -> None:
     spec = {**spec_without("on_bad_records"), "writes": [{"parquet": {"path": str(tmp_path / "out")}}]}
     (tmp_path / "clicks.json").write_text(json.dumps(spec))
-    found = doctor(*good[:2], "--spec", str(tmp_path / "clicks.json"))
+    found = doctor(*valid_arguments[:2], "--spec", str(tmp_path / "clicks.json"))
     assert found.of("output") == [
         ("ok", f"{tmp_path}/out: a file can be written, read, renamed and deleted from this machine")
     ]
 
 
 def test_bucket_is_reached_by_the_connection_of_its_sink(
-    doctor: DoctorCommand, good: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    doctor: DoctorCommand, valid_arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     extra = {"region_name": "eu-west-1", "endpoint_url": "http://127.0.0.1:1"}
     given = {"conn_type": "aws", "login": "key", "password": SECRET, "extra": extra}
@@ -258,15 +266,17 @@ def test_bucket_is_reached_by_the_connection_of_its_sink(
     writes = [{"parquet": {"path": "s3://lake/clicks", "aws_conn_id": "lake"}}]
     spec = {**spec_without("on_bad_records"), "writes": writes}
     (tmp_path / "clicks.json").write_text(json.dumps(spec))
-    found = doctor(*good[:2], "--spec", str(tmp_path / "clicks.json"))
+    found = doctor(*valid_arguments[:2], "--spec", str(tmp_path / "clicks.json"))
     [(status, text)] = found.of("output")
     assert status == "error" and "127.0.0.1:1" in text
     assert SECRET not in found.text
 
 
-def test_wrong_spec_is_an_error_that_names_it(doctor: DoctorCommand, good: list[str], tmp_path: Path) -> None:
+def test_wrong_spec_is_an_error_that_names_it(
+    doctor: DoctorCommand, valid_arguments: list[str], tmp_path: Path
+) -> None:
     (tmp_path / "clicks.json").write_text("{}")
-    found = doctor(*good[:2], "--spec", str(tmp_path / "clicks.json"))
+    found = doctor(*valid_arguments[:2], "--spec", str(tmp_path / "clicks.json"))
     [(status, text)] = found.of("output")
     assert status == "error" and text.startswith(f"{tmp_path}/clicks.json: ")
 
@@ -304,12 +314,12 @@ def test_missing_credentials_are_named(doctor: DoctorCommand, aws: FakeAws, monk
 
 
 def test_denied_stream_permission_is_named(
-    doctor: DoctorCommand, good: list[str], aws: FakeAws, monkeypatch: pytest.MonkeyPatch
+    doctor: DoctorCommand, valid_arguments: list[str], aws: FakeAws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = {"conn_type": "aws", "extra": {"region_name": "eu-west-1", "endpoint_url": aws.url}}
     monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", json.dumps(given))
     aws.denied = {"ListShards"}
-    found = doctor(*good, "--reads", "kinesis:clicks")
+    found = doctor(*valid_arguments, "--reads", "kinesis:clicks")
     assert [each for each in found.of("permission") if each[0] != "not checked"] == [
         ("ok", "kinesis:DescribeStreamSummary on stream clicks"),
         ("error", "kinesis:ListShards on stream clicks is denied"),
@@ -321,8 +331,10 @@ def test_denied_stream_permission_is_named(
     [("clicks", "--reads must have the form KIND:NAME"), ("kafka:clicks", "'kafka'")],
     ids=["no kind", "unknown kind"],
 )
-def test_reads_of_an_unknown_kind_is_an_error(doctor: DoctorCommand, good: list[str], reads: str, text: str) -> None:
-    found = doctor(*good, "--reads", reads)
+def test_reads_of_an_unknown_kind_is_an_error(
+    doctor: DoctorCommand, valid_arguments: list[str], reads: str, text: str
+) -> None:
+    found = doctor(*valid_arguments, "--reads", reads)
     assert found.wrong == ["permission"]
     assert text in found.text
 

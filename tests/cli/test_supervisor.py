@@ -33,7 +33,7 @@ def spec_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def submitted(shell: Shell, clicks: Clicks, spec_file: Path) -> Path:
+def submitted_spec(shell: Shell, clicks: Clicks, spec_file: Path) -> Path:
     clicks.waiting("p", "q")
     assert shell("supervisor", "submit", str(spec_file), "--reason", "first").exit_code == 0
     return spec_file
@@ -64,16 +64,16 @@ def test_wrong_spec_is_one_line_of_wrong_usage(shell: Shell, clicks: Clicks, spe
     assert "field 'task_count' must be at least 1; to run no jobs, suspend the supervisor; got 0" in ended.err
 
 
-def test_spec_based_on_a_previous_version_is_refused(shell: Shell, clicks: Clicks, submitted: Path) -> None:
-    submitted.write_text(json.dumps({**SPEC, "schema": "id STRING"}))
-    assert shell("supervisor", "submit", str(submitted), "--replacing", "1").exit_code == 0
-    submitted.write_text(json.dumps(SPEC))
-    ended = shell("supervisor", "submit", str(submitted), "--replacing", "1")
+def test_spec_based_on_a_previous_version_is_refused(shell: Shell, clicks: Clicks, submitted_spec: Path) -> None:
+    submitted_spec.write_text(json.dumps({**SPEC, "schema": "id STRING"}))
+    assert shell("supervisor", "submit", str(submitted_spec), "--replacing", "1").exit_code == 0
+    submitted_spec.write_text(json.dumps(SPEC))
+    ended = shell("supervisor", "submit", str(submitted_spec), "--replacing", "1")
     assert (ended.exit_code, ended.out) == (1, "")
     assert "was replaced by ann: version 2 is current; read it and submit again" in ended.err
 
 
-def test_list_shows_supervisors_with_jobs_and_claimant(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+def test_list_shows_supervisors_with_jobs_and_claimant(shell: Shell, clicks: Clicks, submitted_spec: Path) -> None:
     ended = shell("supervisor", "list")
     assert ended.out.splitlines()[0].split() == [
         *("source", "state", "jobs", "partitions", "lag", "spec", "supervised", "by", "last", "error"),
@@ -89,7 +89,7 @@ def test_store_without_supervisors_is_reported(shell: Shell, clicks: Clicks) -> 
     assert (ended.exit_code, ended.out, ended.err) == (0, "", "The store has no supervisors.\n")
 
 
-def test_status_shows_submitter_desired_and_actual_state(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+def test_status_shows_submitter_desired_and_actual_state(shell: Shell, clicks: Clicks, submitted_spec: Path) -> None:
     clicks.clock.advance(7200)
     out = shell("supervisor", "status", "clicks").out
     for line in (
@@ -115,7 +115,7 @@ def test_status_names_sinks_that_may_duplicate_a_batch(shell: Shell, clicks: Cli
     )
 
 
-def test_status_json_equals_the_http_response(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+def test_status_json_equals_the_http_response(shell: Shell, clicks: Clicks, submitted_spec: Path) -> None:
     assert shell("supervisor", "status", "clicks", "--json").records == [found(clicks)]
 
 
@@ -127,7 +127,7 @@ def test_source_without_a_supervisor_is_one_clear_error(shell: Shell, clicks: Cl
     assert ended.err == "error: source 'clicks' has no supervisor; check the name, or submit a spec to create one\n"
 
 
-def test_health_is_the_exit_code(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+def test_health_is_the_exit_code(shell: Shell, clicks: Clicks, submitted_spec: Path) -> None:
     ended = shell("supervisor", "health", "clicks")
     assert (ended.exit_code, ended.out) == (0, "clicks: PENDING\n")
     store = SupervisionStore(clicks.a.view)
@@ -143,7 +143,7 @@ def test_health_is_the_exit_code(shell: Shell, clicks: Clicks, submitted: Path) 
     ]
 
 
-def test_stats_have_rows_for_all_jobs_and_each(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+def test_stats_have_rows_for_all_jobs_and_each(shell: Shell, clicks: Clicks, submitted_spec: Path) -> None:
     out = shell("supervisor", "stats", "clicks").out
     assert [line.split()[:3] for line in out.splitlines()[1:]] == [
         ["all", "total", "0"],
@@ -155,7 +155,7 @@ def test_stats_have_rows_for_all_jobs_and_each(shell: Shell, clicks: Clicks, sub
     assert record["totals"] == found(clicks)["stats"]["totals"]
 
 
-def test_absence_of_bad_records_is_reported(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+def test_absence_of_bad_records_is_reported(shell: Shell, clicks: Clicks, submitted_spec: Path) -> None:
     ended = shell("supervisor", "parse-errors", "clicks")
     assert (ended.out, ended.err) == ("", "No job found bad records.\n")
 
@@ -175,7 +175,7 @@ def test_unlisted_bad_records_are_counted(shell: Shell, clicks: Clicks, tmp_path
     assert record == {"source": "clicks", "count": 22, "dead_letter_path": "s3://lake/dead", "errors": []}
 
 
-def test_printed_spec_can_be_submitted(shell: Shell, clicks: Clicks, submitted: Path, tmp_path: Path) -> None:
+def test_printed_spec_can_be_submitted(shell: Shell, clicks: Clicks, submitted_spec: Path, tmp_path: Path) -> None:
     printed = tmp_path / "printed.yaml"
     printed.write_text(shell("supervisor", "spec", "clicks").out)
     assert "nothing changes" in shell("supervisor", "submit", str(printed)).out
@@ -184,7 +184,7 @@ def test_printed_spec_can_be_submitted(shell: Shell, clicks: Clicks, submitted: 
     assert record["spec"] == SPEC and record["by"] == "ann"
 
 
-def test_history_lists_the_latest_version_first(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+def test_history_lists_the_latest_version_first(shell: Shell, clicks: Clicks, submitted_spec: Path) -> None:
     shell("supervisor", "terminate", "clicks", *WHY, "--yes")
     lines = shell("supervisor", "history", "clicks").out.splitlines()
     assert [line.split()[0] for line in lines] == ["version", "2", "1"]
@@ -196,7 +196,7 @@ def test_history_lists_the_latest_version_first(shell: Shell, clicks: Clicks, su
 @pytest.mark.parametrize("command", ["suspend", "terminate"])
 @pytest.mark.parametrize("answer", ["n\n", None], ids=["no", "nobody there"])
 def test_declined_action_changes_nothing(
-    shell: Shell, clicks: Clicks, submitted: Path, command: str, answer: str | None
+    shell: Shell, clicks: Clicks, submitted_spec: Path, command: str, answer: str | None
 ) -> None:
     before = found(clicks)
     ended = shell("supervisor", command, "clicks", *WHY, answer=answer)
@@ -204,7 +204,7 @@ def test_declined_action_changes_nothing(
     assert found(clicks) == before
 
 
-def test_source_is_suspended_once_and_resumed_once(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+def test_source_is_suspended_once_and_resumed_once(shell: Shell, clicks: Clicks, submitted_spec: Path) -> None:
     ended = shell("supervisor", "suspend", "clicks", *WHY, answer="y\n")
     assert (ended.exit_code, ended.out) == (0, "clicks is suspended\n")
     assert "Its jobs deliver what they have read" in ended.err
@@ -215,14 +215,14 @@ def test_source_is_suspended_once_and_resumed_once(shell: Shell, clicks: Clicks,
     assert again.exit_code == 1 and "is not suspended" in again.err
 
 
-def test_suspend_and_terminate_need_a_reason(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+def test_suspend_and_terminate_need_a_reason(shell: Shell, clicks: Clicks, submitted_spec: Path) -> None:
     for command in ("suspend", "terminate"):
         assert shell("supervisor", command, "clicks", "--yes").exit_code == 2
         assert shell("supervisor", command, "clicks", "--yes", "--reason", " ").exit_code == 2
     assert found(clicks)["suspended"] is None
 
 
-def test_action_on_all_reports_each_outcome(shell: Shell, clicks: Clicks, submitted: Path, tmp_path: Path) -> None:
+def test_action_on_all_reports_each_outcome(shell: Shell, clicks: Clicks, submitted_spec: Path, tmp_path: Path) -> None:
     other = tmp_path / "orders.json"
     other.write_text(json.dumps({**SPEC, "source": "orders"}))
     shell("supervisor", "submit", str(other))
@@ -236,20 +236,20 @@ def test_action_on_all_reports_each_outcome(shell: Shell, clicks: Clicks, submit
 
 @pytest.mark.parametrize("given", [(), ("clicks", "--all")])
 def test_source_and_all_exclude_each_other(
-    shell: Shell, clicks: Clicks, submitted: Path, given: tuple[str, ...]
+    shell: Shell, clicks: Clicks, submitted_spec: Path, given: tuple[str, ...]
 ) -> None:
     ended = shell("supervisor", "resume", *given)
     assert ended.exit_code == 2 and "give a source or --all, but not both" in ended.err
 
 
-def test_handover_is_requested(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+def test_handover_is_requested(shell: Shell, clicks: Clicks, submitted_spec: Path) -> None:
     ended = shell("supervisor", "handover", "clicks")
     said = "clicks is handing over: each job ends once its successor runs\n"
     assert (ended.exit_code, ended.out) == (0, said)
     assert shell("supervisor", "handover", "--all").out == said
 
 
-def test_reset_of_all_accepts_no_position(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+def test_reset_of_all_accepts_no_position(shell: Shell, clicks: Clicks, submitted_spec: Path) -> None:
     clicks.completed("r")
     ended = shell("supervisor", "reset", "--all", answer="y\n")
     assert (ended.exit_code, ended.out) == (0, "clicks is reset\n")
@@ -260,7 +260,9 @@ def test_reset_of_all_accepts_no_position(shell: Shell, clicks: Clicks, submitte
     assert failed.exit_code == 1 and "1 of 1 supervisors failed" in failed.err
 
 
-def test_status_is_watched_until_interrupted(shell: Shell, clicks: Clicks, clock: ManualClock, submitted: Path) -> None:
+def test_status_is_watched_until_interrupted(
+    shell: Shell, clicks: Clicks, clock: ManualClock, submitted_spec: Path
+) -> None:
     pauses = []
 
     def sleep(seconds: float) -> None:
@@ -285,7 +287,7 @@ def test_status_is_watched_until_interrupted(shell: Shell, clicks: Clicks, clock
     assert shell("supervisor", "status", "klicks", "--watch").exit_code == 1
 
 
-def test_positions_are_reset_and_invalid_ones_reset_nothing(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+def test_positions_are_reset_and_invalid_ones_reset_nothing(shell: Shell, clicks: Clicks, submitted_spec: Path) -> None:
     clicks.completed("a=b")
     before = clicks["p"]
     wrong = shell("supervisor", "reset", "clicks", "--position", "p=earliest", "--position", "x=earliest", "--yes")
@@ -297,15 +299,15 @@ def test_positions_are_reset_and_invalid_ones_reset_nothing(shell: Shell, clicks
     assert shell("supervisor", "reset", "clicks", answer="n\n").exit_code == 1
 
 
-def test_terminated_supervisor_is_not_reset(shell: Shell, clicks: Clicks, submitted: Path) -> None:
+def test_terminated_supervisor_is_not_reset(shell: Shell, clicks: Clicks, submitted_spec: Path) -> None:
     shell("supervisor", "terminate", "clicks", *WHY, "--yes")
     ended = shell("supervisor", "reset", "clicks", "--yes")
     assert ended.exit_code == 1 and "cannot be reset: it was terminated at" in ended.err
 
 
-def test_suspended_supervisor_forgets_and_reads_elsewhere(shell: Shell, clicks: Clicks, submitted: Path) -> None:
-    submitted.write_text(json.dumps({**SPEC, "reads": {"s3": {"paths": "s3://orders/in", "aws_conn_id": None}}}))
-    refused = shell("supervisor", "submit", str(submitted), "--no-connect")
+def test_suspended_supervisor_forgets_and_reads_elsewhere(shell: Shell, clicks: Clicks, submitted_spec: Path) -> None:
+    submitted_spec.write_text(json.dumps({**SPEC, "reads": {"s3": {"paths": "s3://orders/in", "aws_conn_id": None}}}))
+    refused = shell("supervisor", "submit", str(submitted_spec), "--no-connect")
     assert refused.exit_code == 2 and "supervisor reset clicks --forget" in refused.err
     assert shell("supervisor", "reset", "clicks", "--forget", "--all", "--yes").exit_code == 2
     assert "suspend it, and wait" in shell("supervisor", "reset", "clicks", "--forget", "--yes").err
@@ -314,4 +316,4 @@ def test_suspended_supervisor_forgets_and_reads_elsewhere(shell: Shell, clicks: 
     ended = shell("supervisor", "reset", "clicks", "--forget", answer="y\n")
     assert (ended.exit_code, ended.out) == (0, "removed p\nremoved q\n")
     assert "Forget what was read by the supervisor of clicks?" in ended.err
-    assert shell("supervisor", "submit", str(submitted), "--no-connect").exit_code == 0
+    assert shell("supervisor", "submit", str(submitted_spec), "--no-connect").exit_code == 0

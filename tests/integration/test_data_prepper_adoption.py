@@ -66,7 +66,9 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def adopted(calls: DynamoDbCalls, aws: AwsSettings, table: str, clock: ManualClock) -> Iterator[SourceCoordinator]:
+def adopted_source(
+    calls: DynamoDbCalls, aws: AwsSettings, table: str, clock: ManualClock
+) -> Iterator[SourceCoordinator]:
     """The table adopted, and a worker on it."""
     assert repair_items(calls, checked(calls), NOW) == []
     store = open_store(StoreSettings.of("dynamodb", DynamoDbSettings(aws=aws, table=table, skip_table_creation=True)))
@@ -84,7 +86,7 @@ def sql_copy(calls: DynamoDbCalls, clock: ManualClock, tmp_path: Path) -> Iterat
     store.close()
 
 
-@pytest.fixture(params=["adopted", "copied_into_sql"])
+@pytest.fixture(params=["adopted_source", "sql_copy"])
 def worker(request: pytest.FixtureRequest) -> SourceCoordinator:
     """A worker on what Data Prepper left, in either place."""
     found: SourceCoordinator = request.getfixturevalue(request.param)
@@ -138,7 +140,7 @@ def test_unrelated_table_is_refused(dynamodb: Any, dynamodb_table: str, aws: Aws
 
 
 def test_adoption_changes_only_harmful_attributes(
-    dynamodb: Any, table: str, calls: DynamoDbCalls, adopted: SourceCoordinator
+    dynamodb: Any, table: str, calls: DynamoDbCalls, adopted_source: SourceCoordinator
 ) -> None:
     changing = {"version", "expirationTime", "partitionPriority"}
     harmful = {name for name, written in ITEMS.items() if check_item(written, NOW).repairs}
@@ -157,7 +159,9 @@ def test_adoption_changes_only_harmful_attributes(
         assert queued is (name == "given-up"), name
 
 
-def test_repeated_adoption_changes_nothing(dynamodb: Any, calls: DynamoDbCalls, adopted: SourceCoordinator) -> None:
+def test_repeated_adoption_changes_nothing(
+    dynamodb: Any, calls: DynamoDbCalls, adopted_source: SourceCoordinator
+) -> None:
     assert [item for item in checked(calls) if item.repairs] == []
 
 
@@ -283,12 +287,12 @@ def test_items_of_other_families_are_unchanged(worker: SourceCoordinator) -> Non
         assert stored.progress == json.loads(written.get("partitionProgressState", {"S": "{}"})["S"])
 
 
-def test_unknown_attributes_survive_a_whole_life(dynamodb: Any, table: str, adopted: SourceCoordinator) -> None:
-    adopted.leases.acquire(50)
-    adopted.leases.save_progress(key("unknown"), {"lastRecord": 4})
-    adopted.leases.close(key("unknown"), timedelta(0))
-    adopted.leases.acquire(50)
-    adopted.leases.complete(key("unknown"))
+def test_unknown_attributes_survive_a_whole_life(dynamodb: Any, table: str, adopted_source: SourceCoordinator) -> None:
+    adopted_source.leases.acquire(50)
+    adopted_source.leases.save_progress(key("unknown"), {"lastRecord": 4})
+    adopted_source.leases.close(key("unknown"), timedelta(0))
+    adopted_source.leases.acquire(50)
+    adopted_source.leases.complete(key("unknown"))
 
     stored: Item = stored_item(dynamodb.client(), table, ITEMS["unknown"])
     assert {name: stored[name] for name in ("pluginVersion", "tags")} == {

@@ -260,7 +260,7 @@ def test_refusing_catalog_is_an_outage_and_blames_no_batch(
 
 
 @pytest.fixture
-def connected(
+def connect_sink(
     network: FaultyS3, s3: S3Server, s3_table_bucket: str, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Any]:
     """Make a sink of connections: one to the catalog, one to the files."""
@@ -285,14 +285,14 @@ def _token(s3: S3Server) -> str:
 
 @pytest.mark.parametrize("by", ["credential", "token", "signature"])
 def test_connection_settings_reach_the_catalog_and_no_log(
-    s3: S3Server, connected: Callable[..., Any], caplog: pytest.LogCaptureFixture, by: str
+    s3: S3Server, connect_sink: Callable[..., Any], caplog: pytest.LogCaptureFixture, by: str
 ) -> None:
     caplog.set_level(logging.DEBUG)
     token = _token(s3)
     settings = {
-        "credential": lambda: connected(login=ALLOWED[0], password=ALLOWED[1]),
-        "token": lambda: connected(password=token),
-        "signature": lambda: connected(
+        "credential": lambda: connect_sink(login=ALLOWED[0], password=ALLOWED[1]),
+        "token": lambda: connect_sink(password=token),
+        "signature": lambda: connect_sink(
             {"rest.sigv4-enabled": "true", "rest.signing-region": REGION, "rest.signing-name": "s3tables"}
         ),
     }[by]()
@@ -308,8 +308,8 @@ def test_connection_settings_reach_the_catalog_and_no_log(
         assert secret not in logged and secret not in f"{settings!r}"
 
 
-def test_credential_secret_is_hidden_by_itself(connected: Callable[..., Any]) -> None:
-    [settings] = connected(login="somebody", password="hush-hush-hush")
+def test_credential_secret_is_hidden_by_itself(connect_sink: Callable[..., Any]) -> None:
+    [settings] = connect_sink(login="somebody", password="hush-hush-hush")
     assert "hush-hush-hush" not in Redaction({"settings": settings.settings}).text("client hush-hush-hush is unknown")
 
 
@@ -328,9 +328,9 @@ def test_credential_secret_is_hidden_by_itself(connected: Callable[..., Any]) ->
     ids=["wrong credential", "wrong token", "no such warehouse", "not allowed", "unreachable"],
 )
 def test_unusable_catalog_ends_the_job_with_its_error(
-    connected: Callable[..., Any], fields: dict[str, Any], message: str
+    connect_sink: Callable[..., Any], fields: dict[str, Any], message: str
 ) -> None:
-    [sink] = make_sinks(connected(**fields))
+    [sink] = make_sinks(connect_sink(**fields))
     with pytest.raises(ConfigurationError, match=message) as raised:
         sink.check()
     said = str(raised.value)

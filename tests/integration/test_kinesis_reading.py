@@ -439,7 +439,7 @@ def account(kinesis_account: Any) -> Any:
 
 
 @pytest.fixture
-def ours(account: Any, tmp_path: Path) -> Callable[..., LandedShardRow]:
+def land_from_own_server(account: Any, tmp_path: Path) -> Callable[..., LandedShardRow]:
     """Lands from our server, by its clock."""
     source = Source(account.client(), account.settings(), tmp_path, "clicks")
 
@@ -463,7 +463,7 @@ class SubscribedStream:
 
 
 @pytest.fixture
-def subscribed(kinesis_server: Any, tmp_path: Path) -> SubscribedStream:
+def subscribed_stream(kinesis_server: Any, tmp_path: Path) -> SubscribedStream:
     account = kinesis_server.account(clock=RealClock())
     account.engine.behaviour = Behaviour(heartbeat_seconds=0.1, subscription_seconds=0.5)
     account.client().create_stream(StreamName="clicks", ShardCount=1)
@@ -472,49 +472,49 @@ def subscribed(kinesis_server: Any, tmp_path: Path) -> SubscribedStream:
     return SubscribedStream(account, Source(account.client(), account.settings(), tmp_path, "clicks"), arn)
 
 
-def test_subscription_is_landed_as_sent(subscribed: SubscribedStream) -> None:
-    source = subscribed.source
+def test_subscription_is_landed_as_sent(subscribed_stream: SubscribedStream) -> None:
+    source = subscribed_stream.source
     source.put(b"1", aggregate([("a", b"2"), ("b", b"3")]))
-    sent, polled = subscribed.land(), source.land()
+    sent, polled = subscribed_stream.land(), source.land()
     by_subscription, by_polling = (pq.read_table(row.file).drop_columns(["_batch_id"]) for row in (sent, polled))
     assert by_subscription.equals(by_polling)
     split(source.producer, "clicks", FIRST_SHARD)
-    end = subscribed.land(sent.end)
+    end = subscribed_stream.land(sent.end)
     assert (end.error, end.is_last, len(end.children)) == (None, True, 2)
 
 
-def test_repeated_subscriptions_land_every_record_once(subscribed: SubscribedStream) -> None:
+def test_repeated_subscriptions_land_every_record_once(subscribed_stream: SubscribedStream) -> None:
     sent = [b"%d" % number for number in range(40)]
     landed: list[bytes] = []
     position = "TRIM_HORIZON"
 
     def produce() -> None:
         for event in sent:
-            subscribed.source.put(event)
+            subscribed_stream.source.put(event)
             time.sleep(0.03)
 
     producing = threading.Thread(target=produce)
     producing.start()
     while len(landed) < len(sent):
-        row = subscribed.land(position)
+        row = subscribed_stream.land(position)
         landed += payloads(row)
         position = row.end
     producing.join()
     assert landed == sent
-    assert subscribed.account.engine.calls["SubscribeToShard"] > 2
+    assert subscribed_stream.account.engine.calls["SubscribeToShard"] > 2
 
 
 @pytest.mark.parametrize("fault", ["reset", "lose_answer", "fail", "throttle"])
-def test_disturbed_subscription_loses_nothing(subscribed: SubscribedStream, fault: str) -> None:
-    subscribed.source.put(b"1", b"2")
-    getattr(subscribed.account.engine.faults, fault)("SubscribeToShard", times=1)
-    assert payloads(subscribed.land()) == [b"1", b"2"]
+def test_disturbed_subscription_loses_nothing(subscribed_stream: SubscribedStream, fault: str) -> None:
+    subscribed_stream.source.put(b"1", b"2")
+    getattr(subscribed_stream.account.engine.faults, fault)("SubscribeToShard", times=1)
+    assert payloads(subscribed_stream.land()) == [b"1", b"2"]
 
 
-def test_subscription_ends_with_the_round(subscribed: SubscribedStream) -> None:
-    subscribed.source.put(b"1")
-    subscribed.land()
-    consumer = subscribed.account.engine.stream("clicks").consumers["analytics"]
+def test_subscription_ends_with_the_round(subscribed_stream: SubscribedStream) -> None:
+    subscribed_stream.source.put(b"1")
+    subscribed_stream.land()
+    consumer = subscribed_stream.account.engine.stream("clicks").consumers["analytics"]
     ends_at = time.monotonic() + 60
     while consumer.subscriptions and time.monotonic() < ends_at:
         time.sleep(0.02)
@@ -522,22 +522,28 @@ def test_subscription_ends_with_the_round(subscribed: SubscribedStream) -> None:
 
 
 @pytest.mark.parametrize("fault", ["reset", "lose_answer", "fail", "throttle", "expire_iterator", "slow"])
-def test_disturbed_polling_loses_nothing(account: Any, ours: Callable[..., LandedShardRow], fault: str) -> None:
+def test_disturbed_polling_loses_nothing(
+    account: Any, land_from_own_server: Callable[..., LandedShardRow], fault: str
+) -> None:
     put(account.client(), "clicks", b"1", b"2")
     harm = getattr(account.engine.faults, fault)
     harm(times=2) if fault == "expire_iterator" else harm("GetRecords", *([0.2] if fault == "slow" else []), times=2)
-    assert payloads(ours(seconds=60.0)) == [b"1", b"2"]
+    assert payloads(land_from_own_server(seconds=60.0)) == [b"1", b"2"]
 
 
-def test_reading_at_the_real_limits_is_not_throttled(account: Any, ours: Callable[..., LandedShardRow]) -> None:
+def test_reading_at_the_real_limits_is_not_throttled(
+    account: Any, land_from_own_server: Callable[..., LandedShardRow]
+) -> None:
     for _ in range(12):
         put(account.client(), "clicks", bytes(2**20 - 3))
     account.engine.limits = Limits.real()
-    landed = ours(seconds=60.0)
+    landed = land_from_own_server(seconds=60.0)
     assert (landed.records, landed.throttled, landed.error) == (12, 0, None)
 
 
-def test_consumer_that_uses_up_the_budget_is_noticed(account: Any, ours: Callable[..., LandedShardRow]) -> None:
+def test_consumer_that_uses_up_the_budget_is_noticed(
+    account: Any, land_from_own_server: Callable[..., LandedShardRow]
+) -> None:
     put(account.client(), "clicks", b"1", b"2")
     account.engine.limits = Limits(get_records_per_second=5)
     other = account.client(config=Config(retries={"total_max_attempts": 1}))
@@ -562,19 +568,21 @@ def test_consumer_that_uses_up_the_budget_is_noticed(account: Any, ours: Callabl
     assert landed.throttled > 0
 
 
-def test_only_unread_trimmed_records_are_reported(account: Any, ours: Callable[..., LandedShardRow]) -> None:
+def test_only_unread_trimmed_records_are_reported(
+    account: Any, land_from_own_server: Callable[..., LandedShardRow]
+) -> None:
     [first] = put(account.client(), "clicks", b"1")
     since = account.clock.now()
     account.clock.advance(20 * 3600)
     put(account.client(), "clicks", b"2")
-    assert payloads(ours(first, plan={"delivered_until": since})) == [b"2"]
+    assert payloads(land_from_own_server(first, plan={"delivered_until": since})) == [b"2"]
     account.clock.advance(20 * 3600)
     [third] = put(account.client(), "clicks", b"3")
     account.clock.advance(5 * 3600)
-    landed = ours(first, plan={"delivered_until": since})
+    landed = land_from_own_server(first, plan={"delivered_until": since})
     assert landed.gap is not None and landed.error is not None
     assert (landed.gap.after, landed.gap.before, landed.gap.since) == (first, third, since)
-    again = ours(first, plan={"delivered_until": since}, on_data_loss="reset")
+    again = land_from_own_server(first, plan={"delivered_until": since}, on_data_loss="reset")
     assert (payloads(again), again.gap) == ([b"3"], landed.gap)
 
 

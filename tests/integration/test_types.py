@@ -131,7 +131,7 @@ def types(
 
 
 @pytest.fixture(scope="module")
-def delivered(types: TypeDelivery) -> TypeDelivery:
+def delivered_types(types: TypeDelivery) -> TypeDelivery:
     types.deliver()
     return types
 
@@ -151,10 +151,10 @@ def test_values_are_landed_unchanged(types: TypeDelivery, cases: list[Case]) -> 
 
 
 @pytest.mark.parametrize("sink", SINKS)
-def test_external_readers_get_values_as_sent(delivered: TypeDelivery, sink: str) -> None:
+def test_external_readers_get_values_as_sent(delivered_types: TypeDelivery, sink: str) -> None:
     changed = []
-    for table, found in delivered.read(sink).items():
-        for case in delivered.columns[sink][table]:
+    for table, found in delivered_types.read(sink).items():
+        for case in delivered_types.columns[sink][table]:
             column = found[case.column]
             if column.type != case.cell(sink):
                 changed.append((table, case.name, column.type, case.cell(sink)))

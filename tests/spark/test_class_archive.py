@@ -64,7 +64,7 @@ def machine(tmp_path: Path) -> Machine:
 
 
 @pytest.fixture
-def fitting(machine: Machine) -> Machine:
+def archived_machine(machine: Machine) -> Machine:
     """A machine with an archive that its JVM takes, as far as can be seen."""
     machine.has_archive(f"Server VM (17.0.15+6) for linux\n{machine.jar}\n")
     return machine
@@ -158,8 +158,8 @@ def test_missing_program_is_named(machine: Machine) -> None:
 # Whether it fits
 
 
-def test_archive_of_this_java_and_spark_is_accepted(fitting: Machine) -> None:
-    assert archive_problem(fitting.archive, fitting.environment) is None
+def test_archive_of_this_java_and_spark_is_accepted(archived_machine: Machine) -> None:
+    assert archive_problem(archived_machine.archive, archived_machine.environment) is None
 
 
 def newer_jars(machine: Machine) -> None:
@@ -189,9 +189,9 @@ def no_archive(machine: Machine) -> None:
     ],
 )
 def test_reasons_to_ignore_the_archive_are_named(
-    fitting: Machine, spoil: Callable[[Machine], None], reason: str
+    archived_machine: Machine, spoil: Callable[[Machine], None], reason: str
 ) -> None:
-    spoil(fitting)
-    found = archive_problem(fitting.archive, fitting.environment)
+    spoil(archived_machine)
+    found = archive_problem(archived_machine.archive, archived_machine.environment)
     assert found is not None
     assert reason in found

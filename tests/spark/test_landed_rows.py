@@ -27,7 +27,7 @@ def landing(request: pytest.FixtureRequest, tmp_path: Path) -> LandedTable:
 
 
 @pytest.fixture
-def each_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+def large_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(landed_rows, "SMALL_FILE_BYTES", 0)
 
 
@@ -35,7 +35,7 @@ def data_files(landing: LandedTable) -> list[Path]:
     return [path for path in (landing.target.folder).rglob("*.parquet") if "_delta_log" not in path.parts]
 
 
-def test_landed_files_become_table_files_in_place(landing: LandedTable, each_is_large: None) -> None:
+def test_landed_files_become_table_files_in_place(landing: LandedTable, large_files: None) -> None:
     attempts = landing.land(VALUES)
     deliver(landing.delivery(), attempts)
     assert landing.target.visible == VALUES
@@ -125,7 +125,7 @@ def test_unprepared_or_discarded_batch_cannot_be_committed(landing: LandedTable)
     assert landing.target.visible == {"b-1": [3]}
 
 
-def test_discard_removes_data_files_and_keeps_landed_ones(landing: LandedTable, each_is_large: None) -> None:
+def test_discard_removes_data_files_and_keeps_landed_ones(landing: LandedTable, large_files: None) -> None:
     attempts, delivery = landing.land(VALUES), landing.delivery()
     prepare(delivery, attempts)
     for attempt in attempts:
@@ -134,7 +134,7 @@ def test_discard_removes_data_files_and_keeps_landed_ones(landing: LandedTable, 
     assert all(Path(attempt.file).exists() for attempt in attempts)
 
 
-def test_file_of_several_table_partitions_is_split(landing: LandedTable, each_is_large: None) -> None:
+def test_file_of_several_table_partitions_is_split(landing: LandedTable, large_files: None) -> None:
     settings = landing.target.kind.settings(landing.target.folder)
     [sink] = make_sinks([replace(settings, settings={**settings.settings, "partition_by": ["kind"]})])
     [one] = landing.land({"a-1": [1, 2]}, kind=["x", "x"])

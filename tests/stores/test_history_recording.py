@@ -135,7 +135,7 @@ class RecordedPartition:
 
 
 @pytest.fixture
-def recorded() -> RecordedPartition:
+def recorded_partition() -> RecordedPartition:
     return RecordedPartition()
 
 
@@ -169,16 +169,16 @@ def recorded() -> RecordedPartition:
     ],
 )
 def test_each_change_is_a_transition_between_statuses(
-    recorded: RecordedPartition,
+    recorded_partition: RecordedPartition,
     change: Callable[[Partition, Any], Partition],
     status: PartitionStatus,
     kind: ChangeKind,
     reason: str,
 ) -> None:
-    [held] = recorded.acquire()
-    recorded.clock.advance(1)
-    written = recorded.write(change(held, recorded.clock.now()))
-    acquired, changed = recorded.all_transitions()
+    [held] = recorded_partition.acquire()
+    recorded_partition.clock.advance(1)
+    written = recorded_partition.write(change(held, recorded_partition.clock.now()))
+    acquired, changed = recorded_partition.all_transitions()
     assert (acquired.previous_status, acquired.previous_owner, acquired.status, acquired.owner, acquired.reason) == (
         PartitionStatus.UNASSIGNED, None, PartitionStatus.ASSIGNED, "a", "acquired"
     )  # fmt: skip
@@ -186,147 +186,158 @@ def test_each_change_is_a_transition_between_statuses(
         PartitionStatus.ASSIGNED, "a", held.ownership_timeout
     )  # fmt: skip
     assert (changed.status, changed.owner, changed.kind, changed.reason) == (status, written.owner, kind, reason)
-    assert (changed.at, changed.version, changed.by) == (recorded.clock.now(), written.version, None)
+    assert (changed.at, changed.version, changed.by) == (recorded_partition.clock.now(), written.version, None)
 
 
-def test_creation_renewal_and_progress_are_no_transitions(recorded: RecordedPartition) -> None:
-    [held] = recorded.acquire()
-    held = recorded.write(held.renewed(recorded.clock.now() + 2 * LEASE))
-    held = recorded.write(held.with_progress({"checkpoint": 1}).recovered())
-    recorded.store.transact(
+def test_creation_renewal_and_progress_are_no_transitions(recorded_partition: RecordedPartition) -> None:
+    [held] = recorded_partition.acquire()
+    held = recorded_partition.write(held.renewed(recorded_partition.clock.now() + 2 * LEASE))
+    held = recorded_partition.write(held.with_progress({"checkpoint": 1}).recovered())
+    recorded_partition.store.transact(
         update=[held.failed("no")],
-        create=[new_partition(SOURCE, "q", recorded.clock.now())],
-        new=[new_partition(SOURCE, "r", recorded.clock.now()).completed(recorded.clock.now())],
+        create=[new_partition(SOURCE, "q", recorded_partition.clock.now())],
+        new=[new_partition(SOURCE, "r", recorded_partition.clock.now()).completed(recorded_partition.clock.now())],
     )
-    assert [transition.reason for transition in recorded.all_transitions()] == ["acquired"]
+    assert [transition.reason for transition in recorded_partition.all_transitions()] == ["acquired"]
 
 
-def test_takeover_of_an_expired_lease_names_its_previous_owner(recorded: RecordedPartition) -> None:
-    recorded.acquire("a")
-    recorded.clock.advance(63)
-    recorded.acquire("b")
-    first, second = recorded.all_transitions()
+def test_takeover_of_an_expired_lease_names_its_previous_owner(recorded_partition: RecordedPartition) -> None:
+    recorded_partition.acquire("a")
+    recorded_partition.clock.advance(63)
+    recorded_partition.acquire("b")
+    first, second = recorded_partition.all_transitions()
     assert (second.reason, second.owner, second.previous_owner, second.previous_until) == (
         "taken over", "b", "a", first.until
     )  # fmt: skip
 
 
-def test_deletion_is_a_transition(recorded: RecordedPartition) -> None:
-    [held] = recorded.acquire()
-    recorded.store.delete(held)
-    deleted = recorded.all_transitions()[-1]
+def test_deletion_is_a_transition(recorded_partition: RecordedPartition) -> None:
+    [held] = recorded_partition.acquire()
+    recorded_partition.store.delete(held)
+    deleted = recorded_partition.all_transitions()[-1]
     assert (deleted.status, deleted.owner, deleted.previous_owner, deleted.reason) == (None, None, "a", "deleted")
 
 
-def test_refused_write_is_no_transition(recorded: RecordedPartition) -> None:
-    [held] = recorded.acquire()
-    recorded.write(held.renewed(recorded.clock.now() + 2 * LEASE))
-    for refused in (lambda: recorded.write(held.completed(recorded.clock.now())), lambda: recorded.store.delete(held)):
+def test_refused_write_is_no_transition(recorded_partition: RecordedPartition) -> None:
+    [held] = recorded_partition.acquire()
+    recorded_partition.write(held.renewed(recorded_partition.clock.now() + 2 * LEASE))
+    for refused in (
+        lambda: recorded_partition.write(held.completed(recorded_partition.clock.now())),
+        lambda: recorded_partition.store.delete(held),
+    ):
         with pytest.raises(CoordinationError):
             refused()
-    assert [transition.reason for transition in recorded.all_transitions()] == ["acquired"]
+    assert [transition.reason for transition in recorded_partition.all_transitions()] == ["acquired"]
 
 
-def test_partitions_alone_have_a_history(recorded: RecordedPartition) -> None:
-    now = recorded.clock.now()
+def test_partitions_alone_have_a_history(recorded_partition: RecordedPartition) -> None:
+    now = recorded_partition.clock.now()
     families = ("test|clicks|JOB", "test|clicks|HISTORY", "clicks", "test|clicks|PARTITIONS")
     for family in families:
         [made] = [new_partition(family, "x", now)]
-        recorded.store.create([made])
-        [held] = recorded.store.transact(update=[made.acquired("a", now + LEASE)])
-        recorded.store.delete(held)
-    assert recorded.all_transitions() == []
-    assert set(recorded.bare.source_identifiers()) <= {SOURCE, *families}
+        recorded_partition.store.create([made])
+        [held] = recorded_partition.store.transact(update=[made.acquired("a", now + LEASE)])
+        recorded_partition.store.delete(held)
+    assert recorded_partition.all_transitions() == []
+    assert set(recorded_partition.bare.source_identifiers()) <= {SOURCE, *families}
 
 
-def test_each_source_has_its_own_history(recorded: RecordedPartition) -> None:
-    now = recorded.clock.now()
+def test_each_source_has_its_own_history(recorded_partition: RecordedPartition) -> None:
+    now = recorded_partition.clock.now()
     other = new_partition("orders|PARTITION", "p", now)
-    recorded.store.create([other])
-    recorded.store.transact(update=[other.acquired("a", now + LEASE)])
-    recorded.acquire("b")
-    recorded.store.close()
-    assert [t.owner for t in History(recorded.bare, "orders|HISTORY").since(now)] == ["a"]
-    assert [t.owner for t in History(recorded.bare, HISTORY).since(now)] == ["b"]
+    recorded_partition.store.create([other])
+    recorded_partition.store.transact(update=[other.acquired("a", now + LEASE)])
+    recorded_partition.acquire("b")
+    recorded_partition.store.close()
+    assert [t.owner for t in History(recorded_partition.bare, "orders|HISTORY").since(now)] == ["a"]
+    assert [t.owner for t in History(recorded_partition.bare, HISTORY).since(now)] == ["b"]
 
 
-def test_acquired_partitions_are_reported_once(recorded: RecordedPartition) -> None:
-    [held] = recorded.acquire()
+def test_acquired_partitions_are_reported_once(recorded_partition: RecordedPartition) -> None:
+    [held] = recorded_partition.acquire()
     assert held.change is None
-    recorded.write(held.with_progress({"n": 1}))
-    assert len(recorded.all_transitions()) == 1
+    recorded_partition.write(held.with_progress({"n": 1}))
+    assert len(recorded_partition.all_transitions()) == 1
 
 
-def test_manual_action_names_its_user_and_reason(recorded: RecordedPartition) -> None:
-    recorded.acquire()
-    Administration(recorded.store, SOURCE, recorded.clock, by="ann", reason="stuck since noon").release("p")
-    released = recorded.transitions()[-1]
+def test_manual_action_names_its_user_and_reason(recorded_partition: RecordedPartition) -> None:
+    recorded_partition.acquire()
+    Administration(
+        recorded_partition.store, SOURCE, recorded_partition.clock, by="ann", reason="stuck since noon"
+    ).release("p")
+    released = recorded_partition.transitions()[-1]
     assert (released.by, released.reason, released.previous_owner) == ("ann", "released by hand: stuck since noon", "a")
 
 
 # When it is written
 
 
-def test_transitions_are_batched_until_the_next_call(recorded: RecordedPartition) -> None:
-    [held] = recorded.acquire()
-    recorded.write(held.given_up(recorded.clock.now()))
-    assert recorded.transitions() == []
-    recorded.clock.advance(2)
-    assert recorded.transitions() == []
-    recorded.store.get(SOURCE, "p")
-    assert len(recorded.transitions()) == 2
-    assert recorded.bare.of_history == 1
+def test_transitions_are_batched_until_the_next_call(recorded_partition: RecordedPartition) -> None:
+    [held] = recorded_partition.acquire()
+    recorded_partition.write(held.given_up(recorded_partition.clock.now()))
+    assert recorded_partition.transitions() == []
+    recorded_partition.clock.advance(2)
+    assert recorded_partition.transitions() == []
+    recorded_partition.store.get(SOURCE, "p")
+    assert len(recorded_partition.transitions()) == 2
+    assert recorded_partition.bare.of_history == 1
 
 
-def test_many_transitions_are_written_at_once(recorded: RecordedPartition) -> None:
-    recorded.store.create([new_partition(SOURCE, f"p{n}", recorded.clock.now()) for n in range(300)])
-    assert len(recorded.acquire(limit=199)) == 199
-    assert recorded.transitions() == []
-    recorded.acquire(limit=1)
-    assert len(recorded.transitions()) == 200
+def test_many_transitions_are_written_at_once(recorded_partition: RecordedPartition) -> None:
+    recorded_partition.store.create(
+        [new_partition(SOURCE, f"p{n}", recorded_partition.clock.now()) for n in range(300)]
+    )
+    assert len(recorded_partition.acquire(limit=199)) == 199
+    assert recorded_partition.transitions() == []
+    recorded_partition.acquire(limit=1)
+    assert len(recorded_partition.transitions()) == 200
 
 
-def test_manual_action_is_written_at_once_with_pending_transitions(recorded: RecordedPartition) -> None:
-    recorded.acquire()
-    Administration(recorded.store, SOURCE, recorded.clock, by="ann").park("p")
-    assert [transition.reason for transition in recorded.transitions()] == ["acquired", "parked by hand"]
+def test_manual_action_is_written_at_once_with_pending_transitions(recorded_partition: RecordedPartition) -> None:
+    recorded_partition.acquire()
+    Administration(recorded_partition.store, SOURCE, recorded_partition.clock, by="ann").park("p")
+    assert [transition.reason for transition in recorded_partition.transitions()] == ["acquired", "parked by hand"]
 
 
-def test_many_manual_actions_write_one_page_per_second(recorded: RecordedPartition) -> None:
-    recorded.store.create([new_partition(SOURCE, f"p{n}", recorded.clock.now()) for n in range(50)])
-    administration = Administration(recorded.store, SOURCE, recorded.clock, by="ann")
+def test_many_manual_actions_write_one_page_per_second(recorded_partition: RecordedPartition) -> None:
+    recorded_partition.store.create([new_partition(SOURCE, f"p{n}", recorded_partition.clock.now()) for n in range(50)])
+    administration = Administration(recorded_partition.store, SOURCE, recorded_partition.clock, by="ann")
     for n in range(50):
         administration.park(f"p{n}")
-    assert (len(recorded.transitions()), recorded.bare.of_history) == (1, 1)
-    recorded.clock.advance(1)
-    recorded.store.count_by_status(SOURCE)
-    assert (len(recorded.transitions()), recorded.bare.of_history) == (50, 2)
+    assert (len(recorded_partition.transitions()), recorded_partition.bare.of_history) == (1, 1)
+    recorded_partition.clock.advance(1)
+    recorded_partition.store.count_by_status(SOURCE)
+    assert (len(recorded_partition.transitions()), recorded_partition.bare.of_history) == (50, 2)
 
 
-def test_pending_transitions_are_written_at_process_end(recorded: RecordedPartition) -> None:
-    recorded.acquire()
-    recorded.store.close()
-    assert len(recorded.transitions()) == 1
+def test_pending_transitions_are_written_at_process_end(recorded_partition: RecordedPartition) -> None:
+    recorded_partition.acquire()
+    recorded_partition.store.close()
+    assert len(recorded_partition.transitions()) == 1
 
 
-def test_unchanged_partitions_write_nothing(recorded: RecordedPartition) -> None:
-    recorded.store.get(SOURCE, "p")
-    recorded.store.close()
-    assert (recorded.bare.writes, recorded.bare.of_history) == (1, 0)
+def test_unchanged_partitions_write_nothing(recorded_partition: RecordedPartition) -> None:
+    recorded_partition.store.get(SOURCE, "p")
+    recorded_partition.store.close()
+    assert (recorded_partition.bare.writes, recorded_partition.bare.of_history) == (1, 0)
 
 
-def test_threads_sharing_a_store_report_everything_once(recorded: RecordedPartition) -> None:
-    recorded.store.create([new_partition(SOURCE, f"p{n}", recorded.clock.now()) for n in range(150)])
+def test_threads_sharing_a_store_report_everything_once(recorded_partition: RecordedPartition) -> None:
+    recorded_partition.store.create(
+        [new_partition(SOURCE, f"p{n}", recorded_partition.clock.now()) for n in range(150)]
+    )
 
     def work(worker: int) -> None:
-        while acquired := recorded.acquire(f"worker-{worker}", limit=3):
+        while acquired := recorded_partition.acquire(f"worker-{worker}", limit=3):
             for partition in acquired:
-                recorded.write(partition.completed(recorded.clock.now()))
-            recorded.clock.advance(0.1)
+                recorded_partition.write(partition.completed(recorded_partition.clock.now()))
+            recorded_partition.clock.advance(0.1)
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))
-    all_transitions = [(transition.partition_key, transition.reason) for transition in recorded.all_transitions()]
+    all_transitions = [
+        (transition.partition_key, transition.reason) for transition in recorded_partition.all_transitions()
+    ]
     keys = ["p", *(f"p{n}" for n in range(150))]
     assert sorted(all_transitions) == sorted((key, reason) for key in keys for reason in ("acquired", "completed"))
 
@@ -336,47 +347,51 @@ def test_threads_sharing_a_store_report_everything_once(recorded: RecordedPartit
 
 @pytest.mark.parametrize("at_a_time", [1, 10])
 def test_job_makes_at_most_one_additional_write_in_ten(at_a_time: int) -> None:
-    recorded = RecordedPartition(keep_for=timedelta(minutes=2))  # so that pages are deleted as well
-    coordinator = SourceCoordinator(recorded.store, "clicks", "a", prefix="test", clock=recorded.clock)
+    recorded_partition = RecordedPartition(keep_for=timedelta(minutes=2))  # so that pages are deleted as well
+    coordinator = SourceCoordinator(
+        recorded_partition.store, "clicks", "a", prefix="test", clock=recorded_partition.clock
+    )
     coordinator.initialize()
     coordinator.create_partitions({f"bucket|events/part-{n:05}.json": {} for n in range(60)})
     while acquired := coordinator.leases.acquire(at_a_time):
         for saves in range(3):
             for partition in acquired:
-                recorded.clock.advance(0.3)
+                recorded_partition.clock.advance(0.3)
                 coordinator.leases.checkpoint(partition.partition_key, {"line": 100 * saves})
         for partition in acquired:
             coordinator.leases.complete(partition.partition_key)
-    recorded.store.close()
-    assert recorded.bare.writes == 1 + 60 + 61 * 5
+    recorded_partition.store.close()
+    assert recorded_partition.bare.writes == 1 + 60 + 61 * 5
     # The first page of a process and its last are written in any case.
-    assert 3 < recorded.bare.of_history <= 0.1 * recorded.bare.writes + 2
-    last_minute = [t for t in recorded.transitions() if t.at >= recorded.clock.now() - timedelta(minutes=1)]
+    assert 3 < recorded_partition.bare.of_history <= 0.1 * recorded_partition.bare.writes + 2
+    last_minute = [
+        t for t in recorded_partition.transitions() if t.at >= recorded_partition.clock.now() - timedelta(minutes=1)
+    ]
     assert {t.reason for t in last_minute} == {"acquired", "completed"}
 
 
-def test_frequent_owner_changes_cost_no_more_writes(recorded: RecordedPartition) -> None:
+def test_frequent_owner_changes_cost_no_more_writes(recorded_partition: RecordedPartition) -> None:
     for n in range(200):
-        recorded.clock.advance(1)
-        [held] = recorded.acquire(f"{n}")
-        recorded.write(held.given_up(recorded.clock.now()))
-    recorded.store.close()
-    assert recorded.bare.of_history <= 0.1 * recorded.bare.writes + 2
-    assert len(recorded.transitions()) == 400
+        recorded_partition.clock.advance(1)
+        [held] = recorded_partition.acquire(f"{n}")
+        recorded_partition.write(held.given_up(recorded_partition.clock.now()))
+    recorded_partition.store.close()
+    assert recorded_partition.bare.of_history <= 0.1 * recorded_partition.bare.writes + 2
+    assert len(recorded_partition.transitions()) == 400
 
 
-def test_manual_writes_are_compensated_later(recorded: RecordedPartition) -> None:
+def test_manual_writes_are_compensated_later(recorded_partition: RecordedPartition) -> None:
     for _ in range(5):
-        recorded.clock.advance(1)
-        [held] = recorded.acquire()
-        Administration(recorded.store, SOURCE, recorded.clock, by="ann").release("p")
-    pages = recorded.bare.of_history
+        recorded_partition.clock.advance(1)
+        [held] = recorded_partition.acquire()
+        Administration(recorded_partition.store, SOURCE, recorded_partition.clock, by="ann").release("p")
+    pages = recorded_partition.bare.of_history
     assert pages == 5
     for _ in range(30):
-        recorded.clock.advance(3)
-        [held] = recorded.acquire()
-        recorded.write(held.given_up(recorded.clock.now()))
-    assert recorded.bare.of_history == pages
+        recorded_partition.clock.advance(3)
+        [held] = recorded_partition.acquire()
+        recorded_partition.write(held.given_up(recorded_partition.clock.now()))
+    assert recorded_partition.bare.of_history == pages
 
 
 def test_disabled_history_writes_nothing() -> None:
@@ -387,35 +402,35 @@ def test_disabled_history_writes_nothing() -> None:
 # Bounds
 
 
-def churn(recorded: RecordedPartition, times: int, *, seconds: float) -> None:
+def churn(recorded_partition: RecordedPartition, times: int, *, seconds: float) -> None:
     """Let a partition change hands as often as needed for this number of pages."""
     for n in range(times):
-        recorded.clock.advance(seconds)
+        recorded_partition.clock.advance(seconds)
         for _ in range(10):
-            [held] = recorded.acquire(f"{n}")
-            recorded.write(held.given_up(recorded.clock.now()))
+            [held] = recorded_partition.acquire(f"{n}")
+            recorded_partition.write(held.given_up(recorded_partition.clock.now()))
 
 
-def pages(recorded: RecordedPartition) -> list[Partition]:
-    return list(all_partitions(recorded.bare, HISTORY))
+def pages(recorded_partition: RecordedPartition) -> list[Partition]:
+    return list(all_partitions(recorded_partition.bare, HISTORY))
 
 
 def test_expired_pages_are_deleted() -> None:
-    recorded = RecordedPartition(keep_for=timedelta(minutes=10))
-    churn(recorded, 60, seconds=60)
-    kept = pages(recorded)
-    age = recorded.clock.now() - kept[0].priority
+    recorded_partition = RecordedPartition(keep_for=timedelta(minutes=10))
+    churn(recorded_partition, 60, seconds=60)
+    kept = pages(recorded_partition)
+    age = recorded_partition.clock.now() - kept[0].priority
     assert len(kept) < 40
     assert timedelta(minutes=10) <= age < timedelta(minutes=40)
-    assert recorded.clock.now() - kept[-1].priority < timedelta(minutes=5)
+    assert recorded_partition.clock.now() - kept[-1].priority < timedelta(minutes=5)
 
 
 def test_number_of_pages_is_limited() -> None:
-    recorded = RecordedPartition(max_pages=12, randomness=AlwaysRandom())
-    churn(recorded, 30, seconds=60)
-    kept = pages(recorded)
+    recorded_partition = RecordedPartition(max_pages=12, randomness=AlwaysRandom())
+    churn(recorded_partition, 30, seconds=60)
+    kept = pages(recorded_partition)
     assert len(kept) == 12
-    assert recorded.clock.now() - kept[-1].priority < timedelta(minutes=5)
+    assert recorded_partition.clock.now() - kept[-1].priority < timedelta(minutes=5)
 
 
 class AlwaysRandom(random.Random):
@@ -430,73 +445,75 @@ class AlwaysRandom(random.Random):
 
 @pytest.mark.parametrize("error", [StoreUnavailableError("gone"), RuntimeError("a bug")])
 def test_store_refusing_history_disturbs_no_operation(
-    recorded: RecordedPartition, caplog: pytest.LogCaptureFixture, error: Exception
+    recorded_partition: RecordedPartition, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
-    recorded.bare.refuses = error
+    recorded_partition.bare.refuses = error
     with caplog.at_level(logging.WARNING):
         for n in range(20):
-            recorded.clock.advance(3)
-            [held] = recorded.acquire(f"{n}")
-            assert recorded.write(held.given_up(recorded.clock.now())).owner is None
-        recorded.store.close()
+            recorded_partition.clock.advance(3)
+            [held] = recorded_partition.acquire(f"{n}")
+            assert recorded_partition.write(held.given_up(recorded_partition.clock.now())).owner is None
+        recorded_partition.store.close()
     [record] = caplog.records
     assert "the history cannot be written" in record.message
     assert str(error) in record.message
 
 
-def test_failed_history_write_is_retried_later(recorded: RecordedPartition) -> None:
-    recorded.bare.refuses = StoreUnavailableError("gone")
-    [held] = recorded.acquire()
-    recorded.clock.advance(3)
-    recorded.store.get(SOURCE, "p")
-    assert recorded.bare.refused == 1
-    recorded.write(held.given_up(recorded.clock.now()))
-    recorded.clock.advance(RETRY_PAUSE_SECONDS - 1)
-    recorded.store.get(SOURCE, "p")
-    assert recorded.bare.refused == 1
-    recorded.bare.refuses = None
-    recorded.clock.advance(1)
-    recorded.store.get(SOURCE, "p")
-    assert [transition.reason for transition in recorded.transitions()] == ["acquired", "given up"]
+def test_failed_history_write_is_retried_later(recorded_partition: RecordedPartition) -> None:
+    recorded_partition.bare.refuses = StoreUnavailableError("gone")
+    [held] = recorded_partition.acquire()
+    recorded_partition.clock.advance(3)
+    recorded_partition.store.get(SOURCE, "p")
+    assert recorded_partition.bare.refused == 1
+    recorded_partition.write(held.given_up(recorded_partition.clock.now()))
+    recorded_partition.clock.advance(RETRY_PAUSE_SECONDS - 1)
+    recorded_partition.store.get(SOURCE, "p")
+    assert recorded_partition.bare.refused == 1
+    recorded_partition.bare.refuses = None
+    recorded_partition.clock.advance(1)
+    recorded_partition.store.get(SOURCE, "p")
+    assert [transition.reason for transition in recorded_partition.transitions()] == ["acquired", "given up"]
 
 
-def test_retries_slow_down_during_a_long_failure(recorded: RecordedPartition) -> None:
-    recorded.bare.refuses = StoreUnavailableError("gone")
+def test_retries_slow_down_during_a_long_failure(recorded_partition: RecordedPartition) -> None:
+    recorded_partition.bare.refuses = StoreUnavailableError("gone")
     for source in (SOURCE, "orders|PARTITION"):  # what one history waits for, the other does not try
-        made = new_partition(source, "q", recorded.clock.now())
-        recorded.store.create([made])
-        recorded.write(made.acquired("a", recorded.clock.now() + LEASE))
+        made = new_partition(source, "q", recorded_partition.clock.now())
+        recorded_partition.store.create([made])
+        recorded_partition.write(made.acquired("a", recorded_partition.clock.now() + LEASE))
     tried_at = []
     for second in range(0, 1500, 10):
-        recorded.clock.advance(10)
-        before = recorded.bare.refused
-        recorded.store.get(SOURCE, "p")
-        tried_at += [second] * (recorded.bare.refused - before)
+        recorded_partition.clock.advance(10)
+        before = recorded_partition.bare.refused
+        recorded_partition.store.get(SOURCE, "p")
+        tried_at += [second] * (recorded_partition.bare.refused - before)
     assert tried_at == [0, 30, 90, 210, 450, 930]
 
 
 def test_oldest_transitions_are_dropped_if_writes_keep_failing() -> None:
-    recorded = RecordedPartition(max_pending=50)
-    recorded.store.create([new_partition(SOURCE, f"p{n}", recorded.clock.now()) for n in range(9)])
-    recorded.bare.refuses = StoreUnavailableError("gone")
+    recorded_partition = RecordedPartition(max_pending=50)
+    recorded_partition.store.create([new_partition(SOURCE, f"p{n}", recorded_partition.clock.now()) for n in range(9)])
+    recorded_partition.bare.refuses = StoreUnavailableError("gone")
     for n in range(3):
-        recorded.clock.advance(20)
-        held = recorded.acquire(f"{n}", limit=10)
-        recorded.store.transact(update=[partition.given_up(recorded.clock.now()) for partition in held])
-    recorded.bare.refuses = None
-    recorded.clock.advance(RETRY_PAUSE_SECONDS)
-    recorded.store.get(SOURCE, "p")
-    all_transitions = recorded.transitions()
+        recorded_partition.clock.advance(20)
+        held = recorded_partition.acquire(f"{n}", limit=10)
+        recorded_partition.store.transact(
+            update=[partition.given_up(recorded_partition.clock.now()) for partition in held]
+        )
+    recorded_partition.bare.refuses = None
+    recorded_partition.clock.advance(RETRY_PAUSE_SECONDS)
+    recorded_partition.store.get(SOURCE, "p")
+    all_transitions = recorded_partition.transitions()
     assert len(all_transitions) == 50
     assert all_transitions[-1].previous_owner == "2"
     assert {transition.owner for transition in all_transitions if transition.owner} == {"1", "2"}
 
 
 def test_undeletable_old_pages_cause_no_failure_or_repetition() -> None:
-    recorded = RecordedPartition(keep_for=timedelta(minutes=1), randomness=AlwaysRandom())
-    recorded.bare.delete = raising(StoreUnavailableError("gone"))  # type: ignore[method-assign]
-    churn(recorded, 20, seconds=60)
-    all_transitions = recorded.all_transitions()
+    recorded_partition = RecordedPartition(keep_for=timedelta(minutes=1), randomness=AlwaysRandom())
+    recorded_partition.bare.delete = raising(StoreUnavailableError("gone"))  # type: ignore[method-assign]
+    churn(recorded_partition, 20, seconds=60)
+    all_transitions = recorded_partition.all_transitions()
     assert len(all_transitions) == len(set(all_transitions)) == 400
 
 

@@ -16,7 +16,7 @@ MANY = 7
 
 
 @pytest.fixture
-def existing(store: CoordinationStore) -> list[Partition]:
+def stored_partitions(store: CoordinationStore) -> list[Partition]:
     """Partitions that are stored."""
     partitions = [a_partition(f"p{n}") for n in range(MANY)]
     store.create(partitions)
@@ -35,32 +35,34 @@ def stored(store: CoordinationStore, partition: Partition) -> Partition | None:
     return store.get(SOURCE, partition.partition_key)
 
 
-def test_each_transaction_is_written_completely(store: CoordinationStore, existing: list[Partition]) -> None:
+def test_each_transaction_is_written_completely(store: CoordinationStore, stored_partitions: list[Partition]) -> None:
     transactions = [
         Transaction(
             update=[moved(p)],
             create=[a_partition(f"child-{n}"), a_partition(f"sibling-{n}")],
             new=[a_partition(f"new-{n}")],
         )
-        for n, p in enumerate(existing)
+        for n, p in enumerate(stored_partitions)
     ]
     outcomes = transact_each(store, transactions)
-    assert outcomes == [[moved(p).written()] for p in existing]
+    assert outcomes == [[moved(p).written()] for p in stored_partitions]
     created = [f"{what}-{n}" for what in ("child", "sibling", "new") for n in range(MANY)]
     assert store.existing_keys(SOURCE, created) == set(created)
-    assert store.get_many(SOURCE, keys(existing)) == {p.partition_key: moved(p).written() for p in existing}
+    assert store.get_many(SOURCE, keys(stored_partitions)) == {
+        p.partition_key: moved(p).written() for p in stored_partitions
+    }
 
 
 @pytest.mark.parametrize("bad", [{0}, {3}, {2, 6}, set(range(MANY))], ids=str)
 def test_refused_transaction_holds_back_no_other(
-    store: CoordinationStore, existing: list[Partition], bad: set[int]
+    store: CoordinationStore, stored_partitions: list[Partition], bad: set[int]
 ) -> None:
     transactions = [
         Transaction(update=[moved(outdated(p) if n in bad else p)], new=[a_partition(f"new-{n}")])
-        for n, p in enumerate(existing)
+        for n, p in enumerate(stored_partitions)
     ]
     outcomes = transact_each(store, transactions)
-    for n, (partition, outcome) in enumerate(zip(existing, outcomes, strict=True)):
+    for n, (partition, outcome) in enumerate(zip(stored_partitions, outcomes, strict=True)):
         if n in bad:
             assert isinstance(outcome, PartitionUpdateError) and f"'p{n}'" in str(outcome)
         else:
@@ -72,9 +74,9 @@ def test_refused_transaction_holds_back_no_other(
 
 
 def test_existing_new_partition_refuses_its_transaction_alone(
-    store: CoordinationStore, existing: list[Partition]
+    store: CoordinationStore, stored_partitions: list[Partition]
 ) -> None:
-    first, second, third, *_ = existing
+    first, second, third, *_ = stored_partitions
     outcomes = transact_each(
         store, [Transaction(update=[moved(first)]), Transaction(new=[second]), Transaction(update=[moved(third)])]
     )
@@ -83,10 +85,10 @@ def test_existing_new_partition_refuses_its_transaction_alone(
 
 
 def test_transaction_depending_on_anothers_write_is_refused(
-    store: CoordinationStore, existing: list[Partition]
+    store: CoordinationStore, stored_partitions: list[Partition]
 ) -> None:
     """Two parents that end at once: each would leave their child to the other."""
-    one, other, *_ = existing
+    one, other, *_ = stored_partitions
     outcomes = transact_each(
         store,
         [
@@ -99,8 +101,8 @@ def test_transaction_depending_on_anothers_write_is_refused(
     assert stored(store, other) == other
 
 
-def test_first_of_two_equal_creations_counts(store: CoordinationStore, existing: list[Partition]) -> None:
-    one, other, *_ = existing
+def test_first_of_two_equal_creations_counts(store: CoordinationStore, stored_partitions: list[Partition]) -> None:
+    one, other, *_ = stored_partitions
     child, namesake = a_partition("child", of="one"), a_partition("child", of="other")
     outcomes = transact_each(
         store, [Transaction(update=[one], create=[child]), Transaction(update=[other], create=[namesake])]

@@ -20,7 +20,7 @@ def section(heading: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def measured() -> dict[str, Any]:
+def measured_figures() -> dict[str, Any]:
     [line] = re.findall(r"^```json\n(.*)\n```", section("What a record costs a job"), re.MULTILINE)
     figures: dict[str, Any] = json.loads(line)
     return figures
@@ -32,13 +32,13 @@ def line_through(small: float, large: float) -> tuple[float, float]:
     return small - SMALL * per_byte, per_byte * 1024
 
 
-def test_landing_and_transform_costs_match_measurements(measured: dict[str, Any]) -> None:
+def test_landing_and_transform_costs_match_measurements(measured_figures: dict[str, Any]) -> None:
     assumed = Assumptions()
     for name, figures in (
         ("landing, aggregated", (assumed.landing_us_per_record, assumed.landing_us_per_kib)),
         ("transforming", (assumed.transforming_us_per_record, assumed.transforming_us_per_kib)),
     ):
-        of = measured["microseconds"][name]
+        of = measured_figures["microseconds"][name]
         assert figures == pytest.approx(line_through(of[str(SMALL)], of[str(LARGE)]), abs=0.051)
 
 
@@ -49,14 +49,14 @@ def test_parsing_costs_match_measurements() -> None:
     assert figures == pytest.approx(line_through(float(row[1]), float(row[2])), abs=0.051)
 
 
-def test_memory_matches_measurements(measured: dict[str, Any]) -> None:
-    memory = measured["memory_mib"]
+def test_memory_matches_measurements(measured_figures: dict[str, Any]) -> None:
+    memory = measured_figures["memory_mib"]
     assert Assumptions().python_mib == pytest.approx(memory["at rest"], abs=5)
     assert Assumptions().memory_factor == pytest.approx(memory["a partition"] / 32, abs=0.051)
 
 
-def test_store_reads_of_a_round_match_the_count(measured: dict[str, Any]) -> None:
-    few, many = measured["store"]["4"], measured["store"]["16"]
+def test_store_reads_of_a_round_match_the_count(measured_figures: dict[str, Any]) -> None:
+    few, many = measured_figures["store"]["4"], measured_figures["store"]["16"]
     assert [few["reads"], many["reads"]] == pytest.approx(2 * [Assumptions().store_reads_per_round], abs=0.051)
     assert Assumptions().store_writes_per_batch == pytest.approx(many["items written"] / many["batches"], abs=0.051)
 

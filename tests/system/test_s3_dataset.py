@@ -106,7 +106,7 @@ class IngestedBucket:
 
 
 @pytest.fixture
-def ingested(
+def ingested_bucket(
     s3: S3Server, s3_bucket: str, java: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[IngestedBucket]:
     for name in [name for name in os.environ if name.startswith("AWS_")]:
@@ -114,9 +114,9 @@ def ingested(
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     bucket = f"{s3_bucket}-lake"
     s3.client().create_bucket(Bucket=bucket)
-    ingested = IngestedBucket(ObjectPipeline(s3, s3_bucket, tmp_path, max_objects=10), s3, bucket)
-    yield ingested
-    for job in ingested.pipeline.jobs:
+    ingested_bucket = IngestedBucket(ObjectPipeline(s3, s3_bucket, tmp_path, max_objects=10), s3, bucket)
+    yield ingested_bucket
+    for job in ingested_bucket.pipeline.jobs:
         job.kill()
     s3.delete_bucket(bucket)
 
@@ -124,32 +124,32 @@ def ingested(
 EVERYTHING = dict.fromkeys(range(OBJECTS * RECORDS), 1)
 
 
-def test_bucket_is_reached_by_its_connection_and_left_clean(ingested: IngestedBucket) -> None:
-    created = ingested.pipeline.find()
-    job = ingested.run()
+def test_bucket_is_reached_by_its_connection_and_left_clean(ingested_bucket: IngestedBucket) -> None:
+    created = ingested_bucket.pipeline.find()
+    job = ingested_bucket.run()
     assert job.process.returncode == 0, job.output
-    assert ingested.ids == EVERYTHING
-    assert ingested.leftovers == []
-    assert ingested.pipeline.coordinator().view.count_by_status()[PartitionStatus.COMPLETED] == len(created)
+    assert ingested_bucket.ids == EVERYTHING
+    assert ingested_bucket.leftovers == []
+    assert ingested_bucket.pipeline.coordinator().view.count_by_status()[PartitionStatus.COMPLETED] == len(created)
     assert ALLOWED[1] not in job.output
 
 
 @pytest.mark.only_deep
 @pytest.mark.parametrize("at", ["recorded:1", "delivering:2", "delivered:2"])
-def test_dead_driver_loses_and_doubles_nothing_in_a_bucket(ingested: IngestedBucket, at: str) -> None:
-    ingested.pipeline.find()
-    crashed = ingested.crash(at)
+def test_dead_driver_loses_and_doubles_nothing_in_a_bucket(ingested_bucket: IngestedBucket, at: str) -> None:
+    ingested_bucket.pipeline.find()
+    crashed = ingested_bucket.crash(at)
     assert crashed.process.returncode != 0 and "coordination-summary" not in crashed.output
-    ingested.pipeline.coordinator().give_up_owner(crashed.settings.owner)
-    job = ingested.run()
+    ingested_bucket.pipeline.coordinator().give_up_owner(crashed.settings.owner)
+    job = ingested_bucket.run()
     assert job.process.returncode == 0, job.output
-    assert ingested.ids == EVERYTHING
-    assert ingested.leftovers == []
+    assert ingested_bucket.ids == EVERYTHING
+    assert ingested_bucket.leftovers == []
 
 
 @pytest.mark.parametrize("at", ["delivering:1", "delivered:1"])
 def test_dead_driver_loses_and_doubles_nothing_in_bucket_tables(
-    ingested: IngestedBucket, at: str, tmp_path: Path
+    ingested_bucket: IngestedBucket, at: str, tmp_path: Path
 ) -> None:
     events = tmp_path / "events"
     events.mkdir()
@@ -158,24 +158,27 @@ def test_dead_driver_loses_and_doubles_nothing_in_bucket_tables(
         "spark.eventLog.dir": f"file://{events}",
         "spark.eventLog.compress": "false",
     }
-    ingested.pipeline.client.put_object(Bucket=ingested.pipeline.bucket, Key="bad.json", Body=b'{"id": "no number"}\n')
-    ingested.pipeline.find()
-    crashed = ingested.pipeline.crash(at, conf=conf, **ingested.tables)
+    ingested_bucket.pipeline.client.put_object(
+        Bucket=ingested_bucket.pipeline.bucket, Key="bad.json", Body=b'{"id": "no number"}\n'
+    )
+    ingested_bucket.pipeline.find()
+    crashed = ingested_bucket.pipeline.crash(at, conf=conf, **ingested_bucket.tables)
     assert crashed.process.returncode != 0 and "coordination-summary" not in crashed.output
-    ingested.pipeline.coordinator().give_up_owner(crashed.settings.owner)
-    job = ingested.pipeline.run(conf=conf, **ingested.tables)
+    ingested_bucket.pipeline.coordinator().give_up_owner(crashed.settings.owner)
+    job = ingested_bucket.pipeline.run(conf=conf, **ingested_bucket.tables)
     assert job.process.returncode == 0, job.output
 
     options = storage_options(
-        ingested.path.replace("clicks", "even"), Access(((ingested.path, ingested.server.settings),))
+        ingested_bucket.path.replace("clicks", "even"),
+        Access(((ingested_bucket.path, ingested_bucket.server.settings),)),
     )()
-    even = DeltaTable(ingested.path.replace("clicks", "even"), storage_options=options).to_pyarrow_table()["id"]
-    odd = load_catalog("default", **ingested.catalog).load_table("lake.odd").scan().to_arrow()["id"]
-    assert ingested.ids == EVERYTHING
+    even = DeltaTable(ingested_bucket.path.replace("clicks", "even"), storage_options=options).to_pyarrow_table()["id"]
+    odd = load_catalog("default", **ingested_bucket.catalog).load_table("lake.odd").scan().to_arrow()["id"]
+    assert ingested_bucket.ids == EVERYTHING
     assert sorted(even.to_pylist()) == list(range(0, OBJECTS * RECORDS, 2))
     assert sorted(odd.to_pylist()) == list(range(1, OBJECTS * RECORDS, 2))
-    assert ingested.payloads("bad") == [b'{"id": "no number"}']
-    assert ingested.leftovers == []
+    assert ingested_bucket.payloads("bad") == [b'{"id": "no number"}']
+    assert ingested_bucket.leftovers == []
     said = [file.read_text(errors="replace") for file in events.rglob("*") if file.is_file()]
     assert any("read_parquet" in text and "write_parquet" in text for text in said), "plans name what is done"
     assert not any(ALLOWED[1] in text for text in (*said, crashed.output, job.output))

@@ -86,7 +86,7 @@ HEADERS = [
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FuzzedSource]:
+def fuzzed_source(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FuzzedSource]:
     """A source with something of everything in either kind of database, made once: each takes half a second."""
     with ExitStack() as stack:
         url = f"sqlite:///{tmp_path_factory.mktemp('fuzzing')}/coordination.db"
@@ -100,10 +100,10 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.fixture
-def served(made: FuzzedSource, connect: Any) -> FuzzedSource:
+def served_source(fuzzed_source: FuzzedSource, connect: Any) -> FuzzedSource:
     """The source, as Airflow's API server finds it."""
-    connect(CONNECTION, "coordination", extra={"url": made.scenery.url})
-    return made
+    connect(CONNECTION, "coordination", extra={"url": fuzzed_source.scenery.url})
+    return fuzzed_source
 
 
 @dataclass
@@ -144,62 +144,66 @@ class FuzzingClient:
 
 
 @pytest.fixture
-def asking(as_role: Any) -> FuzzingClient:
+def fuzzing_client(as_role: Any) -> FuzzingClient:
     return FuzzingClient(as_role("op"))
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES, ids=NAMES)
-def test_routes_survive_malformed_values(served: FuzzedSource, asking: FuzzingClient, method: str, path: str) -> None:
+def test_routes_survive_malformed_values(
+    served_source: FuzzedSource, fuzzing_client: FuzzingClient, method: str, path: str
+) -> None:
     route, texts = TABLE[method, path], [quote(text, safe="") for text in TEXTS]
-    if served.is_sqlite:
+    if served_source.is_sqlite:
         texts += [*([] if route.body else [quote(text, safe="") for text in MORE_TEXTS]), *NOT_UTF_8]
-    address = served.address(path, route)
-    body = {} if route.body is None else {"json": route.body(served.version(route))}
+    address = served_source.address(path, route)
+    body = {} if route.body is None else {"json": route.body(served_source.version(route))}
     for place in re.findall(r"{[\w:]+}", path):
-        others = served.address(path.replace(place, "<here>"), route)
+        others = served_source.address(path.replace(place, "<here>"), route)
         for text in texts:
-            asking.ask(method, others.replace("<here>", text), **body)
+            fuzzing_client.ask(method, others.replace("<here>", text), **body)
     if not route.body:
         for name in parameters(path, method):
             for text in texts:
-                asking.ask(method, f"{address}{'&' if '?' in address else '?'}{name}={text}")
-    if served.is_sqlite:
+                fuzzing_client.ask(method, f"{address}{'&' if '?' in address else '?'}{name}={text}")
+    if served_source.is_sqlite:
         for headers in HEADERS:
-            asking.ask(
+            fuzzing_client.ask(
                 method, address, headers={name: text.encode("latin-1") for name, text in headers.items()}, **body
             )
-    asking.check()
+    fuzzing_client.check()
 
 
 @pytest.mark.parametrize(("method", "path"), ACTIONS, ids=[path.replace(SOURCE, "…") for _, path in ACTIONS])
-def test_actions_survive_malformed_bodies(served: FuzzedSource, asking: FuzzingClient, method: str, path: str) -> None:
+def test_actions_survive_malformed_bodies(
+    served_source: FuzzedSource, fuzzing_client: FuzzingClient, method: str, path: str
+) -> None:
     route = TABLE[method, path]
     assert route.body is not None
-    address, valid = served.address(path, route), route.body(served.version(route))
-    values = [*VALUES, *(MORE_VALUES if served.is_sqlite else ())]
+    address, valid = served_source.address(path, route), route.body(served_source.version(route))
+    values = [*VALUES, *(MORE_VALUES if served_source.is_sqlite else ())]
     changed = [{**valid, name: value} for name in properties(path) for value in values]
     if "partitions" in valid and path.endswith(("/release", "/reset")):  # the others are done as the first is
         [seen] = valid["partitions"]
         changed += [{**valid, "partitions": [{**seen, name: value}]} for name in seen for value in values]
-    for content in [*(json.dumps(each).encode() for each in changed), *(BODIES if served.is_sqlite else ())]:
-        asking.ask(method, address, content=content, headers={"Content-Type": "application/json"})
+    for content in [*(json.dumps(each).encode() for each in changed), *(BODIES if served_source.is_sqlite else ())]:
+        fuzzing_client.ask(method, address, content=content, headers={"Content-Type": "application/json"})
     for name in AUDITED:
-        asking.ask(method, address, json={**valid, name: {}})
-        asking.ask(method, f"{address}?{name}={'x' * 5000}", json=valid)
-    asking.check()
+        fuzzing_client.ask(method, address, json={**valid, name: {}})
+        fuzzing_client.ask(method, f"{address}?{name}={'x' * 5000}", json=valid)
+    fuzzing_client.check()
 
 
-@pytest.mark.parametrize("made", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("fuzzed_source", ["sqlite"], indirect=True)
 @pytest.mark.deep
 @pytest.mark.parametrize("mode", GenerationMode, ids=lambda mode: mode.value)
 def test_routes_survive_requests_generated_from_their_schema(
-    served: FuzzedSource, as_role: Any, mode: GenerationMode
+    served_source: FuzzedSource, as_role: Any, mode: GenerationMode
 ) -> None:
     roles = cycle([FuzzingClient(as_role(role)) for role in ("op", "viewer", "op", None, "op")])
     operations = list(schemathesis.openapi.from_dict(schema()).get_all_operations())
     assert len(operations) >= len(ROUTES)
-    for number, made in enumerate(operations):
-        operation = made.ok()
+    for number, fuzzed_source in enumerate(operations):
+        operation = fuzzed_source.ok()
         here = {"connection_id": CONNECTION, "source": NAME} if "{source}" in operation.path else None
         for place in [None, here] if here else [None]:
 
@@ -216,9 +220,9 @@ def test_routes_survive_requests_generated_from_their_schema(
                 said = case.as_transport_kwargs(base_url=f"http://testserver{PREFIX}")
                 said["content"] = said.pop("data", None)
                 said["headers"] = {n: text for n, text in said["headers"].items() if n.lower() != "authorization"}
-                asking = next(roles)
-                asking.ask(said.pop("method"), said.pop("url"), **said)
-                asking.check()
+                fuzzing_client = next(roles)
+                fuzzing_client.ask(said.pop("method"), said.pop("url"), **said)
+                fuzzing_client.check()
 
             ask()
 
@@ -239,6 +243,8 @@ def parameters(path: str, method: str) -> list[str]:
 
 def properties(path: str) -> list[str]:
     """Return the names that an action takes in its body."""
-    made = schema()
-    [content] = made["paths"][re.sub(r"{(\w+):path}", r"{\1}", path)]["post"]["requestBody"]["content"].values()
-    return list(made["components"]["schemas"][content["schema"]["$ref"].rpartition("/")[2]]["properties"])
+    fuzzed_source = schema()
+    [content] = fuzzed_source["paths"][re.sub(r"{(\w+):path}", r"{\1}", path)]["post"]["requestBody"][
+        "content"
+    ].values()
+    return list(fuzzed_source["components"]["schemas"][content["schema"]["$ref"].rpartition("/")[2]]["properties"])

@@ -183,7 +183,7 @@ class ServedSource:
 
 
 @pytest.fixture
-def served(connect: Any, store_url: str) -> Iterator[ServedSource]:
+def served_source(connect: Any, store_url: str) -> Iterator[ServedSource]:
     connect(CONNECTION, "coordination", extra={"url": store_url})
     scenery = Scenery(store_url)
     scenery.trouble(NAME)
@@ -243,64 +243,66 @@ def test_every_field_is_in_the_manual(heading: str, model: type[BaseModel]) -> N
 
 
 @pytest.mark.parametrize(("method", "path"), TABLE)
-def test_every_role_gets_the_response_of_the_table(served: ServedSource, as_role: Any, method: str, path: str) -> None:
+def test_every_role_gets_the_response_of_the_table(
+    served_source: ServedSource, as_role: Any, method: str, path: str
+) -> None:
     route = TABLE[method, path]
-    address = served.address(path, route)
+    address = served_source.address(path, route)
 
     def ask(who: str, **headers: str) -> int:
         client = as_role({"anonymous": None, "foreign": "admin"}.get(who, who))
-        body = {} if route.body is None else {"json": route.body(served.version(route))}
+        body = {} if route.body is None else {"json": route.body(served_source.version(route))}
         return int(client.request(method, address, headers=headers, **body).status_code)
 
     if path.endswith("/resume"):
-        served.scenery.worker(NAME).view.suspensions.suspend()
-    before = served.everything()
+        served_source.scenery.worker(NAME).view.suspensions.suspend()
+    before = served_source.everything()
     answers = {who: ask(who) for who in ("anonymous", "viewer", "user")}
     foreign = {ask("foreign", **headers) for headers in FOREIGN}
     assert foreign == {route.expected["foreign"]}
-    assert served.everything() == before, "who was refused has changed something"
+    assert served_source.everything() == before, "who was refused has changed something"
     if route.stale is not None and route.body is not None:
-        stale = as_role("admin").post(address, json=route.body(served.version(route) - 1))
+        stale = as_role("admin").post(address, json=route.body(served_source.version(route) - 1))
         assert stale.status_code == route.stale
         assert route.stale != 200 or [each["outcome"] for each in stale.json()["results"]] == ["stale"]
-        assert served.everything() == before, "who saw something else has changed something"
+        assert served_source.everything() == before, "who saw something else has changed something"
     answers |= {"op": ask("op"), "admin": ask("admin"), "foreign": next(iter(foreign))}
     assert answers == route.expected
     if method == "POST":
         # A partition of this source is unreadable, so that the source as a whole is not reset.
-        assert (served.everything() == before) == path.endswith("/supervisors/reset")
+        assert (served_source.everything() == before) == path.endswith("/supervisors/reset")
 
 
 @pytest.mark.parametrize(("method", "path"), TABLE)
 def test_viewers_who_may_read_cannot_act(
-    served: ServedSource, as_role: Any, viewers_may_read: None, method: str, path: str
+    served_source: ServedSource, as_role: Any, viewers_may_read: None, method: str, path: str
 ) -> None:
     route = TABLE[method, path]
-    address = served.address(path, route)
-    body = {} if route.body is None else {"json": route.body(served.version(route))}
-    before = served.everything()
+    address = served_source.address(path, route)
+    body = {} if route.body is None else {"json": route.body(served_source.version(route))}
+    before = served_source.everything()
 
     answers = {role: as_role(role).request(method, address, **body).status_code for role in ("viewer", "user")}
     stranger = as_role(None).request(method, address, **body).status_code
 
     assert answers == dict.fromkeys(answers, 403 if method == "POST" else route.expected["op"])
-    assert (stranger, served.everything()) == (401, before)
+    assert (stranger, served_source.everything()) == (401, before)
 
 
 @pytest.mark.parametrize("path", [path for method, path in TABLE if method == "POST"])
-def test_actions_accept_only_small_json_bodies(served: ServedSource, as_role: Any, path: str) -> None:
-    address, op = served.address(path, TABLE["POST", path]), as_role("op")
-    before = served.everything()
+def test_actions_accept_only_small_json_bodies(served_source: ServedSource, as_role: Any, path: str) -> None:
+    address, op = served_source.address(path, TABLE["POST", path]), as_role("op")
+    before = served_source.everything()
     for media_type in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
         answer = op.post(address, content='{"reason": "x"}', headers={"Content-Type": media_type})
         assert answer.status_code == 415
     assert op.post(address, content="{", headers={"Content-Type": "application/json"}).status_code == 422
     assert op.post(address, json={"reason": "x" * 50_000}).status_code in (413, 422)
-    assert served.everything() == before
+    assert served_source.everything() == before
 
 
 @pytest.mark.parametrize("role", [None, "admin"])
-def test_oversized_body_is_refused_for_every_role(served: ServedSource, as_role: Any, role: str | None) -> None:
+def test_oversized_body_is_refused_for_every_role(served_source: ServedSource, as_role: Any, role: str | None) -> None:
     address, client = f"{PREFIX}/connections/{CONNECTION}/sources/x/suspend", as_role(role)
     too_much = b" " * 200_000
     for content in (too_much, iter([too_much])):  # the second one does not say how much comes
@@ -309,10 +311,10 @@ def test_oversized_body_is_refused_for_every_role(served: ServedSource, as_role:
         assert answer.json()["detail"].startswith("the request has more than 192000 bytes")
 
 
-def test_same_origin_browser_may_act(served: ServedSource, as_role: Any, monkeypatch: Any) -> None:
+def test_same_origin_browser_may_act(served_source: ServedSource, as_role: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://airflow.example/team")
     route = TABLE["POST", SOURCE + "/suspend"]
-    address = served.address(SOURCE + "/suspend", route)
+    address = served_source.address(SOURCE + "/suspend", route)
     for headers in (
         {"Sec-Fetch-Site": "same-origin", "Origin": "http://testserver"},
         {"Sec-Fetch-Site": "same-origin", "Origin": "https://airflow.example"},
@@ -328,7 +330,7 @@ def test_other_paths_are_not_found(as_role: Any, path: str) -> None:
     assert as_role("admin").get(f"{PREFIX}{path}").status_code == 404
 
 
-def test_expired_session_is_reported_as_a_token_error(served: ServedSource, as_role: Any) -> None:
+def test_expired_session_is_reported_as_a_token_error(served_source: ServedSource, as_role: Any) -> None:
     answer = as_role(None).get(f"{PREFIX}/connections", headers={"Authorization": "Bearer nonsense"})
     assert answer.status_code in (401, 403)
     assert "token" in answer.json()["detail"].lower()

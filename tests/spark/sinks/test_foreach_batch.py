@@ -31,7 +31,7 @@ def publish(rows, batch_ids):
 def failing(rows, batch_ids):
     raise ValueError("the broker is away")
 """
-Made = Callable[..., ForeachBatchSink]
+MakeSink = Callable[..., ForeachBatchSink]
 Calls = Callable[[], list[tuple[list[str], list[tuple[str, int]]]]]
 
 
@@ -45,7 +45,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture
-def made(spark: SparkSession, module: str, tmp_path: Path) -> Made:
+def make_sink(spark: SparkSession, module: str, tmp_path: Path) -> MakeSink:
     """Create the sink of a new job."""
 
     def make(function: str = "publish") -> ForeachBatchSink:
@@ -66,8 +66,8 @@ def calls(module: str) -> Calls:
 ROWS = [("a-1", 1), ("a-1", 2), ("b-1", 3)]
 
 
-def test_function_gets_all_batches_in_one_call(made: Made, calls: Calls) -> None:
-    sink = made()
+def test_function_gets_all_batches_in_one_call(make_sink: MakeSink, calls: Calls) -> None:
+    sink = make_sink()
     sink.check()
     sink.prepare(BATCHES, BatchRows(VALUES))
     assert calls() == []
@@ -76,12 +76,12 @@ def test_function_gets_all_batches_in_one_call(made: Made, calls: Calls) -> None
     assert calls() == [(["a-1", "b-1"], ROWS)]
 
 
-def test_uncommitted_batches_are_passed_again_after_a_crash(made: Made, calls: Calls) -> None:
-    died = made()
+def test_uncommitted_batches_are_passed_again_after_a_crash(make_sink: MakeSink, calls: Calls) -> None:
+    died = make_sink()
     died.prepare(BATCHES, BatchRows(VALUES))
     died.commit(BATCHES)
     again = [under_next_lease(attempt) for attempt in BATCHES]
-    next_owner = made()
+    next_owner = make_sink()
     for attempt in again:
         next_owner.sweep({attempt.folder: attempt.fencing_token})
     assert next_owner.committed(again) == set()
@@ -90,25 +90,25 @@ def test_uncommitted_batches_are_passed_again_after_a_crash(made: Made, calls: C
     assert calls() == [(["a-1", "b-1"], ROWS)] * 2
 
 
-def test_batch_without_rows_is_named_in_the_call(made: Made, calls: Calls) -> None:
-    sink = made()
+def test_batch_without_rows_is_named_in_the_call(make_sink: MakeSink, calls: Calls) -> None:
+    sink = make_sink()
     sink.prepare(BATCHES, BatchRows({"a-1": [], "b-1": []}))
     sink.commit(BATCHES)
     assert calls() == [(["a-1", "b-1"], [])]
 
 
-def test_previous_owner_with_swept_rows_calls_nothing(made: Made, calls: Calls) -> None:
-    former = made()
+def test_previous_owner_with_swept_rows_calls_nothing(make_sink: MakeSink, calls: Calls) -> None:
+    former = make_sink()
     former.prepare(BATCHES, BatchRows(VALUES))
     for attempt in BATCHES:
-        made().sweep({attempt.folder: 2})
+        make_sink().sweep({attempt.folder: 2})
     with pytest.raises(CoordinationError):
         former.commit(BATCHES)
     assert calls() == []
 
 
-def test_unprepared_and_discarded_batches_are_not_passed(made: Made, calls: Calls) -> None:
-    sink = made()
+def test_unprepared_and_discarded_batches_are_not_passed(make_sink: MakeSink, calls: Calls) -> None:
+    sink = make_sink()
     with pytest.raises(CoordinationError):
         sink.commit(BATCHES)
     sink.prepare(BATCHES, BatchRows(VALUES))
@@ -118,16 +118,16 @@ def test_unprepared_and_discarded_batches_are_not_passed(made: Made, calls: Call
     assert calls() == []
 
 
-def test_function_error_fails_its_batches_by_name(made: Made) -> None:
-    sink = made("failing")
+def test_function_error_fails_its_batches_by_name(make_sink: MakeSink) -> None:
+    sink = make_sink("failing")
     sink.prepare(BATCHES, BatchRows(VALUES))
     with pytest.raises(DeliveryError, match=r"failing' raised on 2 batches \(first: a-1\): .*the broker is away"):
         sink.commit(BATCHES)
 
 
-def test_missing_function_is_found_before_any_delivery(made: Made) -> None:
+def test_missing_function_is_found_before_any_delivery(make_sink: MakeSink) -> None:
     with pytest.raises(ConfigurationError, match="has no 'missing'; name one that it has: "):
-        made("missing").prepare(BATCHES, BatchRows(VALUES))
+        make_sink("missing").prepare(BATCHES, BatchRows(VALUES))
 
 
 def test_missing_module_ends_the_job_at_start(tmp_path: Path) -> None:
@@ -137,11 +137,13 @@ def test_missing_module_ends_the_job_at_start(tmp_path: Path) -> None:
         ForeachBatchSink("main", settings).check()
 
 
-def test_log_and_location_state_at_least_once(made: Made, module: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_and_location_state_at_least_once(
+    make_sink: MakeSink, module: str, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO")
-    made().check()
+    make_sink().check()
     assert f"function {module}:publish receives each batch at least once" in caplog.text
-    assert made().location == f"at-least-once://{module}:publish"
+    assert make_sink().location == f"at-least-once://{module}:publish"
 
 
 def test_bucket_rows_are_read_with_the_connection_alone(
@@ -152,10 +154,10 @@ def test_bucket_rows_are_read_with_the_connection_alone(
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     staging = f"s3://{s3_bucket}/staging"
     settings = {"function": f"{module}:publish", "staging_path": staging}
-    made = SinkSettings(
+    sink_settings = SinkSettings(
         name="main", kind="foreach_batch", location="here", files=staging, aws=s3.settings, settings=settings
     )
-    [sink] = make_sinks([made])
+    [sink] = make_sinks([sink_settings])
     sink.check()
     sink.prepare(BATCHES, BatchRows(VALUES, sink.access))
     sink.commit(BATCHES)

@@ -68,7 +68,7 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(places: Callable[[str], SinkUnderTest]) -> Callable[[Case, str], Calls]:
+def calls_without_failure(places: Callable[[str], SinkUnderTest]) -> Callable[[Case, str], Calls]:
     """Return the calls of a run without failures."""
 
     @cache
@@ -90,7 +90,7 @@ def undisturbed(places: Callable[[str], SinkUnderTest]) -> Callable[[Case, str],
 )
 def test_sinks_hold_each_record_once_after_failures(
     places: Callable[[str], SinkUnderTest],
-    undisturbed: Callable[[Case, str], Calls],
+    calls_without_failure: Callable[[Case, str], Calls],
     kind: str,
     story: str,
     items: bool,
@@ -99,7 +99,7 @@ def test_sinks_hold_each_record_once_after_failures(
     data: st.DataObject,
 ) -> None:
     case = Case(story, *STORIES[story], items=items)
-    none = undisturbed(case, kind)
+    none = calls_without_failure(case, kind)
     point = data.draw(st.integers(1, len(none.made)), "the call at which the job is struck")
     successor = None
     if strike is Strike.FREEZE:

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
-def mine(store: DynamoDbStore) -> Partition:
+def leased_partition(store: DynamoDbStore) -> Partition:
     """A partition that is leased to me."""
     store.create([a_partition("a")])
     [partition] = store.acquire(acquisition())
@@ -45,11 +45,11 @@ def mine(store: DynamoDbStore) -> Partition:
     ],
 )
 def test_transient_errors_are_retried(
-    store: DynamoDbStore, mine: Partition, wire: AwsWire, code: str, status: int
+    store: DynamoDbStore, leased_partition: Partition, wire: AwsWire, code: str, status: int
 ) -> None:
     wire.refuse("UpdateItem", code, times=2, status=status)
 
-    [written] = store.transact(update=[mine.with_progress({"read": 1})])
+    [written] = store.transact(update=[leased_partition.with_progress({"read": 1})])
 
     assert written == store.get(SOURCE, "a")
     assert wire.counts == {"UpdateItem": 3, "GetItem": 1}
@@ -78,11 +78,13 @@ def test_throttled_partition_ends_the_others_too(make_store: MakeStore, store: D
 
 
 @pytest.mark.parametrize("code", ["ValidationException", "ItemCollectionSizeLimitExceededException"])
-def test_s32_permanent_errors_are_not_retried(store: DynamoDbStore, mine: Partition, wire: AwsWire, code: str) -> None:
+def test_s32_permanent_errors_are_not_retried(
+    store: DynamoDbStore, leased_partition: Partition, wire: AwsWire, code: str
+) -> None:
     wire.refuse("UpdateItem", code)
 
     with pytest.raises(ConfigurationError, match=f"the wire says {code}"):
-        store.transact(update=[mine.given_up(NOW)])
+        store.transact(update=[leased_partition.given_up(NOW)])
     assert wire.counts == {"UpdateItem": 1}
 
 
@@ -115,66 +117,75 @@ def cancelled(*codes: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("code", ["TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"])
-def test_conflicting_transaction_is_retried(store: DynamoDbStore, mine: Partition, wire: AwsWire, code: str) -> None:
+def test_conflicting_transaction_is_retried(
+    store: DynamoDbStore, leased_partition: Partition, wire: AwsWire, code: str
+) -> None:
     wire.refuse("TransactWriteItems", "TransactionCanceledException", times=2, **cancelled("None", code))
 
-    store.transact(update=[mine.completed(NOW)], create=[a_partition("child")])
+    store.transact(update=[leased_partition.completed(NOW)], create=[a_partition("child")])
 
     assert wire.counts == {"TransactWriteItems": 3}
     assert store.count_by_status(SOURCE)[PartitionStatus.COMPLETED] == 1
 
 
-def test_refused_transaction_names_the_reason(store: DynamoDbStore, mine: Partition, wire: AwsWire) -> None:
+def test_refused_transaction_names_the_reason(store: DynamoDbStore, leased_partition: Partition, wire: AwsWire) -> None:
     wire.refuse("TransactWriteItems", "TransactionCanceledException", **cancelled("None", "ValidationError"))
 
     with pytest.raises(ConfigurationError, match=r"a transaction was refused: .*because of ValidationError"):
-        store.transact(update=[mine.completed(NOW)], create=[a_partition("child")])
+        store.transact(update=[leased_partition.completed(NOW)], create=[a_partition("child")])
 
 
-def test_refused_update_is_not_retried(store: DynamoDbStore, mine: Partition, wire: AwsWire) -> None:
-    store.transact(update=[mine.given_up(NOW)])
+def test_refused_update_is_not_retried(store: DynamoDbStore, leased_partition: Partition, wire: AwsWire) -> None:
+    store.transact(update=[leased_partition.given_up(NOW)])
     wire.requests.clear()
 
     with pytest.raises(PartitionUpdateError, match="no longer holds version 1"):
-        store.transact(update=[mine.completed(NOW)])
+        store.transact(update=[leased_partition.completed(NOW)])
     assert wire.counts == {"UpdateItem": 1}
 
 
 def test_transaction_creates_absent_items_and_skips_existing_ones(
-    store: DynamoDbStore, mine: Partition, wire: AwsWire
+    store: DynamoDbStore, leased_partition: Partition, wire: AwsWire
 ) -> None:
     store.create([a_partition("child-1", first=True)])
     children = [a_partition(f"child-{n}", first=False) for n in (1, 2, 1)]
     wire.requests.clear()
 
-    store.transact(update=[mine.completed(NOW)], create=[*children, a_partition("a")])
+    store.transact(update=[leased_partition.completed(NOW)], create=[*children, a_partition("a")])
 
     assert wire.counts == {"TransactWriteItems": 2}
     assert store.get(SOURCE, "child-1") == a_partition("child-1", first=True)
     assert store.get(SOURCE, "child-2") == a_partition("child-2", first=False)
 
 
-def test_update_with_existing_creations_is_written_alone(store: DynamoDbStore, mine: Partition, wire: AwsWire) -> None:
+def test_update_with_existing_creations_is_written_alone(
+    store: DynamoDbStore, leased_partition: Partition, wire: AwsWire
+) -> None:
     store.create([a_partition("child")])
     wire.requests.clear()
 
-    store.transact(update=[mine.completed(NOW)], create=[a_partition("child")])
+    store.transact(update=[leased_partition.completed(NOW)], create=[a_partition("child")])
 
     assert wire.counts == {"TransactWriteItems": 1, "UpdateItem": 1}
 
 
-def test_partition_cannot_be_updated_twice_in_a_transaction(store: DynamoDbStore, mine: Partition) -> None:
-    for update, unchanged in (([mine, mine], []), ([mine], [mine.written()])):
+def test_partition_cannot_be_updated_twice_in_a_transaction(store: DynamoDbStore, leased_partition: Partition) -> None:
+    for update, unchanged in (
+        ([leased_partition, leased_partition], []),
+        ([leased_partition], [leased_partition.written()]),
+    ):
         with pytest.raises(PartitionUpdateError):
             store.transact(update=update, unchanged=unchanged)
-    assert store.transact(update=[mine], unchanged=[mine]) == [mine.written()]
+    assert store.transact(update=[leased_partition], unchanged=[leased_partition]) == [leased_partition.written()]
 
 
-def test_oversized_transaction_is_reported_and_writes_nothing(store: DynamoDbStore, mine: Partition) -> None:
+def test_oversized_transaction_is_reported_and_writes_nothing(
+    store: DynamoDbStore, leased_partition: Partition
+) -> None:
     with pytest.raises(ConfigurationError, match="a transaction has 101 partitions; the limit of DynamoDB is 100"):
-        store.transact(update=[mine.completed(NOW)], create=[a_partition(f"c{n}") for n in range(100)])
-    assert store.get(SOURCE, "a") == mine
-    store.transact(update=[mine.completed(NOW)], create=[a_partition(f"c{n}") for n in range(99)])
+        store.transact(update=[leased_partition.completed(NOW)], create=[a_partition(f"c{n}") for n in range(100)])
+    assert store.get(SOURCE, "a") == leased_partition
+    store.transact(update=[leased_partition.completed(NOW)], create=[a_partition(f"c{n}") for n in range(99)])
 
 
 # Answers that were lost
@@ -204,43 +215,45 @@ def test_acquisition_by_another_owner_is_no_lost_response(
 
 @pytest.mark.parametrize("creations", [[], [a_partition("child")]])
 def test_update_with_a_lost_response_is_found(
-    store: DynamoDbStore, mine: Partition, wire: AwsWire, creations: list[Partition]
+    store: DynamoDbStore, leased_partition: Partition, wire: AwsWire, creations: list[Partition]
 ) -> None:
     wire.lose_the_answer("TransactWriteItems" if creations else "UpdateItem")
 
-    [written] = store.transact(update=[mine.with_progress({"read": 1})], create=creations)
+    [written] = store.transact(update=[leased_partition.with_progress({"read": 1})], create=creations)
 
     assert written == store.get(SOURCE, "a")
-    assert written.version == mine.version + 1
+    assert written.version == leased_partition.version + 1
 
 
 def test_transaction_with_a_lost_response_outlives_its_token(
-    store: DynamoDbStore, other: DynamoDbStore, mine: Partition, wire: AwsWire
+    store: DynamoDbStore, other: DynamoDbStore, leased_partition: Partition, wire: AwsWire
 ) -> None:
     """DynamoDB remembers the token for ten minutes; what is stored decides afterwards."""
-    change: dict[str, Any] = {"update": [mine.completed(NOW)], "create": [a_partition("child")]}
+    change: dict[str, Any] = {"update": [leased_partition.completed(NOW)], "create": [a_partition("child")]}
     wire.refuse("TransactWriteItems", "InternalServerError", status=500, after=lambda: other.transact(**change))
 
     assert store.transact(**change) == [store.get(SOURCE, "a")]
 
 
 def test_same_change_by_another_is_no_lost_response(
-    store: DynamoDbStore, other: DynamoDbStore, mine: Partition
+    store: DynamoDbStore, other: DynamoDbStore, leased_partition: Partition
 ) -> None:
-    other.transact(update=[mine.given_up(NOW)])
+    other.transact(update=[leased_partition.given_up(NOW)])
 
     with pytest.raises(PartitionUpdateError):
-        store.transact(update=[mine.given_up(NOW)])
+        store.transact(update=[leased_partition.given_up(NOW)])
 
 
-def test_deletion_with_a_lost_response_is_found(store: DynamoDbStore, mine: Partition, wire: AwsWire) -> None:
+def test_deletion_with_a_lost_response_is_found(
+    store: DynamoDbStore, leased_partition: Partition, wire: AwsWire
+) -> None:
     wire.lose_the_answer("DeleteItem")
 
-    store.delete(mine)
+    store.delete(leased_partition)
 
     assert wire.counts == {"DeleteItem": 2}
     with pytest.raises(PartitionUpdateError):
-        store.delete(mine)
+        store.delete(leased_partition)
 
 
 def test_creation_with_a_lost_response_counts_as_created(store: DynamoDbStore, wire: AwsWire) -> None:
@@ -274,10 +287,10 @@ def test_partitions_acquired_before_a_failure_are_returned(
     assert "1 partitions were acquired before that" in caplog.text
 
 
-def test_renewal_survives_its_lost_response(store: DynamoDbStore, mine: Partition, wire: AwsWire) -> None:
+def test_renewal_survives_its_lost_response(store: DynamoDbStore, leased_partition: Partition, wire: AwsWire) -> None:
     wire.lose_the_answer("UpdateItem", times=2)
 
-    [renewed] = store.transact(update=[mine.renewed(NOW + timedelta(minutes=5))])
+    [renewed] = store.transact(update=[leased_partition.renewed(NOW + timedelta(minutes=5))])
     [again] = store.transact(update=[renewed.renewed(NOW + timedelta(minutes=9))])
 
     assert again == store.get(SOURCE, "a")
