@@ -27,5 +27,5 @@ def test_reader_may_limit_its_concurrent_reads() -> None:
 
 @pytest.mark.parametrize("most", [0, -1, "8", 2.0, True])
 def test_invalid_number_of_reads_is_refused(most: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"reader 'Reader': attribute 'reads_at_once' must be a positive"):
+    with pytest.raises(ConfigurationError, match=r"reader 'StubReader': attribute 'reads_at_once' must be a positive"):
         reads_at_once(StubReader(most))

@@ -87,7 +87,7 @@ def test_every_spec_command_is_documented() -> None:
     [
         (0, ("task_count",), 4),
         (1, ("taskCount",), 4),
-        (2, ("stream_name",), "clicks"),
+        (2, ("workers",), 4),
         (3, ("supervise", "task_duration"), "1h"),
         (4, ("reads",), {"kafka": {}}),
         (5, ("supervise", "task_count"), 0),
