@@ -39,6 +39,8 @@ from tests.support.supervised_stream import (
     running,
 )
 
+SOURCE = "supervised-clicks"
+"""Not `clicks`, which a scheduled run of an example claims at each full hour."""
 SCALING = {
     "enableTaskAutoScaler": True,
     "taskCountMin": 1,
@@ -63,7 +65,7 @@ def druid_spec(stream: str, *dimensions: str, **io: Any) -> dict[str, Any]:
         "type": "kinesis",
         "spec": {
             "dataSchema": {
-                "dataSource": "clicks",
+                "dataSource": SOURCE,
                 "timestampSpec": {"column": "at", "format": "iso"},
                 "dimensionsSpec": {"dimensions": list(dimensions)},
                 "granularitySpec": {"type": "uniform", "segmentGranularity": "HOUR", "queryGranularity": "NONE"},
@@ -378,7 +380,7 @@ def test_druid_spec_runs_a_stream_through_all_events(
     here = {"conn_type": "aws", "login": "test", "password": "test", "extra": aws}
     monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", json.dumps(here))  # of the person who resets
     file = folder / "dags" / "specs" / "clicks.yaml"
-    clicks = SupervisedStream(airflow, pipeline, look("clicks"), "supervise_clicks", file)
+    clicks = SupervisedStream(airflow, pipeline, look(SOURCE), "supervise_clicks", file)
     life = Life(clicks)
     try:
         for step in at_depth(short=SHORT, deep=WHOLE):
