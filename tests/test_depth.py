@@ -98,15 +98,27 @@ def test_single(): pass
 
 @pytest.mark.only_deep
 def test_deep(): pass
+
+@pytest.mark.only_deep(daily=False)
+def test_deep_with_more_servers(): pass
+"""
+CONFTEST = f"""
+import sys
+from pathlib import Path
+
+sys.path.append({str(REPOSITORY)!r})
+from tests.support import depth
+
+depth.RECORD = Path(__file__).with_name("record.json")
+pytest_plugins = ["tests.support.seed", "tests.support.depth"]
 """
 
 
-@pytest.mark.parametrize(("options", "passed"), [([], 3 + 1 + 1), (["--deep"], 10 + 2 + 1 + 1)])
-def test_run_takes_its_share_of_each_function(tmp_path: Path, options: list[str], passed: int) -> None:
-    (tmp_path / "conftest.py").write_text(
-        f"import sys; sys.path.append({str(REPOSITORY)!r})\n"
-        'pytest_plugins = ["tests.support.seed", "tests.support.depth"]\n'
-    )
+@pytest.mark.parametrize(("options", "passed"), [([], 3 + 1 + 1 + 1), (["--deep"], 10 + 2 + 1 + 2)])
+def test_run_takes_its_share_and_a_daily_test(tmp_path: Path, options: list[str], passed: int) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    record = {f"test_cases.py::{name}": 1.0 for name in ("test_deep", "test_deep_with_more_servers")}
+    (tmp_path / "record.json").write_text(json.dumps(record))
     (tmp_path / "test_cases.py").write_text(CASES)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), *options]
     output = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=True).stdout

@@ -3,7 +3,8 @@
 - A test that has both forms is marked `deep`, as is each property of hypothesis: `make test-deep` runs the long form.
 - Of the cases of a function that is marked `share(0.3)`, a run without `--deep` takes three of ten, at least one.
 - A test without a short form is marked `only_deep`. Without `--deep` a run leaves these out but for one, which the seed
-  of the run chooses among those that took `DAILY_SECONDS` at most when `make test-deep` ran last.
+  of the run chooses among those that took `DAILY_SECONDS` at most when `make test-deep` ran last. Tests that need what
+  only `make test-deep` fetches are marked `only_deep(daily=False)`.
 
 `--part` takes one of the parts of `make test-deep`. A part can be resumed: what passed at this commit is not run again.
 With `--record-durations` it records how long its `only_deep` tests took.
@@ -119,9 +120,9 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what this run does not take."""
     if not _deep:
-        alone = [item.nodeid for item in items if item.get_closest_marker("only_deep")]
-        today = chosen_today(alone, _recorded(RECORD))
-        left_out = set(alone) - {today}
+        alone = {item.nodeid: marker for item in items if (marker := item.get_closest_marker("only_deep"))}
+        daily = [nodeid for nodeid, marker in alone.items() if marker.kwargs.get("daily", True)]
+        left_out = alone.keys() - {chosen_today(daily, _recorded(RECORD))}
         left_out |= _beyond_shares(items)
     elif part := config.getoption("part"):
         passed = Progress(part, PROGRESS, _commit()).passed

@@ -16,7 +16,7 @@ SCHEMA = "id STRING NOT NULL, at TIMESTAMP, local TIMESTAMP_NTZ, number BIGINT"
 ROW = {"id": "a", "at": "2024-05-06T07:08:09.123456Z", "local": "2024-05-06T07:08:09.123456", "number": 21}
 
 
-@pytest.mark.only_deep
+@pytest.mark.only_deep(daily=False)
 def test_schema_and_transform_give_equal_values_on_spark_4_1(make_pipeline: MakePipeline) -> None:
     spark = other_spark()
     pipeline = make_pipeline(1)

@@ -139,7 +139,7 @@ def datasets(make_pipeline: MakePipeline, s3: S3Server, s3_bucket: str) -> Itera
             job.kill()
 
 
-@pytest.mark.only_deep
+@pytest.mark.only_deep(daily=False)
 def test_readers_see_whole_batches_despite_killed_writers(
     spark_reader: SparkReader, datasets: TwoDatasets, s3: S3Server, s3_bucket: str
 ) -> None:
