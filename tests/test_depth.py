@@ -76,11 +76,14 @@ def test_part_records_the_tests_without_a_short_form(tmp_path: Path) -> None:
     assert json.loads(record.read_text()) == {"deep alone": 3.0, "of another part": 2.0}
 
 
-def test_part_takes_the_folder_of_deep_searches() -> None:
-    command = [sys.executable, "-m", "pytest", "--deep", "--part", "strikes", "--collect-only", "-q", "tests/deep"]
+@pytest.mark.parametrize(
+    ("part", "file"),
+    [("strikes", "tests/deep/test_struck_jobs.py"), ("benchmarks", "tests/benchmarks/test_failover.py")],
+)
+def test_part_takes_its_deep_tests(part: str, file: str) -> None:
+    command = [sys.executable, "-m", "pytest", "--deep", f"--part={part}", "--collect-only", "-q", file]
     output = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
-    assert "tests/deep/test_struck_jobs.py::" in output
-    assert "deselected" not in output
+    assert f"{file}::" in output
 
 
 CASES = """
