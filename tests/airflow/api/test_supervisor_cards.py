@@ -47,7 +47,7 @@ def paused(api: Any) -> Iterator[None]:
     with create_session() as session:
         session.merge(DagBundleModel(name="of-the-test"))
         session.flush()
-        session.add(DagModel(dag_id=DAG, bundle_name="of-the-test", is_paused=True))
+        session.merge(DagModel(dag_id=DAG, bundle_name="of-the-test", is_paused=True))
     yield
     with create_session() as session:
         session.execute(sa.delete(DagModel).where(DagModel.dag_id == DAG))
