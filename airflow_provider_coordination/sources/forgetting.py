@@ -77,9 +77,8 @@ def forgettable(coordinator: SourceCoordinator, *, is_idle: bool = False) -> lis
     undelivered = [each.partition_key for each in partitions if _is_undelivered(each)]
     if leased:
         raise SupervisionError(
-            f"source {view.source!r} cannot forget what is leased: {_some(leased)}; "
-            f"wait until its jobs have ended, or end the "
-            f"leases of jobs that are gone: airflow-coordination release {view.source} --expired"
+            f"source {view.source!r} cannot forget what is leased: {_some(leased)}; wait until its jobs have ended, or "
+            f"end the leases of jobs that are gone: airflow-coordination release {view.source} --expired"
         )
     if undelivered:
         raise SupervisionError(

@@ -7,7 +7,6 @@ how many points hold.
 from __future__ import annotations
 
 import logging
-import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -45,7 +44,7 @@ def test_job_struck_at_any_call_loses_and_doubles_nothing(
     chosen = seeded(case, how)
     calls = live(case, tmp_path / "none", None)
     others = sorted(set(range(1, len(calls.made) + 1)).difference(calls.changing))
-    points = calls.changing + share_of(others, math.ceil(READING_SHARE * len(others)), case, how)
+    points = calls.changing + share_of(others, READING_SHARE, case, how)
 
     def try_at(number: int) -> None:
         strike, gives_up = strikes_at(how, points[number])

@@ -20,7 +20,6 @@ from airflow_provider_coordination.sources.kinesis.keys import parse_partition_k
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from tests.support.batches import end_shard
-from tests.support.seconds import wait_for_another_second
 
 MIDDLE = str(2**127)
 
@@ -84,6 +83,13 @@ def wait_until_active(aws: Any, stream: str) -> None:
 
 def shards_of(keys: list[str]) -> list[int]:
     return sorted(int(parse_partition_key(key).shard_id.removeprefix("shardId-")) for key in keys)
+
+
+def wait_for_another_second() -> None:
+    """Wait until the clock shows another second: the times of the server are whole seconds."""
+    before = int(time.time())
+    while int(time.time()) == before:
+        time.sleep(0.02)
 
 
 @pytest.mark.parametrize(("position", "expected"), [("TRIM_HORIZON", [0]), ("LATEST", [1, 2])])

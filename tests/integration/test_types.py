@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.depth import at_depth
 from tests.support.mariadb import MariaDb
-from tests.support.seed import share_of
+from tests.support.seed import some_of
 from tests.support.servers import postgres_database
 from tests.support.type_jobs import ReadColumn, TypeJobs, expected
 from tests.support.type_table import CASES, OF_ARROW, OF_PARQUET, SINKS, Case, RefusedValues
@@ -35,7 +35,7 @@ SHARE = at_depth(short=3, deep=1000)
 
 def chosen(all_of_them: Sequence[Any], most: int = SHARE) -> list[Any]:
     """Return some of many things, others each day."""
-    return share_of(all_of_them, most)
+    return some_of(all_of_them, most)
 
 
 def takes(sink: str, case: Case) -> bool:

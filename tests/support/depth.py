@@ -13,7 +13,6 @@ With `--record-durations` it records how long its `only_deep` tests took.
 from __future__ import annotations
 
 import json
-import math
 import subprocess
 from collections import defaultdict
 from collections.abc import Sequence
@@ -147,7 +146,7 @@ def _beyond_shares(items: Sequence[pytest.Item]) -> set[str]:
     return {
         nodeid
         for (function, share), nodeids in cases.items()
-        for nodeid in set(nodeids).difference(share_of(nodeids, math.ceil(share * len(nodeids)), function))
+        for nodeid in set(nodeids).difference(share_of(nodeids, share, function))
     }
 
 

@@ -18,7 +18,7 @@ Row = tuple[Any, ...]
 
 @dataclass
 class MergedRows:
-    """Rows of some batches: key, value and time of the change; see `MergedRows` of sinks."""
+    """Rows of some batches: key, value and time of the change; see `Rows` of sinks."""
 
     of: dict[str, Sequence[Row]]
     schema: pa.Schema = field(

@@ -6,6 +6,7 @@ run. The variable is set for all processes of a run, so a run over midnight keep
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from collections.abc import Sequence
@@ -27,7 +28,16 @@ def seeded(*names: object) -> random.Random:
     return random.Random(f"{SEED} {names}")
 
 
-def share_of(cases: Sequence[Case], number: int, *names: object) -> list[Case]:
+def share_of(cases: Sequence[Case], share: float, *names: object) -> list[Case]:
+    """Return a share of the cases in their order, others with each seed.
+
+    :param share: of one, rounded up to whole cases.
+    :param names: see `seeded`.
+    """
+    return some_of(cases, math.ceil(share * len(cases)), *names)
+
+
+def some_of(cases: Sequence[Case], number: int, *names: object) -> list[Case]:
     """Return some of the cases in their order, others with each seed.
 
     :param number: how many at most.

@@ -91,7 +91,7 @@ class Standalone(Airflow):
     def wait_for_dags(self) -> None:
         """Wait until it works and knows all its DAGs."""
         known = [dag.stem for dag in self._dags.glob("*.py")]
-        self.until("Airflow knows the DAGs", lambda: all(map(self.is_ready, known)), 400)
+        self.until("Airflow knows the DAGs", lambda: all(map(self.is_ready, known)))
 
     def login(self, user: str) -> str:
         """Return a token of a user, one of `[core] simple_auth_manager_users`: Airflow has made up a password."""
@@ -169,7 +169,7 @@ class Standalone(Airflow):
 
     def wait_for_run(self, dag_id: str, run_id: str) -> str:
         """Wait for the end of a run; return its state."""
-        self.until(f"{run_id} of {dag_id} has ended", lambda: self.state(dag_id, run_id) in FINISHED, 400)
+        self.until(f"{run_id} of {dag_id} has ended", lambda: self.state(dag_id, run_id) in FINISHED)
         return self.state(dag_id, run_id)
 
     def clear_run(self, dag_id: str, run_id: str) -> None:

@@ -14,7 +14,7 @@ from tests.support.depth import at_depth
 from tests.support.landed_tables import TABLES
 from tests.support.merged_tables import MergedRows, a_sink
 from tests.support.restored_tables import reports_of, restore, version_of
-from tests.support.seed import share_of
+from tests.support.seed import some_of
 from tests.support.sinks import BatchRows, SinkTarget, an_attempt, under_next_lease
 from tests.support.striking import STRIKES, calls_of, strike_at
 
@@ -97,7 +97,7 @@ def test_restore_at_any_call_hides_or_doubles_no_batch(
 ) -> None:
     number = len(calls_of(story(SinkTarget(TABLES[kind], tmp_path / "counted"))))
     points = [(strike, point) for strike in STRIKES for point in range(1, number + 1)]
-    chosen = share_of(points, POINTS, "restore", kind, story.__name__)
+    chosen = some_of(points, POINTS, "restore", kind, story.__name__)
     assert points
     for strike, point in (tried := at_depth(short=chosen, deep=points)):
         delivery = story(SinkTarget(TABLES[kind], tmp_path / f"{strike} {point}"))

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
 
 from tests.support.bucket_readers import Watch
-from tests.support.cluster_job import LEASE, ONE_EXECUTOR, ClusterPipeline, assert_died, assert_taken_over
+from tests.support.cluster_job import (
+    LEASE,
+    ONE_EXECUTOR,
+    WAIT_SECONDS,
+    ClusterPipeline,
+    assert_died,
+    assert_taken_over,
+)
 from tests.support.faulty_s3 import Fault, FaultyS3
 from tests.support.spark_job import CRASHING, Job
 
@@ -21,18 +29,18 @@ THEN = ((LANDED, Fault.CUT), (LANDED, Fault.OVERDUE), (PUBLISHED, Fault.UNAVAILA
 """What goes wrong, once each: a 503, an upload that is cut off, an answer that is lost or comes too late."""
 DEATHS = ("recorded:1", "publishing:1", "published:1", "publishing:2", "published:2")
 """Where drivers are killed: among others between what publishes a landed file and what deletes it."""
-MAXIMUM_SENT = 1000
 
 
 def crash_while_sending(pipeline: ClusterPipeline, at: str) -> Job:
     """Send records until a job has died of them; one batch may hold all that were sent before."""
     pipeline.send(20)
     job = pipeline.start(CRASHING, until_caught_up=False, env={"CRASH_AT": at})
+    deadline = time.monotonic() + WAIT_SECONDS
     while job.process.poll() is None:
+        assert time.monotonic() < deadline, f"the job does not die; its log:\n{job.output}"
         with suppress(subprocess.TimeoutExpired):
             job.process.wait(5)
         pipeline.send(2)
-        assert len(pipeline.sent) < MAXIMUM_SENT, job.output
     return job
 
 
