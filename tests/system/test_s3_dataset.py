@@ -147,6 +147,7 @@ def test_dead_driver_loses_and_doubles_nothing_in_a_bucket(ingested_bucket: Inge
     assert ingested_bucket.leftovers == []
 
 
+@pytest.mark.share(0.5)
 @pytest.mark.parametrize("at", ["delivering:1", "delivered:1"])
 def test_dead_driver_loses_and_doubles_nothing_in_bucket_tables(
     ingested_bucket: IngestedBucket, at: str, tmp_path: Path

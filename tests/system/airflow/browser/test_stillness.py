@@ -97,6 +97,7 @@ def place(element: Locator) -> tuple[float, float]:
 
 
 @pytest.mark.deep
+@pytest.mark.share(0.5)
 @pytest.mark.parametrize("width", at_depth(short=[1280, 390], deep=WIDTHS))
 def test_late_alarms_move_no_row(width: int, site: Site, see: OpenPage, source: Callable[..., str]) -> None:
     name = source(a=parked, b=waiting, c=held)
