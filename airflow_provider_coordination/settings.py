@@ -1,17 +1,20 @@
-"""Settings as JSON objects: one way to read them, with one clear error for every mistake.
+"""Settings: classes whose annotations say what a user may write, and one clear error for every mistake.
 
-msgspec decodes. This module adds checks for unknown names and for instants without a time zone, and readable errors.
+msgspec decodes. This module adds checks for unknown names and for instants without a time zone, limits, and readable
+errors. A class that users write in DAGs and specs, and jobs read, is `Described`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import re
+import types
 import typing
-from collections.abc import Iterator, Mapping
-from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Self, TypeVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import format_instant
@@ -24,12 +27,302 @@ TYPE_NAMES = {
     "float": "a number",
     "bool": "true or false",
     "datetime": "an instant such as 2026-01-31T00:00:00.000000Z",
-    "duration": "a duration",
+    "duration": "a duration such as PT1H",
     "object": "a JSON object",
     "array": "a list",
     "null": "null",
 }
 """Readable names of msgspec's types."""
+NOTHING = (None, "", "None")
+"""What means "not given": templates render text, also for None."""
+YES_OR_NO = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+NOW = "start"
+"""The text for the present instant."""
+
+
+class FieldError(ConfigurationError):
+    """A field has a wrong value.
+
+    :param owner: how the message names what has the field, such as its class.
+    :param field: the field's name, as the user writes it.
+    :param problem: what is wrong: the rest of the message, with the value and the remedy.
+    """
+
+    def __init__(self, owner: str, field: str, problem: str) -> None:
+        super().__init__(f"{owner}: field {field!r} {problem}")
+        self._field, self._problem = field, problem
+
+    def below(self, owner: str, path: str) -> FieldError:
+        """Return the same error of a larger description.
+
+        :param path: the path there of what has the field, such as `reads.s3`.
+        """
+        return FieldError(owner, f"{path}.{self._field}", self._problem)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a field's values may be, beside their type; part of its annotation.
+
+    :param minimum: the least value.
+    :param above: what every value is greater than.
+    :param maximum: the greatest value.
+    :param one_of: the only values.
+    :param min_items: the least number of items of a list.
+    :param is_unique: whether the items of a list must differ.
+    """
+
+    minimum: Any = None
+    above: Any = None
+    maximum: Any = None
+    one_of: Sequence[str] = ()
+    min_items: int = 0
+    is_unique: bool = False
+
+    def problem(self, value: Any) -> str | None:
+        """Return what is wrong with a value; None if nothing is."""
+        if self.one_of and value not in self.one_of:
+            return f"must be one of {', '.join(self.one_of)}"
+        if self.min_items and len(value) < self.min_items:
+            return "must not be empty"
+        if self.is_unique and len(set(value)) < len(value):
+            return "must name each value once"
+        return None if self._is_within(value) else f"must be {self._range}"
+
+    def _is_within(self, value: Any) -> bool:
+        if isinstance(value, float) and not math.isfinite(value):
+            return self.minimum is None and self.above is None and self.maximum is None
+        return (
+            (self.minimum is None or value >= self.minimum)
+            and (self.above is None or value > self.above)
+            and (self.maximum is None or value <= self.maximum)
+        )
+
+    @property
+    def _range(self) -> str:
+        if self.above is not None:
+            least = "greater than 0" if not self.above else f"greater than {shown(self.above)}"
+        elif self.minimum is not None and self.maximum is not None:
+            return f"from {shown(self.minimum)} to {shown(self.maximum)}"
+        else:
+            least = "" if self.minimum is None else f"at least {shown(self.minimum)}"
+        most = "" if self.maximum is None else f"at most {shown(self.maximum)}"
+        return " and ".join(filter(None, (least, most)))
+
+
+Texts = Annotated[tuple[str, ...], "one or several"]
+"""A list of texts; one text may be given as it is."""
+CONNECTED: Mapping[str, Any] = {"connected": True}
+"""The metadata of a field that is set when connections are resolved: no user writes it."""
+
+
+def is_connected(field: dataclasses.Field[Any]) -> bool:
+    """Return whether a field is set when connections are resolved."""
+    return field.metadata == CONNECTED
+
+
+class Described:
+    """A dataclass that a user writes in a DAG or a spec, and that a job reads.
+
+    Users and templates may write text for every value, numbers of seconds for durations, and one text for a list of
+    texts. `resolved` returns the object whose values have the types of their fields.
+    """
+
+    @property
+    def template_fields(self) -> Sequence[str]:
+        """The fields that Airflow renders: all that a user writes."""
+        cls: Any = type(self)
+        return written_fields(cls)
+
+    def resolved(self) -> Self:
+        """Return the object with every value converted to its type and checked, once templates are rendered.
+
+        :raises FieldError: naming the class, the field, the value and the remedy.
+        """
+        fields: Any = dataclasses.fields(self)  # type: ignore[arg-type]
+        values = {field.name: self._resolved_value(field) for field in fields if not is_connected(field)}
+        resolved: Self = dataclasses.replace(self, **values)  # type: ignore[type-var]
+        resolved.check_together()
+        return resolved
+
+    def check(self, is_known: Callable[[Any], bool] = lambda value: True) -> None:
+        """Check every value that can be checked without a connection.
+
+        :param is_known: returns whether a value is the same when templates are rendered; others are left out.
+        :raises FieldError: naming the class, the field, the value and the remedy.
+        """
+        fields: Any = dataclasses.fields(self)  # type: ignore[arg-type]
+        known = [field for field in fields if not is_connected(field) and is_known(getattr(self, field.name))]
+        for field in known:
+            self._resolved_value(field)
+        if len(known) == len(self.template_fields):
+            self.resolved()
+
+    def check_together(self) -> None:
+        """Check what the annotations do not say; the values have the types of their fields.
+
+        :raises FieldError: naming the field, the value and the remedy.
+        """
+
+    def invalid(self, field: str, problem: str) -> FieldError:
+        """Return the error for a field.
+
+        :param problem: what is wrong and the remedy, such as `must be positive`; the value is added.
+        """
+        return FieldError(type(self).__name__, field, f"{problem}; got {shown(getattr(self, field))}")
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the object as JSON for a job, including secrets."""
+        return write_settings(self)
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
+        """Return the object that `to_mapping` wrote.
+
+        :raises ConfigurationError: naming the class, the field, the value and the remedy.
+        """
+        found = read_settings(cls, cls.__name__, mapping)
+        found.check()
+        return found
+
+    def _resolved_value(self, field: dataclasses.Field[Any]) -> Any:
+        """Return the value of a field, converted to its type and checked."""
+        import msgspec
+
+        cls: Any = type(self)
+        value, hint = getattr(self, field.name), _hints(cls)[field.name]
+        if value is None or (isinstance(value, str) and value in NOTHING):
+            return None if None in hint.types else self._default_of(field)
+        prepared = _prepared(value, hint)
+        try:
+            converted = msgspec.convert(prepared, hint.annotation, strict=False)
+        except msgspec.ValidationError as error:
+            problem, _, path = str(error).partition(" - at `$")
+            message = f"{problem} - at `$.{field.name}{path or '`'}"
+            text = _error_message(cls, "", {field.name: prepared}, message).replace(" or null;", ";")
+            raise FieldError(cls.__name__, field.name, text.partition(repr(field.name))[2].lstrip()) from None
+        if isinstance(converted, datetime) and converted.tzinfo is None:
+            raise self.invalid(field.name, "must have a time zone, such as 2026-01-31T00:00:00Z")
+        if hint.limits is not None and (wrong := hint.limits.problem(converted)) is not None:
+            raise FieldError(cls.__name__, field.name, f"{wrong}; got {shown(converted)}")
+        return converted
+
+    def _default_of(self, field: dataclasses.Field[Any]) -> Any:
+        missing = dataclasses.MISSING
+        if field.default_factory is not missing:
+            return field.default_factory()
+        if field.default is missing:
+            raise FieldError(type(self).__name__, field.name, "is missing")
+        return field.default
+
+
+@dataclasses.dataclass(frozen=True)
+class Hint:
+    """What the annotation of a field says.
+
+    :param annotation: the annotation.
+    :param types: the classes that values may have; None for null.
+    :param limits: what values may be beside that; None for no limits.
+    :param is_listed: whether one text may be given in place of a list of texts.
+    """
+
+    annotation: Any
+    types: frozenset[Any]
+    limits: Limits | None
+    is_listed: bool
+
+
+@functools.cache
+def _hints(cls: Any) -> Mapping[str, Hint]:
+    """Return what the annotations of a dataclass say, by field."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    return {field.name: hint_of(hints[field.name]) for field in dataclasses.fields(cls)}
+
+
+def hint_of(annotation: Any) -> Hint:
+    """Return what an annotation says."""
+    extras, found = [], set()
+    for part in _parts_of(annotation):
+        if typing.get_origin(part) is Annotated:
+            extras += part.__metadata__
+        else:
+            found.add(None if part is types.NoneType else typing.get_origin(part) or part)
+    limits = next((extra for extra in extras if isinstance(extra, Limits)), None)
+    return Hint(annotation, frozenset(found), limits, "one or several" in extras)
+
+
+def _parts_of(annotation: Any) -> Iterator[Any]:
+    """Yield an annotation that has extras, and the members of a union."""
+    if typing.get_origin(annotation) is Annotated:
+        yield annotation
+        yield from _parts_of(annotation.__origin__)
+    elif typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        for member in typing.get_args(annotation):
+            yield from _parts_of(member)
+    else:
+        yield annotation
+
+
+@functools.cache
+def written_fields(cls: Any) -> tuple[str, ...]:
+    """Return the names of the fields of a `Described` class that a user writes."""
+    return tuple(field.name for field in dataclasses.fields(cls) if not is_connected(field))
+
+
+def _prepared(value: Any, hint: Hint) -> Any:
+    """Return a value that a user or a template wrote in a form that msgspec converts."""
+    if isinstance(value, str):
+        if hint.is_listed:
+            return [value]
+        if bool in hint.types:
+            return YES_OR_NO.get(value.strip().lower(), value)
+        if timedelta in hint.types:
+            return _number(value)
+        if datetime in hint.types:
+            return _instant(value)
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.astimezone(UTC)
+    if isinstance(value, Mapping):
+        return {name: list(held) if isinstance(held, tuple) else held for name, held in value.items()}
+    return list(value) if isinstance(value, tuple | set | frozenset) else value
+
+
+def _number(value: str) -> float | str:
+    try:
+        return float(value)
+    except ValueError:
+        return value
+
+
+def _instant(value: str) -> datetime | str:
+    if value == NOW:
+        return datetime.now(UTC)
+    try:
+        instant = datetime.fromisoformat(value)
+    except ValueError:
+        return value
+    return instant if instant.tzinfo is None else instant.astimezone(UTC)
+
+
+def shown(value: Any) -> str:
+    """Return a value as error messages show it: durations and instants as ISO 8601."""
+    if isinstance(value, timedelta):
+        return format_duration(value)
+    if isinstance(value, datetime):
+        return repr(value.isoformat())
+    return repr(list(value) if isinstance(value, tuple) else value)
+
+
+def format_duration(length: timedelta) -> str:
+    """Return a duration as ISO 8601, such as `PT1H30M`."""
+    sign, length = ("-", -length) if length < timedelta(0) else ("", length)
+    minutes, seconds = divmod(length - timedelta(days=length.days), timedelta(minutes=1))
+    hours, minutes = divmod(minutes, 60)
+    days = f"{length.days}D" if length.days else ""
+    second = f"{seconds.total_seconds():f}".rstrip("0").rstrip(".")
+    parts = ((f"{hours}H" if hours else ""), (f"{minutes}M" if minutes else ""), (f"{second}S" if seconds else ""))
+    time = "".join(parts)
+    return f"{sign}P{days}T{time}" if time else f"{sign}P{days}" if days else "PT0S"
 
 
 def read_settings(cls: type[T], what: str, values: object, *, lenient: bool = False) -> T:
@@ -166,7 +459,8 @@ def _error_message(cls: Any, what: str, values: Any, message: str) -> str:
         return f"{what}: expected a JSON object; got {type(values).__name__}"
     if expected is not None:
         wanted = " or ".join(TYPE_NAMES.get(name, name) for name in expected[1].split(" | "))
-    else:  # such as `Invalid RFC3339 encoded datetime`
-        wanted = TYPE_NAMES.get(problem.rpartition(" ")[2], problem)
+    else:  # such as `Invalid RFC3339 encoded datetime`, or `Duration is out of range`
+        word = problem.split()[0] if problem.startswith("Duration") else problem.split()[-1]
+        wanted = TYPE_NAMES.get(word.lower(), problem)
     got = repr(values) if shown else f"{type(values).__name__}, which may be a secret and is not shown"
     return f"{what} must be {wanted}; got {got}"

@@ -35,10 +35,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
 from airflow_provider_coordination.sources.s3.locations import bucket_and_key, s3_client
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
-from airflow_provider_coordination.sources.s3.settings import S3Settings
+from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark.item_landing import (
     READS_AT_ONCE_OF_SLOT,
     ItemLandingOptions,
@@ -206,7 +205,7 @@ def in_a_process(act: Callable[[], int]) -> dict[str, float]:
 def measured(aws: AwsSettings, folder: str, objects: int, ways: Sequence[str], repetitions: int) -> dict[str, Any]:
     """Return the median time and memory of landing a folder of objects, by way."""
     plans = plans_of(aws, folder, objects)
-    reader = ObjectReader(S3Settings(paths=[f"s3://{BUCKET}/{folder}/"], format=FormatSettings(name="json"), aws=aws))
+    reader = ObjectReader(S3Objects(paths=[f"s3://{BUCKET}/{folder}/"], format="json", aws=aws))
     found: dict[str, list[dict[str, float]]] = {}
     for way in list(ways) * repetitions:
         with tempfile.TemporaryDirectory() as root:

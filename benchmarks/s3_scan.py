@@ -39,11 +39,10 @@ from pyspark.sql import SparkSession
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.kinds import ReadsSettings
-from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
 from airflow_provider_coordination.sources.s3.locations import s3_client
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
 from airflow_provider_coordination.sources.s3.scan import S3Scan
-from airflow_provider_coordination.sources.s3.settings import KIND, S3Settings
+from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.item_reading import ItemReading
 from airflow_provider_coordination.spark.job_spark import SPARK_CONF, JobSpark
@@ -59,7 +58,6 @@ FOLDERS = 100
 BUCKET = "benchmark"
 PATH = f"s3://{BUCKET}/in/"
 COLUMNS = "id BIGINT, name STRING, price DOUBLE"
-FORMAT = FormatSettings(name="json", columns=COLUMNS)
 HADOOP_AWS, AWS_SDK = "3.5.0", "2.35.4"
 PACKAGES = [
     f"org.apache.hadoop:hadoop-aws:{HADOOP_AWS}",
@@ -130,9 +128,9 @@ def discover(aws: AwsSettings, folder: str, path: str = PATH) -> int:
     return len(created)
 
 
-def settings(aws: AwsSettings, path: str = PATH) -> S3Settings:
+def settings(aws: AwsSettings, path: str = PATH) -> S3Objects:
     """Return the settings of the source."""
-    return S3Settings(paths=(path,), format=FORMAT, aws=aws)
+    return S3Objects(paths=(path,), format="json", format_options={"columns": COLUMNS}, aws=aws)
 
 
 def store_in(folder: str) -> StoreSettings:
@@ -205,9 +203,9 @@ def deliver(spark: SparkSession, aws: AwsSettings, found: str, folder: str) -> N
         landing_path=f"{folder}/out/_landing",
         expires_at=datetime.now(UTC) + timedelta(days=1),
         store=store_in(folder),
-        reads=ReadsSettings(kind=KIND, settings=settings(aws).to_mapping()),
+        reads=ReadsSettings(kind=S3Objects.kind, settings=settings(aws).to_mapping()),
     )
-    reading = partial(ItemReading, JobSpark("benchmark"), KIND, ObjectReader(settings(aws)))
+    reading = partial(ItemReading, JobSpark("benchmark"), S3Objects.kind, ObjectReader(settings(aws)))
     delivery = ParquetLandedDelivery(of_job.writes[0].location)
     summary = Ingestion(of_job, coordinator, delivery, reading=reading, stop=threading.Event()).run()
     coordinator.store.close()

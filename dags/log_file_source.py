@@ -79,7 +79,7 @@ class LogFolder:
 
     def connect(self, default_region: str | None = None) -> Any:
         """See `Reads.connect`."""
-        from airflow_provider_coordination.operators.reads.reads import Connected
+        from airflow_provider_coordination.sources.reads import Connected
 
         settings = ReadsSettings(kind=NAME, settings={"folder": self.folder}, implementation="log_file_source:KIND")
         return Connected(reads=settings, supplier=lambda coordinator: supplier(self.folder))

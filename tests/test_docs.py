@@ -9,7 +9,7 @@ import inspect
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import takewhile
@@ -54,7 +54,6 @@ from airflow_provider_coordination.operators.reads.dynamodb import DynamoDBExpor
 from airflow_provider_coordination.operators.reads.items import Items
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.reads.opensearch import OpenSearchIndices
-from airflow_provider_coordination.operators.reads.s3 import S3Objects
 from airflow_provider_coordination.operators.release_partitions import ReleasePartitionsOperator
 from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
 from airflow_provider_coordination.operators.reset_partitions import ResetPartitionsOperator
@@ -66,11 +65,13 @@ from airflow_provider_coordination.operators.writes.parquet import ParquetDatase
 from airflow_provider_coordination.operators.writes.sql import SqlTable
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
+from airflow_provider_coordination.settings import Described, is_connected, written_fields
 from airflow_provider_coordination.sources.function_supplier import PartitionSupplier
 from airflow_provider_coordination.sources.items import ItemReader
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.kinesis.positions import LATEST
 from airflow_provider_coordination.sources.kinesis.sync_summary import ShardSyncMetric, ShardSyncSummary, StreamSync
+from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark import outcome
 from airflow_provider_coordination.spark.bad_records import (
     ERROR_CHARACTERS,
@@ -286,12 +287,20 @@ def test_reads_parameters_are_documented_with_their_defaults(name: str, reads: A
     assert table == [
         [
             f"`{field.name}`",
-            "required" if field.default is dataclasses.MISSING else f"`{shown(field.default)}`",
-            "yes" if field.name in reads.template_fields else "no",
+            "required" if field.default is field.default_factory else f"`{shown(default_of(field))}`",
+            "yes" if field.name in template_fields_of(reads) else "no",
         ]
         for field in dataclasses.fields(reads)
-        if not field.name.startswith("_")
+        if not field.name.startswith("_") and not is_connected(field)
     ]
+
+
+def template_fields_of(reads: Any) -> Sequence[str]:
+    return written_fields(reads) if issubclass(reads, Described) else reads.template_fields
+
+
+def default_of(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def shown(default: Any) -> str:

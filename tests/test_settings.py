@@ -60,7 +60,7 @@ def test_integers_are_accepted_for_fractions() -> None:
         ({"at": "2026-01-31T00:00:00"}, r"settings: field 'at' must have a time zone; got '2026-01-31T00:00:00'"),
         ({"at": "soon"}, r"settings: field 'at' must be an instant such as .*; got 'soon'"),
         ({"at": 5}, r"settings: field 'at' must be an instant such as .*; got 5"),
-        ({"wait": 5}, r"settings: field 'wait' must be a duration; got 5"),
+        ({"wait": 5}, r"settings: field 'wait' must be a duration such as PT1H; got 5"),
         ({"count": "5"}, r"settings: field 'count' must be a whole number or null; got '5'"),
         ({"is_on": 1}, r"settings: field 'is_on' must be true or false; got 1"),
         ({"login": {}}, r"settings: field 'login': field 'user' is missing"),
@@ -91,5 +91,5 @@ def test_lenient_reading_accepts_text_and_numeric_durations() -> None:
 
 
 def test_lenient_reading_refuses_invalid_values() -> None:
-    with pytest.raises(ConfigurationError, match="field 'wait' must be a duration; got 'long'"):
+    with pytest.raises(ConfigurationError, match="field 'wait' must be a duration such as PT1H; got 'long'"):
         read_settings(Settings, "settings", {"at": AT, "wait": "long"}, lenient=True)

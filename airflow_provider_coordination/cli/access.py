@@ -9,11 +9,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.lease_times import DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.retries import DEFAULT_RETRY_POLICY, RetryPolicy
 from airflow_provider_coordination.stores import StoreSettings
+
+if TYPE_CHECKING:
+    from airflow_provider_coordination.hooks.aws import AirflowConnections
 
 STORE_VARIABLE = "AIRFLOW_COORDINATION_STORE"
 DEFAULT_CONN_ID = "coordination_default"
@@ -98,13 +102,18 @@ def import_airflow() -> None:
 
 
 @contextmanager
-def airflow_connections() -> Iterator[None]:
-    """Look up connections as Airflow's own commands do, including those in its database."""
+def airflow_connections(default_region: str | None = None) -> Iterator[AirflowConnections]:
+    """Look up connections as Airflow's own commands do, including those in its database.
+
+    :param default_region: the AWS region to use if nothing else names one.
+    """
+    from airflow_provider_coordination.hooks.aws import AirflowConnections
+
     before = os.environ.get(AIRFLOW_PROCESS_CONTEXT_VARIABLE)
     os.environ[AIRFLOW_PROCESS_CONTEXT_VARIABLE] = "server"
     try:
         with redirect_stdout(sys.stderr):  # Airflow's warnings must not mix with the results
-            yield
+            yield AirflowConnections(default_region)
     finally:
         del os.environ[AIRFLOW_PROCESS_CONTEXT_VARIABLE]
         if before is not None:

@@ -114,8 +114,8 @@ def _capacity(spec: IngestionSpec, output: Output, *, ask: bool) -> Capacity:
     [[_, settings]] = spec.to_mapping()["reads"].items()
     if ask:
         try:
-            with airflow_connections():
-                connected = reads.connect().reads
+            with airflow_connections() as connections:
+                connected = reads.connect(connections).reads
             capacity: Capacity = connected.source_kind().capacity(connected.settings, ask=True)
             return capacity
         except (CoordinationError, ModuleNotFoundError) as error:

@@ -184,8 +184,8 @@ def reset(
     _confirm(session, "forget" if forgets else "reset", names, everything=everything, yes=yes)
 
     def whole(verbs: SupervisorVerbs) -> ResetReport:
-        with airflow_connections():  # the connections of the spec
-            return verbs.reset_whole(to, default_region=region)
+        with airflow_connections(region) as connections:  # those of the spec
+            return verbs.reset_whole(to, connections=connections)
 
     if everything:
         _apply(session, names, whole, reason, everything=True, done="reset")
@@ -193,8 +193,8 @@ def reset(
     if forgets:
         _show_reset(session.output, _verbs(session, names[0], reason).forget())
         return
-    with airflow_connections():
-        done = _verbs(session, names[0], reason).reset(to, positions, default_region=region)
+    with airflow_connections(region) as connections:
+        done = _verbs(session, names[0], reason).reset(to, positions, connections=connections)
     _show_reset(session.output, done)
 
 

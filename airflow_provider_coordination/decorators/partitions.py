@@ -16,10 +16,10 @@ from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.operators.claims import claim_reads
 from airflow_provider_coordination.operators.parsed_arguments import check_reads
-from airflow_provider_coordination.operators.reads.reads import Reads, own_copy, source_of
 from airflow_provider_coordination.operators.supplier_task import KillableSupplierMixin, supply
 from airflow_provider_coordination.operators.template_values import bool_value
 from airflow_provider_coordination.sources.function_supplier import Supplied, pages_of
+from airflow_provider_coordination.sources.reads import Reads, own_copy, source_of
 
 PARAMETER = "state"
 """A function with a parameter of this name receives the state of the last page that had one."""

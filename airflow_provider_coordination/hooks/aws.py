@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.connections import check_readable
+
+
+@dataclass(frozen=True)
+class AirflowConnections:
+    """Resolves what a source names by Airflow's connections; see `sources.reads.Connections`.
+
+    :param default_region: the AWS region to use if nothing else names one.
+    """
+
+    default_region: str | None = None
+
+    def aws(self, conn_id: str | None, region_name: str | None, service: str) -> AwsSettings:
+        """See `Connections.aws`."""
+        return aws_settings(conn_id, region_name, service=service, default_region=self.default_region)
 
 
 def aws_settings(

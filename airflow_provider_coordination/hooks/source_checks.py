@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.hooks.connections import airflow_connection
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.limited_calls import LimitedCalls
@@ -49,7 +50,7 @@ def check_against_source(
     sinks = sinks_of(spec.writes_objects())
     landing_path = spec.tuning.landing_path or landing_path_of(spec.writes_objects())
     check_sinks(sinks, spec.on_bad_records, spec.acknowledgments, landing_path)
-    reads = spec.reads_object().connect(default_region or _region_of_jobs(spec)).reads
+    reads = spec.reads_object().connect(AirflowConnections(default_region or _region_of_jobs(spec))).reads
     kind: SourceKind = reads.source_kind()
     reads.check()
     try:

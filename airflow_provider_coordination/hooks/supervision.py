@@ -14,9 +14,10 @@ from typing import Any
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.hooks.limited_calls import LimitedCalls
-from airflow_provider_coordination.operators.reads.reads import Reads, Synced
 from airflow_provider_coordination.sources.kinds import ReadsSettings
+from airflow_provider_coordination.sources.reads import Reads, Synced
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.supervision import Claimant
 from airflow_provider_coordination.supervisor.turn import Supervisor
@@ -57,7 +58,7 @@ class SourceProbe:
 
     def __init__(self, coordinator: SourceCoordinator, region: str | None = None) -> None:
         self._coordinator = coordinator
-        self._region = region
+        self._connections = AirflowConnections(region)
         self._spec: IngestionSpec | None = None
         self._reads: Reads | None = None
         self._service: _Service | None = None
@@ -75,14 +76,14 @@ class SourceProbe:
 
     def discover_partitions(self) -> None:
         """See `Probe.discover_partitions`."""
-        reads, region = self._reads, self._region
+        reads, connections = self._reads, self._connections
         if reads is None:
             return
         with self._refusals():
             if isinstance(reads, Synced):
-                reads.sync(self._coordinator, region)
+                reads.sync(self._coordinator, connections)
             else:  # it is enough if another worker runs the supplier
-                self._coordinator.supply(reads.connect(region).supplier(self._coordinator), wait_timeout=None)
+                self._coordinator.supply(reads.connect(connections).supplier(self._coordinator), wait_timeout=None)
 
     def count(self) -> int | None:
         """See `Probe.count`."""
@@ -116,7 +117,7 @@ class SourceProbe:
             return None
         now = self._coordinator.clock.monotonic()
         if self._service is None or now - self._service.made_at >= REUSED.total_seconds():
-            reads = self._reads.connect(self._region).reads
+            reads = self._reads.connect(self._connections).reads
             self._service = _Service(reads=reads, client=reads.source_kind().service(reads.settings), made_at=now)
         return self._service
 

@@ -15,9 +15,9 @@ from airflow_provider_coordination.coordination.source_claim import DeliveryClai
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.suspension import Suspension
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
-from airflow_provider_coordination.operators.reads.reads import Located, Reads
 from airflow_provider_coordination.sources.forgetting import ABOUT_PREVIOUS_DATA, how_to_forget, left_of
 from airflow_provider_coordination.sources.kinds import ReadsSettings
+from airflow_provider_coordination.sources.reads import Located, Reads
 from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
 
 

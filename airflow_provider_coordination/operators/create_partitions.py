@@ -12,6 +12,7 @@ from airflow.sdk import BaseOperator, Context, XComArg
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Page, Supplier
+from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.links.leases import LeasesLink
@@ -19,11 +20,12 @@ from airflow_provider_coordination.operators.claims import claim_reads
 from airflow_provider_coordination.operators.deduplication import other_source, remaining_reads
 from airflow_provider_coordination.operators.interval import Interval, interval_value
 from airflow_provider_coordination.operators.parsed_arguments import check_reads
-from airflow_provider_coordination.operators.reads.reads import Reads, own_copy, source_of
 from airflow_provider_coordination.operators.supplier_task import KillableSupplierMixin, supply
-from airflow_provider_coordination.operators.template_values import NOTHING, bool_value
+from airflow_provider_coordination.operators.template_values import bool_value
+from airflow_provider_coordination.settings import NOTHING
 from airflow_provider_coordination.sources.function_supplier import Supplied, pages_of
 from airflow_provider_coordination.sources.items import Item
+from airflow_provider_coordination.sources.reads import Reads, own_copy, source_of
 
 
 class CreatePartitionsOperator(KillableSupplierMixin, BaseOperator):
@@ -152,7 +154,7 @@ class CreatePartitionsOperator(KillableSupplierMixin, BaseOperator):
                 other_name, coordinator.source,
             )  # fmt: skip
             return lambda state: ()
-        return reads.connect(connection.region).supplier(coordinator)
+        return reads.connect(AirflowConnections(connection.region)).supplier(coordinator)
 
 
 def given_partitions(value: Any) -> Iterable[Supplied]:

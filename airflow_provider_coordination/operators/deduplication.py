@@ -7,8 +7,8 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.source_claim import SourceClaim, claimed
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
 from airflow_provider_coordination.operators.interval import Interval, bounded
-from airflow_provider_coordination.operators.reads.reads import Deduplicated, Reads
 from airflow_provider_coordination.operators.template_values import text_value
+from airflow_provider_coordination.sources.reads import Deduplicated, Reads
 
 
 def deduplicated_source_name(deduplicate_against: str | None, interval: Interval | None) -> str | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk import Context
 
 from airflow_provider_coordination.coordination.acknowledgment import run_name
+from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
 from airflow_provider_coordination.hooks.task_try import owner_of_try
 from airflow_provider_coordination.operators.deduplication import (
@@ -17,7 +18,6 @@ from airflow_provider_coordination.operators.deduplication import (
     remaining_reads,
 )
 from airflow_provider_coordination.operators.interval import Interval, bounded, interval_value
-from airflow_provider_coordination.operators.reads.reads import Reads
 from airflow_provider_coordination.operators.template_values import (
     int_value,
     resolved,
@@ -26,6 +26,7 @@ from airflow_provider_coordination.operators.template_values import (
 from airflow_provider_coordination.operators.tracing import traceparent_of_task
 from airflow_provider_coordination.operators.writes.writes import landing_path_of, sinks_of
 from airflow_provider_coordination.sources.kinds import ReadsSettings
+from airflow_provider_coordination.sources.reads import Reads
 from airflow_provider_coordination.spark.settings import IngestSettings
 
 if TYPE_CHECKING:
@@ -81,12 +82,12 @@ def _source_and_reads(
     source = text_value(task.source) or task.reads.default_source
     deduplicated_source_name(task.deduplicate_against, interval)  # raises if there is no interval
     if interval is None:
-        return source, task.reads.connect(connection.region).reads
+        return source, task.reads.connect(AirflowConnections(connection.region)).reads
     source = interval.source_name(source)
     reads = bounded(task.reads, interval)
     if reads.is_endless and text_value(task.deduplicate_against) is not None:
         reads = _deduplicated_reads(task, connection, interval, source)
-    return source, reads.connect(connection.region).reads
+    return source, reads.connect(AirflowConnections(connection.region)).reads
 
 
 def _deduplicated_reads(

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.operators.reads.reads import Bounded, Reads
-from airflow_provider_coordination.operators.template_values import NOTHING
+from airflow_provider_coordination.settings import NOTHING
+from airflow_provider_coordination.sources.reads import Bounded, Reads
 
 OF_THE_RUN = "data_interval"
 """The value that stands for the data interval of the DAG run."""

@@ -8,6 +8,7 @@ from typing import Any, Self, cast
 
 from airflow.sdk import BaseOperator, Context
 
+from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.links.leases import LeasesLink
@@ -16,9 +17,9 @@ from airflow_provider_coordination.operators.deduplication import other_source, 
 from airflow_provider_coordination.operators.interval import bounded, interval_value
 from airflow_provider_coordination.operators.parsed_arguments import check_reads
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
-from airflow_provider_coordination.operators.reads.reads import own_copy, source_of
 from airflow_provider_coordination.operators.supplier_task import KillableSupplierMixin
 from airflow_provider_coordination.sources.kinesis.sync_summary import ShardSyncSummary
+from airflow_provider_coordination.sources.reads import own_copy, source_of
 
 LEFT_TO = "source {!r} delivers the whole interval"
 
@@ -91,9 +92,10 @@ class KinesisShardSyncOperator(KillableSupplierMixin, BaseOperator):
         """
         with failing_when_misconfigured():
             hook = CoordinationHook(self.coordination_conn_id)
+            connections = AirflowConnections(hook.settings.region)
             interval = interval_value(self.interval, context)
             reads = cast("KinesisStreams", bounded(self.reads, interval))
-            connected = reads.connect(hook.settings.region)
+            connected = reads.connect(connections)
             source = source_of(self.source, self.reads)
             self.source_worked_on = source = source if interval is None else interval.source_name(source)
             coordinator = hook.coordinator(source, owner_of_try(context))
@@ -105,4 +107,4 @@ class KinesisShardSyncOperator(KillableSupplierMixin, BaseOperator):
                     assert other is not None
                     return ShardSyncSummary(source, skipped=LEFT_TO.format(other.source)).to_mapping()
                 with self.supplying():
-                    return remaining.sync(coordinator, hook.settings.region).to_mapping()
+                    return remaining.sync(coordinator, connections).to_mapping()

@@ -11,6 +11,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import source_identifier
 from airflow_provider_coordination.operators.template_values import int_value, resolved, text_value
 from airflow_provider_coordination.operators.writes.writes import Writes, all_of
+from airflow_provider_coordination.settings import Described
 from airflow_provider_coordination.spark.settings import (
     check_absolute,
     check_described_sinks,
@@ -85,6 +86,9 @@ def is_plain(value: object) -> bool:
 
 def _check_object(described: Any) -> None:
     """Check a source or sink that can check itself without a connection."""
+    if isinstance(described, Described):
+        described.check(is_plain)
+        return
     check: Callable[[], None] | None = getattr(described, "check", None)
     fields: Sequence[str] = getattr(described, "template_fields", ())
     if check is not None and is_plain([getattr(described, name) for name in fields]):

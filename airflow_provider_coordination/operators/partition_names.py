@@ -14,7 +14,8 @@ from airflow_provider_coordination.coordination.administration import Administra
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.source_view import SourceView
-from airflow_provider_coordination.operators.template_values import NOTHING, names_value
+from airflow_provider_coordination.operators.template_values import names_value
+from airflow_provider_coordination.settings import NOTHING
 
 
 def existing_partition(view: SourceView, key: str) -> Partition:

@@ -17,13 +17,14 @@ from airflow_provider_coordination.coordination.errors import (
     ProgressError,
 )
 from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.operators.partition_names import audit_fields, optional_names
-from airflow_provider_coordination.operators.reads.reads import Parted, Reads, own_copy, source_of
 from airflow_provider_coordination.operators.set_releases import sets_of
 from airflow_provider_coordination.sources.kinds import Access, SourceKind
+from airflow_provider_coordination.sources.reads import Parted, Reads, own_copy, source_of
 from airflow_provider_coordination.sources.reset import Resets
 from airflow_provider_coordination.sources.reset_targets import ResetAction, ResetPlan, ResetStep, Target, parse_target
 
@@ -125,7 +126,7 @@ class ResetPartitionsOperator(BaseOperator):
                 f"field 'reads' is missing: a source of kind {kind.name!r} must be queried for its contents; give "
                 "'reads' as the jobs have it, or name the partitions in 'partition_keys'"
             )
-        return kind.service(self.reads.connect(region).reads.settings)
+        return kind.service(self.reads.connect(AirflowConnections(region)).reads.settings)
 
     def _plan(self, resets: Resets, target: Target, access: Access) -> ResetPlan:
         keys = optional_names("partition_keys", self.partition_keys)

@@ -20,7 +20,7 @@ from airflow_provider_coordination.coordination.acknowledgment import (
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.operators.template_values import NOTHING
+from airflow_provider_coordination.settings import NOTHING
 from airflow_provider_coordination.sources.batches import SourceBatches
 
 log = logging.getLogger(__name__)

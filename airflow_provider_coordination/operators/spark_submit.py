@@ -61,7 +61,6 @@ from airflow_provider_coordination.operators.packaging import (
     write_package_archive,
 )
 from airflow_provider_coordination.operators.parsed_arguments import check_parsed
-from airflow_provider_coordination.operators.reads.reads import Reads, own_copy
 from airflow_provider_coordination.operators.spark_hook import (
     NOT_FOLLOWED,
     before_submitting,
@@ -73,6 +72,7 @@ from airflow_provider_coordination.operators.spark_hook import (
 from airflow_provider_coordination.operators.start_up import conf_with_archive, driver_options
 from airflow_provider_coordination.operators.template_values import seconds_value, text_value
 from airflow_provider_coordination.operators.writes.writes import Writes
+from airflow_provider_coordination.sources.reads import Reads, own_copy
 from airflow_provider_coordination.spark.job_settings import (
     AcknowledgmentSettings,
     BadRecordSettings,

@@ -18,6 +18,7 @@ from airflow_provider_coordination.coordination.errors import (
     SupervisionError,
 )
 from airflow_provider_coordination.coordination.source_view import SourceView
+from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.source_checks import checks_against_source
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
@@ -334,7 +335,7 @@ class ResetSupervisorOperator(_OneOrAllOperator):
             if self.forget:
                 done = verbs.forget()
             else:
-                done = verbs.reset(self.to, self.positions, default_region=self._region())
+                done = verbs.reset(self.to, self.positions, connections=self._connections())
         for warning in done.warnings:
             self.log.warning("source %s: %s", source, warning)
         if done.failed:
@@ -347,10 +348,10 @@ class ResetSupervisorOperator(_OneOrAllOperator):
         }
 
     def _request(self, verbs: SupervisorVerbs) -> object:
-        return verbs.reset_whole(self.to, default_region=self._region())
+        return verbs.reset_whole(self.to, connections=self._connections())
 
-    def _region(self) -> str | None:
-        return CoordinationHook(self.coordination_conn_id).settings.region
+    def _connections(self) -> AirflowConnections:
+        return AirflowConnections(CoordinationHook(self.coordination_conn_id).settings.region)
 
 
 class HandOverSupervisorOperator(_OneOrAllOperator):

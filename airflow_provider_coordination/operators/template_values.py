@@ -12,10 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.settings import read_settings
-
-NOTHING = (None, "", "None")
-YES_OR_NO = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+from airflow_provider_coordination.settings import NOTHING, YES_OR_NO, read_settings
 
 
 class Checked(Protocol):

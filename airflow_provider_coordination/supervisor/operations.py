@@ -36,6 +36,7 @@ from airflow_provider_coordination.coordination.suspension import FAMILY, Suspen
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.forgetting import forget
 from airflow_provider_coordination.sources.kinds import Access, SourceKind
+from airflow_provider_coordination.sources.reads import Connections
 from airflow_provider_coordination.sources.reset import Resets
 from airflow_provider_coordination.sources.reset_targets import (
     EARLIEST,
@@ -270,14 +271,14 @@ class SupervisorVerbs:
         to: datetime | str = EARLIEST,
         positions: Mapping[str, str] | None = None,
         *,
-        default_region: str | None = None,
+        connections: Connections,
     ) -> ResetReport:
         """Read the source again from a position. Jobs continue, and read reset partitions from their new positions.
 
         :param to: the position for the whole source: `"earliest"`, `"latest"` or an instant.
         :param positions: positions of single partitions, by key or display name; only these partitions are reset.
             A position is a value that `to` accepts, or one of the partition.
-        :param default_region: the AWS region if nothing else names one.
+        :param connections: resolves the connections that the spec names.
         :raises ConfigurationError: if the source has no such partition or position, or its spec does not give access to
             it; nothing was reset.
         :raises SupervisionError: if there is no supervisor, or it is terminated.
@@ -296,7 +297,7 @@ class SupervisorVerbs:
         sets = AcknowledgmentSets(self._coordinator, SourceBatches())
         resets = Resets(sets, by=self._by, reason=self._reason)
         try:
-            plans = self._plans(resets, spec, to, positions, default_region)
+            plans = self._plans(resets, spec, to, positions, connections)
         except ProgressError as error:  # a retry would not help
             raise ConfigurationError(str(error)) from None
         outcomes = tuple(
@@ -336,12 +337,12 @@ class SupervisorVerbs:
             left={},
         )
 
-    def reset_whole(self, to: datetime | str = EARLIEST, *, default_region: str | None = None) -> ResetReport:
+    def reset_whole(self, to: datetime | str = EARLIEST, *, connections: Connections) -> ResetReport:
         """Reset the whole source, as one of several; see `reset`.
 
         :raises PartitionUpdateError: if some partitions could not be reset; the others are.
         """
-        report = self.reset(to, default_region=default_region)
+        report = self.reset(to, connections=connections)
         if report.failed:
             raise PartitionUpdateError(report.summary(self._view.source))
         return report
@@ -411,11 +412,11 @@ class SupervisorVerbs:
         spec: IngestionSpec,
         to: datetime | str,
         positions: Mapping[str, str] | None,
-        default_region: str | None,
+        connections: Connections,
     ) -> list[ResetPlan]:
         """Return the plans of a reset. Nothing is changed yet, so an invalid request has no effect at all."""
         now = self._coordinator.clock.now()
-        access = _access(spec, default_region)
+        access = _access(spec, connections)
         if positions is None:
             target, parts = parse_target(to, now), parts_of(spec)
             return [resets.plan_groups(parts, target, access) if parts else resets.plan_source(target, access)]
@@ -570,11 +571,11 @@ def _has_supervisor(store: CoordinationStore, source: str, prefix: str | None) -
     return item is not None and Supervision.from_mapping(item.progress).spec_version > 0
 
 
-def _access(spec: IngestionSpec, default_region: str | None) -> Access:
+def _access(spec: IngestionSpec, connections: Connections) -> Access:
     """Return the access to the source with the connection of a spec."""
 
     def service(kind: SourceKind) -> Any:
-        return kind.service(spec.reads_object().connect(default_region).reads.settings)
+        return kind.service(spec.reads_object().connect(connections).reads.settings)
 
     return service
 

@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.settings import format_duration
 from airflow_provider_coordination.spark.job_settings import RejectionSettings
-from airflow_provider_coordination.supervisor.spec_values import format_duration
 
 MAX = "max"
 SUM = "sum"

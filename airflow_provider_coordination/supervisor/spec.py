@@ -15,6 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import source_identifier
+from airflow_provider_coordination.settings import FieldError
 from airflow_provider_coordination.sources.kinds import get_kind
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings
 from airflow_provider_coordination.spark.settings import MAIN, check_described_sinks, check_folders, check_function
@@ -163,7 +164,7 @@ class IngestionSpec:
         self._check_schema()
         for part in (self.reads, *self.writes):
             if isinstance(part, Checkable):
-                part.check()
+                self._check_part(part)
         for topic in (self.on_bad_records, self.acknowledgments, self.tuning, self.supervise):
             topic.check()
         self._check_folders()
@@ -176,6 +177,12 @@ class IngestionSpec:
                 f"spec: it has {size} bytes as JSON, and the limit is {MAX_BYTES}; move large values, such as queries "
                 "and Spark properties, to a connection or a properties file"
             )
+
+    def _check_part(self, part: Checkable) -> None:
+        try:
+            part.check()
+        except FieldError as error:
+            raise error.below("spec", f"reads.{reads_kind_of(part)}") from None
 
     def _check_schema(self) -> None:
         try:

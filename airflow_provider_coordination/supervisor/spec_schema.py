@@ -5,10 +5,12 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from airflow_provider_coordination.coordination.balance import BALANCE_BY
 from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
+from airflow_provider_coordination.settings import Limits
 from airflow_provider_coordination.spark.time_formats import TIME_FORMATS
 from airflow_provider_coordination.supervisor.settings import LAG_AGGREGATES, AutoScaleSettings, SuperviseSettings
 from airflow_provider_coordination.supervisor.spec import VERSION, IngestionSpec
@@ -128,6 +130,8 @@ def _schema_of(cls: type, definitions: dict[str, Any]) -> dict[str, Any]:
 
 def _of_field(field: Field, definitions: dict[str, Any]) -> dict[str, Any]:
     choices = [each for expected in field.expected for each in _choices(expected, definitions)]
+    if field.limits is not None:
+        choices = [{**choice, **_limits(field.limits, choice)} for choice in choices]
     if field.may_be_null:
         choices.append({"type": "null"})
     schema = choices[0] if len(choices) == 1 else {"anyOf": choices}
@@ -149,6 +153,24 @@ def _choices(expected: ExpectedType, definitions: dict[str, Any]) -> list[dict[s
     if expected.what is ValueType.OBJECT:
         return [{"type": "object", "additionalProperties": held}]
     return [dict(PRIMITIVE_SCHEMAS[expected.what])]
+
+
+def _limits(limits: Limits, choice: Mapping[str, Any]) -> dict[str, Any]:
+    """Return limits in a schema's words, as far as they apply to a type; numbers stand for durations in seconds."""
+    words: dict[str, Any] = {}
+    if choice.get("type") in ("integer", "number"):
+        bounds = {"minimum": limits.minimum, "exclusiveMinimum": limits.above, "maximum": limits.maximum}
+        words = {
+            word: bound.total_seconds() if isinstance(bound, timedelta) else bound
+            for word, bound in bounds.items()
+            if bound is not None
+        }
+    elif choice.get("type") == "array":
+        words = {"minItems": limits.min_items} if limits.min_items else {}
+        words |= {"uniqueItems": True} if limits.is_unique else {}
+    elif choice.get("type") == "string" and limits.one_of:
+        words = {"enum": list(limits.one_of)}
+    return words
 
 
 def _parameters(cls: type) -> dict[str, str]:

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import format_instant
+from airflow_provider_coordination.settings import Limits, format_duration, hint_of, is_connected
 from airflow_provider_coordination.sources.kinds import import_attribute
 from airflow_provider_coordination.spark.job_settings import RoundSettings
 
@@ -90,6 +91,7 @@ class Field:
     :param may_be_null: whether it may be null, which means that it is not given.
     :param default: its default; None if it is required.
     :param is_secret: whether its value may be a secret.
+    :param limits: what values may be, beside their type; None for no limits.
     """
 
     name: str
@@ -98,6 +100,7 @@ class Field:
     may_be_null: bool
     default: Any
     is_secret: bool
+    limits: Limits | None = None
 
 
 @dataclass(frozen=True)
@@ -120,11 +123,14 @@ class NamedFunction:
 @functools.cache
 def fields_of(cls: type) -> Mapping[str, Field]:
     """Return the fields of a settings class that are allowed in a spec, by name."""
-    hints = typing.get_type_hints(cls)
+    hints = typing.get_type_hints(cls, include_extras=True)
     return {
         each.name: _field(each, hints[each.name])
         for each in dataclasses.fields(cls)
-        if each.init and not each.name.startswith("_") and each.name not in excluded_fields(cls)
+        if each.init
+        and not each.name.startswith("_")
+        and not is_connected(each)
+        and each.name not in excluded_fields(cls)
     }
 
 
@@ -137,18 +143,25 @@ def _field(field: dataclasses.Field[Any], hint: Any) -> Field:
     missing = dataclasses.MISSING
     default = field.default_factory() if field.default_factory is not missing else field.default
     members = _members(hint)
+    written = hint_of(hint)
+    expected = _expected_types(hint)
+    if written.is_listed:
+        expected = (ExpectedType(ValueType.TEXT), *expected)
     return Field(
         name=field.name,
-        expected=_expected_types(hint),
+        expected=expected,
         is_required=default is missing,
         may_be_null=types.NoneType in members,
         default=None if default is missing else default,
-        is_secret=not field.repr and ValueType.FUNCTION not in {each.what for each in _expected_types(hint)},
+        is_secret=not field.repr and ValueType.FUNCTION not in {each.what for each in expected},
+        limits=written.limits,
     )
 
 
 def _members(hint: Any) -> tuple[Any, ...]:
-    """Return the members of a union, or the type itself."""
+    """Return the members of a union, or the type itself, without what an annotation says beside it."""
+    if typing.get_origin(hint) is typing.Annotated:
+        return _members(hint.__origin__)
     return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
 
 
@@ -350,18 +363,6 @@ def _write(value: Any, *, is_whole: bool) -> Any:
     if callable(value):
         return f"{value.__module__}:{value.__qualname__}"
     return value
-
-
-def format_duration(length: timedelta) -> str:
-    """Return a duration as ISO 8601, such as `PT1H30M`."""
-    sign, length = ("-", -length) if length < timedelta(0) else ("", length)
-    minutes, seconds = divmod(length - timedelta(days=length.days), timedelta(minutes=1))
-    hours, minutes = divmod(minutes, 60)
-    days = f"{length.days}D" if length.days else ""
-    second = f"{seconds.total_seconds():f}".rstrip("0").rstrip(".")
-    parts = ((f"{hours}H" if hours else ""), (f"{minutes}M" if minutes else ""), (f"{second}S" if seconds else ""))
-    time = "".join(parts)
-    return f"{sign}P{days}T{time}" if time else f"{sign}P{days}" if days else "PT0S"
 
 
 def _words(expected: tuple[ExpectedType, ...]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import BaseOperator, TaskGroup, XComArg, task
@@ -12,10 +12,10 @@ from airflow.sdk import BaseOperator, TaskGroup, XComArg, task
 from airflow_provider_coordination.decorators.acknowledges import acknowledges_task
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
-from airflow_provider_coordination.operators.reads.reads import Created, Reads
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.writes.writes import Writes
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
+from airflow_provider_coordination.sources.reads import Created, Reads
 from airflow_provider_coordination.spark.job_settings import BY_JOB, DOWNSTREAM, AcknowledgmentSettings
 from airflow_provider_coordination.task_groups.planning import plan_jobs, summarize
 
@@ -92,7 +92,7 @@ def coordinated_ingestion(
             "coordination_conn_id": coordination_conn_id,
         }
         if isinstance(reads, Created):
-            supplied = cast(Any, reads.create_operator(**source_arguments)).output
+            supplied = reads.create_operator(**source_arguments).output
         elif _is_task(partitions):
             supplied = partitions.output if isinstance(partitions, BaseOperator) else partitions
         else:

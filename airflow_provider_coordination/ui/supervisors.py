@@ -19,6 +19,7 @@ from airflow_provider_coordination.coordination.errors import (
     SourceError,
 )
 from airflow_provider_coordination.coordination.source_view import SourceView
+from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.hooks.source_checks import checks_against_source
 from airflow_provider_coordination.sources.reset_targets import EARLIEST
 from airflow_provider_coordination.supervisor.operations import (
@@ -227,7 +228,11 @@ async def reset(queries: Queries, connection_id: str, source: str, body: ResetBo
     region = await queries.run(lambda: queries.stores.settings(connection_id).region)
 
     def run(verbs: SupervisorVerbs) -> dict[str, Any]:
-        done = verbs.forget() if body.forget else verbs.reset(body.to, body.positions, default_region=region)
+        done = (
+            verbs.forget()
+            if body.forget
+            else verbs.reset(body.to, body.positions, connections=AirflowConnections(region))
+        )
         return {
             "outcomes": [dataclasses.asdict(outcome) for outcome in done.outcomes],
             "unchanged": dict(done.left),
@@ -302,7 +307,7 @@ def _route_for_all(name: str, verb: Callable[[SupervisorVerbs], object]) -> Hand
 async def reset_all(queries: Queries, connection_id: str, body: ResetAllBody, user: UserName) -> Response:
     """Reset every source of the connection that has a supervisor; return the outcome for each."""
     region = await queries.run(lambda: queries.stores.settings(connection_id).region)
-    whole = partial(SupervisorVerbs.reset_whole, to=body.to, default_region=region)
+    whole = partial(SupervisorVerbs.reset_whole, to=body.to, connections=AirflowConnections(region))
     return await _run_verb_for_all(queries, connection_id, "reset", whole, user, body.reason)
 
 

@@ -24,7 +24,6 @@ from airflow_provider_coordination.operators.reads.items import Items
 from airflow_provider_coordination.operators.reads.jdbc import JdbcTable
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.reads.opensearch import OpenSearchIndices
-from airflow_provider_coordination.operators.reads.s3 import S3Objects
 from airflow_provider_coordination.operators.release_partitions import ReleasePartitionsOperator
 from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
 from airflow_provider_coordination.operators.reset_partitions import ResetPartitionsOperator
@@ -49,6 +48,7 @@ from airflow_provider_coordination.operators.writes.parquet import ParquetDatase
 from airflow_provider_coordination.operators.writes.sql import SqlTable
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
+from airflow_provider_coordination.sources.s3.settings import S3Objects
 from tests.airflow.conftest import REPOSITORY
 from tests.airflow.test_provider_info import classes
 

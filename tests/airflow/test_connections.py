@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.hooks.aws import aws_settings
+from airflow_provider_coordination.hooks.aws import AirflowConnections, aws_settings
 from airflow_provider_coordination.hooks.connections import airflow_connection
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.jdbc import jdbc_connection
@@ -48,7 +48,7 @@ def test_ignored_variable_is_named_without_its_value(monkeypatch: pytest.MonkeyP
     [
         jdbc_connection,
         opensearch_cluster,
-        lambda conn_id: Items(kind="k", reader="m:R", conn_id=conn_id).connect(),
+        lambda conn_id: Items(kind="k", reader="m:R", conn_id=conn_id).connect(AirflowConnections()),
         lambda conn_id: aws_settings(conn_id, "eu-west-1", service="kinesis"),
     ],
     ids=["jdbc", "opensearch", "items", "aws"],

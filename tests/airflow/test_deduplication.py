@@ -14,14 +14,15 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.source_claim import SourceClaim, claim
 from airflow_provider_coordination.coordination.supplier import Page
+from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.reads.jdbc import JdbcTable
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
-from airflow_provider_coordination.operators.reads.s3 import S3Objects
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.sources.progress import PartitionProgress
+from airflow_provider_coordination.sources.s3.settings import S3Objects
 from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark
 from tests.airflow.weather import weather
 
@@ -239,7 +240,7 @@ def test_kind_without_deduplication_support_is_refused(context: Any, coordinatio
             self.template_fields, self.kind, self.default_source = (), self.of.kind, "weather"
 
         def connect(self) -> Any:
-            return self.of.connect()
+            return self.of.connect(AirflowConnections())
 
         def within(self, start: datetime, end: datetime) -> Any:
             return self

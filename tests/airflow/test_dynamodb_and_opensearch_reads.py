@@ -10,13 +10,14 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.operators.reads.dynamodb import DynamoDBExport, DynamoDBTable
 from airflow_provider_coordination.operators.reads.opensearch import OpenSearchIndices
-from airflow_provider_coordination.operators.reads.reads import Located
 from airflow_provider_coordination.sources.dynamodb.reader import SegmentReader
 from airflow_provider_coordination.sources.dynamodb_export.reader import ExportReader
 from airflow_provider_coordination.sources.item_kind import reader_of
 from airflow_provider_coordination.sources.opensearch.reader import SliceReader
+from airflow_provider_coordination.sources.reads import Located
 from tests.airflow.conftest import REPOSITORY
 
 SECRET = "never-to-be-seen-4711"
@@ -30,7 +31,7 @@ def aws(connect: Any) -> None:
 
 def settings_of(reads: Any) -> Any:
     """Return the settings of the reader, as they travel."""
-    return json.loads(json.dumps(reads.connect().reads.settings))
+    return json.loads(json.dumps(reads.connect(AirflowConnections()).reads.settings))
 
 
 def test_table_becomes_settings_for_its_reader(aws: None) -> None:
@@ -45,7 +46,7 @@ def test_table_becomes_settings_for_its_reader(aws: None) -> None:
         expression_attribute_values={":min": {"N": "1"}},
     )
     settings = settings_of(reads)
-    assert isinstance(reader_of(reads.connect().reads), SegmentReader)
+    assert isinstance(reader_of(reads.connect(AirflowConnections()).reads), SegmentReader)
     assert settings["aws"]["access_key_id"] == "AKIA" and settings["aws"]["region"] == "eu-west-1"
     given = ("segments", "scan", "consistent_read", "read_units_per_second", "interval_seconds", "count")
     assert [settings[name] for name in given] == [4, "2026-01-31", True, 50.0, 3600.0, 3]
@@ -63,7 +64,7 @@ def test_export_uses_the_endpoints_of_dynamodb_and_s3(connect: Any) -> None:
     connect("aws_default", "aws", extra={"region_name": "eu-west-1", "service_config": services})
     reads = DynamoDBExport(table_arn=TABLE_ARN, bucket="exports")
     settings = settings_of(reads)
-    assert isinstance(reader_of(reads.connect().reads), ExportReader)
+    assert isinstance(reader_of(reads.connect(AirflowConnections()).reads), ExportReader)
     assert (settings["aws"]["endpoint_url"], settings["s3"]["endpoint_url"]) == ("http://dynamodb", "http://s3")
 
 
@@ -90,11 +91,11 @@ def test_indices_become_settings_for_their_reader(connect: Any) -> None:
     connect("opensearch_default", "opensearch", host="a", login="me", password=SECRET, extra=extra)
     reads = OpenSearchIndices(indices=["a-*", "b"], exclude="a-old", slices="4", query={"match_all": {}}, interval=60)
     settings = settings_of(reads)
-    assert isinstance(reader_of(reads.connect().reads), SliceReader)
+    assert isinstance(reader_of(reads.connect(AirflowConnections()).reads), SliceReader)
     assert (settings["user"], settings["password"], settings["aws"]) == ("me", SECRET, None)
     assert (settings["verify_certificates"], settings["ca_certificates"]) == (False, "/etc/ca.pem")
     assert (settings["indices"], settings["exclude"], settings["slices"]) == (["a-*", "b"], ["a-old"], 4)
-    assert SECRET not in repr(reads.connect())
+    assert SECRET not in repr(reads.connect(AirflowConnections()))
 
 
 @pytest.mark.parametrize(
@@ -109,12 +110,12 @@ def test_indices_become_settings_for_their_reader(connect: Any) -> None:
 def test_unsuitable_connection_is_named_with_the_remedy(connect: Any, fields: dict[str, Any], says: str) -> None:
     connect("opensearch_default", "opensearch", **fields)
     with pytest.raises(ConfigurationError, match=says):
-        OpenSearchIndices(indices="logs-*").connect()
+        OpenSearchIndices(indices="logs-*").connect(AirflowConnections())
 
 
 def test_undefined_connection_is_named() -> None:
     with pytest.raises(ConfigurationError, match="OpenSearch connection 'nowhere' is not defined; create it"):
-        OpenSearchIndices(indices="logs-*", opensearch_conn_id="nowhere").connect()
+        OpenSearchIndices(indices="logs-*", opensearch_conn_id="nowhere").connect(AirflowConnections())
 
 
 @pytest.mark.parametrize(

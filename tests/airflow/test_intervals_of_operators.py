@@ -16,9 +16,9 @@ from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
-from airflow_provider_coordination.operators.reads.s3 import S3Objects
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
+from airflow_provider_coordination.sources.s3.settings import S3Objects
 from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark
 from tests.airflow.weather import weather
 
@@ -126,7 +126,7 @@ def test_stop_at_beside_an_interval_is_refused(spark: StubSpark, context: Any, t
 
 def test_objects_are_selected_by_modification_time(tmp_path: Any) -> None:
     bounded = S3Objects(paths=str(tmp_path)).within(START, START + HOUR)
-    settings = bounded.settings()
+    settings = bounded.resolved()
     assert (settings.start_time, settings.end_time) == (START, START + HOUR)
 
 

@@ -18,11 +18,12 @@ from airflow.sdk import Connection
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.operators.reads.jdbc import JdbcTable
-from airflow_provider_coordination.operators.reads.reads import Located
 from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.sources.item_kind import reader_of
 from airflow_provider_coordination.sources.jdbc.settings import JdbcSettings
+from airflow_provider_coordination.sources.reads import Located
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.airflow.conftest import REPOSITORY
 
@@ -42,7 +43,9 @@ def table(**changes: Any) -> JdbcTable:
 
 
 def settings_of(reads: JdbcTable) -> JdbcSettings:
-    return read_settings(JdbcSettings, "settings", json.loads(json.dumps(reads.connect().reads.settings)))
+    return read_settings(
+        JdbcSettings, "settings", json.loads(json.dumps(reads.connect(AirflowConnections()).reads.settings))
+    )
 
 
 @pytest.mark.parametrize(
@@ -93,13 +96,13 @@ def test_unusable_connection_is_refused_with_its_gap(
 ) -> None:
     connect(conn_type, **fields)
     with pytest.raises(ConfigurationError, match=said) as refused:
-        table().connect()
+        table().connect(AirflowConnections())
     assert SECRET not in str(refused.value)
 
 
 def test_undefined_connection_is_named() -> None:
     with pytest.raises(ConfigurationError, match="connection 'nowhere' is not defined"):
-        table(jdbc_conn_id="nowhere").connect()
+        table(jdbc_conn_id="nowhere").connect(AirflowConnections())
 
 
 @pytest.mark.parametrize(
@@ -114,7 +117,7 @@ def test_undefined_connection_is_named() -> None:
 def test_wrong_parameter_is_refused_by_name(connect: Any, changes: dict[str, Any], said: str) -> None:
     connect("postgres", host="db", schema="shop")
     with pytest.raises(ConfigurationError, match=said):
-        table(**changes).connect()
+        table(**changes).connect(AirflowConnections())
 
 
 @pytest.mark.parametrize(
@@ -152,7 +155,7 @@ def test_repr_is_stable_and_holds_no_properties() -> None:
 
 def test_reader_is_built_from_pickled_settings(connect: Any) -> None:
     connect("postgres", host="db", schema="shop", login="me", password=SECRET)
-    reader = reader_of(pickle.loads(pickle.dumps(table().connect().reads)))
+    reader = reader_of(pickle.loads(pickle.dumps(table().connect(AirflowConnections()).reads)))
     assert reader.origin({"column": "id", "is_null": True}) == "orders: id is null"
 
 
@@ -162,7 +165,7 @@ def test_reader_is_built_from_pickled_settings(connect: Any) -> None:
 def supply(reads: JdbcTable) -> list[str]:
     coordinator = SourceCoordinator(InMemoryStore(), "orders", "owner")
     coordinator.initialize()
-    return coordinator.supply(reads.connect().supplier(coordinator)) or []
+    return coordinator.supply(reads.connect(AirflowConnections()).supplier(coordinator)) or []
 
 
 @pytest.fixture

@@ -349,7 +349,7 @@ def a(topic: Any, **values: Any) -> Any:
         ),
         (
             {"rounds": a(RoundSettings, max_duration="1h")},
-            "RoundSettings: field 'max_duration' must be a duration; got '1h'",
+            "RoundSettings: field 'max_duration' must be a duration such as PT1H; got '1h'",
         ),
         (
             {"rounds": a(RoundSettings, max_idle_rounds=1.5)},

@@ -15,6 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.helpers import serialize_template_field
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.operators.claims import claim_reads
 from airflow_provider_coordination.operators.ingest_settings import ingest_settings
@@ -22,10 +23,10 @@ from airflow_provider_coordination.operators.reads.dynamodb import DynamoDBTable
 from airflow_provider_coordination.operators.reads.jdbc import JdbcTable
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.reads.opensearch import OpenSearchIndices
-from airflow_provider_coordination.operators.reads.s3 import S3Objects
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.settings import write_settings
+from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from tests.airflow.conftest import SECRET, StubSpark, run_dag
@@ -99,7 +100,7 @@ def test_secrets_of_a_source_reach_the_job_unseen(
     assert SECRET in json.dumps(write_settings(settings)), "the job can log in"
     shown = {
         "settings": repr(settings),
-        "reads": repr(reads.connect()),
+        "reads": repr(reads.connect(AirflowConnections())),
         "rendered template": serialize_template_field(task.reads, "reads"),
         "claim": reads.reads_from,
         "log": Redaction(settings).text(f"login failed: me/{SECRET}"),

@@ -11,6 +11,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.operators.interval import Interval
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
@@ -100,7 +101,9 @@ def test_invalid_bounds_are_refused_with_the_remedy(given: Any, message: str) ->
 )
 def test_unsuitable_bounds_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        KinesisStreams(**{"streams": "clicks", "aws_conn_id": None, **arguments}).settings("eu-west-1")
+        KinesisStreams(**{"streams": "clicks", "aws_conn_id": None, **arguments}).settings(
+            AirflowConnections("eu-west-1")
+        )
 
 
 def test_initial_position_beside_bounds_is_refused() -> None:

@@ -10,13 +10,13 @@ import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.operators.reads.reads import own_copy
 from airflow_provider_coordination.operators.writes.delta import DeltaTable
 from airflow_provider_coordination.operators.writes.foreach_batch import ForeachBatch
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.operators.writes.sql import SqlTable
 from airflow_provider_coordination.operators.writes.writes import landing_path_of, sinks_of
 from airflow_provider_coordination.settings import read_settings
+from airflow_provider_coordination.sources.reads import own_copy
 from airflow_provider_coordination.spark.settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import GROUP
 from airflow_provider_coordination.spark.sinks.delta.settings import DeltaColumn, DeltaSettings

@@ -25,10 +25,9 @@ from airflow_provider_coordination.sources.items import (
     SourceUnavailableError,
 )
 from airflow_provider_coordination.sources.s3 import object_streams, read_ahead
-from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
 from airflow_provider_coordination.sources.s3.listing import listing_of
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
-from airflow_provider_coordination.sources.s3.settings import S3Settings
+from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark.item_landing import ItemLandingOptions, ItemPlan, land_partition
 from airflow_provider_coordination.spark.storage import read_table
 from tests.support.s3_server import DENIED, S3Server
@@ -53,8 +52,11 @@ class Bucket:
 
     def reader(self, aws: AwsSettings | None = None, **chosen: Any) -> ObjectReader:
         return ObjectReader(
-            S3Settings(
-                paths=(f"s3://{self.name}/",), aws=aws or self.aws, format=FormatSettings(**{"name": "text", **chosen})
+            S3Objects(
+                paths=(f"s3://{self.name}/",),
+                aws=aws or self.aws,
+                format=chosen.pop("name", "text"),
+                format_options=chosen,
             )
         )
 

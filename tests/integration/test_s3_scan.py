@@ -19,7 +19,7 @@ from airflow_provider_coordination.sources.s3.errors import AccessDeniedError, B
 from airflow_provider_coordination.sources.s3.listing import S3Listing
 from airflow_provider_coordination.sources.s3.objects import ListedObject
 from airflow_provider_coordination.sources.s3.scan import S3Scan
-from airflow_provider_coordination.sources.s3.settings import ProcessingCondition, S3Settings
+from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.s3_server import DENIED, OPEN_BUCKET, S3Server
 
@@ -36,8 +36,8 @@ def put(s3: S3Server, s3_bucket: str) -> Callable[..., None]:
 
 
 @pytest.fixture
-def settings(s3: S3Server, s3_bucket: str) -> S3Settings:
-    return S3Settings(paths=(f"s3://{s3_bucket}/in/",), aws=s3.settings)
+def settings(s3: S3Server, s3_bucket: str) -> S3Objects:
+    return S3Objects(paths=(f"s3://{s3_bucket}/in/",), aws=s3.settings)
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def worker() -> SourceCoordinator:
     return made
 
 
-def scan(worker: SourceCoordinator, settings: S3Settings) -> list[list[str]]:
+def scan(worker: SourceCoordinator, settings: S3Objects) -> list[list[str]]:
     """Scan once; return the keys of the objects in each partition that was created."""
     created = worker.supply(S3Scan(settings, worker))
     assert created is not None
@@ -59,7 +59,7 @@ def scan(worker: SourceCoordinator, settings: S3Settings) -> list[list[str]]:
     return sorted(packs)
 
 
-def listed(settings: S3Settings, s3: S3Server) -> list[ListedObject]:
+def listed(settings: S3Objects, s3: S3Server) -> list[ListedObject]:
     listing = S3Listing(s3.client(), settings.paths[0])
     return [each for page in listing.pages() for each in page.found]
 
@@ -72,7 +72,7 @@ KEYS = ["in/a b/ü+%41 & <x>.csv", "in/plain", "in/quote\"'.csv"]
 
 
 def test_objects_with_any_name_are_found(
-    worker: SourceCoordinator, settings: S3Settings, put: Callable[..., None], s3: S3Server
+    worker: SourceCoordinator, settings: S3Objects, put: Callable[..., None], s3: S3Server
 ) -> None:
     put(*KEYS, "in/folder/", "inside", "other/x")
     [packed] = scan(worker, settings)
@@ -84,7 +84,7 @@ def test_objects_with_any_name_are_found(
 
 
 def test_object_uploaded_again_is_found_again(
-    worker: SourceCoordinator, settings: S3Settings, put: Callable[..., None]
+    worker: SourceCoordinator, settings: S3Objects, put: Callable[..., None]
 ) -> None:
     put("in/a", "in/b")
     scan(worker, settings)
@@ -93,7 +93,7 @@ def test_object_uploaded_again_is_found_again(
 
 
 def test_large_bucket_is_listed_whole_from_any_start(
-    settings: S3Settings, put: Callable[..., None], s3: S3Server
+    settings: S3Objects, put: Callable[..., None], s3: S3Server
 ) -> None:
     put(*(f"in/{n:04}" for n in range(1003)), body=b"")
     pages = list(S3Listing(s3.client(), settings.paths[0]).pages())
@@ -103,14 +103,14 @@ def test_large_bucket_is_listed_whole_from_any_start(
     assert [each.uri[-4:] for page in rest for each in page.found] == ["1001", "1002"]
 
 
-def test_missing_bucket_is_named(worker: SourceCoordinator, settings: S3Settings) -> None:
+def test_missing_bucket_is_named(worker: SourceCoordinator, settings: S3Objects) -> None:
     wrong = replace(settings, paths=("s3://nowhere-at-all/in/",))
     with pytest.raises(BucketNotFoundError, match="s3://nowhere-at-all/in/: cannot list: its bucket does not exist"):
         scan(worker, wrong)
 
 
 def test_bucket_without_access_is_named_with_the_missing_permission(
-    worker: SourceCoordinator, settings: S3Settings, s3: S3Server, s3_bucket: str
+    worker: SourceCoordinator, settings: S3Objects, s3: S3Server, s3_bucket: str
 ) -> None:
     denied = replace(settings, aws=s3.settings_of(*DENIED))
     with pytest.raises(AccessDeniedError, match=rf"s3://{s3_bucket}/in/: .*allow s3:ListBucket on it"):
@@ -120,14 +120,14 @@ def test_bucket_without_access_is_named_with_the_missing_permission(
         scan(worker, unknown)
 
 
-def test_unresponsive_server_is_a_temporary_error(worker: SourceCoordinator, settings: S3Settings) -> None:
+def test_unresponsive_server_is_a_temporary_error(worker: SourceCoordinator, settings: S3Objects) -> None:
     away = replace(settings, aws=replace(settings.aws, endpoint_url="http://127.0.0.1:1", max_attempts=1))
     with pytest.raises(SourceUnavailableError, match="cannot list: no valid response"):
         scan(worker, away)
 
 
 def test_wrong_path_delays_other_paths_to_the_next_scan(
-    worker: SourceCoordinator, settings: S3Settings, put: Callable[..., None]
+    worker: SourceCoordinator, settings: S3Objects, put: Callable[..., None]
 ) -> None:
     put("in/a")
     both = replace(settings, paths=(*settings.paths, "s3://nowhere-at-all/in/"))
@@ -137,11 +137,9 @@ def test_wrong_path_delays_other_paths_to_the_next_scan(
     assert len(list(worker.view.partitions())) == 1
 
 
-def test_objects_wait_for_a_marker_in_their_folder(
-    settings: S3Settings, put: Callable[..., None], s3: S3Server
-) -> None:
+def test_objects_wait_for_a_marker_in_their_folder(settings: S3Objects, put: Callable[..., None], s3: S3Server) -> None:
     put("in/day/a")
-    waiting = replace(settings, condition=ProcessingCondition(object_name="_SUCCESS"))
+    waiting = replace(settings, wait_for="_SUCCESS")
     found = items(listed(settings, s3))
     wait = Conditions(waiting).waits_for(found)
     assert wait is not None and wait.reason.endswith("/in/day/_SUCCESS does not exist yet")
@@ -152,7 +150,7 @@ def test_objects_wait_for_a_marker_in_their_folder(
 
 
 def test_delivered_objects_are_deleted_but_unread_ones_stay(
-    settings: S3Settings, put: Callable[..., None], s3: S3Server
+    settings: S3Objects, put: Callable[..., None], s3: S3Server
 ) -> None:
     put("in/a", "in/again", "in/gone", "in/earlier")
     found = listed(settings, s3)
@@ -164,9 +162,7 @@ def test_delivered_objects_are_deleted_but_unread_ones_stay(
     assert [each.uri.rpartition("/")[2] for each in listed(settings, s3)] == ["again", "earlier"]
 
 
-def test_object_uploaded_during_its_deletion_stays(
-    settings: S3Settings, put: Callable[..., None], s3: S3Server
-) -> None:
+def test_object_uploaded_during_its_deletion_stays(settings: S3Objects, put: Callable[..., None], s3: S3Server) -> None:
     put("in/a")
     found = listed(settings, s3)
     client = s3.client()
@@ -180,7 +176,7 @@ def test_scan_continues_without_permission_to_delete(
 ) -> None:
     client = s3.client()
     client.put_object(Bucket=OPEN_BUCKET, Key="delete/a", Body=b"1")
-    settings = S3Settings(paths=(f"s3://{OPEN_BUCKET}/delete/",), aws=s3.settings_of(*DENIED), delete_on_success=True)
+    settings = S3Objects(paths=(f"s3://{OPEN_BUCKET}/delete/",), aws=s3.settings_of(*DENIED), delete_on_success=True)
     scan(worker, settings)
     [partition] = worker.leases.acquire(1)
     worker.leases.complete(partition.partition_key, {**partition.progress, "is_ended": True})
@@ -196,7 +192,7 @@ def test_scan_continues_without_permission_to_delete(
 
 
 def test_undeletable_object_does_not_stop_other_deletions(
-    worker: SourceCoordinator, settings: S3Settings, put: Callable[..., None], s3: S3Server
+    worker: SourceCoordinator, settings: S3Objects, put: Callable[..., None], s3: S3Server
 ) -> None:
     put("in/a", "in/b")
     settings = replace(settings, delete_on_success=True, max_objects=1)

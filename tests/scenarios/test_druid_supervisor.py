@@ -19,6 +19,7 @@ from airflow_provider_coordination.coordination.acknowledgment_sets import Ackno
 from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON
 from airflow_provider_coordination.sources.kinesis.progress import new_batch_id
@@ -300,7 +301,7 @@ def test_26_reset_of_another_stream_changes_nothing() -> None:
     key = next(iter(clicks.synced.leases().values())).partition_key
     verbs = SupervisorVerbs(clicks.coordinator("ann"), by="ann")
     with pytest.raises(ConfigurationError, match="orders"):
-        verbs.reset(positions={key: "10", key.replace("clicks", "orders"): "8"})
+        verbs.reset(positions={key: "10", key.replace("clicks", "orders"): "8"}, connections=AirflowConnections())
     assert clicks.checkpoint(0) == TRIM_HORIZON
 
 

@@ -11,7 +11,7 @@ import airflow_provider_coordination
 from airflow_provider_coordination.sources.kinds import KINDS
 
 PACKAGE = Path(airflow_provider_coordination.__file__).parent
-NAME = re.compile(r"kinesis|shard|jdbc|opensearch|dynamodb_?export|sources\.s3|S3Objects|S3Settings", re.IGNORECASE)
+NAME = re.compile(r"kinesis|shard|jdbc|opensearch|dynamodb_?export|sources\.s3|S3Objects", re.IGNORECASE)
 """The kinds and what they are made of; `s3://` is a filesystem of outputs, and DynamoDB a store as well."""
 STORES = re.compile(r"^stores/")
 TABLES = ("get_provider_info.py",)

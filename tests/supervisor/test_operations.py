@@ -23,6 +23,7 @@ from airflow_provider_coordination.coordination.errors import (
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.source_claim import SourceClaim, claim
 from airflow_provider_coordination.coordination.supplier import Page
+from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.stores import StoreSettings, open_store
@@ -69,10 +70,15 @@ def status(simulation: SourceSimulation) -> dict[str, Any]:
     return found
 
 
+def carry_out(simulation: SourceSimulation, verb: str, *args: Any) -> None:
+    connections = {"connections": AirflowConnections()} if verb == "reset" else {}
+    getattr(verbs(simulation), verb)(*args, **connections)
+
+
 def refused(simulation: SourceSimulation, verb: str, *args: Any) -> str:
     before = simulation.store.get()
     with pytest.raises(CoordinationError) as caught:
-        getattr(verbs(simulation), verb)(*args)
+        carry_out(simulation, verb, *args)
     assert simulation.store.get() == before, "what was refused has changed something"
     return str(caught.value)
 
@@ -384,7 +390,7 @@ def test_reset_rereads_everything_under_any_job(simulation: SourceSimulation) ->
     verbs(simulation).submit(items_spec())
     simulation.go_on(30)
     simulation.complete("S1")
-    done = verbs(simulation).reset()
+    done = verbs(simulation).reset(connections=AirflowConnections())
     assert sorted((each.partition_key, each.action, each.error) for each in done.outcomes) == [
         ("S0", "reset", ""),
         ("S1", "reset", ""),
@@ -396,7 +402,7 @@ def test_reset_rereads_everything_under_any_job(simulation: SourceSimulation) ->
 def test_partitions_are_reset_to_individual_positions(simulation: SourceSimulation) -> None:
     verbs(simulation).submit(items_spec())
     simulation.go_on(30)
-    done = verbs(simulation).reset(positions={"S1": "earliest"})
+    done = verbs(simulation).reset(positions={"S1": "earliest"}, connections=AirflowConnections())
     assert [each.partition_key for each in done.outcomes] == ["S1"]
 
 
@@ -416,13 +422,13 @@ def test_wrong_position_prevents_the_whole_reset(
     simulation.go_on(30)
     before = [simulation.view.get(key) for key in ("S0", "S1")]
     with pytest.raises(CoordinationError, match=message):
-        verbs(simulation).reset(positions=positions)
+        verbs(simulation).reset(positions=positions, connections=AirflowConnections())
     assert [simulation.view.get(key) for key in ("S0", "S1")] == before
 
 
 def test_source_without_partitions_has_nothing_to_reset(simulation: SourceSimulation) -> None:
     with pytest.raises(SupervisionError, match="has no partitions to reset yet"):
-        several(simulation, "a")["a"].reset()
+        several(simulation, "a")["a"].reset(connections=AirflowConnections())
 
 
 def test_terminated_supervisor_refuses_a_reset_with_its_remedy(simulation: SourceSimulation) -> None:
@@ -436,7 +442,7 @@ def test_suspended_supervisor_can_be_reset(simulation: SourceSimulation) -> None
     verbs(simulation).submit(items_spec())
     simulation.go_on(30)
     verbs(simulation).suspend()
-    assert [each.error for each in verbs(simulation).reset().outcomes] == ["", ""]
+    assert [each.error for each in verbs(simulation).reset(connections=AirflowConnections()).outcomes] == ["", ""]
 
 
 # Forget
@@ -514,7 +520,7 @@ def test_terminated_supervisor_accepts_only_a_new_spec(simulation: SourceSimulat
 @pytest.mark.parametrize("verb", ["suspend", "resume", "reset", "forget", "hand_over", "terminate"])
 def test_unsubmitted_supervisor_is_not_found(simulation: SourceSimulation, verb: str) -> None:
     with pytest.raises(SupervisorNotFoundError, match="source 'clicks' has no supervisor; check the name, or submit"):
-        getattr(verbs(simulation), verb)()
+        carry_out(simulation, verb)
     assert simulation.store.get() is None
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.s3.scan import S3Scan
-from airflow_provider_coordination.sources.s3.settings import KIND, S3Settings
+from airflow_provider_coordination.sources.s3.settings import S3Objects
 from tests.support.item_job import ItemPipeline
 from tests.support.s3_server import S3Server
 
@@ -25,8 +25,9 @@ class ObjectPipeline(ItemPipeline):
 
     def __init__(self, server: S3Server, bucket: str, folder: Path, **given: Any) -> None:
         self.client, self.bucket = server.client(), bucket
-        source = S3Settings(paths=(f"s3://{bucket}/",), aws=server.settings, **given)
-        super().__init__(folder, ReadsSettings(kind=KIND, settings=source.to_mapping()), partial(S3Scan, source))
+        source = S3Objects(paths=(f"s3://{bucket}/",), aws=server.settings, **given)
+        reads = ReadsSettings(kind=S3Objects.kind, settings=source.to_mapping())
+        super().__init__(folder, reads, partial(S3Scan, source))
 
     def put(self, key: str, ids: Iterable[int]) -> None:
         """Put an object of JSON lines, compressed if its name says so."""

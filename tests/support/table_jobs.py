@@ -20,7 +20,7 @@ from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
 from airflow_provider_coordination.sources.s3.scan import S3Scan
-from airflow_provider_coordination.sources.s3.settings import KIND, S3Settings
+from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark import item_reading
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, Prepared
 from airflow_provider_coordination.spark.ingestion import Ingestion
@@ -116,7 +116,7 @@ class FilesIntoTables:
         self.store = InMemoryStore()
         self.prefix = folder / "in"
         self.prefix.mkdir(parents=True, exist_ok=True)
-        self.settings = S3Settings(paths=(str(self.prefix),), max_objects=2)
+        self.settings = S3Objects(paths=(str(self.prefix),), max_objects=2)
 
     def put(self, name: str, ids: Collection[int]) -> None:
         (self.prefix / name).write_text("".join(f"{json.dumps({'id': each})}\n" for each in ids))
@@ -140,7 +140,7 @@ class FilesIntoTables:
             **{
                 "source": self.SOURCE,
                 "owner": "job",
-                "reads": ReadsSettings(kind=KIND),
+                "reads": ReadsSettings(kind=S3Objects.kind),
                 "output": str(self.folder / "job"),
                 "expires_at": self.clock.now() + timedelta(days=365),
                 "store": StoreSettings(kind="in_memory"),
@@ -155,7 +155,7 @@ class FilesIntoTables:
             settings,
             self.coordinator("job"),
             IntoTables(self.tables),
-            reading=partial(ItemReading, None, KIND, ObjectReader(self.settings)),
+            reading=partial(ItemReading, None, S3Objects.kind, ObjectReader(self.settings)),
             stop=ManualEvent(self.clock),
             clock=self.clock,
         )

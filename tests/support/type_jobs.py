@@ -14,11 +14,10 @@ import pyarrow as pa
 from sqlalchemy import make_url
 
 from airflow_provider_coordination.sources.items import Item, ItemReader, ReadPage
-from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
 from airflow_provider_coordination.sources.s3.listing import file_version
 from airflow_provider_coordination.sources.s3.locations import open_filesystem
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
-from airflow_provider_coordination.sources.s3.settings import S3Settings
+from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.item_landing import ItemLandingOptions, ItemPlan, LandedItems, land_partition
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, PAYLOAD
@@ -86,7 +85,7 @@ class TypeJobs:
         write_by_java(spark, file, cases)
         filesystem, path, _ = open_filesystem(file.as_uri())
         version = file_version(filesystem.get_file_info(path))
-        reader = ObjectReader(S3Settings(paths=(str(file.parent),), format=FormatSettings(name="parquet")))
+        reader = ObjectReader(S3Objects(paths=(str(file.parent),), format="parquet"))
         return self._land(reader, {"uri": file.as_uri(), "size": file.stat().st_size, "version": version})
 
     def _land(self, reader: ItemReader, item: dict[str, Any]) -> LandedItems:

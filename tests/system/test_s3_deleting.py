@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.sources.s3.settings import ProcessingCondition
 from tests.support.s3_job import ObjectPipeline
 from tests.support.s3_server import S3Server
 
 
 @pytest.fixture
 def pipeline(s3: S3Server, s3_bucket: str, java: str, tmp_path: Path) -> Iterator[ObjectPipeline]:
-    condition = ProcessingCondition(object_name="_SUCCESS", retry_seconds=3600.0)
-    pipeline = ObjectPipeline(s3, s3_bucket, tmp_path, delete_on_success=True, condition=condition)
+    waiting = {"wait_for": "_SUCCESS", "wait_delay": timedelta(hours=1)}
+    pipeline = ObjectPipeline(s3, s3_bucket, tmp_path, delete_on_success=True, **waiting)
     yield pipeline
     for job in pipeline.jobs:
         job.kill()

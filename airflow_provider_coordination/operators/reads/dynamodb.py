@@ -12,8 +12,6 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Supplier
-from airflow_provider_coordination.hooks.aws import aws_settings
-from airflow_provider_coordination.operators.reads.reads import Connected
 from airflow_provider_coordination.operators.template_values import (
     bool_value,
     int_value,
@@ -24,6 +22,7 @@ from airflow_provider_coordination.operators.template_values import (
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBExportSettings, DynamoDBSettings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
+from airflow_provider_coordination.sources.reads import Connected, Connections
 
 
 @dataclass
@@ -100,9 +99,9 @@ class DynamoDBTable:
         """
         self._settings(AwsSettings())
 
-    def connect(self, default_region: str | None = None) -> Connected:
+    def connect(self, connections: Connections) -> Connected:
         """See `Reads.connect`."""
-        settings = self._settings(aws_settings(self.aws_conn_id, text_value(self.region_name), service="dynamodb"))
+        settings = self._settings(connections.aws(self.aws_conn_id, text_value(self.region_name), "dynamodb"))
         reads = ReadsSettings(kind=self.kind, settings=write_settings(settings))
         return Connected(reads=reads, supplier=partial(_segments, settings))
 
@@ -202,12 +201,12 @@ class DynamoDBExport:
         """
         self._settings(AwsSettings(), AwsSettings())
 
-    def connect(self, default_region: str | None = None) -> Connected:
+    def connect(self, connections: Connections) -> Connected:
         """See `Reads.connect`."""
         region = text_value(self.region_name)
         settings = self._settings(
-            dynamodb=aws_settings(self.aws_conn_id, region, service="dynamodb"),
-            s3=aws_settings(self.aws_conn_id, region, service="s3"),
+            dynamodb=connections.aws(self.aws_conn_id, region, "dynamodb"),
+            s3=connections.aws(self.aws_conn_id, region, "s3"),
         )
         reads = ReadsSettings(kind=self.kind, settings=write_settings(settings))
         return Connected(reads=reads, supplier=partial(_files, settings))

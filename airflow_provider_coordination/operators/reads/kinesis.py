@@ -8,22 +8,21 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.operators.reads.reads import Connected
 from airflow_provider_coordination.operators.template_values import (
-    NOTHING,
     bool_value,
     instant_value,
     names_value,
     seconds_value,
     text_value,
 )
-from airflow_provider_coordination.settings import write_settings
+from airflow_provider_coordination.settings import NOTHING, write_settings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.kinesis.bounds import Bounds
 from airflow_provider_coordination.sources.kinesis.bounds_values import bounds_value
 from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON, at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import KIND
 from airflow_provider_coordination.sources.kinesis.settings import DEFAULT_SYNC_INTERVAL, KinesisSettings
+from airflow_provider_coordination.sources.reads import Connected, Connections
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
@@ -180,22 +179,14 @@ class KinesisStreams:
         """
         _ = self.position, self._settings_without_aws()
 
-    def settings(self, default_region: str | None = None) -> KinesisSettings:
+    def settings(self, connections: Connections) -> KinesisSettings:
         """Return the checked settings, with the AWS connection resolved.
 
-        :param default_region: the AWS region if neither the AWS connection nor this object names one.
+        :param connections: resolves the AWS connection.
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
-        from airflow_provider_coordination.hooks.aws import aws_settings
-
-        settings = self._settings_without_aws()
-        aws = aws_settings(
-            text_value(self.aws_conn_id),
-            text_value(self.region_name),
-            service=KIND,
-            default_region=default_region,
-        )
-        return replace(settings, aws=aws)
+        aws = connections.aws(text_value(self.aws_conn_id), text_value(self.region_name), KIND)
+        return replace(self._settings_without_aws(), aws=aws)
 
     def _settings_without_aws(self) -> KinesisSettings:
         """Return the checked settings, without the AWS settings."""
@@ -215,9 +206,9 @@ class KinesisStreams:
         settings.check()
         return settings
 
-    def connect(self, default_region: str | None = None) -> Connected:
+    def connect(self, connections: Connections) -> Connected:
         """See `Reads.connect`."""
-        settings = self.settings(default_region)
+        settings = self.settings(connections)
 
         def supplier(coordinator: SourceCoordinator) -> Supplier:
             raise ConfigurationError(
@@ -227,12 +218,12 @@ class KinesisStreams:
 
         return Connected(reads=ReadsSettings(kind=KIND, settings=write_settings(settings)), supplier=supplier)
 
-    def sync(self, coordinator: SourceCoordinator, default_region: str | None = None) -> ShardSyncSummary:
+    def sync(self, coordinator: SourceCoordinator, connections: Connections) -> ShardSyncSummary:
         """See `Synced.sync`: sync the shards; return what was found and done."""
         from airflow_provider_coordination.sources.kinesis.client import kinesis_client
         from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 
-        settings = self.settings(default_region)
+        settings = self.settings(connections)
         sync = ShardSync(
             kinesis_client(settings.aws),
             coordinator,

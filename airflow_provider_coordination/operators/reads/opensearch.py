@@ -12,11 +12,11 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Supplier
 from airflow_provider_coordination.hooks.opensearch import opensearch_cluster
-from airflow_provider_coordination.operators.reads.reads import Connected
 from airflow_provider_coordination.operators.template_values import int_value, names_value, seconds_value, text_value
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.opensearch.settings import OpenSearchSettings
+from airflow_provider_coordination.sources.reads import Connected, Connections
 
 
 @dataclass
@@ -82,7 +82,7 @@ class OpenSearchIndices:
         """
         self._settings({"hosts": ("https://localhost",)})
 
-    def connect(self, default_region: str | None = None) -> Connected:
+    def connect(self, connections: Connections) -> Connected:
         """See `Reads.connect`."""
         settings = self._settings(opensearch_cluster(self.opensearch_conn_id))
         reads = ReadsSettings(kind=self.kind, settings=write_settings(settings))

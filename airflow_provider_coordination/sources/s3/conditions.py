@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from typing import Any
 
 from airflow_provider_coordination.sources.items import Item, ItemGoneError, Wait
@@ -15,7 +14,7 @@ from airflow_provider_coordination.sources.s3.locations import (
     open_filesystem,
     s3_client,
 )
-from airflow_provider_coordination.sources.s3.settings import S3Settings
+from airflow_provider_coordination.sources.s3.settings import S3Objects
 
 
 class Conditions:
@@ -25,7 +24,7 @@ class Conditions:
     :param client: returns an existing client of S3.
     """
 
-    def __init__(self, settings: S3Settings, client: Callable[[], Any] | None = None) -> None:
+    def __init__(self, settings: S3Objects, client: Callable[[], Any] | None = None) -> None:
         self._settings = settings
         self._client = client or (lambda: s3_client(settings.aws))
 
@@ -35,16 +34,16 @@ class Conditions:
         :raises ConfigurationError: if access is denied.
         :raises SourceUnavailableError: if the storage is unavailable.
         """
-        condition = self._settings.condition
-        if condition is None:
+        settings = self._settings
+        if settings.wait_for is None:
             return None
         for folder in sorted({folder_of(item["uri"]) for item in items}):
-            marker = f"{folder}{condition.object_name}"
+            marker = f"{folder}{settings.wait_for}"
             if not self._exists(marker):
                 return Wait(
                     reason=f"{marker} does not exist yet",
-                    retry_after=timedelta(seconds=condition.retry_seconds),
-                    max_retries=condition.max_retries,
+                    retry_after=settings.wait_delay,
+                    max_retries=settings.wait_retries,
                 )
         return None
 

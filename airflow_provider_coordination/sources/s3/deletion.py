@@ -13,7 +13,7 @@ from airflow_provider_coordination.sources.s3.errors import object_errors
 from airflow_provider_coordination.sources.s3.listing import file_version
 from airflow_provider_coordination.sources.s3.locations import bucket_and_key, is_s3, open_filesystem, s3_client
 from airflow_provider_coordination.sources.s3.objects import ListedObject
-from airflow_provider_coordination.sources.s3.settings import S3Settings
+from airflow_provider_coordination.sources.s3.settings import S3Objects
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Deletion:
     :param client: returns an existing client of S3.
     """
 
-    def __init__(self, settings: S3Settings, client: Callable[[], Any] | None = None) -> None:
+    def __init__(self, settings: S3Objects, client: Callable[[], Any] | None = None) -> None:
         self._settings = settings
         self._client = client or (lambda: s3_client(settings.aws))
 

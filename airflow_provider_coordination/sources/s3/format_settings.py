@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.settings import FieldError
 
 CSV, JSON, PARQUET, TEXT = "csv", "json", "parquet", "text"
 FORMATS = (CSV, JSON, PARQUET, TEXT)
@@ -51,7 +51,7 @@ class FormatSettings:
     def check(self) -> None:
         """Check every value.
 
-        :raises ConfigurationError: naming the field, the value and the remedy.
+        :raises FieldError: naming the field, the value and the remedy.
         """
         if self.name not in FORMATS:
             raise _invalid("name", self.name, f"must be one of {', '.join(FORMATS)}")
@@ -93,5 +93,5 @@ class FormatSettings:
             )
 
 
-def _invalid(name: str, value: object, remedy: str) -> ConfigurationError:
-    return ConfigurationError(f"S3 settings: field 'format.{name}' {remedy}; got {value!r}")
+def _invalid(name: str, value: object, remedy: str) -> FieldError:
+    return FieldError("FormatSettings", name, f"{remedy}; got {value!r}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
@@ -91,15 +90,3 @@ def _character_class(rest: str, at: int, glob: str) -> tuple[str, int]:
     except re.error as error:
         raise ConfigurationError(f"glob {glob!r}: the range [{content}] is invalid: {error}; reverse it") from None
     return regex, end + 1
-
-
-def check_globs(field: str, patterns: Sequence[str]) -> None:
-    """Check the globs of a field.
-
-    :raises ConfigurationError: naming the field, the glob and the remedy.
-    """
-    for pattern in patterns:
-        try:
-            glob_regex(pattern)
-        except ConfigurationError as error:
-            raise ConfigurationError(f"S3 settings: field {field!r}: {error}") from None

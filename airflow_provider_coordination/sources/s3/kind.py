@@ -24,7 +24,7 @@ KIND = ItemKind(
     "s3",
     "airflow_provider_coordination.sources.s3.reader:ObjectReader",
     _datasets,
-    reads="airflow_provider_coordination.operators.reads.s3:S3Objects",
+    reads="airflow_provider_coordination.sources.s3.settings:S3Objects",
     left=_left,
     claims=lambda item: ListedObject.from_item(item).name,
 )

@@ -69,30 +69,21 @@ def open_filesystem(uri: str) -> tuple[fs.FileSystem, str, str]:
         authority, _, path = uri[scheme.end() :].partition("/")
         filesystem = fs.FileSystem.from_uri(f"{scheme[0]}{authority}/")[0]
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-        raise ConfigurationError(f"S3 settings: field 'paths': {uri!r} cannot be reached: {error}") from None
+        raise ConfigurationError(f"S3Objects: field 'paths': {uri!r} cannot be reached: {error}") from None
     return filesystem, f"/{path}".rstrip("/") or "/", f"{scheme[0]}{authority}"
 
 
-def check_path(uri: str) -> None:
-    """Check that a path is a valid location.
-
-    :raises ConfigurationError: naming the field, the value and the remedy.
-    """
+def check_path(uri: str) -> str | None:
+    """Return why a path is no valid location, and the remedy; None if it is one."""
     if is_s3(uri):
         bucket, _ = bucket_and_key(uri)
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{1,61}[A-Za-z0-9]", bucket):
-            raise _invalid_path(uri, "must name a bucket, such as s3://bucket/prefix")
+            return "must name a bucket, such as s3://bucket/prefix"
     elif not (uri.startswith("/") or _SCHEME.match(uri)):
-        raise _invalid_path(uri, "must be a URI such as s3://bucket/prefix, or an absolute path")
+        return "must be a URI such as s3://bucket/prefix, or an absolute path"
     if re.search(r"[*?]|\{[^{}]*,[^{}]*\}", uri):
-        raise _invalid_path(
-            uri,
+        return (
             "must not contain a glob; give the folder before it as the path, such as 's3://bucket/in/', and the glob "
-            "as 'include', such as '*.json'",
+            "as 'include', such as '*.json'"
         )
-    if "\0" in uri:
-        raise _invalid_path(uri, "must not contain a NUL")
-
-
-def _invalid_path(uri: str, remedy: str) -> ConfigurationError:
-    return ConfigurationError(f"S3 settings: field 'paths' {remedy}; got {uri!r}")
+    return "must not contain a NUL" if "\0" in uri else None

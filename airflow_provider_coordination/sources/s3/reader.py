@@ -16,7 +16,7 @@ from airflow_provider_coordination.sources.s3.formats import Format, columns_bef
 from airflow_provider_coordination.sources.s3.locations import is_s3, open_filesystem, s3_client
 from airflow_provider_coordination.sources.s3.object_streams import FetchedObject, FileObject, ReadableObject, S3Object
 from airflow_provider_coordination.sources.s3.read_ahead import ReadAhead
-from airflow_provider_coordination.sources.s3.settings import S3Settings
+from airflow_provider_coordination.sources.s3.settings import S3Objects
 
 
 class ObjectReader:
@@ -27,16 +27,16 @@ class ObjectReader:
 
     reads_at_once: int | None = None
 
-    def __init__(self, settings: S3Settings) -> None:
+    def __init__(self, settings: S3Objects) -> None:
         self._settings = settings
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any]) -> ObjectReader:
-        """Return the reader of a source with these settings, those of `S3Settings`.
+        """Return the reader of a source with these settings, as `S3Objects.to_mapping` wrote them.
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
-        return cls(S3Settings.from_mapping(settings))
+        return cls(S3Objects.from_mapping(settings))
 
     def read(self, item: Item, position: str) -> Iterator[ReadPage]:
         """See `ItemReader.read`."""
@@ -44,7 +44,7 @@ class ObjectReader:
 
     def columns(self, spark: object) -> pa.Schema | None:
         """See `KnowsColumns.columns`."""
-        return columns_before_reading(self._settings.format)
+        return columns_before_reading(self._settings.format_settings)
 
     def origin(self, item: Item) -> str:
         """See `ItemReader.origin`: the object's URI."""
@@ -73,7 +73,7 @@ class ObjectReader:
 
     @cached_property
     def _format(self) -> Format:
-        return format_of(self._settings.format)
+        return format_of(self._settings.format_settings)
 
     @cached_property
     def _client(self) -> Any:

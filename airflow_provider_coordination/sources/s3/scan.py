@@ -26,7 +26,7 @@ from airflow_provider_coordination.sources.s3.listing import Listing, ahead, lis
 from airflow_provider_coordination.sources.s3.objects import ListedObject
 from airflow_provider_coordination.sources.s3.packing import Limits, pack, partition_key
 from airflow_provider_coordination.sources.s3.selection import Selection, Window
-from airflow_provider_coordination.sources.s3.settings import KIND, S3Settings
+from airflow_provider_coordination.sources.s3.settings import S3Objects
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class S3Scan:
 
     def __init__(
         self,
-        settings: S3Settings,
+        settings: S3Objects,
         coordinator: SourceCoordinator,
         *,
         list_path: Callable[[str], Listing] | None = None,
@@ -132,8 +132,8 @@ class S3Scan:
         if settings.count is not None and state.scans >= settings.count:
             log.info("no scan: source=%s scans=%d of %d", source, state.scans, settings.count)
             return False
-        if settings.interval_seconds is not None and state.last_scan is not None:
-            due = state.last_scan + timedelta(seconds=settings.interval_seconds)
+        if settings.interval is not None and state.last_scan is not None:
+            due = state.last_scan + settings.interval
             if self._clock.now() < due:
                 log.info("no scan: source=%s next=%s", source, due.isoformat())
                 return False
@@ -249,8 +249,8 @@ class S3Scan:
     def _delivered_items(self, partition: Partition) -> Sequence[Mapping[str, Any]]:
         """Return the items of a finished partition that were read; the others have partitions of their own."""
         progress = PartitionProgress.from_mapping(partition.progress)
-        if progress.kind != KIND:
-            raise ProgressFormatError(f"its progress is of kind {progress.kind!r}, not {KIND!r}")
+        if progress.kind != S3Objects.kind:
+            raise ProgressFormatError(f"its progress is of kind {progress.kind!r}, not {S3Objects.kind!r}")
         return progress.items_read
 
 
@@ -281,6 +281,6 @@ class _Gathering:
             for packed in pack(group, self._limits):
                 key = partition_key(packed)
                 items = tuple(each.to_item(written) for each in packed)
-                partitions[key] = PartitionProgress(kind=KIND, items=items).to_mapping()
+                partitions[key] = PartitionProgress(kind=S3Objects.kind, items=items).to_mapping()
                 claims[key] = [each.name for each in packed]
         return Page(partitions, state=write_settings(state), claims=claims)

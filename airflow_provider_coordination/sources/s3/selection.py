@@ -8,7 +8,7 @@ from datetime import datetime
 from airflow_provider_coordination.sources.s3.globs import Globs
 from airflow_provider_coordination.sources.s3.listing import Listing
 from airflow_provider_coordination.sources.s3.objects import ListedObject
-from airflow_provider_coordination.sources.s3.settings import S3Settings
+from airflow_provider_coordination.sources.s3.settings import S3Objects
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,10 @@ class Window:
     end: datetime | None = None
 
     @classmethod
-    def of(cls, settings: S3Settings, began: datetime) -> Window:
+    def of(cls, settings: S3Objects, began: datetime) -> Window:
         """Return the window of a scan.
 
-        :param began: when the scan started; `range_seconds` is counted back from it.
+        :param began: when the scan started; `range` is counted back from it.
         """
         return cls(began - settings.range if settings.range else settings.start_time, settings.end_time)
 
@@ -43,14 +43,14 @@ class Selection:
     :param window: of the scan.
     """
 
-    def __init__(self, settings: S3Settings, listing: Listing, window: Window) -> None:
+    def __init__(self, settings: S3Objects, listing: Listing, window: Window) -> None:
         self._include = Globs(settings.include) if settings.include else None
         self._exclude = Globs(settings.exclude) if settings.exclude else None
         self._suffixes = settings.exclude_suffixes
         self._hidden = settings.hidden
-        self._marker = f"/{settings.condition.object_name}" if settings.condition else None
+        self._marker = f"/{settings.wait_for}" if settings.wait_for else None
         self._folder_depth = settings.folder_depth
-        self._by_folder = settings.condition is not None
+        self._by_folder = settings.wait_for is not None
         self._listing = listing
         self._window = window
 

@@ -1,198 +1,195 @@
-"""The settings of a source of objects: what is scanned and selected, how it is packed, and whether it is deleted.
-
-A supplier and a reader have the same settings; they are passed to a Spark application as a JSON object.
-"""
+"""What is read of S3, or of another filesystem: what a DAG or a spec says, and what the supplier and the reader use."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.settings import read_settings, write_settings
-from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
-from airflow_provider_coordination.sources.s3.globs import check_globs
+from airflow_provider_coordination.settings import (
+    CONNECTED,
+    NOTHING,
+    Described,
+    FieldError,
+    Limits,
+    Texts,
+    read_settings,
+)
+from airflow_provider_coordination.sources.kinds import ReadsSettings
+from airflow_provider_coordination.sources.reads import Connected, Connections
+from airflow_provider_coordination.sources.s3.format_settings import FORMATS, JSON, FormatSettings
+from airflow_provider_coordination.sources.s3.globs import glob_regex
 from airflow_provider_coordination.sources.s3.locations import check_path, is_s3
 
-KIND = "s3"
-MAX_INTERVAL_SECONDS = 365 * 24 * 3600.0
-MAX_CONDITION_RETRIES = 1000
-MIN_FORGET_AFTER_SECONDS = 24 * 3600.0
+if TYPE_CHECKING:
+    from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+    from airflow_provider_coordination.coordination.supplier import Supplier
+
+NO_TIME, DAY, YEAR = timedelta(0), timedelta(days=1), timedelta(days=365)
+AT_LEAST_ONE = Limits(minimum=1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ProcessingCondition:
-    """An object that must exist before the objects of its folder are read.
+@dataclass
+class S3Objects(Described):
+    """Objects in S3, or files on any filesystem that pyarrow reaches, for the `reads` of operators.
 
-    This is Data Prepper's processing condition, without its check of the object's content.
+    Each object is delivered once, by its name and version: an object that is uploaded again with other content is
+    delivered again.
 
-    :param object_name: an object in the same folder, such as `_SUCCESS`.
-    :param retry_seconds: how long a partition is closed before the condition is checked again.
-    :param max_retries: how often it is checked again at most; then the partition is read as it is.
+    :param paths: the locations: `s3://bucket/prefix`, or a folder or file such as `/data/in` or `hdfs://name:8020/in`;
+        one, or a list. A prefix is the beginning of names; end it with `/` for a folder. (templated)
+    :param source: the source's name if the operator sets none; by default the name of the only path. (templated)
+    :param format: the format of the objects: `"csv"`, `"json"` (one JSON object a line), `"parquet"` or `"text"`.
+        (templated)
+    :param format_options: options of the format; see `FormatSettings`. (templated)
+    :param include: globs of which at least one must match; all objects by default. `*.csv` matches the file name in any
+        folder, `2026/**/*.csv` matches the whole name below the path. (templated)
+    :param exclude: globs of which none may match. (templated)
+    :param exclude_suffixes: suffixes of names to leave out. (templated)
+    :param hidden: include names and folders that begin with `_` or `.`. (templated)
+    :param start_time: read only objects modified at this instant or later; an aware datetime or its ISO 8601 text.
+        (templated)
+    :param end_time: read only objects modified before this instant. (templated)
+    :param range: read only objects modified within this duration before a scan begins. (templated)
+    :param interval: the minimum time between the beginnings of two scans, however often the task runs. (templated)
+    :param count: the maximum number of scans; 1 scans once. (templated)
+    :param folder_depth: group objects by the folder at this depth below the path: a partition holds objects of one such
+        folder only. (templated)
+    :param delete_on_success: delete objects once every sink has acknowledged them. (templated)
+    :param forget_after: how long an S3 object is remembered after it was found; objects that were modified longer ago
+        are never read. At least a day; None remembers every object forever. (templated)
+    :param wait_for: an object, such as `_SUCCESS`, that must be in the same folder before objects are read. This is
+        Data Prepper's processing condition, without its check of the object's content. (templated)
+    :param wait_delay: how long to wait before the next check for that object. (templated)
+    :param wait_retries: the maximum number of further checks; after them the objects are read as they are. (templated)
+    :param max_objects: the maximum number of objects in a partition. (templated)
+    :param max_bytes: the maximum number of bytes in a partition, as stored; a larger object is alone. (templated)
+    :param aws_conn_id: the AWS connection; None for the AWS default credential chain. (templated)
+    :param region_name: the AWS region; overrides the region of the connection. (templated)
     """
 
-    object_name: str
-    retry_seconds: float = 300.0
-    max_retries: int = 10
+    is_endless: ClassVar[bool] = False
+    kind: ClassVar[str] = "s3"
 
-    def check(self) -> None:
-        """Check every value.
-
-        :raises ConfigurationError: naming the field, the value and the remedy.
-        """
-        if not self.object_name or "/" in self.object_name:
-            raise _invalid(
-                "condition.object_name", self.object_name, "must be the name of an object, without its folder"
-            )
-        if not self.retry_seconds > 0:
-            raise _invalid("condition.retry_seconds", self.retry_seconds, "must be positive")
-        if not 0 <= self.max_retries <= MAX_CONDITION_RETRIES:
-            raise _invalid("condition.max_retries", self.max_retries, f"must be from 0 to {MAX_CONDITION_RETRIES}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class S3Settings:
-    """The settings of a source of objects.
-
-    :param paths: locations of objects: `s3://bucket/prefix`, or a folder or file on a filesystem that pyarrow supports,
-        as `/data/in` or `hdfs://name:8020/data/in`.
-    :param format: the format of the objects.
-    :param include: globs; only objects that match one of them are selected. Empty for all. See `glob_regex`.
-    :param exclude: globs; objects that match one of them are not selected.
-    :param exclude_suffixes: objects whose name ends with one of them are not selected.
-    :param hidden: also select what Spark treats as hidden: names and folders that begin with `_` or `.`.
-    :param start_time: select only objects that were modified at this instant (aware) or later.
-    :param end_time: select only objects that were modified before this instant (aware).
-    :param range_seconds: select only objects that were modified less than this many seconds before a scan started.
-    :param interval_seconds: the minimum time between the starts of two scans; None scans at every run.
-    :param count: the total number of scans; None for no limit.
-    :param folder_depth: objects in different folders at this depth below the path are never in one partition; None
-        packs across folders.
-    :param delete_on_success: delete objects once they are delivered.
-    :param forget_after_seconds: how long a found object is remembered. Older objects are never selected again, by
-        their modification time. None remembers every object forever.
-    :param condition: an object that must exist before the objects of a folder are read; None reads them at once.
-    :param max_objects: the maximum number of objects in one partition.
-    :param max_bytes: the maximum number of bytes in one partition, as stored; a larger object is alone.
-    :param aws: the settings for S3.
-    """
-
-    paths: tuple[str, ...]
-    format: FormatSettings = field(default_factory=FormatSettings)
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    exclude_suffixes: tuple[str, ...] = ()
+    paths: Annotated[Texts, Limits(min_items=1, is_unique=True)]
+    _: KW_ONLY
+    source: str | None = None
+    format: Annotated[str, Limits(one_of=FORMATS)] = JSON
+    format_options: Mapping[str, Any] = field(default_factory=dict)
+    include: Texts = ()
+    exclude: Texts = ()
+    exclude_suffixes: Texts = ()
     hidden: bool = False
     start_time: datetime | None = None
     end_time: datetime | None = None
-    range_seconds: float | None = None
-    interval_seconds: float | None = None
-    count: int | None = None
-    folder_depth: int | None = None
+    range: Annotated[timedelta | None, Limits(above=NO_TIME, maximum=100 * YEAR)] = None
+    interval: Annotated[timedelta | None, Limits(above=NO_TIME, maximum=YEAR)] = None
+    count: Annotated[int | None, AT_LEAST_ONE] = None
+    folder_depth: Annotated[int | None, AT_LEAST_ONE] = None
     delete_on_success: bool = False
-    forget_after_seconds: float | None = None
-    condition: ProcessingCondition | None = None
-    max_objects: int = 1000
-    max_bytes: int = 128 * 1024 * 1024
-    aws: AwsSettings = field(default_factory=AwsSettings)
+    forget_after: Annotated[timedelta | None, Limits(minimum=DAY, maximum=100 * YEAR)] = None
+    wait_for: str | None = None
+    wait_delay: Annotated[timedelta, Limits(above=NO_TIME)] = timedelta(minutes=5)
+    wait_retries: Annotated[int, Limits(minimum=0, maximum=1000)] = 10
+    max_objects: Annotated[int, AT_LEAST_ONE] = 1000
+    max_bytes: Annotated[int, AT_LEAST_ONE] = 128 * 1024 * 1024
+    aws_conn_id: str | None = "aws_default"
+    region_name: str | None = None
+    aws: AwsSettings = field(default_factory=AwsSettings, repr=False, metadata=CONNECTED)
 
     @property
-    def range(self) -> timedelta | None:
-        """`range_seconds` as a duration."""
-        return None if self.range_seconds is None else timedelta(seconds=self.range_seconds)
+    def format_settings(self) -> FormatSettings:
+        """The format with its options."""
+        what = f"{type(self).__name__}: field 'format_options'"
+        return read_settings(FormatSettings, what, {**self.format_options, "name": self.format})
 
     @property
-    def forget_after(self) -> timedelta | None:
-        """`forget_after_seconds` as a duration."""
-        return None if self.forget_after_seconds is None else timedelta(seconds=self.forget_after_seconds)
-
-    def check(self) -> None:
-        """Check every value.
-
-        :raises ConfigurationError: naming the field, the value and the remedy.
-        """
-        if not self.paths:
-            raise _invalid("paths", list(self.paths), "must name at least one path")
-        if len(set(self.paths)) < len(self.paths):
-            raise _invalid("paths", list(self.paths), "must name each path once")
-        for path in self.paths:
-            check_path(path)
-        check_globs("include", self.include)
-        check_globs("exclude", self.exclude)
-        if "" in self.exclude_suffixes:
-            raise _invalid(
-                "exclude_suffixes",
-                list(self.exclude_suffixes),
-                "must not contain an empty text, which matches every name",
+    def default_source(self) -> str:
+        """See `Reads.default_source`."""
+        if self.source not in NOTHING:
+            return str(self.source)
+        paths = self._listed("paths")
+        if len(paths) != 1:
+            raise FieldError(
+                type(self).__name__,
+                "source",
+                f"is missing: the paths {', '.join(map(repr, paths))} need a common source name; give 'source'",
             )
+        return paths[0].partition("://")[2].strip("/") or paths[0]
+
+    @property
+    def reads_from(self) -> Mapping[str, Any]:
+        """See `Located.reads_from`."""
+        names = ("paths", "include", "exclude", "exclude_suffixes")
+        return {name: sorted(texts) for name in names if (texts := self._listed(name))}
+
+    def within(self, start: datetime, end: datetime) -> S3Objects:
+        """See `Bounded.within`: the objects that were modified in the interval."""
+        for name in ("start_time", "end_time", "range", "interval", "count"):
+            if getattr(self, name) not in NOTHING:
+                raise ConfigurationError(
+                    f"S3Objects: field {name!r} and the operator's 'interval' are both given; remove one of them"
+                )
+        return replace(self, start_time=start, end_time=end, forget_after=None)
+
+    def beside(
+        self, other: SourceCoordinator, coordinator: SourceCoordinator, start: datetime, end: datetime
+    ) -> S3Objects:
+        """See `Deduplicated.beside`: the two sources share their claims, so one of them delivers each object."""
+        coordinator.share_claims(other.source)
+        return self.within(start, end)
+
+    def connect(self, connections: Connections) -> Connected:
+        """See `Reads.connect`: files on other filesystems need no AWS connection."""
+        objects = self.resolved()
+        if any(map(is_s3, objects.paths)):
+            objects.aws = connections.aws(objects.aws_conn_id, objects.region_name, self.kind)
+
+        def supplier(coordinator: SourceCoordinator) -> Supplier:
+            from airflow_provider_coordination.sources.s3.scan import S3Scan
+
+            return S3Scan(objects, coordinator)
+
+        return Connected(reads=ReadsSettings(kind=self.kind, settings=objects.to_mapping()), supplier=supplier)
+
+    def check_together(self) -> None:
+        """See `Described.check_together`."""
+        for path in self.paths:
+            if remedy := check_path(path):
+                raise FieldError(type(self).__name__, "paths", f"{remedy}; got {path!r}")
+        for name in ("include", "exclude"):
+            self._check_globs(name)
+        if "" in self.exclude_suffixes:
+            raise self.invalid("exclude_suffixes", "must not contain an empty text, which matches every name")
         self._check_window()
-        self._check_schedule()
-        self._check_forgetting()
-        for name in ("max_objects", "max_bytes", "folder_depth"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise _invalid(name, value, "must be at least 1")
-        if self.condition is not None:
-            self.condition.check()
-        self.format.check()
+        if self.wait_for is not None and "/" in self.wait_for:
+            raise self.invalid("wait_for", "must be the name of an object, without its folder")
+        try:
+            self.format_settings.check()
+        except FieldError as error:
+            raise error.below(type(self).__name__, "format_options") from None
+
+    def _check_globs(self, name: str) -> None:
+        for pattern in getattr(self, name):
+            try:
+                glob_regex(pattern)
+            except ConfigurationError as error:
+                raise FieldError(type(self).__name__, name, f"is wrong: {error}") from None
 
     def _check_window(self) -> None:
-        for name in ("start_time", "end_time"):
-            value = getattr(self, name)
-            if value is not None and value.tzinfo is None:
-                raise _invalid(name, str(value), "must have a time zone, such as 2026-01-31T00:00:00Z")
         if self.start_time and self.end_time and self.start_time >= self.end_time:
-            raise _invalid(
-                "start_time", self.start_time.isoformat(), f"must be before end_time, {self.end_time.isoformat()}"
-            )
-        if self.range_seconds is None:
-            return
-        if not 0 < self.range_seconds <= 100 * MAX_INTERVAL_SECONDS:
-            raise _invalid("range_seconds", self.range_seconds, "must be positive, and at most a hundred years")
-        if self.start_time or self.end_time:
-            raise _invalid(
-                "range_seconds",
-                self.range_seconds,
-                "must not be given together with start_time or end_time; give one of them",
-            )
-
-    def _check_forgetting(self) -> None:
-        seconds = self.forget_after_seconds
-        if seconds is None:
-            return
-        if not MIN_FORGET_AFTER_SECONDS <= seconds <= 100 * MAX_INTERVAL_SECONDS:
-            raise _invalid("forget_after_seconds", seconds, "must be at least a day, and at most a hundred years")
-        if self.start_time or self.end_time:
-            raise _invalid("forget_after_seconds", seconds, "must not be given together with start_time or end_time")
+            raise self.invalid("start_time", f"must be before 'end_time', {self.end_time.isoformat()}")
+        for name in ("range", "forget_after"):
+            if getattr(self, name) is not None and (self.start_time or self.end_time):
+                raise self.invalid(name, "must not be given together with 'start_time' or 'end_time'; give one of them")
         for path in self.paths:
-            if not is_s3(path):  # the modification time of a file can be any time
-                raise _invalid("forget_after_seconds", seconds, f"must be left out: {path!r} is not in S3")
+            if self.forget_after is not None and not is_s3(path):  # the modification time of a file can be any time
+                raise self.invalid("forget_after", f"must be left out: {path!r} is not in S3")
 
-    def _check_schedule(self) -> None:
-        if self.interval_seconds is not None and not 0 < self.interval_seconds <= MAX_INTERVAL_SECONDS:
-            raise _invalid("interval_seconds", self.interval_seconds, "must be positive, and at most a year")
-        if self.count is not None and self.count < 1:
-            raise _invalid(
-                "count", self.count, "must be at least 1, which scans once; leave it out to scan without a limit"
-            )
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the settings as a JSON object, including secrets."""
-        return write_settings(self)
-
-    @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any]) -> S3Settings:
-        """Parse and check the settings in a JSON object.
-
-        :raises ConfigurationError: naming the field, the value and the remedy.
-        """
-        settings = read_settings(cls, "S3 settings", mapping)
-        settings.check()
-        return settings
-
-
-def _invalid(name: str, value: object, remedy: str) -> ConfigurationError:
-    return ConfigurationError(f"S3 settings: field {name!r} {remedy}; got {value!r}")
+    def _listed(self, name: str) -> Sequence[str]:
+        """Return the texts of a field that holds one text or a list."""
+        value: Any = getattr(self, name)
+        return [value] if isinstance(value, str) else list(value or ())

@@ -12,7 +12,7 @@ from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.sources.s3.listing import ListedPage
 from airflow_provider_coordination.sources.s3.objects import ListedObject
 from airflow_provider_coordination.sources.s3.scan import S3Scan
-from airflow_provider_coordination.sources.s3.settings import S3Settings
+from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.clock import ManualClock
 
@@ -60,7 +60,7 @@ class Scans:
         self.bucket = bucket
         self.store = store or InMemoryStore()
         self.clock = ManualClock()
-        self.settings = S3Settings(paths=(PATH,), **settings)
+        self.settings = S3Objects(paths=(PATH,), **settings)
 
     def worker(self, name: str = "a", store: Any = None) -> SourceCoordinator:
         coordinator = SourceCoordinator(store or self.store, "objects", name, prefix="test", clock=self.clock)

@@ -20,7 +20,7 @@ from airflow_provider_coordination.sources.s3.errors import BucketNotFoundError
 from airflow_provider_coordination.sources.s3.listing import PAGES_AHEAD, FilesystemListing, ListedPage, ahead
 from airflow_provider_coordination.sources.s3.objects import ListedObject
 from airflow_provider_coordination.sources.s3.scan import S3Scan
-from airflow_provider_coordination.sources.s3.settings import ProcessingCondition, S3Settings
+from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.clock import ManualClock
 
@@ -131,7 +131,7 @@ def test_listing_error_is_raised_in_place_of_its_page() -> None:
 
 def test_rewritten_file_is_found_again(tmp_path: Path) -> None:
     files(tmp_path, "a.csv", "b.csv")
-    worker, settings = coordinator(), S3Settings(paths=(str(tmp_path),))
+    worker, settings = coordinator(), S3Objects(paths=(str(tmp_path),))
     assert len(worker.supply(S3Scan(settings, worker)) or []) == 1
     os.utime(tmp_path / "b.csv", ns=(10**18, 10**18))
     [created] = worker.supply(S3Scan(settings, worker)) or []
@@ -143,8 +143,9 @@ def test_rewritten_file_is_found_again(tmp_path: Path) -> None:
 
 def test_files_wait_for_an_object_in_their_folder(tmp_path: Path) -> None:
     files(tmp_path, "day/a.csv")
-    condition = ProcessingCondition(object_name="_SUCCESS", retry_seconds=60.0, max_retries=3)
-    conditions = Conditions(S3Settings(paths=(str(tmp_path),), condition=condition))
+    conditions = Conditions(
+        S3Objects(paths=(str(tmp_path),), wait_for="_SUCCESS", wait_delay=timedelta(minutes=1), wait_retries=3)
+    )
     waiting = conditions.waits_for(items(listed(tmp_path)))
     assert waiting is not None
     assert waiting.reason == f"{tmp_path}/day/_SUCCESS does not exist yet"
@@ -157,7 +158,7 @@ def test_files_wait_for_an_object_in_their_folder(tmp_path: Path) -> None:
 
 def test_files_do_not_wait_without_a_condition(tmp_path: Path) -> None:
     files(tmp_path, "a.csv")
-    assert Conditions(S3Settings(paths=(str(tmp_path),))).waits_for(items(listed(tmp_path))) is None
+    assert Conditions(S3Objects(paths=(str(tmp_path),))).waits_for(items(listed(tmp_path))) is None
 
 
 # Deleting
@@ -168,19 +169,19 @@ def test_delivered_files_are_deleted_unless_replaced(tmp_path: Path) -> None:
     found = items(listed(tmp_path))
     (tmp_path / "b.csv").write_text("written again")
     (tmp_path / "gone.csv").unlink()
-    Deletion(S3Settings(paths=(str(tmp_path),), delete_on_success=True)).delivered(found)
+    Deletion(S3Objects(paths=(str(tmp_path),), delete_on_success=True)).delivered(found)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b.csv"]
 
 
 def test_files_are_kept_by_default(tmp_path: Path) -> None:
     files(tmp_path, "a.csv")
-    Deletion(S3Settings(paths=(str(tmp_path),))).delivered(items(listed(tmp_path)))
+    Deletion(S3Objects(paths=(str(tmp_path),))).delivered(items(listed(tmp_path)))
     assert (tmp_path / "a.csv").exists()
 
 
 def test_scan_deletes_leftovers_of_a_job_and_forgets_them(tmp_path: Path) -> None:
     files(tmp_path, "a.csv")
-    worker, settings = coordinator(), S3Settings(paths=(str(tmp_path),), delete_on_success=True)
+    worker, settings = coordinator(), S3Objects(paths=(str(tmp_path),), delete_on_success=True)
     [key] = worker.supply(S3Scan(settings, worker)) or []
     [found] = listed(tmp_path)
     assert worker.supply(S3Scan(settings, worker)) == []
@@ -196,7 +197,7 @@ def test_scan_deletes_leftovers_of_a_job_and_forgets_them(tmp_path: Path) -> Non
 
 def test_unreadable_files_are_not_deleted(tmp_path: Path) -> None:
     files(tmp_path, "a.csv", "damaged.csv")
-    worker, settings = coordinator(), S3Settings(paths=(str(tmp_path),), delete_on_success=True)
+    worker, settings = coordinator(), S3Objects(paths=(str(tmp_path),), delete_on_success=True)
     [key] = worker.supply(S3Scan(settings, worker)) or []
     finished(worker, key, failed=[{"item": 1, "reason": "damaged", "within": ""}])
     assert worker.supply(S3Scan(settings, worker)) == []
@@ -207,7 +208,7 @@ def test_unreadable_files_are_not_deleted(tmp_path: Path) -> None:
 
 def test_partitions_that_are_no_files_are_left_alone(tmp_path: Path) -> None:
     files(tmp_path, "a.csv")
-    worker, settings = coordinator(), S3Settings(paths=(str(tmp_path),), delete_on_success=True)
+    worker, settings = coordinator(), S3Objects(paths=(str(tmp_path),), delete_on_success=True)
     worker.create_partitions({"other": PartitionProgress(kind="jdbc", items=({"uri": "x"},)).to_mapping()})
     finished(worker, "other")
     worker.supply(S3Scan(settings, worker))

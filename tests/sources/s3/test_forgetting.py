@@ -10,7 +10,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.sources.s3 import scan
 from airflow_provider_coordination.sources.s3.scan import S3Scan
-from airflow_provider_coordination.sources.s3.settings import S3Settings
+from airflow_provider_coordination.sources.s3.settings import S3Objects
 from tests.coordination.stepped_store import ProcessKilled, SteppedStore, killed
 from tests.sources.s3.scans import PATH, Bucket, Scans, found, names_in
 
@@ -33,7 +33,7 @@ def delivered(scans: Scans) -> list[str]:
 @pytest.fixture
 def scans() -> Scans:
     """A source that remembers objects for a day, with two that were found two days ago, and one from this hour."""
-    scans = Scans(Bucket(), forget_after_seconds=DAY)
+    scans = Scans(Bucket(), forget_after=timedelta(seconds=DAY))
     upload(scans, "a", "b")
     assert scans.run() == [["a", "b"]]
     scans.clock.advance(2 * DAY)
@@ -57,7 +57,7 @@ def test_object_uploaded_between_scans_is_found_at_any_age(scans: Scans) -> None
 
 def test_forgotten_objects_stay_unfound_without_the_setting(scans: Scans) -> None:
     scans.run()
-    scans.settings = S3Settings(paths=(PATH,))
+    scans.settings = S3Objects(paths=(PATH,))
     assert scans.run() == []
 
 
@@ -106,7 +106,7 @@ def test_source_sharing_claims_selects_no_forgotten_objects(at: int, scans: Scan
     other.initialize()
     try:
         other.share_claims("objects")
-        created = other.supply(S3Scan(S3Settings(paths=(PATH,)), other, list_path=lambda path: scans.bucket))
+        created = other.supply(S3Scan(S3Objects(paths=(PATH,)), other, list_path=lambda path: scans.bucket))
     except ConfigurationError:  # it was to share what it has by now
         created = []
     scans.run()
@@ -117,8 +117,8 @@ def test_source_sharing_claims_selects_no_forgotten_objects(at: int, scans: Scan
 def test_interval_beginning_in_the_forgotten_time_is_refused(scans: Scans) -> None:
     scans.run()
     now = scans.clock.now()
-    scans.settings = S3Settings(paths=(PATH,), start_time=now - timedelta(days=5), end_time=now)
+    scans.settings = S3Objects(paths=(PATH,), start_time=now - timedelta(days=5), end_time=now)
     with pytest.raises(ConfigurationError, match="are forgotten, and may have been delivered; start the interval then"):
         scans.run()
-    scans.settings = S3Settings(paths=(PATH,), start_time=now - timedelta(hours=20), end_time=now)
+    scans.settings = S3Objects(paths=(PATH,), start_time=now - timedelta(hours=20), end_time=now)
     assert scans.run() == []

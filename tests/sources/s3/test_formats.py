@@ -530,13 +530,16 @@ def test_invalid_parquet_is_refused() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"name": "xml"}, "field 'format.name' must be one of csv, json, parquet, text; got 'xml'"),
-        ({"compression": "rar"}, "field 'format.compression' must be one of auto, none, bzip2"),
+        ({"name": "xml"}, "FormatSettings: field 'name' must be one of csv, json, parquet, text; got 'xml'"),
+        ({"compression": "rar"}, "FormatSettings: field 'compression' must be one of auto, none, bzip2"),
         ({"name": "parquet", "compression": "gzip"}, "must be auto for Parquet"),
-        ({"name": "csv", "header": False}, "field 'format.columns' must name the columns of a CSV that has no header"),
+        (
+            {"name": "csv", "header": False},
+            "FormatSettings: field 'columns' must name the columns of a CSV that has no header",
+        ),
         ({"name": "text", "columns": "a INT"}, "must be left out for text"),
         ({"name": "csv", "columns": "a ARRAY<INT>"}, "must not contain ARRAY, STRUCT or BINARY"),
-        ({"name": "csv", "delimiter": "||"}, "field 'format.delimiter' must be one ASCII character"),
+        ({"name": "csv", "delimiter": "||"}, "FormatSettings: field 'delimiter' must be one ASCII character"),
         ({"name": "csv", "delimiter": '"'}, "must differ from 'quote' and 'escape'"),
         ({"columns": "a"}, "columns 'a' cannot be parsed: a type is missing; give names and types"),
         ({"columns": " "}, "the name of a column is missing"),

@@ -25,12 +25,13 @@ from airflow_provider_coordination.sources.items import (
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.s3.listing import listing_of
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
-from airflow_provider_coordination.sources.s3.settings import KIND, S3Settings
+from airflow_provider_coordination.sources.s3.settings import S3Objects
 
 
 def reader(folder: Path, **format: Any) -> ObjectReader:
-    settings = S3Settings(paths=(str(folder),)).to_mapping()
-    return ObjectReader.from_mapping({**settings, "format": {"name": "text", **format}})
+    settings = S3Objects(paths=(str(folder),)).to_mapping()
+    name = format.pop("name", "text")
+    return ObjectReader.from_mapping({**settings, "format": name, "format_options": format})
 
 
 def items(folder: Path) -> list[Item]:
@@ -83,8 +84,8 @@ def test_damaged_file_is_unreadable(tmp_path: Path) -> None:
 def test_used_reader_survives_pickling(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id\n1\n")
     [item] = items(tmp_path)
-    settings = S3Settings(paths=(str(tmp_path),)).to_mapping()
-    made = reader_of(ReadsSettings(kind=KIND, settings={**settings, "format": {"name": "csv"}}))
+    settings = S3Objects(paths=(str(tmp_path),)).to_mapping()
+    made = reader_of(ReadsSettings(kind=S3Objects.kind, settings={**settings, "format": "csv"}))
     assert isinstance(made, ObjectReader)
     assert isinstance(made, ReadsAhead) and isinstance(made, Conditional) and isinstance(made, Finishing)
     assert read(made, item) == read(pickle.loads(pickle.dumps(made)), item) == [{"id": "1"}]
@@ -97,15 +98,15 @@ def test_settings_decide_actions_after_delivery(tmp_path: Path) -> None:
     assert keeping.waits_for(found) is None
     keeping.delivered(found)
     assert (tmp_path / "a").exists()
-    settings = S3Settings(paths=(str(tmp_path),), delete_on_success=True).to_mapping()
-    ObjectReader.from_mapping({**settings, "condition": None}).delivered(found)
+    settings = S3Objects(paths=(str(tmp_path),), delete_on_success=True).to_mapping()
+    ObjectReader.from_mapping(settings).delivered(found)
     assert not (tmp_path / "a").exists()
-    waiting = ObjectReader.from_mapping({**settings, "condition": {"object_name": "_SUCCESS"}}).waits_for(found)
+    waiting = ObjectReader.from_mapping({**settings, "wait_for": "_SUCCESS"}).waits_for(found)
     assert waiting is not None and "_SUCCESS does not exist yet" in waiting.reason
 
 
 def test_invalid_settings_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match=r"field 'format.name' must be one of"):
-        ObjectReader.from_mapping({"paths": ["/data"], "format": {"name": "xml"}})
-    with pytest.raises(ConfigurationError, match="S3 settings: unknown field 'path'"):
+    with pytest.raises(ConfigurationError, match="field 'format' must be one of"):
+        ObjectReader.from_mapping({"paths": ["/data"], "format": "xml"})
+    with pytest.raises(ConfigurationError, match="S3Objects: unknown field 'path'"):
         ObjectReader.from_mapping({"path": "/data"})

@@ -18,7 +18,6 @@ from airflow_provider_coordination.sources.s3 import scan
 from airflow_provider_coordination.sources.s3.listing import PAGE_OBJECTS, PAGES_AHEAD, S3Listing
 from airflow_provider_coordination.sources.s3.objects import ListedObject
 from airflow_provider_coordination.sources.s3.scan import GATHERED_OBJECTS, S3Scan
-from airflow_provider_coordination.sources.s3.settings import ProcessingCondition
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.coordination.stepped_store import ProcessKilled, SteppedStore, killed
 from tests.sources.s3.scans import MODIFIED, PATH, Bucket, Scans, flat, found, later, names_in
@@ -146,7 +145,7 @@ def test_scan_keeps_only_a_few_pages_in_memory() -> None:
             [".hidden/x.csv", "2026/_SUCCESS", "2026/raw/a.csv", "_tmp/x.csv", "dt=_x/c.csv", "top.csv"],
         ),
         (
-            {"condition": ProcessingCondition(object_name="b.json"), "exclude": ("*.tmp",)},
+            {"wait_for": "b.json", "exclude": ("*.tmp",)},
             ["2026/raw/a.csv", "dt=_x/c.csv", "top.csv"],
         ),
     ],
@@ -197,7 +196,7 @@ def test_window_is_done_after_a_whole_scan_past_its_end() -> None:
 def test_range_counts_from_the_start_of_each_scan() -> None:
     """There it is from the start of the process, so that a range of an hour grows day by day."""
     bucket = Bucket()
-    scans = Scans(bucket, range_seconds=60.0)
+    scans = Scans(bucket, range=timedelta(minutes=1))
     now = scans.clock.now()
     bucket.put(found("old", modified=now - timedelta(seconds=61)), found("a", modified=now - timedelta(seconds=60)))
     assert scans.run() == [["a"]]
@@ -216,7 +215,7 @@ def test_folders_share_no_partition_on_request() -> None:
 
 
 def test_waiting_objects_share_partitions_only_within_folders() -> None:
-    scans = Scans(Bucket("a/1", "a/2", "a/x/3"), condition=ProcessingCondition(object_name="_SUCCESS"))
+    scans = Scans(Bucket("a/1", "a/2", "a/x/3"), wait_for="_SUCCESS")
     assert scans.run() == [["a/1", "a/2"], ["a/x/3"]]
 
 
@@ -236,7 +235,7 @@ def _run(scans: Scans) -> list[Any]:
 
 
 def test_scan_waits_for_its_interval() -> None:
-    scans = Scans(Bucket("a"), interval_seconds=60.0)
+    scans = Scans(Bucket("a"), interval=timedelta(minutes=1))
     assert scans.run() == [["a"]]
     scans.bucket.put(found("b"))
     scans.clock.advance(59)

@@ -1,4 +1,4 @@
-"""Settings are checked before a scan, and each error names the field, the value and the remedy."""
+"""What a user writes of objects is converted and checked, and each error names the field as the user wrote it."""
 
 from __future__ import annotations
 
@@ -10,30 +10,32 @@ import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
-from airflow_provider_coordination.sources.s3.settings import ProcessingCondition, S3Settings
+from airflow_provider_coordination.sources.s3.settings import S3Objects
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
-def test_settings_survive_json() -> None:
-    settings = S3Settings(
+def test_objects_survive_json() -> None:
+    objects = S3Objects(
         paths=("s3://bucket/in/", "/data/in"),
-        format=FormatSettings(name="csv", delimiter=";"),
+        format="csv",
+        format_options={"delimiter": ";"},
         include=("*.csv",),
         start_time=NOON,
-        condition=ProcessingCondition(object_name="_SUCCESS"),
+        wait_for="_SUCCESS",
         aws=AwsSettings(region="eu-west-1", access_key_id="a", secret_access_key="b"),
     )
-    assert S3Settings.from_mapping(json.loads(json.dumps(settings.to_mapping()))) == settings
-    assert "secret_access_key" not in repr(settings)
+    assert S3Objects.from_mapping(json.loads(json.dumps(objects.to_mapping()))) == objects
+    assert "secret_access_key" not in repr(objects) and "aws" not in objects.template_fields
 
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ({"paths": []}, "'paths' must name at least one path; got "),
-        ({"paths": ["s3://bucket/a", "s3://bucket/a"]}, "'paths' must name each path once"),
+        ({"paths": []}, "'paths' must not be empty; got []"),
+        ({"paths": [1]}, "'paths' must be text; got 1"),
+        ({"paths": None}, "'paths' is missing"),
+        ({"paths": ["s3://bucket/a", "s3://bucket/a"]}, "'paths' must name each value once"),
         (
             {"paths": ["in/folder"]},
             "'paths' must be a URI such as s3://bucket/prefix, or an absolute path; got 'in/folder'",
@@ -41,65 +43,59 @@ def test_settings_survive_json() -> None:
         ({"paths": ["s3://b!/x"]}, "'paths' must name a bucket, such as s3://bucket/prefix; got 's3://b!/x'"),
         ({"paths": ["s3:///x"]}, "'paths' must name a bucket"),
         ({"paths": ["s3://bucket/in/*.json"]}, "'paths' must not contain a glob; give the folder before it"),
-        ({"paths": ["/in/{a,b}/"]}, "the glob as 'include', such as '*.json'; got '/in/{a,b}/'"),
-        ({"include": ["[a"]}, "'include': glob '[a' has a '[' without its ']'"),
-        ({"exclude": [""]}, "'exclude': an empty glob matches nothing; remove it"),
+        ({"paths": ["/in/{a,b}/"]}, "'paths' must not contain a glob"),
+        ({"include": ["[a"]}, "'include' is wrong: glob '[a' has a '[' without its ']'"),
+        ({"exclude": [""]}, "'exclude' is wrong: an empty glob matches nothing; remove it"),
         ({"exclude_suffixes": [""]}, "'exclude_suffixes' must not contain an empty text"),
-        ({"start_time": "noon"}, "'start_time' must be an instant such as 2026-01-31T00:00:00.000000Z"),
+        ({"hidden": "perhaps"}, "'hidden' must be true or false; got 'perhaps'"),
+        ({"start_time": "noon"}, "'start_time' must be an instant such as 2026-01-31T00:00:00.000000Z; got 'noon'"),
+        ({"end_time": "2026-01-01"}, "'end_time' must have a time zone"),
+        ({"end_time": datetime(2026, 1, 1)}, "'end_time' must have a time zone"),
         (
-            {"start_time": "2026-01-02T00:00:00.000000Z", "end_time": "2026-01-01T00:00:00.000000Z"},
-            "'start_time' must be before end_time, 2026-01-01T00:00:00+00:00; got '2026-01-02T00:00:00+00:00'",
+            {"start_time": "2026-01-02T00:00Z", "end_time": "2026-01-01T00:00Z"},
+            "'start_time' must be before 'end_time', 2026-01-01T00:00:00+00:00; got '2026-01-02T00:00:00+00:00'",
         ),
-        (
-            {"start_time": "2026-01-01T00:00:00.000000Z", "end_time": "2026-01-01T00:00:00.000000Z"},
-            "'start_time' must be before end_time",
-        ),
-        ({"range_seconds": 0.0}, "'range_seconds' must be positive, and at most a hundred years; got 0.0"),
-        ({"range_seconds": float("nan")}, "'range_seconds' must be positive"),
-        (
-            {"range_seconds": 60, "end_time": "2026-01-01T00:00:00.000000Z"},
-            "'range_seconds' must not be given together with start_time or end_time",
-        ),
-        ({"interval_seconds": -1}, "'interval_seconds' must be positive, and at most a year; got -1.0"),
-        (
-            {"forget_after_seconds": 3600.0},
-            "'forget_after_seconds' must be at least a day, and at most a hundred years",
-        ),
-        (
-            {"forget_after_seconds": 1e6, "end_time": "2026-01-01T00:00:00.000000Z"},
-            "'forget_after_seconds' must not be given together with start_time or end_time",
-        ),
-        (
-            {"forget_after_seconds": 1e6, "paths": ["/data/in"]},
-            "'forget_after_seconds' must be left out: '/data/in' is not in S3",
-        ),
-        ({"count": 0}, "'count' must be at least 1, which scans once"),
+        ({"start_time": NOON, "end_time": NOON}, "'start_time' must be before 'end_time'"),
+        ({"range": 0.0}, "'range' must be greater than 0 and at most P36500D; got PT0S"),
+        ({"range": float("nan")}, "'range' must be a duration such as PT1H; got nan"),
+        ({"range": "an hour"}, "'range' must be a duration such as PT1H; got 'an hour'"),
+        ({"range": 60, "end_time": NOON}, "'range' must not be given together with 'start_time' or 'end_time'"),
+        ({"interval": -1}, "'interval' must be greater than 0 and at most P365D; got -PT1S"),
+        ({"forget_after": 3600.0}, "'forget_after' must be from P1D to P36500D; got PT1H"),
+        ({"forget_after": "P2D", "end_time": NOON}, "'forget_after' must not be given together with 'start_time'"),
+        ({"forget_after": "P2D", "paths": ["/data/in"]}, "'forget_after' must be left out: '/data/in' is not in S3"),
+        ({"count": 0}, "'count' must be at least 1; got 0"),
+        ({"count": "twice"}, "'count' must be a whole number; got 'twice'"),
+        ({"count": True}, "'count' must be a whole number; got True"),
         ({"folder_depth": 0}, "'folder_depth' must be at least 1; got 0"),
         ({"max_objects": 0}, "'max_objects' must be at least 1; got 0"),
-        ({"max_bytes": 0}, "'max_bytes' must be at least 1; got 0"),
-        ({"condition": {"object_name": "a/b"}}, "'condition.object_name' must be the name of an object, without its"),
-        ({"condition": {"object_name": "a", "retry_seconds": 0}}, "'condition.retry_seconds' must be positive"),
-        ({"condition": {"object_name": "a", "max_retries": -1}}, "'condition.max_retries' must be from 0 to 1000"),
-        ({"format": {"name": "avro"}}, "'format.name' must be one of"),
-        ({"bucket": "b"}, "unknown field 'bucket'; the known fields are paths,"),
         ({"max_objects": "many"}, "'max_objects' must be a whole number; got 'many'"),
+        ({"max_bytes": 0}, "'max_bytes' must be at least 1; got 0"),
+        ({"wait_for": "a/b"}, "'wait_for' must be the name of an object, without its folder; got 'a/b'"),
+        ({"wait_delay": 0}, "'wait_delay' must be greater than 0; got PT0S"),
+        ({"wait_retries": -1}, "'wait_retries' must be from 0 to 1000; got -1"),
+        ({"format": "avro"}, "'format' must be one of csv, json, parquet, text; got 'avro'"),
+        ({"format_options": {"delimeter": ";"}}, "'format_options': unknown field 'delimeter'; the known fields are"),
+        ({"format_options": {"compression": "rar"}}, "'format_options.compression' must be one of auto, none, bzip2"),
     ],
 )
-def test_invalid_settings_are_named(wrong: dict[str, Any], said: str) -> None:
+def test_invalid_value_is_named_as_written(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
-        S3Settings.from_mapping({"paths": ["s3://bucket/in/"], **wrong})
-    assert said in str(raised.value)
+        S3Objects(**{"paths": ["s3://bucket/in/"], **wrong}).check()
+    assert f"S3Objects: field {said}" in str(raised.value)
 
 
-def test_time_without_a_zone_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="'end_time' must have a time zone"):
-        S3Settings(paths=("/data",), end_time=datetime(2026, 1, 1)).check()
+def test_unknown_value_leaves_the_others_checked() -> None:
+    objects = S3Objects(paths="{{ params.path }}", count=0)
+    with pytest.raises(ConfigurationError, match="S3Objects: field 'count' must be at least 1; got 0"):
+        objects.check(lambda value: "{{" not in str(value))
 
 
 @pytest.mark.parametrize("path", ["s3://bucket", "s3a://my.bucket-1/in", "/data/in", "file:///data", "hdfs://h:8020/x"])
 def test_paths_of_s3_and_other_filesystems_are_accepted(path: str) -> None:
-    S3Settings(paths=(path,)).check()
+    S3Objects(paths=(path,)).check()
 
 
-def test_range_is_a_duration() -> None:
-    assert S3Settings(paths=("/data",), range_seconds=60.0).range == timedelta(minutes=1)
+@pytest.mark.parametrize("minute", [60, 60.0, "60", "PT1M", timedelta(minutes=1)])
+def test_duration_may_be_seconds_or_iso_text(minute: Any) -> None:
+    assert S3Objects(paths="/data", range=minute).resolved().range == timedelta(minutes=1)

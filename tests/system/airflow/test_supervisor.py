@@ -20,6 +20,7 @@ import yaml
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import parse_instant
+from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.supervisor.druid import from_druid
 from airflow_provider_coordination.supervisor.operations import SupervisorVerbs
 from airflow_provider_coordination.supervisor.status import UNSUPERVISED_AFTER, read_status
@@ -235,7 +236,8 @@ class Life:
         of_shards = {event.shard: [each for each in sent if each.shard == event.shard] for event in sent}
         positions = {shard: events[len(events) // 3] for shard, events in of_shards.items()}
         assert len(positions) == 2
-        report = clicks.verbs.reset(positions={shard: str(event.sequence_number) for shard, event in positions.items()})
+        numbers = {shard: str(event.sequence_number) for shard, event in positions.items()}
+        report = clicks.verbs.reset(positions=numbers, connections=AirflowConnections())
         reset = time.monotonic()
         assert (len(report.outcomes), report.failed, dict(report.left)) == (2, [], {})
         clicks.expected.update(

@@ -1,4 +1,4 @@
-"""The protocols of a source that a DAG describes."""
+"""The protocols of a source as a DAG or a spec describes it."""
 
 from __future__ import annotations
 
@@ -6,18 +6,30 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
+from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Supplier
-from airflow_provider_coordination.operators.template_values import text_value
+from airflow_provider_coordination.settings import NOTHING
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 
-if TYPE_CHECKING:
-    from airflow.sdk import BaseOperator
-
 R = TypeVar("R")
+
+
+class Connections(Protocol):
+    """Resolves the connections that a source names; see `hooks.connections.AirflowConnections`."""
+
+    def aws(self, conn_id: str | None, region_name: str | None, service: str) -> AwsSettings:
+        """Return the settings of an AWS service.
+
+        :param conn_id: the AWS connection; None for the AWS default credential chain.
+        :param region_name: overrides the region of the connection.
+        :param service: the name of the service in boto3, such as `s3`.
+        :raises ConfigurationError: if no region is known, or a setting of the connection is not portable.
+        """
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,10 +75,10 @@ class Reads(Protocol):
         """The source's name if the DAG gives none, once templates are rendered."""
         ...
 
-    def connect(self, default_region: str | None = None) -> Connected:
+    def connect(self, connections: Connections) -> Connected:
         """Resolve the connections, in a task.
 
-        :param default_region: the AWS region to use if nothing else names one.
+        :param connections: resolves what the source names.
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
         ...
@@ -103,7 +115,7 @@ class Parted(Protocol):
 class Created(Protocol):
     """A source with an operator of its own that creates its partitions, instead of `CreatePartitionsOperator`."""
 
-    def create_operator(self, **arguments: Any) -> BaseOperator:
+    def create_operator(self, **arguments: Any) -> Any:
         """Return the operator that creates the partitions, for `coordinated_ingestion`.
 
         :param arguments: `source`, `interval`, `deduplicate_against` and `coordination_conn_id`.
@@ -115,11 +127,11 @@ class Created(Protocol):
 class Synced(Protocol):
     """A source whose jobs keep its partitions in sync after a first sync. Other sources have a supplier instead."""
 
-    def sync(self, coordinator: SourceCoordinator, default_region: str | None = None) -> object:
+    def sync(self, coordinator: SourceCoordinator, connections: Connections) -> object:
         """Create the partitions that the source needs; the result is specific to the source.
 
         :param coordinator: an initialized coordinator of the source, for the process that syncs.
-        :param default_region: the AWS region to use if nothing else names one.
+        :param connections: resolves what the source names.
         :raises ConfigurationError: for an error that only a user can fix.
         :raises SourceError: if the source does not respond.
         """
@@ -162,7 +174,8 @@ def source_of(source: str | None, reads: Reads | None) -> str:
 
     :raises ConfigurationError: if neither names the source.
     """
-    name = text_value(source) or (reads.default_source if reads is not None else None)
+    name = source if source not in NOTHING else None
+    name = name or (reads.default_source if reads is not None else None)
     if name is None:
         raise ConfigurationError("field 'source' is missing: give it, or give 'reads', which names the source")
     return name
