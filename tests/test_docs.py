@@ -50,7 +50,6 @@ from airflow_provider_coordination.operators.follow_job import FollowJobOperator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.maintain_table import MaintainTableOperator
 from airflow_provider_coordination.operators.outlets import RANGES_LISTED, delivered_range, no_stream
-from airflow_provider_coordination.operators.reads.dynamodb import DynamoDBExport, DynamoDBTable
 from airflow_provider_coordination.operators.reads.items import Items
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.reads.opensearch import OpenSearchIndices
@@ -66,6 +65,8 @@ from airflow_provider_coordination.operators.writes.sql import SqlTable
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
 from airflow_provider_coordination.settings import Described, is_connected, written_fields
+from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBTable
+from airflow_provider_coordination.sources.dynamodb_export.settings import DynamoDBExport
 from airflow_provider_coordination.sources.function_supplier import PartitionSupplier
 from airflow_provider_coordination.sources.items import ItemReader
 from airflow_provider_coordination.sources.kinds import ReadsSettings

@@ -11,10 +11,11 @@ from airflow.dag_processing.dagbag import DagBag
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.aws import AirflowConnections
-from airflow_provider_coordination.operators.reads.dynamodb import DynamoDBExport, DynamoDBTable
 from airflow_provider_coordination.operators.reads.opensearch import OpenSearchIndices
 from airflow_provider_coordination.sources.dynamodb.reader import SegmentReader
+from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBTable
 from airflow_provider_coordination.sources.dynamodb_export.reader import ExportReader
+from airflow_provider_coordination.sources.dynamodb_export.settings import DynamoDBExport
 from airflow_provider_coordination.sources.item_kind import reader_of
 from airflow_provider_coordination.sources.opensearch.reader import SliceReader
 from airflow_provider_coordination.sources.reads import Located
@@ -48,15 +49,15 @@ def test_table_becomes_settings_for_its_reader(aws: None) -> None:
     settings = settings_of(reads)
     assert isinstance(reader_of(reads.connect(AirflowConnections()).reads), SegmentReader)
     assert settings["aws"]["access_key_id"] == "AKIA" and settings["aws"]["region"] == "eu-west-1"
-    given = ("segments", "scan", "consistent_read", "read_units_per_second", "interval_seconds", "count")
-    assert [settings[name] for name in given] == [4, "2026-01-31", True, 50.0, 3600.0, 3]
+    given = ("segments", "scan", "consistent_read", "read_units_per_second", "interval", "count")
+    assert [settings[name] for name in given] == [4, "2026-01-31", True, 50.0, "PT3600.000000S", 3]
 
 
 def test_empty_template_result_counts_as_not_given(aws: None) -> None:
     reads = DynamoDBTable(table="orders", segments="None", scan="", read_units_per_second="None", interval="", count="")
     settings = settings_of(reads)
-    given = ("segments", "read_units_per_second", "interval_seconds", "count")
-    assert settings["scan"] == "" and [settings[name] for name in given] == [None] * 4
+    given = ("segments", "scan", "read_units_per_second", "interval", "count")
+    assert [settings[name] for name in given] == [None] * 5
 
 
 def test_export_uses_the_endpoints_of_dynamodb_and_s3(connect: Any) -> None:

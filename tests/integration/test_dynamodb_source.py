@@ -7,6 +7,7 @@ import pickle
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,9 +15,10 @@ import pytest
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.dynamodb.reader import FIRST_PAGE_ITEMS, RECORD_SCHEMA, SegmentReader
-from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBExportSettings, DynamoDBSettings
+from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBTable
 from airflow_provider_coordination.sources.dynamodb.supplier import SegmentSupplier
 from airflow_provider_coordination.sources.dynamodb_export.reader import ExportReader
+from airflow_provider_coordination.sources.dynamodb_export.settings import DynamoDBExport
 from airflow_provider_coordination.sources.dynamodb_export.supplier import ExportSupplier
 from airflow_provider_coordination.sources.items import (
     Item,
@@ -55,9 +57,9 @@ def put(server: DynamoDbServer, table: str, items: list[dict[str, Any]]) -> None
         assert not client.batch_write_item(RequestItems={table: requests})["UnprocessedItems"]
 
 
-def settings(server: DynamoDbServer, table: str, **changes: Any) -> DynamoDBSettings:
+def settings(server: DynamoDbServer, table: str, **changes: Any) -> DynamoDBTable:
     aws = replace(server.settings, max_attempts=2)
-    return DynamoDBSettings(**{"table": table, "aws": aws, **changes})
+    return DynamoDBTable(**{"table": table, "aws": aws, **changes})
 
 
 def new_coordinator() -> SourceCoordinator:
@@ -66,7 +68,7 @@ def new_coordinator() -> SourceCoordinator:
     return coordinator
 
 
-def items(of: DynamoDBSettings) -> list[Item]:
+def items(of: DynamoDBTable) -> list[Item]:
     return [p["items"][0] for page in SegmentSupplier(of, new_coordinator().view)({}) for p in page.partitions.values()]
 
 
@@ -225,7 +227,7 @@ def test_scan_keeps_its_segments_and_a_new_scan_rereads(dynamodb: DynamoDbServer
 
 def test_segment_read_at_an_interval_restarts_count_times(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     create(dynamodb, dynamodb_table)
-    chosen = settings(dynamodb, dynamodb_table, interval_seconds=60.0, count=3)
+    chosen = settings(dynamodb, dynamodb_table, interval=timedelta(minutes=1), count=3)
     [page] = SegmentSupplier(chosen, new_coordinator().view)({})
     [progress] = map(PartitionProgress.from_mapping, page.partitions.values())
     assert (progress.reread_seconds, progress.reads_left) == (60.0, 2)
@@ -277,10 +279,10 @@ def upload_export(server: S3Server, bucket: str, files: list[range]) -> str:
     return f"s3://{bucket}/daily/{FOLDER}"
 
 
-def export_settings(server: S3Server, location: str) -> DynamoDBExportSettings:
-    return DynamoDBExportSettings(location=location, aws=server.settings, s3=server.settings)
+def export_settings(server: S3Server, location: str) -> DynamoDBExport:
+    return DynamoDBExport(location=location, aws=server.settings, s3=server.settings)
 
 
-def export_items(of: DynamoDBExportSettings) -> list[Item]:
+def export_items(of: DynamoDBExport) -> list[Item]:
     pages = ExportSupplier(of, new_coordinator().view)({})
     return [item for page in pages for p in page.partitions.values() for item in p["items"]]

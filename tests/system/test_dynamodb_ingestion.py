@@ -13,7 +13,7 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 
 from airflow_provider_coordination.settings import write_settings
-from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBSettings
+from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBTable
 from airflow_provider_coordination.sources.dynamodb.supplier import SegmentSupplier
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from tests.airflow.conftest import REPOSITORY, run_dag
@@ -41,7 +41,7 @@ def orders(dynamodb: DynamoDbServer, dynamodb_table: str) -> str:
 
 @pytest.fixture
 def pipeline(dynamodb: DynamoDbServer, orders: str, java: str, tmp_path: Path) -> Iterator[ItemPipeline]:
-    settings = DynamoDBSettings(table=orders, segments=3, aws=dynamodb.settings)
+    settings = DynamoDBTable(table=orders, segments=3, aws=dynamodb.settings)
     reader = ReadsSettings(kind="dynamodb", settings=write_settings(settings))
     made = ItemPipeline(tmp_path, reader, lambda coordinator: SegmentSupplier(settings, coordinator.view))
     yield made

@@ -32,6 +32,6 @@ KIND = ItemKind(
     "dynamodb",
     "airflow_provider_coordination.sources.dynamodb.reader:SegmentReader",
     _datasets,
-    reads="airflow_provider_coordination.operators.reads.dynamodb:DynamoDBTable",
+    reads="airflow_provider_coordination.sources.dynamodb.settings:DynamoDBTable",
     left=_left,
 )

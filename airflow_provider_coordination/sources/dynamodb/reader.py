@@ -9,10 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.sources.dynamodb.calls import DynamoDBCalls, table_identity
 from airflow_provider_coordination.sources.dynamodb.documents import key_at, plain_json, position_of, typed_values
-from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBSettings
+from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBTable
 from airflow_provider_coordination.sources.items import Item, ItemGoneError, ReadPage
 
 RECORD_SCHEMA = pa.schema([pa.field("key", pa.string()), pa.field("data", pa.string())])
@@ -34,7 +33,7 @@ class SegmentReader:
 
     reads_at_once: int | None = None
 
-    def __init__(self, settings: DynamoDBSettings, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, settings: DynamoDBTable, sleep: Callable[[float], None] = time.sleep) -> None:
         self._settings = settings
         self._sleep = sleep
 
@@ -44,7 +43,7 @@ class SegmentReader:
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
-        return cls(read_settings(DynamoDBSettings, "DynamoDB settings", settings))
+        return cls(DynamoDBTable.from_mapping(settings))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without the client."""
@@ -106,7 +105,7 @@ class SegmentReader:
             "ReturnConsumedCapacity": "TOTAL",
             "FilterExpression": settings.filter_expression,
             "ProjectionExpression": settings.projection_expression,
-            "ExpressionAttributeNames": settings.expression_attribute_names,
+            "ExpressionAttributeNames": dict(settings.expression_attribute_names),
             "ExpressionAttributeValues": typed_values(settings.expression_attribute_values),
         }
         return {name: value for name, value in request.items() if value not in (None, {})}

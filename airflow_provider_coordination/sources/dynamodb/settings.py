@@ -1,127 +1,96 @@
-"""The settings of DynamoDB sources, which are passed to the Spark job."""
+"""What is read of a DynamoDB table: what a DAG or a spec says, and what the supplier and the reader use."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.rereading import check_rereading
+from airflow_provider_coordination.settings import CONNECTED, NOTHING, FieldError, Limits
+from airflow_provider_coordination.sources.kinds import ReadsSettings
+from airflow_provider_coordination.sources.reads import Connected, Connections
+from airflow_provider_coordination.sources.rereading import Count, Interval, Reread
+
+if TYPE_CHECKING:
+    from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+    from airflow_provider_coordination.coordination.supplier import Supplier
 
 MAX_SEGMENTS = 1_000_000
 """The maximum number of segments of a parallel scan that DynamoDB allows."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DynamoDBSettings:
-    """A table, read by a parallel scan.
+@dataclass
+class DynamoDBTable(Reread):
+    """A DynamoDB table, read by a parallel scan, for the `reads` of operators.
 
-    :param table: its name.
-    :param segments: the number of segments of the scan; None lets the supplier decide by the table's size.
-    :param scan: a name for this read of the table: under another name, the whole table is read again.
-    :param filter_expression: read only items for which this is true; DynamoDB reads, and bills, the others too.
-    :param projection_expression: read only these attributes of each item.
-    :param expression_attribute_names: the names that begin with `#` in the expressions.
-    :param expression_attribute_values: the values that begin with `:` in the expressions, as DynamoDB's JSON, such as
-        `{":min": {"N": "10"}}`; binary values as base64.
-    :param consistent_read: read consistently, at twice the price.
-    :param read_units_per_second: the maximum capacity for reading the whole table, shared by the segments. None for no
-        limit.
-    :param interval_seconds: read each segment again this many seconds after it is delivered; None for never.
-    :param count: how often it is read in total; None for no limit. Only with `interval_seconds`.
-    :param aws: the endpoint and the credentials of DynamoDB.
-    :raises ConfigurationError: naming the field, the value and the remedy.
+    :param table: the name of the table. (templated)
+    :param segments: the number of segments of the scan; by default one for each 256 MB of the table. (templated)
+    :param scan: a name for this scan of the table. Another name, such as `"{{ ds }}"`, reads the whole table again.
+        (templated)
+    :param filter_expression: read only items that match; DynamoDB reads, and bills, the others too. (templated)
+    :param projection_expression: read only these attributes of each item. (templated)
+    :param expression_attribute_names: the values of the names in the expressions that begin with `#`. (templated)
+    :param expression_attribute_values: the values of the names that begin with `:`, as DynamoDB JSON, such as
+        `{":min": {"N": "10"}}`; binary values as base64. (templated)
+    :param consistent_read: use consistent reads, which cost twice the capacity. (templated)
+    :param read_units_per_second: the maximum read capacity for the whole table; the segments share it. (templated)
+    :param interval: read each segment again this long after its delivery. (templated)
+    :param count: how many times the table is read in total; no limit by default. Only with `interval`. (templated)
+    :param aws_conn_id: the AWS connection; None for the AWS default credential chain. (templated)
+    :param region_name: the AWS region; overrides the region of the connection. (templated)
+    :param source: the source's name if the operator sets none; `dynamodb-<table>` by default. (templated)
     """
+
+    is_endless: ClassVar[bool] = False
+    kind: ClassVar[str] = "dynamodb"
 
     table: str
-    segments: int | None = None
-    scan: str = ""
+    _: KW_ONLY
+    segments: Annotated[int | None, Limits(minimum=1, maximum=MAX_SEGMENTS)] = None
+    scan: str | None = None
     filter_expression: str | None = None
     projection_expression: str | None = None
-    expression_attribute_names: dict[str, Any] = field(default_factory=dict)
-    expression_attribute_values: dict[str, Any] = field(default_factory=dict)
+    expression_attribute_names: Mapping[str, str] = field(default_factory=dict)
+    expression_attribute_values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     consistent_read: bool = False
-    read_units_per_second: float | None = None
-    interval_seconds: float | None = None
-    count: int | None = None
-    aws: AwsSettings = field(default_factory=AwsSettings)
-
-    def __post_init__(self) -> None:
-        if not self.table:
-            raise _invalid("table", self.table, "must be the name of a table")
-        if self.segments is not None and not 1 <= self.segments <= MAX_SEGMENTS:
-            raise _invalid("segments", self.segments, f"must be from 1 to {MAX_SEGMENTS}")
-        if self.read_units_per_second is not None and self.read_units_per_second <= 0:
-            raise _invalid("read_units_per_second", self.read_units_per_second, "must be positive")
-        for name, value in self.expression_attribute_values.items():
-            if not isinstance(value, dict) or len(value) != 1:
-                raise _invalid(
-                    "expression_attribute_values", {name: value}, """must contain typed values such as {"N": "10"}"""
-                )
-        check_rereading("DynamoDB settings", self.interval_seconds, self.count)
+    read_units_per_second: Annotated[float | None, Limits(above=0)] = None
+    interval: Interval = None
+    count: Count = None
+    aws_conn_id: str | None = "aws_default"
+    region_name: str | None = None
+    source: str | None = None
+    aws: AwsSettings = field(default_factory=AwsSettings, repr=False, metadata=CONNECTED)
 
     @property
-    def reads_left(self) -> int | None:
-        """How often each segment is read after the first time; None for no limit."""
-        return None if self.count is None else self.count - 1
+    def default_source(self) -> str:
+        """See `Reads.default_source`."""
+        return f"dynamodb-{self.table}" if self.source in NOTHING else str(self.source)
 
+    @property
+    def reads_from(self) -> Mapping[str, Any]:
+        """See `Located.reads_from`."""
+        return {"table": self.table, "region_name": None if self.region_name in NOTHING else self.region_name}
 
-@dataclass(frozen=True, kw_only=True)
-class DynamoDBExportSettings:
-    """A point-in-time export of a table, as `ExportTableToPointInTime` writes it to S3 in DynamoDB's JSON.
+    def connect(self, connections: Connections) -> Connected:
+        """See `Reads.connect`."""
+        table = self.resolved()
+        table.aws = connections.aws(table.aws_conn_id, table.region_name, self.kind)
 
-    Give one of `export_arn`, `location` and `table_arn`.
+        def supplier(coordinator: SourceCoordinator) -> Supplier:
+            from airflow_provider_coordination.sources.dynamodb.supplier import SegmentSupplier
 
-    :param export_arn: an export that was started elsewhere.
-    :param location: the folder of a finished export, which has `manifest-summary.json`: an `s3://` URI, or a path that
-        every worker can read.
-    :param table_arn: the table that the supplier exports; it needs point-in-time recovery.
-    :param bucket: the bucket of the started export.
-    :param prefix: the prefix of its objects' keys.
-    :param bucket_owner: the account of the bucket, if it is another account.
-    :param kms_key_id: the key that encrypts its objects; None for S3's own key.
-    :param export: a name for the started export: another name starts another export.
-    :param files_per_partition: the maximum number of files of one partition.
-    :param aws: the endpoint and the credentials of DynamoDB.
-    :param s3: the settings for S3.
-    :raises ConfigurationError: naming the field, the value and the remedy.
-    """
+            return SegmentSupplier(table, coordinator.view)
 
-    export_arn: str | None = None
-    location: str | None = None
-    table_arn: str | None = None
-    bucket: str | None = None
-    prefix: str | None = None
-    bucket_owner: str | None = None
-    kms_key_id: str | None = None
-    export: str = ""
-    files_per_partition: int = 8
-    aws: AwsSettings = field(default_factory=AwsSettings)
-    s3: AwsSettings = field(default_factory=AwsSettings)
+        return Connected(reads=ReadsSettings(kind=self.kind, settings=table.to_mapping()), supplier=supplier)
 
-    def __post_init__(self) -> None:
-        names = [name for name in ("export_arn", "location", "table_arn") if getattr(self, name)]
-        if len(names) != 1:
-            raise ConfigurationError(
-                "DynamoDB export settings: give one of 'export_arn', 'location' and 'table_arn'; got "
-                f"{' and '.join(map(repr, names)) or 'none'}"
-            )
-        for name in ("export_arn", "table_arn"):
-            value = getattr(self, name)
-            if value and not value.startswith("arn:"):
-                raise _invalid_export(
-                    name, value, "must be an ARN, such as arn:aws:dynamodb:eu-west-1:123456789012:table/orders"
+    def check_together(self) -> None:
+        """See `Described.check_together`."""
+        super().check_together()
+        for name, value in self.expression_attribute_values.items():
+            if len(value) != 1:
+                raise FieldError(
+                    type(self).__name__,
+                    "expression_attribute_values",
+                    f"""must contain typed values such as {{"N": "10"}}; got {dict(value)!r} for {name!r}""",
                 )
-        if self.table_arn and not self.bucket:
-            raise _invalid_export("bucket", self.bucket, "must be given together with 'table_arn'")
-        if self.files_per_partition < 1:
-            raise _invalid_export("files_per_partition", self.files_per_partition, "must be at least 1")
-
-
-def _invalid(name: str, value: object, remedy: str) -> ConfigurationError:
-    return ConfigurationError(f"DynamoDB settings: field {name!r} {remedy}; got {value!r}")
-
-
-def _invalid_export(name: str, value: object, remedy: str) -> ConfigurationError:
-    return ConfigurationError(f"DynamoDB export settings: field {name!r} {remedy}; got {value!r}")

@@ -9,7 +9,7 @@ from typing import Any
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.sources.dynamodb.calls import DynamoDBCalls, table_identity
-from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBSettings
+from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBTable
 from airflow_provider_coordination.sources.items import SourceUnavailableError
 from airflow_provider_coordination.sources.progress import PartitionProgress
 
@@ -34,7 +34,7 @@ class SegmentSupplier:
     :param view: of the source.
     """
 
-    def __init__(self, settings: DynamoDBSettings, view: SourceView) -> None:
+    def __init__(self, settings: DynamoDBTable, view: SourceView) -> None:
         self._settings = settings
         self._view = view
         self._calls = DynamoDBCalls(settings.aws, f"table {settings.table!r}")
@@ -82,6 +82,6 @@ class SegmentSupplier:
         return PartitionProgress(
             kind=KIND,
             items=(item,),
-            reread_seconds=self._settings.interval_seconds,
+            reread_seconds=self._settings.reread_seconds,
             reads_left=self._settings.reads_left,
         ).to_mapping()

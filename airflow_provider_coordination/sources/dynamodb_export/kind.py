@@ -31,6 +31,6 @@ KIND = ItemKind(
     "dynamodb_export",
     READER,
     _datasets,
-    reads="airflow_provider_coordination.operators.reads.dynamodb:DynamoDBExport",
+    reads="airflow_provider_coordination.sources.dynamodb_export.settings:DynamoDBExport",
     left=_left,
 )

@@ -9,10 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.sources.dynamodb.documents import plain_json
-from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBExportSettings
 from airflow_provider_coordination.sources.dynamodb_export.files import ExportStorage
+from airflow_provider_coordination.sources.dynamodb_export.settings import DynamoDBExport
 from airflow_provider_coordination.sources.items import Item, ItemUnreadableError, ReadPage
 from airflow_provider_coordination.sources.s3.format_settings import AUTO
 from airflow_provider_coordination.sources.s3.formats import PAGE_BYTES
@@ -34,7 +33,7 @@ class ExportReader:
 
     reads_at_once: int | None = None
 
-    def __init__(self, settings: DynamoDBExportSettings, page_bytes: int = PAGE_BYTES) -> None:
+    def __init__(self, settings: DynamoDBExport, page_bytes: int = PAGE_BYTES) -> None:
         self._settings = settings
         self._lines = JsonDataFormat(AUTO, page_bytes)
         self._page_bytes = page_bytes
@@ -45,7 +44,7 @@ class ExportReader:
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
-        return cls(read_settings(DynamoDBExportSettings, "DynamoDB export settings", settings))
+        return cls(DynamoDBExport.from_mapping(settings))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without the client."""

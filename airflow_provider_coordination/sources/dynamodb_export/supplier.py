@@ -11,8 +11,8 @@ from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.sources.dynamodb.calls import DynamoDBCalls
-from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBExportSettings
 from airflow_provider_coordination.sources.dynamodb_export.files import FORMAT, DataFile, ExportStorage
+from airflow_provider_coordination.sources.dynamodb_export.settings import DynamoDBExport
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.sources.s3.locations import object_uri
 
@@ -39,7 +39,7 @@ class ExportSupplier:
     :param view: of the source.
     """
 
-    def __init__(self, settings: DynamoDBExportSettings, view: SourceView) -> None:
+    def __init__(self, settings: DynamoDBExport, view: SourceView) -> None:
         self._settings = settings
         self._view = view
         self.calls = DynamoDBCalls(settings.aws, f"export {settings.export_arn or settings.table_arn!r}")

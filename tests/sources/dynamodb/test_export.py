@@ -13,8 +13,8 @@ import pytest
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBExportSettings
 from airflow_provider_coordination.sources.dynamodb_export.reader import ExportReader
+from airflow_provider_coordination.sources.dynamodb_export.settings import DynamoDBExport
 from airflow_provider_coordination.sources.dynamodb_export.supplier import ExportFailedError, ExportSupplier
 from airflow_provider_coordination.sources.items import Item, ItemGoneError, ItemUnreadableError, ReadPage
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
@@ -24,8 +24,8 @@ from tests.support.dynamodb_export import EXPORT_ARN, EXPORT_ID, TABLE_ARN, type
 AWS = AwsSettings(region="us-east-1", access_key_id="test", secret_access_key="test", max_attempts=1)
 
 
-def settings(**changes: Any) -> DynamoDBExportSettings:
-    return DynamoDBExportSettings(aws=AWS, s3=AWS, **changes)
+def settings(**changes: Any) -> DynamoDBExport:
+    return DynamoDBExport(aws=AWS, s3=AWS, **changes)
 
 
 def coordinator() -> SourceCoordinator:
@@ -34,7 +34,7 @@ def coordinator() -> SourceCoordinator:
     return made
 
 
-def partitions(of: DynamoDBExportSettings) -> dict[str, list[Item]]:
+def partitions(of: DynamoDBExport) -> dict[str, list[Item]]:
     pages = ExportSupplier(of, coordinator().view)({})
     return {key: progress["items"] for page in pages for key, progress in page.partitions.items()}
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.settings import read_settings, write_settings
-from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBExportSettings, DynamoDBSettings
+from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBTable
+from airflow_provider_coordination.sources.dynamodb_export.settings import DynamoDBExport
 
 TABLE_ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/orders"
 
@@ -16,24 +17,24 @@ TABLE_ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/orders"
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"table": ""}, "'table' must be the name"),
+        ({"table": ""}, "'table' is missing"),
         ({"segments": 0}, "'segments' must be from 1"),
         ({"segments": 1_000_001}, "got 1000001"),
-        ({"read_units_per_second": 0.0}, "'read_units_per_second' must be positive"),
-        ({"expression_attribute_values": {":a": 1}}, "typed values"),
-        ({"interval_seconds": 0.0}, "'interval' must be positive"),
+        ({"read_units_per_second": 0.0}, "'read_units_per_second' must be greater than 0"),
+        ({"expression_attribute_values": {":a": {}}}, "typed values"),
+        ({"interval": 0.0}, "'interval' must be greater than 0"),
         ({"count": 2}, "'count' needs 'interval'"),
-        ({"count": 0, "interval_seconds": 1.0}, "'count' must be at least 1"),
+        ({"count": 0, "interval": 1.0}, "'count' must be at least 1"),
     ],
 )
 def test_invalid_setting_names_value_and_remedy(changes: Any, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
-        DynamoDBSettings(**{"table": "orders", **changes})
+        DynamoDBTable(**{"table": "orders", **changes}).check()
 
 
 def test_first_read_leaves_count_minus_one_reads() -> None:
-    assert DynamoDBSettings(table="orders", interval_seconds=60.0, count=3).reads_left == 2
-    assert DynamoDBSettings(table="orders", interval_seconds=60.0).reads_left is None
+    assert DynamoDBTable(table="orders", interval=timedelta(minutes=1), count=3).reads_left == 2
+    assert DynamoDBTable(table="orders", interval=timedelta(minutes=1)).reads_left is None
 
 
 @pytest.mark.parametrize(
@@ -48,9 +49,9 @@ def test_first_read_leaves_count_minus_one_reads() -> None:
 )
 def test_export_requires_exactly_one_identification(given: Any, says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
-        DynamoDBExportSettings(**given)
+        DynamoDBExport(**given).check()
 
 
-def test_settings_survive_json() -> None:
-    settings = DynamoDBSettings(table="orders", expression_attribute_values={":a": {"N": "1"}})
-    assert read_settings(DynamoDBSettings, "settings", write_settings(settings)) == settings
+def test_table_survives_json() -> None:
+    table = DynamoDBTable(table="orders", expression_attribute_values={":a": {"N": "1"}})
+    assert DynamoDBTable.from_mapping(table.to_mapping()) == table
