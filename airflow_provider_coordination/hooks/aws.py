@@ -12,7 +12,7 @@ from airflow_provider_coordination.hooks.connections import check_readable
 
 @dataclass(frozen=True)
 class AirflowConnections:
-    """Resolves what a source names by Airflow's connections; see `sources.reads.Connections`.
+    """Resolves what a source names by Airflow's connections; see `sources.reads.ConnectionResolver`.
 
     :param default_region: the AWS region to use if nothing else names one.
     """
@@ -20,7 +20,7 @@ class AirflowConnections:
     default_region: str | None = None
 
     def aws(self, conn_id: str | None, region_name: str | None, service: str) -> AwsSettings:
-        """See `Connections.aws`."""
+        """See `ConnectionResolver.aws`."""
         return aws_settings(conn_id, region_name, service=service, default_region=self.default_region)
 
 

@@ -9,9 +9,11 @@ from datetime import datetime
 from typing import Any
 
 from airflow_provider_coordination.coordination.batches import BatchLedger
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.source_claim import shown_value
+from airflow_provider_coordination.coordination.supplier import Supplier
 from airflow_provider_coordination.sources.item_batches import ItemBatches
 from airflow_provider_coordination.sources.items import FrameReader, ItemReader
 from airflow_provider_coordination.sources.kinds import (
@@ -46,6 +48,7 @@ class ItemKind(SourceKind):
     :param claims: returns the name that the supplier claims for an item; None if it claims none.
     :param left: returns what a change of the location leaves; see `SourceKind.left`. None for every value that changes,
         except the reader and its connection.
+    :param supplier: returns the supplier that finds a source's partitions; see `SourceKind.supplier`.
     """
 
     progress_class = PartitionProgress
@@ -60,6 +63,7 @@ class ItemKind(SourceKind):
         reads: str | None = None,
         claims: Callable[[Mapping[str, Any]], str] | None = None,
         left: Left | None = None,
+        supplier: Callable[[Any, SourceCoordinator], Supplier] | None = None,
     ) -> None:
         super().__init__(name)
         self.reader = reader
@@ -67,6 +71,13 @@ class ItemKind(SourceKind):
         self._datasets = datasets
         self._claims = claims
         self._left = left
+        self._supplier = supplier
+
+    def supplier(self, described: Any, coordinator: SourceCoordinator) -> Supplier:
+        """See `SourceKind.supplier`."""
+        if self._supplier is None:
+            return super().supplier(described, coordinator)
+        return self._supplier(described, coordinator)
 
     @property
     def batches(self) -> BatchLedger:

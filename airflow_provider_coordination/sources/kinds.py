@@ -22,9 +22,11 @@ from typing import Any
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.batches import BatchLedger
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressError, SourceError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.registry import Registry
+from airflow_provider_coordination.coordination.supplier import Supplier
 from airflow_provider_coordination.permissions import Permission
 from airflow_provider_coordination.sources.capacity import Capacity
 from airflow_provider_coordination.sources.landed import LandedBatches, LandedProgress, ProgressFormatError
@@ -102,6 +104,15 @@ class SourceKind:
 
     def __init__(self, name: str) -> None:
         self.name = name
+
+    def supplier(self, described: Any, coordinator: SourceCoordinator) -> Supplier:
+        """Return the supplier that finds a source's partitions.
+
+        :param described: what is read, with its connections resolved; an object of `reads`.
+        :param coordinator: of the source, initialized.
+        :raises ConfigurationError: if the kind has none.
+        """
+        raise ConfigurationError(f"a source of kind {self.name!r} has no supplier; give its partitions")
 
     # Stored progress
 

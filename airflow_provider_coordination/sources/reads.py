@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from airflow_provider_coordination.aws import AwsSettings
@@ -18,7 +19,7 @@ from airflow_provider_coordination.sources.kinds import ReadsSettings
 R = TypeVar("R")
 
 
-class Connections(Protocol):
+class ConnectionResolver(Protocol):
     """Resolves the connections that a source names; see `hooks.connections.AirflowConnections`."""
 
     def aws(self, conn_id: str | None, region_name: str | None, service: str) -> AwsSettings:
@@ -42,6 +43,15 @@ class Connected:
 
     reads: ReadsSettings
     supplier: Callable[[SourceCoordinator], Supplier]
+
+
+def connected(described: Any) -> Connected:
+    """Return a source whose kind has a supplier.
+
+    :param described: the resolved description, with its connections.
+    """
+    reads = ReadsSettings(kind=described.kind, settings=described.to_mapping())
+    return Connected(reads=reads, supplier=partial(reads.source_kind().supplier, described))
 
 
 class Reads(Protocol):
@@ -75,7 +85,7 @@ class Reads(Protocol):
         """The source's name if the DAG gives none, once templates are rendered."""
         ...
 
-    def connect(self, connections: Connections) -> Connected:
+    def connect(self, connections: ConnectionResolver) -> Connected:
         """Resolve the connections, in a task.
 
         :param connections: resolves what the source names.
@@ -127,7 +137,7 @@ class Created(Protocol):
 class Synced(Protocol):
     """A source whose jobs keep its partitions in sync after a first sync. Other sources have a supplier instead."""
 
-    def sync(self, coordinator: SourceCoordinator, connections: Connections) -> object:
+    def sync(self, coordinator: SourceCoordinator, connections: ConnectionResolver) -> object:
         """Create the partitions that the source needs; the result is specific to the source.
 
         :param coordinator: an initialized coordinator of the source, for the process that syncs.

@@ -36,7 +36,7 @@ from airflow_provider_coordination.coordination.suspension import FAMILY, Suspen
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.forgetting import forget
 from airflow_provider_coordination.sources.kinds import Access, SourceKind
-from airflow_provider_coordination.sources.reads import Connections
+from airflow_provider_coordination.sources.reads import ConnectionResolver
 from airflow_provider_coordination.sources.reset import Resets
 from airflow_provider_coordination.sources.reset_targets import (
     EARLIEST,
@@ -271,7 +271,7 @@ class SupervisorVerbs:
         to: datetime | str = EARLIEST,
         positions: Mapping[str, str] | None = None,
         *,
-        connections: Connections,
+        connections: ConnectionResolver,
     ) -> ResetReport:
         """Read the source again from a position. Jobs continue, and read reset partitions from their new positions.
 
@@ -337,7 +337,7 @@ class SupervisorVerbs:
             left={},
         )
 
-    def reset_whole(self, to: datetime | str = EARLIEST, *, connections: Connections) -> ResetReport:
+    def reset_whole(self, to: datetime | str = EARLIEST, *, connections: ConnectionResolver) -> ResetReport:
         """Reset the whole source, as one of several; see `reset`.
 
         :raises PartitionUpdateError: if some partitions could not be reset; the others are.
@@ -412,7 +412,7 @@ class SupervisorVerbs:
         spec: IngestionSpec,
         to: datetime | str,
         positions: Mapping[str, str] | None,
-        connections: Connections,
+        connections: ConnectionResolver,
     ) -> list[ResetPlan]:
         """Return the plans of a reset. Nothing is changed yet, so an invalid request has no effect at all."""
         now = self._coordinator.clock.now()
@@ -571,7 +571,7 @@ def _has_supervisor(store: CoordinationStore, source: str, prefix: str | None) -
     return item is not None and Supervision.from_mapping(item.progress).spec_version > 0
 
 
-def _access(spec: IngestionSpec, connections: Connections) -> Access:
+def _access(spec: IngestionSpec, connections: ConnectionResolver) -> Access:
     """Return the access to the source with the connection of a spec."""
 
     def service(kind: SourceKind) -> Any:

@@ -14,7 +14,7 @@ from airflow_provider_coordination.operators.template_values import text_value
 from airflow_provider_coordination.sources.function_supplier import PartitionSupplier, pages_of
 from airflow_provider_coordination.sources.item_kind import ItemKind
 from airflow_provider_coordination.sources.kinds import KINDS, READER, ReadsSettings, get_kind
-from airflow_provider_coordination.sources.reads import Connected, Connections
+from airflow_provider_coordination.sources.reads import Connected, ConnectionResolver
 
 CONNECTION = "connection"
 """The reader's setting that holds the fields of an Airflow connection."""
@@ -62,7 +62,7 @@ class Items:
         chosen = {name: self.reader_settings[name] for name in self.located_by if name in self.reader_settings}
         return {"reader": self.reader, "conn_id": text_value(self.conn_id), **chosen}
 
-    def connect(self, connections: Connections) -> Connected:
+    def connect(self, connections: ConnectionResolver) -> Connected:
         """See `Reads.connect`."""
         if not self.kind:
             raise ConfigurationError("Items: field 'kind' must not be empty; name the kind of source")

@@ -17,7 +17,7 @@ from airflow_provider_coordination.operators.template_values import bool_value, 
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.jdbc.settings import DEFAULT_FETCH_SIZE, JdbcSettings, RangeSettings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
-from airflow_provider_coordination.sources.reads import Connected, Connections
+from airflow_provider_coordination.sources.reads import Connected, ConnectionResolver
 
 Bound = str | int | float | Decimal | date | datetime
 
@@ -143,7 +143,7 @@ class JdbcTable:
         """
         self._ranges().check()
 
-    def connect(self, connections: Connections) -> Connected:
+    def connect(self, connections: ConnectionResolver) -> Connected:
         """See `Reads.connect`."""
         ranges = self._ranges()
         ranges.check()

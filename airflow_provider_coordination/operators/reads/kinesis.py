@@ -22,7 +22,7 @@ from airflow_provider_coordination.sources.kinesis.bounds_values import bounds_v
 from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON, at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import KIND
 from airflow_provider_coordination.sources.kinesis.settings import DEFAULT_SYNC_INTERVAL, KinesisSettings
-from airflow_provider_coordination.sources.reads import Connected, Connections
+from airflow_provider_coordination.sources.reads import Connected, ConnectionResolver
 
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
@@ -179,7 +179,7 @@ class KinesisStreams:
         """
         _ = self.position, self._settings_without_aws()
 
-    def settings(self, connections: Connections) -> KinesisSettings:
+    def settings(self, connections: ConnectionResolver) -> KinesisSettings:
         """Return the checked settings, with the AWS connection resolved.
 
         :param connections: resolves the AWS connection.
@@ -206,7 +206,7 @@ class KinesisStreams:
         settings.check()
         return settings
 
-    def connect(self, connections: Connections) -> Connected:
+    def connect(self, connections: ConnectionResolver) -> Connected:
         """See `Reads.connect`."""
         settings = self.settings(connections)
 
@@ -218,7 +218,7 @@ class KinesisStreams:
 
         return Connected(reads=ReadsSettings(kind=KIND, settings=write_settings(settings)), supplier=supplier)
 
-    def sync(self, coordinator: SourceCoordinator, connections: Connections) -> ShardSyncSummary:
+    def sync(self, coordinator: SourceCoordinator, connections: ConnectionResolver) -> ShardSyncSummary:
         """See `Synced.sync`: sync the shards; return what was found and done."""
         from airflow_provider_coordination.sources.kinesis.client import kinesis_client
         from airflow_provider_coordination.sources.kinesis.sync import ShardSync

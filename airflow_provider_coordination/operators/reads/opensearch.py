@@ -16,7 +16,7 @@ from airflow_provider_coordination.operators.template_values import int_value, n
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.opensearch.settings import OpenSearchSettings
-from airflow_provider_coordination.sources.reads import Connected, Connections
+from airflow_provider_coordination.sources.reads import Connected, ConnectionResolver
 
 
 @dataclass
@@ -82,7 +82,7 @@ class OpenSearchIndices:
         """
         self._settings({"hosts": ("https://localhost",)})
 
-    def connect(self, connections: Connections) -> Connected:
+    def connect(self, connections: ConnectionResolver) -> Connected:
         """See `Reads.connect`."""
         settings = self._settings(opensearch_cluster(self.opensearch_conn_id))
         reads = ReadsSettings(kind=self.kind, settings=write_settings(settings))

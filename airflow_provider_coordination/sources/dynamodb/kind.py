@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination.sources.dataset_names import aws_host
 from airflow_provider_coordination.sources.item_kind import ItemKind, changed_values
 from airflow_provider_coordination.sources.kinds import DatasetName, Settings
+
+if TYPE_CHECKING:
+    from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+    from airflow_provider_coordination.coordination.supplier import Supplier
+    from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBTable
 
 
 def _datasets(settings: Settings) -> Iterable[DatasetName]:
@@ -28,10 +33,17 @@ def _left(before: Settings, now: Settings) -> Iterable[str]:
     return changed_values(before, now, ("table", *regions))
 
 
+def _supplier(described: DynamoDBTable, coordinator: SourceCoordinator) -> Supplier:
+    from airflow_provider_coordination.sources.dynamodb.supplier import SegmentSupplier
+
+    return SegmentSupplier(described, coordinator.view)
+
+
 KIND = ItemKind(
     "dynamodb",
     "airflow_provider_coordination.sources.dynamodb.reader:SegmentReader",
     _datasets,
     reads="airflow_provider_coordination.sources.dynamodb.settings:DynamoDBTable",
     left=_left,
+    supplier=_supplier,
 )

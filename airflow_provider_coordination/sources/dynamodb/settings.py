@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.settings import CONNECTED, NOTHING, FieldError, Limits
-from airflow_provider_coordination.sources.kinds import ReadsSettings
-from airflow_provider_coordination.sources.reads import Connected, Connections
+from airflow_provider_coordination.sources.reads import Connected, ConnectionResolver, connected
 from airflow_provider_coordination.sources.rereading import Count, Interval, Reread
-
-if TYPE_CHECKING:
-    from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-    from airflow_provider_coordination.coordination.supplier import Supplier
 
 MAX_SEGMENTS = 1_000_000
 """The maximum number of segments of a parallel scan that DynamoDB allows."""
@@ -72,17 +67,11 @@ class DynamoDBTable(Reread):
         """See `Located.reads_from`."""
         return {"table": self.table, "region_name": None if self.region_name in NOTHING else self.region_name}
 
-    def connect(self, connections: Connections) -> Connected:
+    def connect(self, connections: ConnectionResolver) -> Connected:
         """See `Reads.connect`."""
         table = self.resolved()
         table.aws = connections.aws(table.aws_conn_id, table.region_name, self.kind)
-
-        def supplier(coordinator: SourceCoordinator) -> Supplier:
-            from airflow_provider_coordination.sources.dynamodb.supplier import SegmentSupplier
-
-            return SegmentSupplier(table, coordinator.view)
-
-        return Connected(reads=ReadsSettings(kind=self.kind, settings=table.to_mapping()), supplier=supplier)
+        return connected(table)
 
     def check_together(self) -> None:
         """See `Described.check_together`."""

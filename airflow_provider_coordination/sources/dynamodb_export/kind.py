@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.sources.dataset_names import file_dataset
 from airflow_provider_coordination.sources.dynamodb.kind import table_dataset
 from airflow_provider_coordination.sources.item_kind import ItemKind, changed_values
 from airflow_provider_coordination.sources.kinds import DatasetName, Settings
+
+if TYPE_CHECKING:
+    from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+    from airflow_provider_coordination.coordination.supplier import Supplier
+    from airflow_provider_coordination.sources.dynamodb_export.settings import DynamoDBExport
 
 TABLE_ARN = re.compile(r"arn:[\w-]+:dynamodb:(?P<region>[\w-]*):\d*:table/(?P<table>[^/]+)")
 
@@ -25,6 +31,12 @@ def _left(before: Settings, now: Settings) -> Iterable[str]:
     return changed_values(before, now, ("table_arn",) if now.get("table_arn") is not None else ())
 
 
+def _supplier(described: DynamoDBExport, coordinator: SourceCoordinator) -> Supplier:
+    from airflow_provider_coordination.sources.dynamodb_export.supplier import ExportSupplier
+
+    return ExportSupplier(described, coordinator.view)
+
+
 READER = "airflow_provider_coordination.sources.dynamodb_export.reader:ExportReader"
 
 KIND = ItemKind(
@@ -33,4 +45,5 @@ KIND = ItemKind(
     _datasets,
     reads="airflow_provider_coordination.sources.dynamodb_export.settings:DynamoDBExport",
     left=_left,
+    supplier=_supplier,
 )

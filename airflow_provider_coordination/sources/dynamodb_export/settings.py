@@ -4,17 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.settings import CONNECTED, NOTHING, Described, Limits
-from airflow_provider_coordination.sources.kinds import ReadsSettings
-from airflow_provider_coordination.sources.reads import Connected, Connections
-
-if TYPE_CHECKING:
-    from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-    from airflow_provider_coordination.coordination.supplier import Supplier
+from airflow_provider_coordination.sources.reads import Connected, ConnectionResolver, connected
 
 
 @dataclass
@@ -73,18 +68,12 @@ class DynamoDBExport(Described):
         """See `Located.reads_from`: the table; another export of it holds the same data at a later time."""
         return {} if self.table_arn in NOTHING else {"table_arn": self.table_arn}
 
-    def connect(self, connections: Connections) -> Connected:
+    def connect(self, connections: ConnectionResolver) -> Connected:
         """See `Reads.connect`."""
         export = self.resolved()
         export.aws = connections.aws(export.aws_conn_id, export.region_name, "dynamodb")
         export.s3 = connections.aws(export.aws_conn_id, export.region_name, "s3")
-
-        def supplier(coordinator: SourceCoordinator) -> Supplier:
-            from airflow_provider_coordination.sources.dynamodb_export.supplier import ExportSupplier
-
-            return ExportSupplier(export, coordinator.view)
-
-        return Connected(reads=ReadsSettings(kind=self.kind, settings=export.to_mapping()), supplier=supplier)
+        return connected(export)
 
     def check_together(self) -> None:
         """See `Described.check_together`."""

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.sources.dataset_names import file_dataset
 from airflow_provider_coordination.sources.item_kind import ItemKind
 from airflow_provider_coordination.sources.kinds import DatasetName, Settings
 from airflow_provider_coordination.sources.s3.objects import ListedObject
+
+if TYPE_CHECKING:
+    from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+    from airflow_provider_coordination.coordination.supplier import Supplier
+    from airflow_provider_coordination.sources.s3.settings import S3Objects
 
 
 def _datasets(settings: Settings) -> Iterable[DatasetName]:
@@ -20,11 +26,18 @@ def _left(before: Settings, now: Settings) -> Iterable[str]:
     return (f"location {store!r}" for store in sorted(stores_before - stores))
 
 
+def _supplier(described: S3Objects, coordinator: SourceCoordinator) -> Supplier:
+    from airflow_provider_coordination.sources.s3.scan import S3Scan
+
+    return S3Scan(described, coordinator)
+
+
 KIND = ItemKind(
     "s3",
     "airflow_provider_coordination.sources.s3.reader:ObjectReader",
     _datasets,
     reads="airflow_provider_coordination.sources.s3.settings:S3Objects",
     left=_left,
+    supplier=_supplier,
     claims=lambda item: ListedObject.from_item(item).name,
 )

@@ -19,7 +19,7 @@ KEY_NAME_CHARACTERS = 96
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limits:
+class PackingLimits:
     """The limits of one partition.
 
     :param max_objects: the maximum number of objects.
@@ -37,7 +37,7 @@ class Limits:
         return min(self.max_objects, self.room)
 
 
-def pack(objects: Sequence[ListedObject], limits: Limits) -> list[list[ListedObject]]:
+def pack(objects: Sequence[ListedObject], limits: PackingLimits) -> list[list[ListedObject]]:
     """Pack objects into packs of about equal work; each object is in exactly one pack.
 
     The objects are packed by size, the largest first, each into the pack with the least work that has room. So two
@@ -86,7 +86,7 @@ class _Pack:
         self.item_bytes += item_bytes
 
 
-def _minimum_packs(objects: Sequence[ListedObject], limits: Limits, in_progress: int) -> int:
+def _minimum_packs(objects: Sequence[ListedObject], limits: PackingLimits, in_progress: int) -> int:
     """Return the minimum number of packs."""
     large = sum(each.size >= limits.max_bytes for each in objects)
     small = [each for each in objects if each.size < limits.max_bytes]

@@ -24,7 +24,7 @@ from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.sources.s3.deletion import Deletion
 from airflow_provider_coordination.sources.s3.listing import Listing, ahead, listing_of
 from airflow_provider_coordination.sources.s3.objects import ListedObject
-from airflow_provider_coordination.sources.s3.packing import Limits, pack, partition_key
+from airflow_provider_coordination.sources.s3.packing import PackingLimits, pack, partition_key
 from airflow_provider_coordination.sources.s3.selection import Selection, Window
 from airflow_provider_coordination.sources.s3.settings import S3Objects
 
@@ -93,7 +93,9 @@ class S3Scan:
         self._claims = coordinator.claims
         self._clock = coordinator.clock
         self._list_path = list_path or (lambda path: listing_of(path, settings.aws))
-        self._limits = Limits(max_objects=settings.max_objects, max_bytes=settings.max_bytes, room=self._claims.room)
+        self._limits = PackingLimits(
+            max_objects=settings.max_objects, max_bytes=settings.max_bytes, room=self._claims.room
+        )
 
     def __call__(self, state: Mapping[str, Any]) -> Iterator[Page]:
         """Scan once, if a scan is due.
@@ -257,7 +259,7 @@ class S3Scan:
 class _Gathering:
     """Collects the new objects of one path for a page of partitions."""
 
-    def __init__(self, selection: Selection, limits: Limits) -> None:
+    def __init__(self, selection: Selection, limits: PackingLimits) -> None:
         self.selection = selection
         self._limits = limits
         self._found: dict[str, ListedObject] = {}

@@ -18,15 +18,13 @@ from airflow_provider_coordination.settings import (
     Texts,
     read_settings,
 )
-from airflow_provider_coordination.sources.kinds import ReadsSettings
-from airflow_provider_coordination.sources.reads import Connected, Connections
+from airflow_provider_coordination.sources.reads import Connected, ConnectionResolver, connected
 from airflow_provider_coordination.sources.s3.format_settings import FORMATS, JSON, FormatSettings
 from airflow_provider_coordination.sources.s3.globs import glob_regex
 from airflow_provider_coordination.sources.s3.locations import check_path, is_s3
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-    from airflow_provider_coordination.coordination.supplier import Supplier
 
 NO_TIME, DAY, YEAR = timedelta(0), timedelta(days=1), timedelta(days=365)
 AT_LEAST_ONE = Limits(minimum=1)
@@ -142,18 +140,12 @@ class S3Objects(Described):
         coordinator.share_claims(other.source)
         return self.within(start, end)
 
-    def connect(self, connections: Connections) -> Connected:
+    def connect(self, connections: ConnectionResolver) -> Connected:
         """See `Reads.connect`: files on other filesystems need no AWS connection."""
         objects = self.resolved()
         if any(map(is_s3, objects.paths)):
             objects.aws = connections.aws(objects.aws_conn_id, objects.region_name, self.kind)
-
-        def supplier(coordinator: SourceCoordinator) -> Supplier:
-            from airflow_provider_coordination.sources.s3.scan import S3Scan
-
-            return S3Scan(objects, coordinator)
-
-        return Connected(reads=ReadsSettings(kind=self.kind, settings=objects.to_mapping()), supplier=supplier)
+        return connected(objects)
 
     def check_together(self) -> None:
         """See `Described.check_together`."""

@@ -15,7 +15,7 @@ from airflow_provider_coordination.sources.s3.objects import ListedObject
 from airflow_provider_coordination.sources.s3.packing import (
     MAX_ITEMS_BYTES,
     OPENING_BYTES,
-    Limits,
+    PackingLimits,
     item_bytes,
     pack,
     partition_key,
@@ -23,7 +23,7 @@ from airflow_provider_coordination.sources.s3.packing import (
 from tests.sources.s3.scans import MODIFIED, found
 
 MEGABYTE = 1024 * 1024
-LIMITS = Limits(max_objects=100, max_bytes=100 * MEGABYTE, room=1000)
+LIMITS = PackingLimits(max_objects=100, max_bytes=100 * MEGABYTE, room=1000)
 
 
 def sized(*sizes: int) -> list[ListedObject]:
@@ -44,7 +44,7 @@ def test_each_object_is_in_one_pack_within_limits(
     sizes: list[int], max_objects: int, room: int, max_bytes: int
 ) -> None:
     objects = sized(*(size * MEGABYTE for size in sizes))
-    limits = Limits(max_objects=max_objects, max_bytes=max_bytes * MEGABYTE, room=room)
+    limits = PackingLimits(max_objects=max_objects, max_bytes=max_bytes * MEGABYTE, room=room)
     packs = pack(objects, limits)
     assert sorted((each for packed in packs for each in packed), key=lambda each: each.uri) == objects
     for packed in packs:
@@ -57,7 +57,7 @@ def test_each_object_is_in_one_pack_within_limits(
 @given(sizes=st.lists(st.integers(0, 10 * MEGABYTE), min_size=1, max_size=300))
 def test_packs_are_even(sizes: list[int]) -> None:
     """Of objects far below the limits, no pack has more work than another by more than the largest object."""
-    packs = pack(sized(*sizes), Limits(max_objects=150, max_bytes=10_000 * MEGABYTE, room=1000))
+    packs = pack(sized(*sizes), PackingLimits(max_objects=150, max_bytes=10_000 * MEGABYTE, room=1000))
     works = [work(packed) for packed in packs]
     assert len(packs) <= len(sizes) // 150 + 1
     if max(len(packed) for packed in packs) < 150:
@@ -74,14 +74,14 @@ def test_objects_are_spread_evenly_over_the_necessary_packs() -> None:
 
 
 def test_partition_claims_stay_within_room() -> None:
-    packs = pack(sized(*[10] * 240), Limits(max_objects=1000, max_bytes=MEGABYTE, room=98))
+    packs = pack(sized(*[10] * 240), PackingLimits(max_objects=1000, max_bytes=MEGABYTE, room=98))
     assert max(len(packed) for packed in packs) <= 98
 
 
 @pytest.mark.parametrize("character", ["a", "é", "😀", '"', "\x01", "\\"])
 def test_partition_items_fit_into_progress_with_any_names(character: str) -> None:
     objects = [found(f"{character * 60}{n:05}") for n in range(2000)]
-    packs = pack(objects, Limits(max_objects=2000, max_bytes=1 << 40, room=2000))
+    packs = pack(objects, PackingLimits(max_objects=2000, max_bytes=1 << 40, room=2000))
     assert sum(map(len, packs)) == 2000
     for packed in packs:
         items = json.dumps([each.to_item() for each in packed], separators=(",", ":"))
@@ -92,7 +92,7 @@ def test_partition_items_fit_into_progress_with_any_names(character: str) -> Non
 
 def test_items_fit_into_progress_despite_even_packing() -> None:
     objects = [found("large", size=500 * MEGABYTE), *(found(f"{'x' * 900}{n:05}") for n in range(100))]
-    packs = pack(objects, Limits(max_objects=1000, max_bytes=1 << 40, room=1000))
+    packs = pack(objects, PackingLimits(max_objects=1000, max_bytes=1 << 40, room=1000))
     assert max(sum(map(item_bytes, packed)) for packed in packs) <= MAX_ITEMS_BYTES
 
 
