@@ -171,6 +171,11 @@ class Described:
         """
         return FieldError(type(self).__name__, field, f"{problem}; got {shown(getattr(self, field))}")
 
+    def listed(self, field: str) -> Sequence[str]:
+        """Return the texts of a field that holds one text or a list, once templates are rendered."""
+        value: Any = getattr(self, field)
+        return [value] if isinstance(value, str) else list(value or ())
+
     def to_mapping(self) -> dict[str, Any]:
         """Return the object as JSON for a job, including secrets."""
         return write_settings(self)

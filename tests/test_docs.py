@@ -52,7 +52,6 @@ from airflow_provider_coordination.operators.maintain_table import MaintainTable
 from airflow_provider_coordination.operators.outlets import RANGES_LISTED, delivered_range, no_stream
 from airflow_provider_coordination.operators.reads.items import Items
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
-from airflow_provider_coordination.operators.reads.opensearch import OpenSearchIndices
 from airflow_provider_coordination.operators.release_partitions import ReleasePartitionsOperator
 from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
 from airflow_provider_coordination.operators.reset_partitions import ResetPartitionsOperator
@@ -72,6 +71,7 @@ from airflow_provider_coordination.sources.items import ItemReader
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.kinesis.positions import LATEST
 from airflow_provider_coordination.sources.kinesis.sync_summary import ShardSyncMetric, ShardSyncSummary, StreamSync
+from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
 from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark import outcome
 from airflow_provider_coordination.spark.bad_records import (

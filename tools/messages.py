@@ -37,7 +37,6 @@ AREAS = (
     ("stores", "connection.md"),
     ("operators/reads/items.py", "your_own_source.md"),
     ("operators/reads/jdbc.py", "jdbc.md"),
-    ("operators/reads/opensearch.py", "opensearch.md"),
     ("operators/writes", "sinks.md"),
     ("operators/supervis", "supervisor.md"),
     ("operators/prepared_jobs.py", "clusters.md"),

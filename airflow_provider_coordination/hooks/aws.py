@@ -7,7 +7,8 @@ from typing import Any
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.hooks.connections import check_readable
+from airflow_provider_coordination.hooks.connections import airflow_connection, check_readable
+from airflow_provider_coordination.sources.reads import ConnectionValues
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,23 @@ class AirflowConnections:
     def aws(self, conn_id: str | None, region_name: str | None, service: str) -> AwsSettings:
         """See `ConnectionResolver.aws`."""
         return aws_settings(conn_id, region_name, service=service, default_region=self.default_region)
+
+    def values(self, conn_id: str, name: str) -> ConnectionValues:
+        """See `ConnectionResolver.values`."""
+        connection = airflow_connection(conn_id, name, "create it")
+        try:
+            extra = connection.extra_dejson
+        except ValueError as error:
+            raise ConfigurationError(f"{name}: its extra is not JSON: {error}") from None
+        return ConnectionValues(
+            conn_type=connection.conn_type or None,
+            host=connection.host or None,
+            port=connection.port,
+            schema=connection.schema or None,
+            login=connection.login or None,
+            password=connection.password or None,
+            extra=extra,
+        )
 
 
 def aws_settings(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import Any, Protocol, TypeVar, runtime_checkable
@@ -19,6 +19,23 @@ from airflow_provider_coordination.sources.kinds import ReadsSettings
 R = TypeVar("R")
 
 
+@dataclass(frozen=True, kw_only=True)
+class ConnectionValues:
+    """The fields of an Airflow connection; None for empty ones.
+
+    :param password: never shown.
+    :param extra: never shown.
+    """
+
+    conn_type: str | None = None
+    host: str | None = None
+    port: int | None = None
+    schema: str | None = None
+    login: str | None = None
+    password: str | None = field(default=None, repr=False)
+    extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+
 class ConnectionResolver(Protocol):
     """Resolves the connections that a source names; see `hooks.connections.AirflowConnections`."""
 
@@ -29,6 +46,14 @@ class ConnectionResolver(Protocol):
         :param region_name: overrides the region of the connection.
         :param service: the name of the service in boto3, such as `s3`.
         :raises ConfigurationError: if no region is known, or a setting of the connection is not portable.
+        """
+        ...
+
+    def values(self, conn_id: str, name: str) -> ConnectionValues:
+        """Return the fields of a connection.
+
+        :param name: how error messages name it, such as `connection 'search'`.
+        :raises ConfigurationError: if it is not defined, or cannot be read.
         """
         ...
 

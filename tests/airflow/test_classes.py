@@ -22,7 +22,6 @@ from airflow_provider_coordination.operators.maintain_table import MaintainTable
 from airflow_provider_coordination.operators.reads.items import Items
 from airflow_provider_coordination.operators.reads.jdbc import JdbcTable
 from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
-from airflow_provider_coordination.operators.reads.opensearch import OpenSearchIndices
 from airflow_provider_coordination.operators.release_partitions import ReleasePartitionsOperator
 from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
 from airflow_provider_coordination.operators.reset_partitions import ResetPartitionsOperator
@@ -49,6 +48,7 @@ from airflow_provider_coordination.sensors.acknowledgments import Acknowledgment
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBTable
 from airflow_provider_coordination.sources.dynamodb_export.settings import DynamoDBExport
+from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
 from airflow_provider_coordination.sources.s3.settings import S3Objects
 from tests.airflow.conftest import REPOSITORY
 from tests.airflow.test_provider_info import classes

@@ -12,8 +12,8 @@ from airflow_provider_coordination.hooks.aws import AirflowConnections, aws_sett
 from airflow_provider_coordination.hooks.connections import airflow_connection
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.jdbc import jdbc_connection
-from airflow_provider_coordination.hooks.opensearch import opensearch_cluster
 from airflow_provider_coordination.operators.reads.items import Items
+from airflow_provider_coordination.sources.opensearch.cluster import cluster_of
 from tests.airflow.conftest import SECRET
 
 NAMED = "the environment variable AIRFLOW_CONN_C "
@@ -47,7 +47,7 @@ def test_ignored_variable_is_named_without_its_value(monkeypatch: pytest.MonkeyP
     "reading",
     [
         jdbc_connection,
-        opensearch_cluster,
+        lambda conn_id: cluster_of(conn_id, AirflowConnections()),
         lambda conn_id: Items(kind="k", reader="m:R", conn_id=conn_id).connect(AirflowConnections()),
         lambda conn_id: aws_settings(conn_id, "eu-west-1", service="kinesis"),
     ],

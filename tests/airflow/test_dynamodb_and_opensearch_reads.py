@@ -11,13 +11,13 @@ from airflow.dag_processing.dagbag import DagBag
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.aws import AirflowConnections
-from airflow_provider_coordination.operators.reads.opensearch import OpenSearchIndices
 from airflow_provider_coordination.sources.dynamodb.reader import SegmentReader
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBTable
 from airflow_provider_coordination.sources.dynamodb_export.reader import ExportReader
 from airflow_provider_coordination.sources.dynamodb_export.settings import DynamoDBExport
 from airflow_provider_coordination.sources.item_kind import reader_of
 from airflow_provider_coordination.sources.opensearch.reader import SliceReader
+from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
 from airflow_provider_coordination.sources.reads import Located
 from tests.airflow.conftest import REPOSITORY
 
@@ -84,7 +84,7 @@ def test_connection_names_the_nodes_of_a_cluster(
     connect: Any, aws: None, fields: dict[str, Any], hosts: list[str]
 ) -> None:
     connect("opensearch_default", "opensearch", **fields)
-    assert settings_of(OpenSearchIndices(indices="logs-*"))["hosts"] == hosts
+    assert settings_of(OpenSearchIndices(indices="logs-*"))["cluster"]["hosts"] == hosts
 
 
 def test_indices_become_settings_for_their_reader(connect: Any) -> None:
@@ -93,8 +93,9 @@ def test_indices_become_settings_for_their_reader(connect: Any) -> None:
     reads = OpenSearchIndices(indices=["a-*", "b"], exclude="a-old", slices="4", query={"match_all": {}}, interval=60)
     settings = settings_of(reads)
     assert isinstance(reader_of(reads.connect(AirflowConnections()).reads), SliceReader)
-    assert (settings["user"], settings["password"], settings["aws"]) == ("me", SECRET, None)
-    assert (settings["verify_certificates"], settings["ca_certificates"]) == (False, "/etc/ca.pem")
+    cluster = settings["cluster"]
+    assert (cluster["user"], cluster["password"], cluster["aws"]) == ("me", SECRET, None)
+    assert (cluster["verify_certificates"], cluster["ca_certificates"]) == (False, "/etc/ca.pem")
     assert (settings["indices"], settings["exclude"], settings["slices"]) == (["a-*", "b"], ["a-old"], 4)
     assert SECRET not in repr(reads.connect(AirflowConnections()))
 

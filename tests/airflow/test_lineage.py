@@ -115,7 +115,7 @@ def test_streams_are_named_by_host_and_name() -> None:
         ),
         (
             "opensearch",
-            {"hosts": ["https://u:secret@search:9200"], "indices": ["logs-*"]},
+            {"cluster": {"hosts": ["https://u:secret@search:9200"]}, "indices": ["logs-*"]},
             [DatasetName("opensearch://search:9200", "logs-*")],
         ),
     ],

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from itertools import islice
 from typing import Any
 
@@ -20,8 +21,9 @@ from airflow_provider_coordination.sources.items import (
     ReadPage,
     SourceUnavailableError,
 )
+from airflow_provider_coordination.sources.opensearch.cluster import OpenSearchCluster
 from airflow_provider_coordination.sources.opensearch.reader import RECORD_SCHEMA, SliceReader
-from airflow_provider_coordination.sources.opensearch.settings import OpenSearchSettings
+from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
 from airflow_provider_coordination.sources.opensearch.supplier import SliceSupplier
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
@@ -32,11 +34,12 @@ pytestmark = pytest.mark.integration
 CONTEXTS = ("point_in_time", "scroll")
 
 
-def settings(server: OpenSearchServer, index: str, **changes: Any) -> OpenSearchSettings:
-    return OpenSearchSettings(**{"hosts": (server.url,), "indices": (index,), "page_documents": 10, **changes})
+def settings(server: OpenSearchServer, index: str, **changes: Any) -> OpenSearchIndices:
+    cluster = OpenSearchCluster(hosts=(server.url,))
+    return OpenSearchIndices(**{"indices": (index,), "page_documents": 10, "cluster": cluster, **changes})
 
 
-def items(settings: OpenSearchSettings, coordinator: SourceCoordinator | None = None) -> list[Item]:
+def items(settings: OpenSearchIndices, coordinator: SourceCoordinator | None = None) -> list[Item]:
     """Return the slices that the supplier makes of the indices."""
     coordinator = coordinator or new_coordinator()
     pages = SliceSupplier(settings, coordinator.view)({})
@@ -57,7 +60,7 @@ def documents(count: int) -> dict[str, Any]:
     return {str(n): {"n": n} for n in range(count)}
 
 
-def one_slice(server: OpenSearchServer, index: str, count: int = 60, **changes: Any) -> tuple[OpenSearchSettings, Item]:
+def one_slice(server: OpenSearchServer, index: str, count: int = 60, **changes: Any) -> tuple[OpenSearchIndices, Item]:
     """Create an index of some documents that is one slice; return how it is read, and the slice."""
     server.create_index(index)
     server.index(index, documents(count))
@@ -219,7 +222,7 @@ def test_run_finds_new_indices_and_keeps_known_slices(opensearch: OpenSearchServ
 
 def test_slice_read_at_an_interval_restarts_count_times(opensearch: OpenSearchServer, opensearch_index: str) -> None:
     opensearch.create_index(opensearch_index)
-    chosen = settings(opensearch, opensearch_index, interval_seconds=60.0, count=3)
+    chosen = settings(opensearch, opensearch_index, interval=timedelta(minutes=1), count=3)
     [page] = SliceSupplier(chosen, new_coordinator().view)({})
     [progress] = map(PartitionProgress.from_mapping, page.partitions.values())
     assert (progress.reread_seconds, progress.reads_left) == (60.0, 2)
@@ -256,7 +259,7 @@ def of_tenant(tenant: str) -> dict[str, Any]:
     return {"term": {"tenant.keyword": tenant}}
 
 
-def tenants_of(chosen: OpenSearchSettings) -> Counter[str]:
+def tenants_of(chosen: OpenSearchIndices) -> Counter[str]:
     """Return the number of documents of each tenant that are read."""
     pages = [page for item in items(chosen) for page in SliceReader(chosen).read(item, "")]
     texts = [json.loads(text) for page in pages for text in page.records.column("data").to_pylist()]

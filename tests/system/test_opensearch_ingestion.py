@@ -14,7 +14,8 @@ from airflow.dag_processing.dagbag import DagBag
 
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
-from airflow_provider_coordination.sources.opensearch.settings import OpenSearchSettings
+from airflow_provider_coordination.sources.opensearch.cluster import OpenSearchCluster
+from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
 from airflow_provider_coordination.sources.opensearch.supplier import SliceSupplier
 from tests.airflow.conftest import REPOSITORY, run_dag
 from tests.support.item_job import ItemPipeline
@@ -39,7 +40,7 @@ def all_of(*names: str) -> Counter[str]:
 
 @pytest.fixture
 def pipeline(opensearch: OpenSearchServer, logs: str, java: str, tmp_path: Path) -> Iterator[ItemPipeline]:
-    settings = OpenSearchSettings(hosts=(opensearch.url,), indices=(f"{logs}-*",), page_documents=50)
+    settings = OpenSearchIndices((f"{logs}-*",), page_documents=50, cluster=OpenSearchCluster(hosts=(opensearch.url,)))
     reader = ReadsSettings(kind="opensearch", settings=write_settings(settings))
     made = ItemPipeline(tmp_path, reader, lambda coordinator: SliceSupplier(settings, coordinator.view))
     yield made

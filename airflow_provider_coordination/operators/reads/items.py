@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
@@ -9,7 +10,6 @@ from typing import Any, ClassVar
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Supplier
-from airflow_provider_coordination.hooks.connections import airflow_connection
 from airflow_provider_coordination.operators.template_values import text_value
 from airflow_provider_coordination.sources.function_supplier import PartitionSupplier, pages_of
 from airflow_provider_coordination.sources.item_kind import ItemKind
@@ -77,7 +77,8 @@ class Items:
             )
         settings = dict(self.reader_settings)
         if conn_id := text_value(self.conn_id):
-            settings[CONNECTION] = _connection(conn_id)
+            values = connections.values(conn_id, f"Items: connection {conn_id!r}")
+            settings[CONNECTION] = dataclasses.asdict(values)
         given = {READER: self.reader, "reader_settings": settings}
         return Connected(reads=ReadsSettings(kind=self.kind, settings=given), supplier=self._supplier)
 
@@ -90,16 +91,3 @@ class Items:
             )
         finds: Callable[[Mapping[str, Any]], Any] = supplier
         return lambda state: pages_of(finds(state), kind)
-
-
-def _connection(conn_id: str) -> dict[str, Any]:
-    connection = airflow_connection(conn_id, f"Items: connection {conn_id!r}", "create it")
-    return {
-        "conn_type": connection.conn_type,
-        "host": connection.host,
-        "port": connection.port,
-        "schema": connection.schema,
-        "login": connection.login,
-        "password": connection.password,
-        "extra": connection.extra_dejson,
-    }

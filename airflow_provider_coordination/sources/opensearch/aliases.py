@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow_provider_coordination.sources.items import ItemGoneError
 from airflow_provider_coordination.sources.opensearch.client import OpenSearchClient, index_path
-from airflow_provider_coordination.sources.opensearch.settings import OpenSearchSettings
+from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +35,7 @@ class IndexPart:
 WHOLE = IndexPart()
 
 
-def selected_part(client: OpenSearchClient, settings: OpenSearchSettings, name: str, shards: int) -> IndexPart | None:
+def selected_part(client: OpenSearchClient, settings: OpenSearchIndices, name: str, shards: int) -> IndexPart | None:
     """Return the part of an open index that the settings select now.
 
     :param name: the index.

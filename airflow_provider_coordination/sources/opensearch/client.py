@@ -20,7 +20,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from airflow_provider_coordination.aws import aws_session
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.sources.items import ItemGoneError, ItemUnreadableError, SourceUnavailableError
-from airflow_provider_coordination.sources.opensearch.settings import OpenSearchSettings
+from airflow_provider_coordination.sources.opensearch.cluster import OpenSearchCluster
 
 log = logging.getLogger(__name__)
 
@@ -42,14 +42,14 @@ class ViewLostError(SourceUnavailableError):
 class OpenSearchClient:
     """Sends requests to a cluster. Threads may share it.
 
-    :param settings: the hosts and the credentials.
+    :param cluster: the hosts and the credentials.
     :param sleep: waits that many seconds.
     """
 
-    def __init__(self, settings: OpenSearchSettings, sleep: Callable[[float], None] = time.sleep) -> None:
-        self._settings = settings
+    def __init__(self, cluster: OpenSearchCluster, sleep: Callable[[float], None] = time.sleep) -> None:
+        self._cluster = cluster
         self._sleep = sleep
-        self._nodes = [host.rstrip("/") for host in settings.hosts]
+        self._nodes = [host.rstrip("/") for host in cluster.hosts]
         self._turns = count(random.randrange(len(self._nodes)))
 
     def json(self, method: str, path: str, *, about: str, **request: Any) -> Any:
@@ -128,11 +128,10 @@ class OpenSearchClient:
     def _pool(self) -> Any:
         import urllib3
 
-        settings = self._settings
         return urllib3.PoolManager(
             maxsize=CONNECTIONS_PER_NODE,
-            cert_reqs="CERT_REQUIRED" if settings.verify_certificates else "CERT_NONE",
-            ca_certs=settings.ca_certificates,
+            cert_reqs="CERT_REQUIRED" if self._cluster.verify_certificates else "CERT_NONE",
+            ca_certs=self._cluster.ca_certificates,
             retries=False,
             timeout=urllib3.Timeout(connect=CONNECT_TIMEOUT_SECONDS, read=READ_TIMEOUT_SECONDS),
         )
@@ -141,10 +140,10 @@ class OpenSearchClient:
         headers = {"Accept-Encoding": "gzip"}
         if content is not None:
             headers["Content-Type"] = "application/json"
-        if self._settings.user:
-            token = b64encode(f"{self._settings.user}:{self._settings.password}".encode()).decode()
+        if self._cluster.user:
+            token = b64encode(f"{self._cluster.user}:{self._cluster.password}".encode()).decode()
             headers["Authorization"] = f"Basic {token}"
-        return headers if self._settings.aws is None else self._signed(method, url, content, headers)
+        return headers if self._cluster.aws is None else self._signed(method, url, content, headers)
 
     def _signed(self, method: str, url: str, content: bytes | None, headers: dict[str, str]) -> dict[str, str]:
         from botocore.auth import SigV4Auth
@@ -156,20 +155,20 @@ class OpenSearchClient:
             credentials = self._session.get_credentials()
             if credentials is None:
                 raise ConfigurationError(
-                    "OpenSearch settings: field 'aws' has no credentials, and the AWS SDK finds none; give an AWS "
+                    "OpenSearch cluster: field 'aws' has no credentials, and the AWS SDK finds none; give an AWS "
                     "connection with keys, or provide credentials in the AWS default credential chain"
                 )
             SigV4Auth(credentials, "es", self._session.region_name).add_auth(request)
         except BotoCoreError as error:
-            raise ConfigurationError(f"OpenSearch settings: field 'aws': {_sentence(error)}") from error
+            raise ConfigurationError(f"OpenSearch cluster: field 'aws': {_sentence(error)}") from error
         return {**headers, **dict(request.headers.items())}
 
     @cached_property
     def _session(self) -> Any:
-        assert self._settings.aws is not None
-        session = aws_session(self._settings.aws)
+        assert self._cluster.aws is not None
+        session = aws_session(self._cluster.aws)
         if not session.region_name:
-            raise ConfigurationError("OpenSearch settings: field 'aws' needs a region, for which requests are signed")
+            raise ConfigurationError("OpenSearch cluster: field 'aws' needs a region, for which requests are signed")
         return session
 
 

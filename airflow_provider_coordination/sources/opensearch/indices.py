@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 from airflow_provider_coordination.sources.items import ItemGoneError
 from airflow_provider_coordination.sources.opensearch.client import OpenSearchClient, index_path
-from airflow_provider_coordination.sources.opensearch.settings import OpenSearchSettings
+from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
 
 STREAM_INDEX = ".ds-"
 """The prefix of the names of a data stream's indices."""
@@ -32,7 +32,7 @@ class Index:
     is_open: bool
 
 
-def select_indices(client: OpenSearchClient, settings: OpenSearchSettings) -> Iterator[Index]:
+def select_indices(client: OpenSearchClient, settings: OpenSearchIndices) -> Iterator[Index]:
     """Yield the indices that the settings select, each once.
 
     Hidden indices and system indices are only selected by a name that begins with a dot.

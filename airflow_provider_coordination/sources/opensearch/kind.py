@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.sources.dataset_names import host_of
 from airflow_provider_coordination.sources.item_kind import ItemKind
 from airflow_provider_coordination.sources.kinds import DatasetName, Settings
 
+if TYPE_CHECKING:
+    from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+    from airflow_provider_coordination.coordination.supplier import Supplier
+    from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
+
 
 def _datasets(settings: Settings) -> Iterable[DatasetName]:
-    host = host_of(next(iter(settings["hosts"]), None)) or "opensearch"
+    host = host_of(next(iter(settings["cluster"]["hosts"]), None)) or "opensearch"
     return (DatasetName(f"opensearch://{host}", pattern) for pattern in settings["indices"])
 
 
@@ -23,10 +29,17 @@ def _left(before: Settings, now: Settings) -> Iterable[str]:
             yield f"index {name!r}"
 
 
+def _supplier(described: OpenSearchIndices, coordinator: SourceCoordinator) -> Supplier:
+    from airflow_provider_coordination.sources.opensearch.supplier import SliceSupplier
+
+    return SliceSupplier(described, coordinator.view)
+
+
 KIND = ItemKind(
     "opensearch",
     "airflow_provider_coordination.sources.opensearch.reader:SliceReader",
     _datasets,
-    reads="airflow_provider_coordination.operators.reads.opensearch:OpenSearchIndices",
+    reads="airflow_provider_coordination.sources.opensearch.settings:OpenSearchIndices",
     left=_left,
+    supplier=_supplier,
 )

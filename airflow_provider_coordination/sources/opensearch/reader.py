@@ -10,12 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.sources.items import Item, ItemGoneError, ItemUnreadableError, ReadPage
 from airflow_provider_coordination.sources.opensearch.aliases import WHOLE, IndexPart, selected_part
 from airflow_provider_coordination.sources.opensearch.client import OpenSearchClient, ViewLostError
 from airflow_provider_coordination.sources.opensearch.indices import find_indices
-from airflow_provider_coordination.sources.opensearch.settings import OpenSearchSettings
+from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
 from airflow_provider_coordination.sources.opensearch.views import Document, Views, about, shard_of
 
 log = logging.getLogger(__name__)
@@ -49,7 +48,7 @@ class SliceReader:
 
     reads_at_once: int | None = READS_AT_ONCE
 
-    def __init__(self, settings: OpenSearchSettings, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, settings: OpenSearchIndices, sleep: Callable[[float], None] = time.sleep) -> None:
         self._settings = settings
         self._sleep = sleep
 
@@ -59,7 +58,7 @@ class SliceReader:
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
-        return cls(read_settings(OpenSearchSettings, "OpenSearch settings", settings))
+        return cls(OpenSearchIndices.from_mapping(settings))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without the client."""
@@ -68,7 +67,7 @@ class SliceReader:
     @cached_property
     def client(self) -> OpenSearchClient:
         """The client of the cluster."""
-        return OpenSearchClient(self._settings, self._sleep)
+        return OpenSearchClient(self._settings.cluster, self._sleep)
 
     @cached_property
     def _views(self) -> Views:

@@ -11,7 +11,7 @@ from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.sources.opensearch.aliases import selected_part
 from airflow_provider_coordination.sources.opensearch.client import OpenSearchClient
 from airflow_provider_coordination.sources.opensearch.indices import Index, select_indices
-from airflow_provider_coordination.sources.opensearch.settings import MAX_SLICES, OpenSearchSettings
+from airflow_provider_coordination.sources.opensearch.settings import MAX_SLICES, OpenSearchIndices
 from airflow_provider_coordination.sources.progress import PartitionProgress
 
 log = logging.getLogger(__name__)
@@ -29,10 +29,10 @@ class SliceSupplier:
     :param view: of the source.
     """
 
-    def __init__(self, settings: OpenSearchSettings, view: SourceView) -> None:
+    def __init__(self, settings: OpenSearchIndices, view: SourceView) -> None:
         self._settings = settings
         self._view = view
-        self._client = OpenSearchClient(settings)
+        self._client = OpenSearchClient(settings.cluster)
 
     def __call__(self, state: Mapping[str, Any]) -> Iterator[Page]:
         """Yield the slices, an index at a time.
@@ -72,7 +72,7 @@ class SliceSupplier:
         return PartitionProgress(
             kind=KIND,
             items=(item,),
-            reread_seconds=self._settings.interval_seconds,
+            reread_seconds=self._settings.reread_seconds,
             reads_left=self._settings.reads_left,
         ).to_mapping()
 

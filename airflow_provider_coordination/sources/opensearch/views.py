@@ -17,7 +17,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.items import Item, ItemUnreadableError, SourceUnavailableError
 from airflow_provider_coordination.sources.opensearch.aliases import WHOLE, IndexPart
 from airflow_provider_coordination.sources.opensearch.client import OpenSearchClient, index_path
-from airflow_provider_coordination.sources.opensearch.settings import POINT_IN_TIME, SCROLL, OpenSearchSettings
+from airflow_provider_coordination.sources.opensearch.settings import POINT_IN_TIME, SCROLL, OpenSearchIndices
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Views:
     :param settings: of the source.
     """
 
-    def __init__(self, client: OpenSearchClient, settings: OpenSearchSettings) -> None:
+    def __init__(self, client: OpenSearchClient, settings: OpenSearchIndices) -> None:
         self._client = client
         self._settings = settings
         self._parse = _response_parser()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -109,7 +109,7 @@ class S3Objects(Described):
         """See `Reads.default_source`."""
         if self.source not in NOTHING:
             return str(self.source)
-        paths = self._listed("paths")
+        paths = self.listed("paths")
         if len(paths) != 1:
             raise FieldError(
                 type(self).__name__,
@@ -122,7 +122,7 @@ class S3Objects(Described):
     def reads_from(self) -> Mapping[str, Any]:
         """See `Located.reads_from`."""
         names = ("paths", "include", "exclude", "exclude_suffixes")
-        return {name: sorted(texts) for name in names if (texts := self._listed(name))}
+        return {name: sorted(texts) for name in names if (texts := self.listed(name))}
 
     def within(self, start: datetime, end: datetime) -> S3Objects:
         """See `Bounded.within`: the objects that were modified in the interval."""
@@ -180,8 +180,3 @@ class S3Objects(Described):
         for path in self.paths:
             if self.forget_after is not None and not is_s3(path):  # the modification time of a file can be any time
                 raise self.invalid("forget_after", f"must be left out: {path!r} is not in S3")
-
-    def _listed(self, name: str) -> Sequence[str]:
-        """Return the texts of a field that holds one text or a list."""
-        value: Any = getattr(self, name)
-        return [value] if isinstance(value, str) else list(value or ())

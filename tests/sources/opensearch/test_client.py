@@ -16,7 +16,8 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.items import ItemGoneError, ItemUnreadableError, SourceUnavailableError
 from airflow_provider_coordination.sources.opensearch.client import MAX_ATTEMPTS, OpenSearchClient, ViewLostError
-from airflow_provider_coordination.sources.opensearch.settings import OpenSearchSettings
+from airflow_provider_coordination.sources.opensearch.cluster import OpenSearchCluster
+from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
 from airflow_provider_coordination.sources.opensearch.views import Views
 from demo.server_process import free_ports
 
@@ -74,7 +75,7 @@ def node(running: StubNode) -> StubNode:
 
 
 def client(*hosts: str, sleep: Callable[[float], None] = lambda seconds: None, **changes: Any) -> OpenSearchClient:
-    return OpenSearchClient(OpenSearchSettings(hosts=hosts, **changes), sleep)
+    return OpenSearchClient(OpenSearchCluster(hosts=hosts, **changes), sleep)
 
 
 def failing(kind: str, reason: str = "so it is") -> dict[str, Any]:
@@ -162,7 +163,7 @@ def test_requests_to_amazon_opensearch_service_are_signed(node: StubNode) -> Non
 
 @pytest.mark.parametrize("part", [{"timed_out": True}, {"_shards": {"failed": 1}}])
 def test_partial_search_is_never_taken_as_complete(node: StubNode, part: dict[str, Any]) -> None:
-    settings = OpenSearchSettings(hosts=(node.url,), context="scroll")
+    settings = OpenSearchIndices("*", context="scroll")
     node.answers = [(200, {"hits": {"hits": []}, "_shards": {"failed": 0}, "_scroll_id": "s", **part})]
     with (
         Views(client(node.url), settings).of(ITEM, -1) as view,
@@ -172,7 +173,7 @@ def test_partial_search_is_never_taken_as_complete(node: StubNode, part: dict[st
 
 
 def test_document_without_a_stored_source_is_unreadable(node: StubNode) -> None:
-    settings = OpenSearchSettings(hosts=(node.url,), context="scroll")
+    settings = OpenSearchIndices("*", context="scroll")
     hit = {"_id": "a", "sort": [0]}
     node.answers = [(200, {"hits": {"hits": [hit]}, "_shards": {"failed": 0}, "_scroll_id": "s"})]
     with (
@@ -194,13 +195,13 @@ def test_document_without_a_stored_source_is_unreadable(node: StubNode) -> None:
 def test_server_version_selects_the_view(node: StubNode, version: dict[str, str], path: str) -> None:
     empty = {"hits": {"hits": []}, "_shards": {"failed": 0}, "pit_id": "p", "_scroll_id": "s"}
     node.answers = [(200, {"version": version}), (200, empty), (200, empty), (200, {})]
-    with Views(client(node.url), OpenSearchSettings(hosts=(node.url,))).of(ITEM, -1) as view:
+    with Views(client(node.url), OpenSearchIndices("*")).of(ITEM, -1) as view:
         assert list(view.pages()) == [[]]
     assert node.requests[1][1].partition("?")[0] == path
 
 
 def test_page_size_follows_document_size(node: StubNode) -> None:
-    settings = OpenSearchSettings(hosts=(node.url,), context="point_in_time", page_documents=5000)
+    settings = OpenSearchIndices("*", context="point_in_time", page_documents=5000)
 
     def page(first: int, count: int) -> tuple[int, Any]:
         hits = [{"_id": str(n), "sort": [n], "_source": {"x": "y" * 83886}} for n in range(first, first + count)]

@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from airflow_provider_coordination.sources.opensearch.settings import OpenSearchSettings
+from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
 from airflow_provider_coordination.sources.opensearch.views import Views
 
 
@@ -25,7 +25,7 @@ def test_slow_cluster_does_not_block_another() -> None:
     both = threading.Barrier(2, timeout=60)
 
     def looked(cluster: Any) -> str:
-        settings = OpenSearchSettings(hosts=("http://localhost:9200",))
+        settings = OpenSearchIndices("*")
         with Views(cluster, settings).of({"index": "clicks", "slice": 0, "slices": 1}, -1) as view:
             return type(view).__name__
 
