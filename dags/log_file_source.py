@@ -22,6 +22,7 @@ from airflow_provider_coordination.coordination.supplier import Page, Supplier
 from airflow_provider_coordination.sources.kinds import ReadsSettings, SourceKind
 from airflow_provider_coordination.sources.landed import LandedProgress
 from airflow_provider_coordination.sources.progress import new_batch_id
+from airflow_provider_coordination.sources.reads import Connected, ConnectionResolver
 from airflow_provider_coordination.spark.kind_partitions import KindPartitions
 from airflow_provider_coordination.spark.landed_row import LandedRow
 
@@ -77,10 +78,8 @@ class LogFolder:
         """See `Located.reads_from`."""
         return {"folder": self.folder}
 
-    def connect(self, default_region: str | None = None) -> Any:
+    def connect(self, connections: ConnectionResolver) -> Connected:
         """See `Reads.connect`."""
-        from airflow_provider_coordination.sources.reads import Connected
-
         settings = ReadsSettings(kind=NAME, settings={"folder": self.folder}, implementation="log_file_source:KIND")
         return Connected(reads=settings, supplier=lambda coordinator: supplier(self.folder))
 

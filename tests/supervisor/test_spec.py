@@ -25,6 +25,12 @@ from airflow_provider_coordination.supervisor.tuning import TuningSettings
 from tests.supervisor.specs import SPEC, spec_with, spec_without
 
 
+def test_error_of_a_source_names_its_path() -> None:
+    reads = {"s3": {"paths": "s3://raw-data/clicks/", "wait_for": "a/b"}}
+    with pytest.raises(ConfigurationError, match=r"^spec: field 'reads.s3.wait_for' must be the name of an object"):
+        IngestionSpec.read({"version": 1, "reads": reads, "writes": {"parquet": {"path": "/data/lake/clicks"}}})
+
+
 def test_spec_holds_the_objects_of_operators() -> None:
     spec = IngestionSpec.read(SPEC)
     assert spec.reads_object() == KinesisStreams("clicks", aws_conn_id=None, region_name="eu-west-1")
