@@ -101,7 +101,7 @@ class Limits:
     @property
     def _range(self) -> str:
         if self.above is not None:
-            least = "greater than 0" if not self.above else f"greater than {shown(self.above)}"
+            least = "positive" if not self.above else f"greater than {shown(self.above)}"
         elif self.minimum is not None and self.maximum is not None:
             return f"from {shown(self.minimum)} to {shown(self.maximum)}"
         else:

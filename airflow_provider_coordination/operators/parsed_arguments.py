@@ -50,7 +50,9 @@ def check_parsed(callee: str, arguments: Mapping[str, Any]) -> None:
         raise ConfigurationError(f"field 'workers' must be positive; got {number!r}")
     for name in SETTINGS:
         settings: Any = arguments.get(name)
-        if hasattr(settings, "template_fields") and is_plain(vars(settings)):
+        if isinstance(settings, Described):
+            settings.check(is_plain)
+        elif hasattr(settings, "template_fields") and is_plain(vars(settings)):
             resolved(settings)
     check_reads(arguments.get("reads"))
     _check_writes(arguments)

@@ -164,8 +164,10 @@ class IngestionSpec:
         self._check_schema()
         for part in (self.reads, *self.writes):
             if isinstance(part, Checkable):
-                self._check_part(part)
-        for topic in (self.on_bad_records, self.acknowledgments, self.tuning, self.supervise):
+                self._check_part(part, "reads")
+        for path in ("on_bad_records", "acknowledgments"):
+            self._check_part(getattr(self, path), path)
+        for topic in (self.tuning, self.supervise):
             topic.check()
         self._check_folders()
         self._check_end()
@@ -178,11 +180,11 @@ class IngestionSpec:
                 "and Spark properties, to a connection or a properties file"
             )
 
-    def _check_part(self, part: Checkable) -> None:
+    def _check_part(self, part: Checkable, path: str) -> None:
         try:
             part.check()
         except FieldError as error:
-            raise error.below("spec", f"reads.{reads_kind_of(part)}") from None
+            raise error.below("spec", f"reads.{reads_kind_of(part)}" if path == "reads" else path) from None
 
     def _check_schema(self) -> None:
         try:

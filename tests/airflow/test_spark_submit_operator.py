@@ -353,7 +353,7 @@ def a(topic: Any, **values: Any) -> Any:
         ),
         (
             {"rounds": a(RoundSettings, max_idle_rounds=1.5)},
-            "RoundSettings: field 'max_idle_rounds' must be a whole number or null; got 1.5",
+            "RoundSettings: field 'max_idle_rounds' must be a whole number; got 1.5",
         ),
         (
             {"acknowledgments": a(AcknowledgmentSettings, by="check")},
@@ -361,7 +361,7 @@ def a(topic: Any, **values: Any) -> Any:
         ),
         (
             {"acknowledgments": a(AcknowledgmentSettings, timeout=0)},
-            "AcknowledgmentSettings: field 'timeout' must be positive; got 0 seconds",
+            "AcknowledgmentSettings: field 'timeout' must be positive; got PT0S",
         ),
         (
             {"writes": ParquetDataset("")},

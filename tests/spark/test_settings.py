@@ -146,9 +146,9 @@ def test_missing_field_is_named(tmp_path: Path) -> None:
         ({"reads": ReadsSettings(kind="")}, "what is read: field 'kind' must not be empty"),
         ({"reads": ReadsSettings(kind="k", settings={"reader": "m"})}, "'reader' must be of the form 'module:class'"),
         ({"reads": ReadsSettings(kind="ftp")}, "kind of source 'ftp' is not known; the known names are .*'s3'"),
-        ({"max_duration": -1.0}, "RoundSettings: field 'max_duration' must be positive; got -1 seconds"),
-        ({"idle_duration": -1.0}, "RoundSettings: field 'idle_duration' must not be negative; got -1 seconds"),
-        ({"timeout": 0}, "AcknowledgmentSettings: field 'timeout' must be positive; got 0 seconds"),
+        ({"max_duration": -1.0}, "RoundSettings: field 'max_duration' must be positive; got -PT1S"),
+        ({"idle_duration": -1.0}, "RoundSettings: field 'idle_duration' must be at least PT0S; got -PT1S"),
+        ({"timeout": 0}, "AcknowledgmentSettings: field 'timeout' must be positive; got PT0S"),
         ({"max_leases": 0}, "LeaseSettings: field 'max_leases' must be at least 1, or omitted; got 0"),
         (
             {"max_leases_to_steal": 0},
@@ -158,17 +158,16 @@ def test_missing_field_is_named(tmp_path: Path) -> None:
         ({"balance_by": "size"}, "LeaseSettings: field 'balance_by' must be 'count' or 'throughput'; got 'size'"),
         ({"dead_letter_path": " "}, "BadRecordSettings: field 'dead_letter_path' must not be empty; leave it out"),
         ({"schema": " "}, "'schema' must not be empty; leave it out"),
-        ({"max_parse_exceptions": -1}, "'max_parse_exceptions' must not be negative; got -1"),
+        ({"max_parse_exceptions": -1}, "'max_parse_exceptions' must be at least 0; got -1"),
         ({"max_saved_parse_exceptions": 101}, "'max_saved_parse_exceptions' must be from 0 to 100; got 101"),
-        ({"keeps_rejected": True}, "'keeps_rejected' is true, and 'dead_letter_path' is missing: give the path"),
+        ({"keeps_rejected": True}, "'keeps_rejected' needs 'dead_letter_path', the path for rejected"),
         ({"earliest": NOW}, "RejectionSettings: field 'event_time' is missing, beside 'earliest': name the column"),
-        ({"event_time": "at"}, "RejectionSettings: field 'event_time' is 'at', and there is no bound: give 'earliest'"),
-        ({"event_time": "at" * 500, "latest": NOW}, "field 'event_time' has 1000 characters; give a column whose name"),
+        ({"event_time": "at"}, "RejectionSettings: field 'event_time' has no bound: give 'earliest'"),
+        ({"event_time": "at" * 500, "latest": NOW}, "field 'event_time' must have at most 128 characters"),
         ({"event_time": "at", "latest": NOW}, "'event_time' is 'at', and there is no 'schema' to parse it"),
         (
             {"event_time": "at", "earliest": NOW + timedelta(seconds=1), "latest": NOW},
-            "field 'earliest' is 2026-01-01T00:00:01.000000Z, after 'latest', which is 2026-01-01T00:00:00.000000Z: "
-            "every record would be rejected",
+            "field 'earliest' must not be after 'latest', 2026-01-01T00:00:00.000000Z: every record would be rejected",
         ),
         ({"writes": ()}, "'writes' must not be empty"),
         ({"writes": beside_main(name="a b")}, "field 'writes': the name 'a b' is invalid"),
@@ -207,10 +206,10 @@ def test_missing_field_is_named(tmp_path: Path) -> None:
             "^sink 'copy' .* inside 'landing_path'",
         ),
         ({"writes": beside_main(), "by": ("copy",)}, "field 'by': 'copy' is the name of a sink"),
-        ({"by": ("a", "a")}, "field 'by': 'a' is named twice"),
+        ({"by": ("a", "a")}, "field 'by' must name each handle once, and not 'a' twice"),
         ({"by": "check"}, "field 'by' must be 'job', 'downstream' or a list of names; got 'check'"),
-        ({"by": ()}, r"field 'by' must be 'job', 'downstream' or a list of names; got \(\)"),
-        ({"by": ("",)}, "field 'by': '' is invalid"),
+        ({"by": ()}, r"field 'by' must be 'job', 'downstream' or a list of names; got \[\]"),
+        ({"by": ("",)}, "field 'by' must have names of 1 to 128 printable"),
         ({"by": tuple(map(str, range(100)))}, "1 sinks and 100 handles are too many"),
         ({"transform": "module"}, "field 'transform' must be of the form 'module:function', .*; got 'module'"),
         ({"transform": ":f"}, "must be of the form 'module:function'"),
@@ -288,7 +287,7 @@ def test_settings_that_inspect_records_prevent_publishing_landed_files(changes: 
 
 @pytest.mark.parametrize("topic", TOPICS.values())
 def test_every_topic_value_may_be_a_template(topic: Any) -> None:
-    assert tuple(topic.template_fields) == tuple(field.name for field in fields(topic))
+    assert tuple(topic().template_fields) == tuple(field.name for field in fields(topic))
 
 
 def test_tasks_without_a_transform_write_to_the_landing_path_only() -> None:

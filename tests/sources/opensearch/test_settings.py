@@ -38,7 +38,7 @@ def test_invalid_cluster_names_value_and_remedy(changes: Any, says: str) -> None
         ({"page_documents": 10_001}, "'page_documents' must be from 1 to 10000"),
         ({"query": "match"}, "'query' must be a JSON object; got 'match'"),
         ({"context": "none"}, "'context' must be one of point_in_time, scroll; got 'none'"),
-        ({"interval": 0.0}, "'interval' must be greater than 0"),
+        ({"interval": 0.0}, "'interval' must be positive"),
         ({"count": 2}, "'count' needs 'interval'"),
     ],
 )
