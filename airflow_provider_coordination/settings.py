@@ -50,7 +50,11 @@ class FieldError(ConfigurationError):
 
     def __init__(self, owner: str, field: str, problem: str) -> None:
         super().__init__(f"{owner}: field {field!r} {problem}")
-        self._field, self._problem = field, problem
+        self._owner, self._field, self._problem = owner, field, problem
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what the message is made of."""
+        return FieldError, (self._owner, self._field, self._problem)
 
     def below(self, owner: str, path: str) -> FieldError:
         """Return the same error of a larger description.

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.settings import (
+    CONNECTED,
+    Described,
+    FieldError,
+    Limits,
+    Texts,
+    read_settings,
+    write_settings,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,3 +102,29 @@ def test_lenient_reading_accepts_text_and_numeric_durations() -> None:
 def test_lenient_reading_refuses_invalid_values() -> None:
     with pytest.raises(ConfigurationError, match="field 'wait' must be a duration such as PT1H; got 'long'"):
         read_settings(Settings, "settings", {"at": AT, "wait": "long"}, lenient=True)
+
+
+@dataclass
+class Example(Described):
+    count: Annotated[int | None, Limits(minimum=1, maximum=5)] = None
+    names: Texts = ()
+    wait: Annotated[timedelta, Limits(above=timedelta(0))] = timedelta(seconds=1)
+    is_on: bool = False
+    at: datetime | None = None
+    login: str = field(default="", repr=False, metadata=CONNECTED)
+
+
+def test_described_values_become_the_types_of_their_fields() -> None:
+    written = Example(count="3", names="a", wait="PT1M", is_on="yes", at="2026-01-31T01:00+01:00")  # type: ignore[arg-type]
+    at = datetime(2026, 1, 31, tzinfo=UTC)
+    expected = Example(count=3, names=("a",), wait=timedelta(minutes=1), is_on=True, at=at)
+    assert written.resolved() == expected
+    assert Example(count="None", names=None, wait="").resolved() == Example()  # type: ignore[arg-type]
+    assert list(written.template_fields) == ["count", "names", "wait", "is_on", "at"]
+
+
+def test_field_error_keeps_its_field_when_pickled() -> None:
+    with pytest.raises(FieldError, match="Example: field 'count' must be from 1 to 5; got 6") as caught:
+        Example(count=6).check()
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert str(error.below("spec", "reads.x")) == "spec: field 'reads.x.count' must be from 1 to 5; got 6"

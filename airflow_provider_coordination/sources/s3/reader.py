@@ -29,6 +29,7 @@ class ObjectReader:
 
     def __init__(self, settings: S3Objects) -> None:
         self._settings = settings
+        self._format_settings = settings.format_settings  # read here: executors have no msgspec
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any]) -> ObjectReader:
@@ -44,7 +45,7 @@ class ObjectReader:
 
     def columns(self, spark: object) -> pa.Schema | None:
         """See `KnowsColumns.columns`."""
-        return columns_before_reading(self._settings.format_settings)
+        return columns_before_reading(self._format_settings)
 
     def origin(self, item: Item) -> str:
         """See `ItemReader.origin`: the object's URI."""
@@ -69,11 +70,11 @@ class ObjectReader:
 
     def __getstate__(self) -> dict[str, Any]:
         """Pickle without clients."""
-        return {"_settings": self._settings}
+        return {"_settings": self._settings, "_format_settings": self._format_settings}
 
     @cached_property
     def _format(self) -> Format:
-        return format_of(self._settings.format_settings)
+        return format_of(self._format_settings)
 
     @cached_property
     def _client(self) -> Any:

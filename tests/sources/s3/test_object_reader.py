@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,14 @@ def test_used_reader_survives_pickling(tmp_path: Path) -> None:
     assert isinstance(made, ObjectReader)
     assert isinstance(made, ReadsAhead) and isinstance(made, Conditional) and isinstance(made, Finishing)
     assert read(made, item) == read(pickle.loads(pickle.dumps(made)), item) == [{"id": "1"}]
+
+
+def test_pickled_reader_needs_no_msgspec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("1\n")
+    [item] = items(tmp_path)
+    pickled = pickle.dumps(reader(tmp_path))
+    monkeypatch.setitem(sys.modules, "msgspec", None)
+    assert read(pickle.loads(pickled), item) == [{"data": b"1"}]
 
 
 def test_settings_decide_actions_after_delivery(tmp_path: Path) -> None:
