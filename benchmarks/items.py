@@ -38,13 +38,8 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.s3.locations import bucket_and_key, s3_client
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
 from airflow_provider_coordination.sources.s3.settings import S3Objects
-from airflow_provider_coordination.spark.item_landing import (
-    READS_AT_ONCE_OF_SLOT,
-    ItemLandingOptions,
-    ItemPlan,
-    LandedItems,
-    _land_slot,
-)
+from airflow_provider_coordination.spark.item_file import ItemLandingOptions, ItemPlan
+from airflow_provider_coordination.spark.item_landing import READS_AT_ONCE_OF_SLOT, LandedItems, _land_slot
 from demo.server_process import free_ports
 from tests.support.s3_server import S3Server
 

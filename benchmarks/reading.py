@@ -57,7 +57,8 @@ from airflow_provider_coordination.spark.application import GC_THRESHOLDS, deliv
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.job_spark import JobSpark
-from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, LandingOptions, _land_slot, land
+from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions
+from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, _land_slot, land
 from airflow_provider_coordination.spark.kinesis.layout import SHARD_RECORDS
 from airflow_provider_coordination.spark.kinesis.reading import ShardReading
 from airflow_provider_coordination.spark.kinesis.streams import Streams

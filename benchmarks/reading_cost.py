@@ -37,7 +37,8 @@ import pyarrow.parquet as pq
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.kinesis.aggregation import HASH_KEYS
-from airflow_provider_coordination.spark.kinesis.landing import LandingOptions, _land_slot
+from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions
+from airflow_provider_coordination.spark.kinesis.landing import _land_slot
 from benchmarks import kcl
 from benchmarks.data_source import ROWS, processor_seconds
 from benchmarks.landing import SLOTS, session

@@ -12,7 +12,8 @@ import pytest
 
 from airflow_provider_coordination.sources.kinesis.client import kinesis_client
 from airflow_provider_coordination.spark.kinesis import landing
-from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, LandingOptions
+from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions
+from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow
 from tests.support.endless_kinesis import PAGE_RECORDS, EndlessKinesis
 from tests.support.known_dataset import KnownDataset
 from tests.support.known_records import Run, WrongRecordsError, runs_of, sequence_number

@@ -13,8 +13,7 @@ from urllib.parse import quote
 
 from airflow.sdk import BaseOperatorLink
 
-from airflow_provider_coordination.ui.plugin import URL_PREFIX
-from airflow_provider_coordination.ui.urls import base_url
+from airflow_provider_coordination.ui.urls import URL_PREFIX, base_url
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,11 +23,8 @@ from airflow_provider_coordination.sources.items import FrameReader, SourceUnava
 from airflow_provider_coordination.sources.progress import ItemPosition, new_batch_id
 from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.frame_columns import ArrivingColumn, arriving_columns, converted
-from airflow_provider_coordination.spark.item_landing import (
-    ItemLandingOptions,
-    ItemPlan,
-    LandedItems,
-)
+from airflow_provider_coordination.spark.item_file import ItemLandingOptions, ItemPlan
+from airflow_provider_coordination.spark.item_landing import LandedItems
 from airflow_provider_coordination.spark.landed_identity import as_landed
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.parquet_frames import numbered, portions_of

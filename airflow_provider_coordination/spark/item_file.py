@@ -4,21 +4,76 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
+from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pyarrow as pa
 
-from airflow_provider_coordination.sources.progress import new_batch_id
+from airflow_provider_coordination.sources.progress import ItemPosition, new_batch_id
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.job_settings import MIN_SLOT_MEMORY_BYTES as READING_BYTES
-from airflow_provider_coordination.spark.landed_identity import as_landed
+from airflow_provider_coordination.spark.landed_identity import as_landed, landed_file
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.records import Records
 from airflow_provider_coordination.spark.slot_memory import ROW_GROUP_BYTES, SlotMemory
 from airflow_provider_coordination.spark.storage import TableWriter
 
-if TYPE_CHECKING:
-    from airflow_provider_coordination.spark.item_landing import ItemLandingOptions, ItemPlan
+
+@dataclass(frozen=True, kw_only=True)
+class ItemPlan:
+    """What to read of one partition.
+
+    :param source_identifier: the partition's item family.
+    :param partition_key: the partition.
+    :param kind: the kind of source.
+    :param fencing_token: the fencing token of its lease.
+    :param items: all its items.
+    :param start: the position to continue from.
+    """
+
+    source_identifier: str
+    partition_key: str
+    kind: str
+    fencing_token: int
+    items: tuple[dict[str, Any], ...]
+    start: str
+
+    @property
+    def left(self) -> tuple[dict[str, Any], ...]:
+        """The items that are not read to their end yet."""
+        return self.items[ItemPosition.parse(self.start).item :]
+
+    @property
+    def size(self) -> int:
+        """The size of the items that are left, for distributing partitions: in bytes, if the items have a `size`."""
+        sizes = (item.get("size") for item in self.left)
+        return sum(size for size in sizes if type(size) is int and size > 0) + len(self.left)
+
+    def new_file(self, root: str) -> str:
+        """Return a new URI for the landed file of the batch that starts at `start`."""
+        first = str(ItemPosition.parse(self.start).item)
+        return landed_file(root, self.source_identifier, self.partition_key, first, self.fencing_token)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ItemLandingOptions:
+    """The options for every partition of a round.
+
+    :param root: the folder for landed files.
+    :param access: the credentials for the folder.
+    :param seconds: after this time, start no partition, and end a batch at the next position to continue from.
+    :param max_bytes: end a batch at the next position to continue from once it has this size.
+    :param slot_memory_bytes: the maximum number of bytes that a slot holds of what it reads.
+    :param leave_slot: whether to leave one slot to a delivery that runs at the same time.
+    """
+
+    root: str
+    seconds: float
+    max_bytes: int
+    slot_memory_bytes: int
+    leave_slot: bool = False
+    access: Access = DEFAULT_ACCESS
 
 
 class ItemRoom:

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -33,9 +33,13 @@ from airflow_provider_coordination.sources.items import (
     reads_at_once,
 )
 from airflow_provider_coordination.sources.progress import MAX_WITHIN_BYTES, FailedItem, ItemPosition
-from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.item_file import ItemFile, ItemRoom, NotWrittenError
-from airflow_provider_coordination.spark.landed_identity import landed_file
+from airflow_provider_coordination.spark.item_file import (
+    ItemFile,
+    ItemLandingOptions,
+    ItemPlan,
+    ItemRoom,
+    NotWrittenError,
+)
 from airflow_provider_coordination.spark.landed_row import Failure, LandedRow, not_written
 from airflow_provider_coordination.spark.records import with_origin
 from airflow_provider_coordination.spark.shared_locations import SharedLocations
@@ -56,62 +60,6 @@ MAX_FAILED_ITEMS = 50
 """How many items of a partition may be set aside; with more, the whole partition counts as unreadable."""
 REASON_BYTES = 200
 """How many bytes, as JSON, are kept of the reason why an item cannot be read."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ItemPlan:
-    """What to read of one partition.
-
-    :param source_identifier: the partition's item family.
-    :param partition_key: the partition.
-    :param kind: the kind of source.
-    :param fencing_token: the fencing token of its lease.
-    :param items: all its items.
-    :param start: the position to continue from.
-    """
-
-    source_identifier: str
-    partition_key: str
-    kind: str
-    fencing_token: int
-    items: tuple[dict[str, Any], ...]
-    start: str
-
-    @property
-    def left(self) -> tuple[dict[str, Any], ...]:
-        """The items that are not read to their end yet."""
-        return self.items[ItemPosition.parse(self.start).item :]
-
-    @property
-    def size(self) -> int:
-        """The size of the items that are left, for distributing partitions: in bytes, if the items have a `size`."""
-        sizes = (item.get("size") for item in self.left)
-        return sum(size for size in sizes if type(size) is int and size > 0) + len(self.left)
-
-    def new_file(self, root: str) -> str:
-        """Return a new URI for the landed file of the batch that starts at `start`."""
-        first = str(ItemPosition.parse(self.start).item)
-        return landed_file(root, self.source_identifier, self.partition_key, first, self.fencing_token)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ItemLandingOptions:
-    """The options for every partition of a round.
-
-    :param root: the folder for landed files.
-    :param access: the credentials for the folder.
-    :param seconds: after this time, start no partition, and end a batch at the next position to continue from.
-    :param max_bytes: end a batch at the next position to continue from once it has this size.
-    :param slot_memory_bytes: the maximum number of bytes that a slot holds of what it reads.
-    :param leave_slot: whether to leave one slot to a delivery that runs at the same time.
-    """
-
-    root: str
-    seconds: float
-    max_bytes: int
-    slot_memory_bytes: int
-    leave_slot: bool = False
-    access: Access = DEFAULT_ACCESS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,13 +14,8 @@ from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.items import Conditional, Finishing, FrameReader, ItemReader
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.spark.frame_landing import land_frames
-from airflow_provider_coordination.spark.item_landing import (
-    MAX_FAILED_ITEMS,
-    ItemLandingOptions,
-    ItemPlan,
-    LandedItems,
-    land_items,
-)
+from airflow_provider_coordination.spark.item_file import ItemLandingOptions, ItemPlan
+from airflow_provider_coordination.spark.item_landing import MAX_FAILED_ITEMS, LandedItems, land_items
 from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.kind_partitions import KindPartitions
 from airflow_provider_coordination.spark.landed_row import Failure

@@ -15,8 +15,8 @@ from airflow_provider_coordination.coordination.job_reports import (
     JobReport,
     MovingAverages,
     RecordCounts,
+    SinkReport,
 )
-from airflow_provider_coordination.coordination.sink_reports import SinkReport
 from airflow_provider_coordination.coordination.storable_text import storable
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.bad_records import BadRecords, Stage

@@ -11,10 +11,10 @@ from typing import Literal
 
 from airflow_provider_coordination.coordination.acknowledgment import FAMILY as ACKNOWLEDGMENT_FAMILY
 from airflow_provider_coordination.coordination.acknowledgment_view import AcknowledgmentView
+from airflow_provider_coordination.coordination.job_reports import sinks_of
 from airflow_provider_coordination.coordination.jobs import Jobs
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.partition_state import PartitionState, state_of
-from airflow_provider_coordination.coordination.sink_reports import sinks_of
 from airflow_provider_coordination.coordination.source_statistics import ScanLimits, SourceStatistics, source_statistics
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import latest_completed

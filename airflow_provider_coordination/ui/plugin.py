@@ -7,7 +7,6 @@ from typing import Any
 
 from airflow.sdk.plugins_manager import AirflowPlugin
 
-URL_PREFIX = "/coordination"
 PAGES = "Leases"
 ROUTE = "coordination"
 """The route of the pages, below `/plugin`."""
@@ -26,6 +25,7 @@ class CoordinationPlugin(AirflowPlugin):
         if not Configuration.read().http_api:
             return []
         from airflow_provider_coordination.ui.application import application
+        from airflow_provider_coordination.ui.urls import URL_PREFIX
 
         return [{"app": application(), "url_prefix": URL_PREFIX, "name": "Coordination"}]
 

@@ -8,8 +8,7 @@ from urllib.parse import urlsplit
 
 from airflow.sdk import conf
 
-from airflow_provider_coordination.ui.plugin import URL_PREFIX
-
+URL_PREFIX = "/coordination"
 FOLDER = Path(__file__).with_name("static")
 """The folder of the pages' JavaScript modules."""
 EDITION_LENGTH = 16

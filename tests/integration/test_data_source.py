@@ -19,7 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
 from airflow_provider_coordination.sources.kinesis.shards import list_shards
-from airflow_provider_coordination.spark.kinesis.landing import LandingOptions, ShardReadPlan, land
+from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions, ShardReadPlan
+from airflow_provider_coordination.spark.kinesis.landing import land
 
 pytestmark = pytest.mark.share(0.5)
 

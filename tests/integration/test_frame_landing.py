@@ -19,7 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_provider_coordination.sources.items import Item, SourceUnavailableError
 from airflow_provider_coordination.spark import frame_landing
 from airflow_provider_coordination.spark.frame_landing import land_frames
-from airflow_provider_coordination.spark.item_landing import ItemLandingOptions, ItemPlan, LandedItems
+from airflow_provider_coordination.spark.item_file import ItemLandingOptions, ItemPlan
+from airflow_provider_coordination.spark.item_landing import LandedItems
 from airflow_provider_coordination.spark.landed_identity import partition_folder
 from airflow_provider_coordination.spark.slots import JOB_GROUP
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from airflow_provider_coordination.sources.items import Item, ReadPage
-from airflow_provider_coordination.spark.item_file import READING_BYTES
-from airflow_provider_coordination.spark.item_landing import ItemLandingOptions, ItemPlan, land_items
+from airflow_provider_coordination.spark.item_file import READING_BYTES, ItemLandingOptions, ItemPlan
+from airflow_provider_coordination.spark.item_landing import land_items
 from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.storage import row_count
 from tests.support.items import named

@@ -31,7 +31,8 @@ from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.spark.frame_columns import arriving_columns, converted, landed_columns
 from airflow_provider_coordination.spark.frame_landing import land_frames
-from airflow_provider_coordination.spark.item_landing import ItemLandingOptions, ItemPlan, LandedItems
+from airflow_provider_coordination.spark.item_file import ItemLandingOptions, ItemPlan
+from airflow_provider_coordination.spark.item_landing import LandedItems
 from airflow_provider_coordination.spark.item_source import ItemSource
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.jdbc_types import (

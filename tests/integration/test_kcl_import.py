@@ -30,7 +30,8 @@ from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.kinesis.reader import read_shard
 from airflow_provider_coordination.sources.kinesis.shards import Shard, describe_stream, list_shards
 from airflow_provider_coordination.sources.kinesis.sync import sync_shards
-from airflow_provider_coordination.spark.kinesis.landing import LandingOptions, ShardReadPlan, land_shard
+from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions, ShardReadPlan
+from airflow_provider_coordination.spark.kinesis.landing import land_shard
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls
 from tests.support.batches import end_shard

@@ -42,12 +42,8 @@ from airflow_provider_coordination.sources.kinesis.reader import (
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
 from airflow_provider_coordination.sources.kinesis.sync import sync_shards
 from airflow_provider_coordination.sources.landed import LandedBatch
-from airflow_provider_coordination.spark.kinesis.landing import (
-    LandedShardRow,
-    LandingOptions,
-    ShardReadPlan,
-    land_shard,
-)
+from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions, ShardReadPlan
+from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, land_shard
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.batches import begin_delivery
 from tests.support.kinesis_server.clock import RealClock

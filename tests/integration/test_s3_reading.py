@@ -28,7 +28,8 @@ from airflow_provider_coordination.sources.s3 import object_streams, read_ahead
 from airflow_provider_coordination.sources.s3.listing import listing_of
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
 from airflow_provider_coordination.sources.s3.settings import S3Objects
-from airflow_provider_coordination.spark.item_landing import ItemLandingOptions, ItemPlan, land_partition
+from airflow_provider_coordination.spark.item_file import ItemLandingOptions, ItemPlan
+from airflow_provider_coordination.spark.item_landing import land_partition
 from airflow_provider_coordination.spark.storage import read_table
 from tests.support.s3_server import DENIED, S3Server
 

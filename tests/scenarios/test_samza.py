@@ -19,7 +19,7 @@ from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
 from airflow_provider_coordination.spark.job_settings import RoundSettings
-from airflow_provider_coordination.spark.kinesis.landing import ShardReadPlan
+from airflow_provider_coordination.spark.kinesis.landed_shard import ShardReadPlan
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.slots import distribute
 from tests.support.history import STREAM, History

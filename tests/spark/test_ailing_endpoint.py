@@ -14,7 +14,8 @@ import pytest
 
 from airflow_provider_coordination.sources.kinesis import reader
 from airflow_provider_coordination.spark.kinesis import landing
-from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, LandingOptions
+from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions
+from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow
 from tests.support.ailing_kinesis import (
     FIRST,
     AilingKinesis,

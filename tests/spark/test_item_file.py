@@ -9,8 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_coordination.spark.item_file import READING_BYTES, ItemFile, ItemRoom, NotWrittenError
-from airflow_provider_coordination.spark.item_landing import ItemLandingOptions, ItemPlan
+from airflow_provider_coordination.spark.item_file import (
+    READING_BYTES,
+    ItemFile,
+    ItemLandingOptions,
+    ItemPlan,
+    ItemRoom,
+    NotWrittenError,
+)
 from airflow_provider_coordination.spark.records import SMALL_TABLES, Records
 from tests.support.items import named
 

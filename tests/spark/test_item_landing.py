@@ -25,12 +25,10 @@ from airflow_provider_coordination.sources.items import (
     SourceUnavailableError,
 )
 from airflow_provider_coordination.sources.progress import MAX_WITHIN_BYTES, ItemPosition
-from airflow_provider_coordination.spark.item_file import READING_BYTES, ItemRoom
+from airflow_provider_coordination.spark.item_file import READING_BYTES, ItemLandingOptions, ItemPlan, ItemRoom
 from airflow_provider_coordination.spark.item_landing import (
     GONE_NAMED,
     MAX_FAILED_ITEMS,
-    ItemLandingOptions,
-    ItemPlan,
     LandedItems,
     _land_slot,
     is_temporary,

@@ -10,7 +10,8 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 
-from airflow_provider_coordination.spark.kinesis.landing import LandingOptions, land
+from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions
+from airflow_provider_coordination.spark.kinesis.landing import land
 from tests.support.ailing_kinesis import FIRST, ailing_kinesis
 from tests.support.read_plans import read_plans
 

@@ -11,8 +11,14 @@ import pytest
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
 from airflow_provider_coordination.sources.kinesis.user_records import USER_RECORD_SCHEMA
-from airflow_provider_coordination.spark.kinesis.landed_shard import PAGE_BYTES, LandedShard, NoRoomError, PageRoom
-from airflow_provider_coordination.spark.kinesis.landing import LandingOptions, ShardReadPlan
+from airflow_provider_coordination.spark.kinesis.landed_shard import (
+    PAGE_BYTES,
+    LandedShard,
+    LandingOptions,
+    NoRoomError,
+    PageRoom,
+    ShardReadPlan,
+)
 from airflow_provider_coordination.spark.slot_memory import SlotMemory
 from tests.support.kinesis_server.clock import VirtualClock
 

@@ -25,12 +25,8 @@ from airflow_provider_coordination.sources.kinesis.pages import KinesisRecord, S
 from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard
 from airflow_provider_coordination.spark.kinesis import landing
-from airflow_provider_coordination.spark.kinesis.landing import (
-    LandedShardRow,
-    LandingOptions,
-    ShardReadPlan,
-    land_shard,
-)
+from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions, ShardReadPlan
+from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, land_shard
 from airflow_provider_coordination.spark.landed_identity import token_of
 from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.slots import distribute

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_coordination.spark.kinesis.landing import ShardReadPlan
+from airflow_provider_coordination.spark.kinesis.landed_shard import ShardReadPlan
 
 
 def read_plans(shards: int, stream: str = "s") -> list[ShardReadPlan]:

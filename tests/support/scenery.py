@@ -16,7 +16,7 @@ from airflow_provider_coordination.coordination.acknowledgment_sets import Ackno
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.error_events import ErrorEvent
-from airflow_provider_coordination.coordination.job_reports import WINDOWS, JobReport, RecordCounts
+from airflow_provider_coordination.coordination.job_reports import WINDOWS, JobReport, RecordCounts, SinkReport
 from airflow_provider_coordination.coordination.jobs import JobRecord, Jobs
 from airflow_provider_coordination.coordination.owner import new_owner
 from airflow_provider_coordination.coordination.partition import (
@@ -26,7 +26,6 @@ from airflow_provider_coordination.coordination.partition import (
     new_partition,
     source_identifier,
 )
-from airflow_provider_coordination.coordination.sink_reports import SinkReport
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard, Gap, ShardProgress

@@ -19,7 +19,8 @@ from airflow_provider_coordination.sources.s3.locations import open_filesystem
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
 from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark.delivery import Attempt
-from airflow_provider_coordination.spark.item_landing import ItemLandingOptions, ItemPlan, LandedItems, land_partition
+from airflow_provider_coordination.spark.item_file import ItemLandingOptions, ItemPlan
+from airflow_provider_coordination.spark.item_landing import LandedItems, land_partition
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, PAYLOAD
 from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.settings import SinkSettings

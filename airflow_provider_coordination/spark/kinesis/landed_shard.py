@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.sources.kinesis.pacing import RecentReads, RetryBudget
 from airflow_provider_coordination.sources.kinesis.progress import new_batch_id
 from airflow_provider_coordination.sources.kinesis.user_records import USER_RECORD_SCHEMA
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.job_settings import MIN_SLOT_MEMORY_BYTES as PAGE_BYTES
 from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA
 from airflow_provider_coordination.spark.landed_identity import as_landed, landed_file
 from airflow_provider_coordination.spark.slot_memory import Share, SlotMemory
 from airflow_provider_coordination.spark.storage import TableWriter
 
-if TYPE_CHECKING:
-    from airflow_provider_coordination.spark.kinesis.landing import LandingOptions, ShardReadPlan
-
+HIGHEST_HASH_KEY = str(2**128 - 1)
 UNIQUE = ("sequence_number", "data")
 """The columns whose values rarely repeat; the user records of an aggregated record share its sequence number."""
 
@@ -142,3 +142,69 @@ class PageRoom(Share):
         left = None if until is None else max(0.0, until - self._retry.clock.monotonic())
         if not self.hold_within(left):
             raise NoRoomError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardReadPlan:
+    """What to read of one shard.
+
+    :param source_identifier: the item family of the partition.
+    :param partition_key: the partition.
+    :param fencing_token: the fencing token of its lease.
+    :param stream: the name of the stream.
+    :param shard_id: the shard.
+    :param start: the position to read after.
+    :param starting_hash_key: the first hash key of the shard, a decimal number.
+    :param ending_hash_key: the last hash key.
+    :param delivered_until: all records that arrived by this instant (aware) are delivered; None if unknown.
+    :param retention_seconds: how long the stream keeps records; None if unknown.
+    :param consumer_arn: read by enhanced fan-out as this consumer; None polls.
+    :param end: the position at which the partition ends; None if it ends with the shard.
+    :param iterator: a Kinesis iterator that continues at the start; None if none is known.
+    :param throughput: bytes per second of the shard in the previous rounds; None if it was not read yet.
+    :param recent_reads: the reads of the previous rounds; times count from now.
+    """
+
+    source_identifier: str
+    partition_key: str
+    fencing_token: int
+    stream: str
+    shard_id: str
+    start: str
+    starting_hash_key: str = "0"
+    ending_hash_key: str = HIGHEST_HASH_KEY
+    delivered_until: datetime | None = None
+    retention_seconds: float | None = None
+    consumer_arn: str | None = None
+    end: str | None = None
+    iterator: str | None = None
+    throughput: float | None = None
+    recent_reads: RecentReads = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LandingOptions:
+    """The options for every shard of a round.
+
+    :param kinesis: how to reach Kinesis.
+    :param root: the location of landed files.
+    :param access: how to reach that location.
+    :param seconds: how long a shard is read.
+    :param max_bytes: stop reading pages once a shard has returned this many bytes.
+    :param slot_memory_bytes: the limit of read data that a slot holds.
+    :param leave_slot: whether one slot is left to a concurrent delivery.
+    :param filter_by_hash_range: drop user records of an aggregate whose hash key does not belong to their shard.
+    :param on_data_loss: `"fail"` lands nothing after a gap, `"reset"` continues to read.
+    :param stop_at: land no record that arrived at this instant (aware) or later.
+    """
+
+    kinesis: AwsSettings
+    root: str
+    seconds: float
+    max_bytes: int
+    slot_memory_bytes: int
+    leave_slot: bool = False
+    filter_by_hash_range: bool = True
+    on_data_loss: str = "fail"
+    stop_at: datetime | None = None
+    access: Access = DEFAULT_ACCESS

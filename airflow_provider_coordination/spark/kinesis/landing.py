@@ -14,11 +14,10 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.sources.kinesis.aggregation import HashKeyRange
@@ -38,8 +37,13 @@ from airflow_provider_coordination.sources.kinesis.positions import Position, pa
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard, Gap, new_batch_id
 from airflow_provider_coordination.sources.kinesis.reader import read_shard, shared_reading_client
 from airflow_provider_coordination.sources.kinesis.user_records import user_records
-from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.kinesis.landed_shard import LandedShard, NoRoomError, PageRoom
+from airflow_provider_coordination.spark.kinesis.landed_shard import (
+    LandedShard,
+    LandingOptions,
+    NoRoomError,
+    PageRoom,
+    ShardReadPlan,
+)
 from airflow_provider_coordination.spark.landed_row import Failure, LandedRow, not_written
 from airflow_provider_coordination.spark.shared_locations import SharedLocations
 from airflow_provider_coordination.spark.slot_count import SlotCount
@@ -51,77 +55,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-HIGHEST_HASH_KEY = str(2**128 - 1)
 IDLE_SHARD_BYTES_PER_SECOND = 10_000.0
 """The cost of an idle shard for its slot, as bytes per second of an active one."""
 SLOT_BYTES_PER_SECOND = 4 * READ_BYTES_PER_SECOND
 """How much a slot should have to read: less than a core can land, since the core must transform it as well."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShardReadPlan:
-    """What to read of one shard.
-
-    :param source_identifier: the item family of the partition.
-    :param partition_key: the partition.
-    :param fencing_token: the fencing token of its lease.
-    :param stream: the name of the stream.
-    :param shard_id: the shard.
-    :param start: the position to read after.
-    :param starting_hash_key: the first hash key of the shard, a decimal number.
-    :param ending_hash_key: the last hash key.
-    :param delivered_until: all records that arrived by this instant (aware) are delivered; None if unknown.
-    :param retention_seconds: how long the stream keeps records; None if unknown.
-    :param consumer_arn: read by enhanced fan-out as this consumer; None polls.
-    :param end: the position at which the partition ends; None if it ends with the shard.
-    :param iterator: a Kinesis iterator that continues at the start; None if none is known.
-    :param throughput: bytes per second of the shard in the previous rounds; None if it was not read yet.
-    :param recent_reads: the reads of the previous rounds; times count from now.
-    """
-
-    source_identifier: str
-    partition_key: str
-    fencing_token: int
-    stream: str
-    shard_id: str
-    start: str
-    starting_hash_key: str = "0"
-    ending_hash_key: str = HIGHEST_HASH_KEY
-    delivered_until: datetime | None = None
-    retention_seconds: float | None = None
-    consumer_arn: str | None = None
-    end: str | None = None
-    iterator: str | None = None
-    throughput: float | None = None
-    recent_reads: RecentReads = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class LandingOptions:
-    """The options for every shard of a round.
-
-    :param kinesis: how to reach Kinesis.
-    :param root: the location of landed files.
-    :param access: how to reach that location.
-    :param seconds: how long a shard is read.
-    :param max_bytes: stop reading pages once a shard has returned this many bytes.
-    :param slot_memory_bytes: the limit of read data that a slot holds.
-    :param leave_slot: whether one slot is left to a concurrent delivery.
-    :param filter_by_hash_range: drop user records of an aggregate whose hash key does not belong to their shard.
-    :param on_data_loss: `"fail"` lands nothing after a gap, `"reset"` continues to read.
-    :param stop_at: land no record that arrived at this instant (aware) or later.
-    """
-
-    kinesis: AwsSettings
-    root: str
-    seconds: float
-    max_bytes: int
-    slot_memory_bytes: int
-    leave_slot: bool = False
-    filter_by_hash_range: bool = True
-    on_data_loss: str = "fail"
-    stop_at: datetime | None = None
-    access: Access = DEFAULT_ACCESS
 
 
 @dataclass(frozen=True, kw_only=True)

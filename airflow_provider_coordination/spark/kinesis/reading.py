@@ -22,7 +22,8 @@ from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardPro
 from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.kind_partitions import KindPartitions
-from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, LandingOptions, ShardReadPlan, land
+from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions, ShardReadPlan
+from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, land
 from airflow_provider_coordination.spark.kinesis.streams import Streams
 from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.reading import PartitionsToRead, RoundRead

@@ -13,8 +13,8 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.job_reports import SinkReport
 from airflow_provider_coordination.coordination.registry import Registry
-from airflow_provider_coordination.coordination.sink_reports import SinkReport
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, MissingColumnError
 from airflow_provider_coordination.spark.outages import translating_outages

@@ -6,8 +6,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from airflow_provider_coordination.coordination.job_reports import MAX_SINKS, JobReport
-from airflow_provider_coordination.coordination.sink_reports import MAX_ERROR_CHARACTERS, SinkReport, sinks_of
+from airflow_provider_coordination.coordination.job_reports import (
+    MAX_ERROR_CHARACTERS,
+    MAX_SINKS,
+    JobReport,
+    SinkReport,
+    sinks_of,
+)
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SINK = SinkReport(name="warehouse", kind="sql")
