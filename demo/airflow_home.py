@@ -56,6 +56,7 @@ class Airflow:
         self.log = home / "standalone.log"
         self._environment = _environment(home, dags, self.url, log_ports, connections) | dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
+        self._sessions: set[int] = set()
         # A response may take as long as the database is locked.
         self._client = httpx.Client(base_url=self.url, timeout=DATABASE_TIMEOUT_SECONDS + 30, trust_env=False)
 
@@ -108,7 +109,7 @@ class Airflow:
         if process is None:
             return
         for number in (signal.SIGTERM, signal.SIGKILL):
-            running = list(self._processes(process.pid))
+            running = list(self._processes())
             for each in running:
                 with suppress(psutil.Error):
                     each.send_signal(number)
@@ -118,7 +119,7 @@ class Airflow:
     def _run(self, command: str, log: Path, **environment: str) -> subprocess.Popen[bytes]:
         """Start an Airflow command in its own session, with additional variables."""
         with log.open("wb") as output:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 [AIRFLOW, command],
                 env=self._process_environment | environment,
                 cwd=self.home,
@@ -127,6 +128,8 @@ class Airflow:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        self._sessions.add(process.pid)
+        return process
 
     @property
     def _process_environment(self) -> dict[str, str]:
@@ -144,11 +147,15 @@ class Airflow:
                     raise AirflowError(f"Airflow does not respond to {path}: {error}; see {self.log}") from error
                 time.sleep(pauses.pop(0))
 
-    def _processes(self, session: int) -> Iterator[psutil.Process]:
-        """Yield the processes of this Airflow: by session, or by their environment if they have left it."""
+    def _processes(self) -> Iterator[psutil.Process]:
+        """Yield the processes of this Airflow: by session, or by their environment if they have left it.
+
+        Some write their title over their environment.
+        """
         for process in psutil.process_iter():
             with suppress(psutil.Error, OSError):
-                ours = os.getsid(process.pid) == session or process.environ().get("AIRFLOW_HOME") == str(self.home)
+                ours = os.getsid(process.pid) in self._sessions
+                ours = ours or process.environ().get("AIRFLOW_HOME") == str(self.home)
                 if ours and process.status() != psutil.STATUS_ZOMBIE:
                     yield process
 

@@ -203,7 +203,7 @@ class Standalone(Airflow):
         """
         names = PARTS[part]
         killed = []
-        for process in self._processes(self._session):
+        for process in self._processes():
             with suppress(psutil.Error):
                 if any(name in " ".join(process.cmdline()) for name in names):
                     process.kill()
@@ -238,6 +238,7 @@ class Standalone(Airflow):
         url = f"http://127.0.0.1:{port}"
         own = {"AIRFLOW__API__BASE_URL": url, "AIRFLOW__API__PORT": str(port)}
         server = self._run("api-server", self.home / f"api-server-{port}.log", **own, **environment)
+        self._sessions.discard(server.pid)  # it is ended here, and not with a part of the other
 
         def answers() -> bool:
             with suppress(httpx.HTTPError):
@@ -311,11 +312,6 @@ class Standalone(Airflow):
             return self._client.get("/api/v2/monitor/health").is_success
         except httpx.HTTPError:
             return False
-
-    @property
-    def _session(self) -> int:
-        assert self._process is not None
-        return self._process.pid
 
 
 @contextmanager
