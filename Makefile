@@ -23,13 +23,14 @@ servers: venv ## download the Kinesis and DynamoDB servers, and Java, MariaDB an
 try-servers: venv
 	@tools/servers.sh tests || [ "$$CI" != true ]
 
-lint: venv ## run ruff, mypy, the layer contracts, the dependency check and the prose check; eslint and tsc for the pages
+lint: venv ## run ruff, mypy, the layer contracts, the dependency check, the prose check and the measure of the structure; eslint and tsc for the pages
 	@$(WITH) ruff check .
 	@$(WITH) ruff format --check .
 	@$(WITH) mypy
 	@$(WITH) lint-imports --no-cache
 	@$(WITH) deptry --no-ansi .
 	@$(WITH) python tools/prose.py
+	@$(WITH) python tools/structure.py
 	@tools/lint_pages.sh
 
 format: venv ## format the code, and fix what ruff can fix
