@@ -11,9 +11,10 @@ for part in "$@"; do
     *) distribution="--dist loadgroup --no-loadscope-reorder" ;;
     esac
     started=$(date +%s)
+    # A search leaves files by the hundred thousand, and the next run would remove them for minutes.
     # With a blank before it, the name of a part that is also a folder's would decide which conftest pytest reads first.
     # shellcheck disable=SC2086
-    python -m pytest -n 2 $distribution --timeout 3600 --deep --part="$part" || ended=1
+    python -m pytest -n 2 $distribution --timeout 3600 -o tmp_path_retention_policy=failed --deep --part="$part" || ended=1
     echo "deep $part: $(($(date +%s) - started)) s in all"
 done
 exit "$ended"
