@@ -195,6 +195,11 @@ class Life:
         scaled = self._scaled(2, 1)
         clicks.right("scaled down: one job goes on", _has_count(1), since=scaled)
         self._begins_again()
+        self._write("id", "page")  # on a busy machine, the lag of what dies next would scale again
+        self._stored()
+        self._suspend()
+        self._resume()
+        self._begins_again()
 
     def loses_the_scheduler(self) -> None:
         """Its jobs go on, and the triggerer looks on."""

@@ -38,7 +38,7 @@ def test_thousands_of_partitions_scroll_and_few_are_drawn(site: Site, see: OpenP
     assert page.get_by_role("table").get_attribute("aria-rowcount") == str(PARTITIONS + 1)
 
 
-@pytest.mark.only_deep
+@pytest.mark.only_deep(daily=False)  # it takes the API server for itself
 def test_fifty_tabs_leave_airflow_responsive(site: Site, see: OpenPage) -> None:
     asked: list[str] = []
     page = see("/")
