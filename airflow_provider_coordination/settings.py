@@ -173,7 +173,7 @@ class Described:
 
         :param problem: what is wrong and the remedy, such as `must be positive`; the value is added.
         """
-        return FieldError(type(self).__name__, field, f"{problem}; got {shown(getattr(self, field))}")
+        return FieldError(type(self).__name__, field, f"{problem}; got {self._shown(field, getattr(self, field))}")
 
     def listed(self, field: str) -> Sequence[str]:
         """Return the texts of a field that holds one text or a list, once templates are rendered."""
@@ -213,8 +213,13 @@ class Described:
         if isinstance(converted, datetime) and converted.tzinfo is None:
             raise self.invalid(field.name, "must have a time zone, such as 2026-01-31T00:00:00Z")
         if hint.limits is not None and (wrong := hint.limits.problem(converted)) is not None:
-            raise FieldError(cls.__name__, field.name, f"{wrong}; got {shown(converted)}")
+            raise FieldError(cls.__name__, field.name, f"{wrong}; got {self._shown(field.name, converted)}")
         return converted
+
+    def _shown(self, field: str, value: Any) -> str:
+        """Return a value of a field, unless it may be a secret."""
+        is_shown = next(each.repr for each in dataclasses.fields(self) if each.name == field)  # type: ignore[arg-type]
+        return shown(value) if is_shown else f"{type(value).__name__}, which may be a secret and is not shown"
 
     def _default_of(self, field: dataclasses.Field[Any]) -> Any:
         missing = dataclasses.MISSING

@@ -111,6 +111,7 @@ class Example(Described):
     wait: Annotated[timedelta, Limits(above=timedelta(0))] = timedelta(seconds=1)
     is_on: bool = False
     at: datetime | None = None
+    token: Annotated[str, Limits(one_of=("a", "b"))] = field(default="a", repr=False)
     login: str = field(default="", repr=False, metadata=CONNECTED)
 
 
@@ -120,7 +121,7 @@ def test_described_values_become_the_types_of_their_fields() -> None:
     expected = Example(count=3, names=("a",), wait=timedelta(minutes=1), is_on=True, at=at)
     assert written.resolved() == expected
     assert Example(count="None", names=None, wait="").resolved() == Example()  # type: ignore[arg-type]
-    assert list(written.template_fields) == ["count", "names", "wait", "is_on", "at"]
+    assert list(written.template_fields) == ["count", "names", "wait", "is_on", "at", "token"]
 
 
 def test_field_error_keeps_its_field_when_pickled() -> None:
@@ -128,3 +129,9 @@ def test_field_error_keeps_its_field_when_pickled() -> None:
         Example(count=6).check()
     error = pickle.loads(pickle.dumps(caught.value))
     assert str(error.below("spec", "reads.x")) == "spec: field 'reads.x.count' must be from 1 to 5; got 6"
+
+
+def test_invalid_secret_is_not_shown() -> None:
+    with pytest.raises(FieldError, match="'token' must be one of a, b; got str, which may be a secret") as caught:
+        Example(token="hush").check()
+    assert "hush" not in str(caught.value)
