@@ -107,12 +107,12 @@ def airflow_connections(default_region: str | None = None) -> Iterator[AirflowCo
 
     :param default_region: the AWS region to use if nothing else names one.
     """
-    from airflow_provider_coordination.hooks.aws import AirflowConnections
-
     before = os.environ.get(AIRFLOW_PROCESS_CONTEXT_VARIABLE)
     os.environ[AIRFLOW_PROCESS_CONTEXT_VARIABLE] = "server"
     try:
         with redirect_stdout(sys.stderr):  # Airflow's warnings must not mix with the results
+            from airflow_provider_coordination.hooks.aws import AirflowConnections
+
             yield AirflowConnections(default_region)
     finally:
         del os.environ[AIRFLOW_PROCESS_CONTEXT_VARIABLE]
