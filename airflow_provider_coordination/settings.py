@@ -40,6 +40,11 @@ NOW = "start"
 """The text for the present instant."""
 
 
+def text_value(value: Any) -> str | None:
+    """Return the text of a value that a user or a template gave; None if it is not given."""
+    return None if value in NOTHING else str(value)
+
+
 class FieldError(ConfigurationError):
     """A field has a wrong value.
 
@@ -114,7 +119,8 @@ class Limits:
         return " and ".join(filter(None, (least, most)))
 
 
-Texts = Annotated[tuple[str, ...], "one or several"]
+ONE_OR_SEVERAL = "one or several"
+Texts = Annotated[tuple[str, ...], ONE_OR_SEVERAL]
 """A list of texts; one text may be given as it is."""
 CONNECTED: Mapping[str, Any] = {"connected": True}
 """The metadata of a field that is set when connections are resolved: no user writes it."""
@@ -135,16 +141,14 @@ class Described:
     @property
     def template_fields(self) -> Sequence[str]:
         """The fields that Airflow renders: all that a user writes."""
-        cls: Any = type(self)
-        return written_fields(cls)
+        return tuple(field.name for field in self._written)
 
     def resolved(self) -> Self:
         """Return the object with every value converted to its type and checked, once templates are rendered.
 
         :raises FieldError: naming the class, the field, the value and the remedy.
         """
-        fields: Any = dataclasses.fields(self)  # type: ignore[arg-type]
-        values = {field.name: self._resolved_value(field) for field in fields if not is_connected(field)}
+        values = {field.name: self._resolved_value(field) for field in self._written}
         resolved: Self = dataclasses.replace(self, **values)  # type: ignore[type-var]
         resolved.check_together()
         return resolved
@@ -155,12 +159,12 @@ class Described:
         :param is_known: returns whether a value is the same when templates are rendered; others are left out.
         :raises FieldError: naming the class, the field, the value and the remedy.
         """
-        fields: Any = dataclasses.fields(self)  # type: ignore[arg-type]
-        known = [field for field in fields if not is_connected(field) and is_known(getattr(self, field.name))]
-        for field in known:
-            self._resolved_value(field)
-        if len(known) == len(self.template_fields):
+        known = [field for field in self._written if is_known(getattr(self, field.name))]
+        if len(known) == len(self._written):
             self.resolved()
+        else:
+            for field in known:
+                self._resolved_value(field)
 
     def check_together(self) -> None:
         """Check what the annotations do not say; the values have the types of their fields.
@@ -194,13 +198,18 @@ class Described:
         found.check()
         return found
 
+    @property
+    def _written(self) -> Sequence[dataclasses.Field[Any]]:
+        cls: Any = type(self)
+        return written_fields(cls)
+
     def _resolved_value(self, field: dataclasses.Field[Any]) -> Any:
         """Return the value of a field, converted to its type and checked."""
         import msgspec
 
         cls: Any = type(self)
         value, hint = getattr(self, field.name), _hints(cls)[field.name]
-        if value is None or (isinstance(value, str) and value in NOTHING):
+        if text_value(value) is None:
             return None if None in hint.types else self._default_of(field)
         prepared = _prepared(value, hint)
         try:
@@ -218,7 +227,7 @@ class Described:
 
     def _shown(self, field: str, value: Any) -> str:
         """Return a value of a field, unless it may be a secret."""
-        is_shown = next(each.repr for each in dataclasses.fields(self) if each.name == field)  # type: ignore[arg-type]
+        is_shown = next(each.repr for each in self._written if each.name == field)
         return shown(value) if is_shown else f"{type(value).__name__}, which may be a secret and is not shown"
 
     def _default_of(self, field: dataclasses.Field[Any]) -> Any:
@@ -262,7 +271,7 @@ def hint_of(annotation: Any) -> Hint:
         else:
             found.add(None if part is types.NoneType else typing.get_origin(part) or part)
     limits = next((extra for extra in extras if isinstance(extra, Limits)), None)
-    return Hint(annotation, frozenset(found), limits, "one or several" in extras)
+    return Hint(annotation, frozenset(found), limits, ONE_OR_SEVERAL in extras)
 
 
 def _parts_of(annotation: Any) -> Iterator[Any]:
@@ -278,9 +287,9 @@ def _parts_of(annotation: Any) -> Iterator[Any]:
 
 
 @functools.cache
-def written_fields(cls: Any) -> tuple[str, ...]:
-    """Return the names of the fields of a `Described` class that a user writes."""
-    return tuple(field.name for field in dataclasses.fields(cls) if not is_connected(field))
+def written_fields(cls: Any) -> tuple[dataclasses.Field[Any], ...]:
+    """Return the fields of a `Described` class that a user writes."""
+    return tuple(field for field in dataclasses.fields(cls) if not is_connected(field))
 
 
 def _prepared(value: Any, hint: Hint) -> Any:

@@ -33,7 +33,7 @@ from airflow_provider_coordination.operators.set_releases import (
     sets_of,
     task_release_id,
 )
-from airflow_provider_coordination.operators.template_values import text_value
+from airflow_provider_coordination.settings import text_value
 from airflow_provider_coordination.spark.redaction import Redaction
 
 PARAMETER = "acknowledgment_sets"

@@ -20,7 +20,8 @@ from airflow_provider_coordination.operators.set_releases import (
     sets_of,
     task_release_id,
 )
-from airflow_provider_coordination.operators.template_values import bool_value, text_value
+from airflow_provider_coordination.operators.template_values import bool_value
+from airflow_provider_coordination.settings import text_value
 
 NEEDS_REASON = "field 'reason' is missing: it is required if 'positive' is false; it is stored with the partition"
 

@@ -7,7 +7,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.source_claim import SourceClaim, claimed
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
 from airflow_provider_coordination.operators.interval import Interval, bounded
-from airflow_provider_coordination.operators.template_values import text_value
+from airflow_provider_coordination.settings import text_value
 from airflow_provider_coordination.sources.reads import Deduplicated, Reads
 
 

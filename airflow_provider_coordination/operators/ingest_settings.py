@@ -18,13 +18,10 @@ from airflow_provider_coordination.operators.deduplication import (
     remaining_reads,
 )
 from airflow_provider_coordination.operators.interval import Interval, bounded, interval_value
-from airflow_provider_coordination.operators.template_values import (
-    int_value,
-    resolved,
-    text_value,
-)
+from airflow_provider_coordination.operators.template_values import int_value, resolved
 from airflow_provider_coordination.operators.tracing import traceparent_of_task
 from airflow_provider_coordination.operators.writes.writes import landing_path_of, sinks_of
+from airflow_provider_coordination.settings import text_value
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.reads import Reads
 from airflow_provider_coordination.spark.settings import IngestSettings

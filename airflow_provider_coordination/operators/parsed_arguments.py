@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import date, timedelta
 from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import source_identifier
-from airflow_provider_coordination.operators.template_values import int_value, resolved, text_value
+from airflow_provider_coordination.operators.template_values import int_value, resolved
 from airflow_provider_coordination.operators.writes.writes import Writes, all_of
-from airflow_provider_coordination.settings import Described
+from airflow_provider_coordination.settings import Described, text_value
 from airflow_provider_coordination.spark.settings import (
     check_absolute,
     check_described_sinks,
@@ -51,7 +51,7 @@ def check_parsed(callee: str, arguments: Mapping[str, Any]) -> None:
     for name in SETTINGS:
         settings: Any = arguments.get(name)
         if isinstance(settings, Described):
-            settings.check(is_plain)
+            _check_object(settings)
         elif hasattr(settings, "template_fields") and is_plain(vars(settings)):
             resolved(settings)
     check_reads(arguments.get("reads"))
@@ -88,14 +88,12 @@ def is_plain(value: object) -> bool:
 
 def _check_object(described: Any) -> None:
     """Check a source or sink that can check itself without a connection."""
-    if isinstance(described, Described):
-        described.check(is_plain)
-        return
-    check: Callable[[], None] | None = getattr(described, "check", None)
     fields: Sequence[str] = getattr(described, "template_fields", ())
-    if check is not None and is_plain([getattr(described, name) for name in fields]):
-        with suppress(ImportError):  # the job has the library that checks it
-            check()
+    with suppress(ImportError):  # the job has the library that checks it
+        if isinstance(described, Described):
+            described.check(is_plain)
+        elif hasattr(described, "check") and is_plain([getattr(described, name) for name in fields]):
+            described.check()
 
 
 def _check_writes(arguments: Mapping[str, Any]) -> None:

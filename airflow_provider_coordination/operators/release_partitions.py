@@ -27,7 +27,8 @@ from airflow_provider_coordination.operators.partition_names import (
     existing_partition,
     optional_names,
 )
-from airflow_provider_coordination.operators.template_values import bool_value, text_value
+from airflow_provider_coordination.operators.template_values import bool_value
+from airflow_provider_coordination.settings import text_value
 
 MAX_SHOWN = 10
 """The maximum number of partitions that a summary names."""

@@ -70,8 +70,9 @@ from airflow_provider_coordination.operators.spark_hook import (
     when_submitted,
 )
 from airflow_provider_coordination.operators.start_up import conf_with_archive, driver_options
-from airflow_provider_coordination.operators.template_values import seconds_value, text_value
+from airflow_provider_coordination.operators.template_values import seconds_value
 from airflow_provider_coordination.operators.writes.writes import Writes
+from airflow_provider_coordination.settings import text_value
 from airflow_provider_coordination.sources.reads import Reads, own_copy
 from airflow_provider_coordination.spark.job_settings import (
     AcknowledgmentSettings,

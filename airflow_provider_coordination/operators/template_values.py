@@ -42,11 +42,6 @@ def resolved(settings: S) -> S:
     return checked
 
 
-def text_value(value: Any) -> str | None:
-    """Return the text; None if it is not given."""
-    return None if value in NOTHING else str(value)
-
-
 def int_value(field: str, value: Any) -> int | None:
     """Return the whole number; None if it is not given.
 

@@ -20,8 +20,8 @@ from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.operators.set_releases import selected_run, set_ids, sets_of
-from airflow_provider_coordination.operators.template_values import text_value
 from airflow_provider_coordination.sensors.deferrable import DeferrableSensor
+from airflow_provider_coordination.settings import text_value
 from airflow_provider_coordination.triggers.acknowledgments import AcknowledgmentTrigger
 
 SETS_SHOWN = 5

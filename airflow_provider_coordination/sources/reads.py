@@ -13,7 +13,7 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Supplier
-from airflow_provider_coordination.settings import NOTHING
+from airflow_provider_coordination.settings import text_value
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 
 R = TypeVar("R")
@@ -37,7 +37,7 @@ class ConnectionValues:
 
 
 class ConnectionResolver(Protocol):
-    """Resolves the connections that a source names; see `hooks.connections.AirflowConnections`."""
+    """Resolves the connections that a source names; see `hooks.aws.AirflowConnections`."""
 
     def aws(self, conn_id: str | None, region_name: str | None, service: str) -> AwsSettings:
         """Return the settings of an AWS service.
@@ -209,8 +209,7 @@ def source_of(source: str | None, reads: Reads | None) -> str:
 
     :raises ConfigurationError: if neither names the source.
     """
-    name = source if source not in NOTHING else None
-    name = name or (reads.default_source if reads is not None else None)
+    name = text_value(source) or (reads.default_source if reads is not None else None)
     if name is None:
         raise ConfigurationError("field 'source' is missing: give it, or give 'reads', which names the source")
     return name

@@ -162,9 +162,10 @@ class IngestionSpec:
         """
         source_identifier(self.source)
         self._check_schema()
-        for part in (self.reads, *self.writes):
-            if isinstance(part, Checkable):
-                self._check_part(part, "reads")
+        self._check_part(self.reads, f"reads.{reads_kind_of(self.reads)}")
+        for sink in self.writes:
+            if isinstance(sink, Checkable):
+                sink.check()
         for path in ("on_bad_records", "acknowledgments"):
             self._check_part(getattr(self, path), path)
         for topic in (self.tuning, self.supervise):
@@ -180,11 +181,12 @@ class IngestionSpec:
                 "and Spark properties, to a connection or a properties file"
             )
 
-    def _check_part(self, part: Checkable, path: str) -> None:
+    def _check_part(self, part: Any, path: str) -> None:
         try:
-            part.check()
+            if isinstance(part, Checkable):
+                part.check()
         except FieldError as error:
-            raise error.below("spec", f"reads.{reads_kind_of(part)}" if path == "reads" else path) from None
+            raise error.below("spec", path) from None
 
     def _check_schema(self) -> None:
         try:

@@ -15,6 +15,7 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.aws import AirflowConnections
+from airflow_provider_coordination.operators.parsed_arguments import check_reads
 from airflow_provider_coordination.sources.item_kind import reader_of
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
 from airflow_provider_coordination.sources.s3.settings import S3Objects
@@ -130,3 +131,8 @@ def test_paths_may_be_given_by_position() -> None:
     assert S3Objects("/data/in", format="csv") == S3Objects(paths="/data/in", format="csv")
     with pytest.raises(TypeError, match="positional argument"):
         S3Objects("/data/in", "orders")  # type: ignore[misc]
+
+
+def test_parsing_needs_no_arrow_for_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "airflow_provider_coordination.sources.s3.columns", None)
+    check_reads(S3Objects("/data/in", format="csv", format_options={"columns": "a INT"}))

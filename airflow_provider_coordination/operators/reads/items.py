@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Supplier
-from airflow_provider_coordination.operators.template_values import text_value
+from airflow_provider_coordination.settings import text_value
 from airflow_provider_coordination.sources.function_supplier import PartitionSupplier, pages_of
 from airflow_provider_coordination.sources.item_kind import ItemKind
 from airflow_provider_coordination.sources.kinds import KINDS, READER, ReadsSettings, get_kind

@@ -13,8 +13,8 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Supplier
 from airflow_provider_coordination.hooks.jdbc import JdbcConnection, jdbc_connection
-from airflow_provider_coordination.operators.template_values import bool_value, int_value, text_value
-from airflow_provider_coordination.settings import write_settings
+from airflow_provider_coordination.operators.template_values import bool_value, int_value
+from airflow_provider_coordination.settings import text_value, write_settings
 from airflow_provider_coordination.sources.jdbc.settings import DEFAULT_FETCH_SIZE, JdbcSettings, RangeSettings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.reads import Connected, ConnectionResolver

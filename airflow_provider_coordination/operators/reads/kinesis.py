@@ -13,9 +13,8 @@ from airflow_provider_coordination.operators.template_values import (
     instant_value,
     names_value,
     seconds_value,
-    text_value,
 )
-from airflow_provider_coordination.settings import NOTHING, write_settings
+from airflow_provider_coordination.settings import NOTHING, text_value, write_settings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.kinesis.bounds import Bounds
 from airflow_provider_coordination.sources.kinesis.bounds_values import bounds_value

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.operators.template_values import names_value, text_value
+from airflow_provider_coordination.operators.template_values import names_value
 from airflow_provider_coordination.operators.writes.writes import check_aws_connection, with_aws_connection
-from airflow_provider_coordination.settings import write_settings
+from airflow_provider_coordination.settings import text_value, write_settings
 from airflow_provider_coordination.spark.settings import MAIN, SinkSettings
 from airflow_provider_coordination.spark.sinks.delta.settings import DeltaColumn, DeltaSettings
 

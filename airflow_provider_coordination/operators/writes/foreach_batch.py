@@ -7,9 +7,8 @@ from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.operators.template_values import text_value
 from airflow_provider_coordination.operators.writes.writes import check_aws_connection, with_aws_connection
-from airflow_provider_coordination.settings import write_settings
+from airflow_provider_coordination.settings import text_value, write_settings
 from airflow_provider_coordination.spark.foreach_batch import ForeachBatchSettings
 from airflow_provider_coordination.spark.settings import MAIN, SinkSettings, check_function
 

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.aws import aws_settings
 from airflow_provider_coordination.hooks.iceberg import catalog_properties, location_of, storage_properties
-from airflow_provider_coordination.operators.template_values import names_value, text_value
-from airflow_provider_coordination.settings import write_settings
+from airflow_provider_coordination.operators.template_values import names_value
+from airflow_provider_coordination.settings import text_value, write_settings
 from airflow_provider_coordination.spark.settings import MAIN, SinkSettings
 from airflow_provider_coordination.spark.sinks.iceberg.settings import IcebergSettings
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.operators.template_values import int_value, text_value
+from airflow_provider_coordination.operators.template_values import int_value
 from airflow_provider_coordination.operators.writes.writes import check_aws_connection, with_aws_connection
+from airflow_provider_coordination.settings import text_value
 from airflow_provider_coordination.spark.parquet_settings import ParquetSettings
 from airflow_provider_coordination.spark.settings import MAIN, PARQUET, SinkSettings
 

@@ -9,9 +9,9 @@ from typing import ClassVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.sql import sql_server
-from airflow_provider_coordination.operators.template_values import bool_value, names_value, text_value
+from airflow_provider_coordination.operators.template_values import bool_value, names_value
 from airflow_provider_coordination.operators.writes.writes import check_aws_connection, with_aws_connection
-from airflow_provider_coordination.settings import write_settings
+from airflow_provider_coordination.settings import text_value, write_settings
 from airflow_provider_coordination.spark.settings import MAIN, SinkSettings
 from airflow_provider_coordination.spark.sql.settings import POSTGRESQL, SqlSettings
 

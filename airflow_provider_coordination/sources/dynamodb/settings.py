@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Any, ClassVar
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.settings import CONNECTED, NOTHING, FieldError, Limits
+from airflow_provider_coordination.settings import CONNECTED, FieldError, Limits, text_value
 from airflow_provider_coordination.sources.reads import Connected, ConnectionResolver, connected
 from airflow_provider_coordination.sources.rereading import Count, Interval, Reread
 
@@ -60,12 +60,12 @@ class DynamoDBTable(Reread):
     @property
     def default_source(self) -> str:
         """See `Reads.default_source`."""
-        return f"dynamodb-{self.table}" if self.source in NOTHING else str(self.source)
+        return text_value(self.source) or f"dynamodb-{self.table}"
 
     @property
     def reads_from(self) -> Mapping[str, Any]:
         """See `Located.reads_from`."""
-        return {"table": self.table, "region_name": None if self.region_name in NOTHING else self.region_name}
+        return {"table": self.table, "region_name": text_value(self.region_name)}
 
     def connect(self, connections: ConnectionResolver) -> Connected:
         """See `Reads.connect`."""

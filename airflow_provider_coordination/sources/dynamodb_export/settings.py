@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.settings import CONNECTED, NOTHING, Described, Limits
+from airflow_provider_coordination.settings import CONNECTED, Described, Limits, text_value
 from airflow_provider_coordination.sources.reads import Connected, ConnectionResolver, connected
 
 
@@ -58,15 +58,15 @@ class DynamoDBExport(Described):
     @property
     def default_source(self) -> str:
         """See `Reads.default_source`."""
-        if self.source not in NOTHING:
-            return str(self.source)
-        name = next((value for value in (self.table_arn, self.location, self.export_arn) if value not in NOTHING), "")
-        return f"dynamodb-export-{str(name).rstrip('/').rpartition('/')[2]}"
+        if source := text_value(self.source):
+            return source
+        name = text_value(self.table_arn) or text_value(self.location) or text_value(self.export_arn) or ""
+        return f"dynamodb-export-{name.rstrip('/').rpartition('/')[2]}"
 
     @property
     def reads_from(self) -> Mapping[str, Any]:
         """See `Located.reads_from`: the table; another export of it holds the same data at a later time."""
-        return {} if self.table_arn in NOTHING else {"table_arn": self.table_arn}
+        return {"table_arn": table} if (table := text_value(self.table_arn)) else {}
 
     def connect(self, connections: ConnectionResolver) -> Connected:
         """See `Reads.connect`."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Any, ClassVar
 
-from airflow_provider_coordination.settings import CONNECTED, NOTHING, Limits, Texts
+from airflow_provider_coordination.settings import CONNECTED, Limits, Texts, text_value
 from airflow_provider_coordination.sources.opensearch.cluster import OpenSearchCluster, cluster_of
 from airflow_provider_coordination.sources.reads import Connected, ConnectionResolver, connected
 from airflow_provider_coordination.sources.rereading import Count, Interval, Reread
@@ -57,7 +57,7 @@ class OpenSearchIndices(Reread):
     @property
     def default_source(self) -> str:
         """See `Reads.default_source`."""
-        return f"opensearch-{','.join(self.listed('indices'))}" if self.source in NOTHING else str(self.source)
+        return text_value(self.source) or f"opensearch-{','.join(self.listed('indices'))}"
 
     @property
     def reads_from(self) -> Mapping[str, Any]:

@@ -11,12 +11,12 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.settings import (
     CONNECTED,
-    NOTHING,
     Described,
     FieldError,
     Limits,
     Texts,
     read_settings,
+    text_value,
 )
 from airflow_provider_coordination.sources.reads import Connected, ConnectionResolver, connected
 from airflow_provider_coordination.sources.s3.format_settings import FORMATS, JSON, FormatSettings
@@ -107,8 +107,8 @@ class S3Objects(Described):
     @property
     def default_source(self) -> str:
         """See `Reads.default_source`."""
-        if self.source not in NOTHING:
-            return str(self.source)
+        if source := text_value(self.source):
+            return source
         paths = self.listed("paths")
         if len(paths) != 1:
             raise FieldError(
@@ -127,7 +127,7 @@ class S3Objects(Described):
     def within(self, start: datetime, end: datetime) -> S3Objects:
         """See `Bounded.within`: the objects that were modified in the interval."""
         for name in ("start_time", "end_time", "range", "interval", "count"):
-            if getattr(self, name) not in NOTHING:
+            if text_value(getattr(self, name)) is not None:
                 raise ConfigurationError(
                     f"S3Objects: field {name!r} and the operator's 'interval' are both given; remove one of them"
                 )
