@@ -43,12 +43,17 @@ PARTS: dict[str, tuple[str, ...]] = {
 }
 """The folders of each part; a test belongs to the first part that fits."""
 
-_deep = False
+_deep: bool | None = None
 Form = TypeVar("Form")
 
 
 def at_depth(*, short: Form, deep: Form) -> Form:
-    """Return the short form, or the deep one with `--deep`."""
+    """Return the short form, or the deep one with `--deep`.
+
+    :raises RuntimeError: if it is called while a `conftest.py` is imported, which may be before options are read.
+    """
+    if _deep is None:
+        raise RuntimeError("the depth is not known yet: call at_depth in a fixture or a test module")
     return deep if _deep else short
 
 

@@ -18,7 +18,6 @@ from tests.support.faulty_s3 import FaultyS3
 from tests.support.s3_server import S3Server
 from tests.support.spark_cluster import SparkCluster
 
-SHARDS = at_depth(short=2, deep=4)
 Made = TypeVar("Made", bound=ClusterPipeline)
 
 
@@ -57,10 +56,10 @@ def on_cluster(
     """Makes a pipeline of a class over a new stream, whose jobs reach the bucket through `network`."""
     made: list[Made] = []
 
-    def make(of: Callable[..., Made], **given: Any) -> Made:
+    def make(of: Callable[..., Made], *, shards: int | None = None, **given: Any) -> Made:
         pipeline = of(
             kinesis=kinesis,
-            stream=kinesis_stream(SHARDS),
+            stream=kinesis_stream(shards or at_depth(short=2, deep=4)),
             folder=tmp_path,
             url=postgres_url,
             cluster=cluster,

@@ -23,10 +23,10 @@ CONF = {
 def test_job_gains_an_executor_and_delivers_each_record_once(
     on_cluster: Callable[..., ClusterPipeline],
 ) -> None:
-    pipeline = on_cluster(ClusterPipeline)
+    pipeline = on_cluster(ClusterPipeline, shards=5)  # a new shard counts with the most it may return, four fill a slot
     pipeline.send(40)
     job: Any = pipeline.start(conf=CONF, until_caught_up=False, round_duration=4)
-    job.wait_for("slots of a round: 2, executors run 1 tasks")
+    job.wait_for("slots of a round: 2, executors run 1 tasks, the work needs 2")
     deadline = time.monotonic() + WAIT_SECONDS
     while sum(len(worker.executors()) for worker in pipeline.cluster.workers) < 2:
         assert job.process.poll() is None and time.monotonic() < deadline, job.output

@@ -24,9 +24,6 @@ from tests.support.supervised import SupervisedSource
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-PARTITIONS, SHARDS = at_depth(short=(1_000, 600), deep=(4_000, 1_000))
-"""With 10,000 partitions the pages are measured, by benchmarks/ui.py."""
-
 
 class OpenPage(Protocol):
     """Opens a page of the provider in a browser."""
@@ -56,6 +53,16 @@ class OpenPage(Protocol):
 # All of this ends with the last test of this folder, as a browser takes much memory.
 
 
+def partition_count() -> int:
+    """Return the number of partitions of the source that has many; benchmarks/ui.py measures the pages with 10,000."""
+    return at_depth(short=1_000, deep=4_000)
+
+
+def shard_count() -> int:
+    """Return the number of shards of the stream that has many."""
+    return at_depth(short=600, deep=1_000)
+
+
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """The browser."""
@@ -79,7 +86,7 @@ def axe() -> Path:
 @pytest.fixture(scope="package")
 def scenery(browser: Browser, starting: Standalone) -> Iterator[Scenery]:
     """Sources in all states, made while Airflow starts; there is a browser before."""
-    with open_scenery(starting.store_url, partitions=PARTITIONS, shards=SHARDS) as scenery:
+    with open_scenery(starting.store_url, partitions=partition_count(), shards=shard_count()) as scenery:
         yield scenery
 
 
