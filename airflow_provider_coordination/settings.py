@@ -77,7 +77,7 @@ class Limits:
     :param above: what every value is greater than.
     :param maximum: the greatest value.
     :param one_of: the only values.
-    :param min_items: the least number of items of a list.
+    :param min_items: the least number of items of a list, none of which may be empty then.
     :param is_unique: whether the items of a list must differ.
     """
 
@@ -94,6 +94,8 @@ class Limits:
             return f"must be one of {', '.join(self.one_of)}"
         if self.min_items and len(value) < self.min_items:
             return "must not be empty"
+        if self.min_items and not all(value):
+            return "must not contain an empty text"
         if self.is_unique and len(set(value)) < len(value):
             return "must name each value once"
         return None if self._is_within(value) else f"must be {self._range}"
@@ -117,6 +119,18 @@ class Limits:
             least = "" if self.minimum is None else f"at least {shown(self.minimum)}"
         most = "" if self.maximum is None else f"at most {shown(self.maximum)}"
         return " and ".join(filter(None, (least, most)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ParsedBy:
+    """How the values of a field are read if its type alone does not say it; part of its annotation.
+
+    :param parse: returns the value that is meant by what a user or a template wrote.
+    :param written: the type of what a user writes in a spec; None for the type of the field.
+    """
+
+    parse: Callable[[Any], Any]
+    written: Any = None
 
 
 ONE_OR_SEVERAL = "one or several"
@@ -211,7 +225,7 @@ class Described:
         value, hint = getattr(self, field.name), _hints(cls)[field.name]
         if text_value(value) is None:
             return None if None in hint.types else self._default_of(field)
-        prepared = _prepared(value, hint)
+        prepared = hint.parsed_by.parse(value) if hint.parsed_by is not None else _prepared(value, hint)
         try:
             converted = msgspec.convert(prepared, hint.annotation, strict=False)
         except msgspec.ValidationError as error:
@@ -247,12 +261,14 @@ class Hint:
     :param types: the classes that values may have; None for null.
     :param limits: what values may be beside that; None for no limits.
     :param is_listed: whether one text may be given in place of a list of texts.
+    :param parsed_by: how values are read; None if the annotation says it.
     """
 
     annotation: Any
     types: frozenset[Any]
     limits: Limits | None
     is_listed: bool
+    parsed_by: ParsedBy | None
 
 
 @functools.cache
@@ -271,7 +287,8 @@ def hint_of(annotation: Any) -> Hint:
         else:
             found.add(None if part is types.NoneType else typing.get_origin(part) or part)
     limits = next((extra for extra in extras if isinstance(extra, Limits)), None)
-    return Hint(annotation, frozenset(found), limits, ONE_OR_SEVERAL in extras)
+    parsed_by = next((extra for extra in extras if isinstance(extra, ParsedBy)), None)
+    return Hint(annotation, frozenset(found), limits, ONE_OR_SEVERAL in extras, parsed_by)
 
 
 def _parts_of(annotation: Any) -> Iterator[Any]:

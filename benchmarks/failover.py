@@ -122,7 +122,7 @@ def work(url: str, folder: str, owner: str, size: Size) -> None:
     """Run as a worker process until killed."""
     from airflow_provider_coordination.sources.kinds import ReadsSettings
     from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord, ShardPage
-    from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
+    from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
     from airflow_provider_coordination.sources.kinesis.shards import StreamDescription
     from airflow_provider_coordination.spark import ingestion
     from airflow_provider_coordination.spark.job_settings import RoundSettings
@@ -177,7 +177,7 @@ def work(url: str, folder: str, owner: str, size: Size) -> None:
             reading=partial(
                 shard_reading.ShardReading,
                 None,
-                KinesisSettings(streams=(STREAM,)),
+                KinesisStreams(streams=(STREAM,)),
                 Streams([STREAM], lambda name: description),
             ),
             stop=threading.Event(),

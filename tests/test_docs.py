@@ -51,7 +51,6 @@ from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOper
 from airflow_provider_coordination.operators.maintain_table import MaintainTableOperator
 from airflow_provider_coordination.operators.outlets import RANGES_LISTED, delivered_range, no_stream
 from airflow_provider_coordination.operators.reads.items import Items
-from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.release_partitions import ReleasePartitionsOperator
 from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
 from airflow_provider_coordination.operators.reset_partitions import ResetPartitionsOperator
@@ -70,6 +69,7 @@ from airflow_provider_coordination.sources.function_supplier import PartitionSup
 from airflow_provider_coordination.sources.items import ItemReader
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.kinesis.positions import LATEST
+from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.kinesis.sync_summary import ShardSyncMetric, ShardSyncSummary, StreamSync
 from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
 from airflow_provider_coordination.sources.s3.settings import S3Objects

@@ -39,7 +39,7 @@ class Registry(Generic[T]):
 
     def names(self) -> list[str]:
         """Return the known names, sorted. No implementation is imported."""
-        return sorted({*_own_names(self.own), *(point.name for point in _registered(self.group))})
+        return sorted({*_own_names(self.own), *(point.name for point in registered(self.group))})
 
     def knows(self, name: str) -> bool:
         """Return whether the name is known."""
@@ -51,8 +51,8 @@ class Registry(Generic[T]):
         :returns: None for one of the package's own.
         :raises ConfigurationError: if no distribution registered the name, or more than one did.
         """
-        registered = _registered(self.group, name)
-        owners = ["airflow-provider-coordination"] * self._is_own(name) + [_distribution(point) for point in registered]
+        points = registered(self.group, name)
+        owners = ["airflow-provider-coordination"] * self._is_own(name) + [_distribution(point) for point in points]
         if len(owners) > 1:
             raise ConfigurationError(
                 f"{self.what} {name!r} is registered by {' and by '.join(owners)} (entry points of the group "
@@ -64,7 +64,7 @@ class Registry(Generic[T]):
                 f"{self.what} {name!r} is not known; the known names are {known}. Install the distribution that "
                 f"registers it as an entry point of the group {self.group!r}"
             )
-        return _reference(registered[0]) if registered else None
+        return _reference(points[0]) if points else None
 
     def load(self, name: str, implementation: str | None = None) -> T:
         """Import an implementation and return it.
@@ -79,7 +79,7 @@ class Registry(Generic[T]):
             own = self.own.format(name=name)
             return self._imported(own, f"{self.what} {name!r}", "install its dependencies")
         reference = self.implementation(name)
-        (point,) = _registered(self.group, name)
+        (point,) = registered(self.group, name)
         where = f"{self.what} {name!r}: entry point '{name} = {reference}' of {_distribution(point)}"
         return self._imported(str(reference), where, "fix that distribution, or uninstall it")
 
@@ -101,7 +101,7 @@ class Registry(Generic[T]):
         return name in _own_names(self.own)
 
 
-def _registered(group: str, name: str | None = None) -> list[EntryPoint]:
+def registered(group: str, name: str | None = None) -> list[EntryPoint]:
     """Return the entry points of a group, or only those with this name."""
     return [point for point in _entry_points(group, tuple(sys.path)) if name in (None, point.name)]
 

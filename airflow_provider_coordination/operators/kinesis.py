@@ -16,8 +16,8 @@ from airflow_provider_coordination.operators.claims import claim_reads
 from airflow_provider_coordination.operators.deduplication import other_source, remaining_reads
 from airflow_provider_coordination.operators.interval import bounded, interval_value
 from airflow_provider_coordination.operators.parsed_arguments import check_reads
-from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.supplier_task import KillableSupplierMixin
+from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.kinesis.sync_summary import ShardSyncSummary
 from airflow_provider_coordination.sources.reads import own_copy, source_of
 

@@ -147,18 +147,6 @@ class Parted(Protocol):
 
 
 @runtime_checkable
-class Created(Protocol):
-    """A source with an operator of its own that creates its partitions, instead of `CreatePartitionsOperator`."""
-
-    def create_operator(self, **arguments: Any) -> Any:
-        """Return the operator that creates the partitions, for `coordinated_ingestion`.
-
-        :param arguments: `source`, `interval`, `deduplicate_against` and `coordination_conn_id`.
-        """
-        ...
-
-
-@runtime_checkable
 class Synced(Protocol):
     """A source whose jobs keep its partitions in sync after a first sync. Other sources have a supplier instead."""
 

@@ -144,7 +144,10 @@ def _field(field: dataclasses.Field[Any], hint: Any) -> Field:
     default = field.default_factory() if field.default_factory is not missing else field.default
     members = _members(hint)
     written = hint_of(hint)
-    expected = _expected_types(hint)
+    if written.parsed_by is not None and written.parsed_by.written is not None:
+        expected = _expected_types(written.parsed_by.written)
+    else:
+        expected = _expected_types(hint)
     if written.is_listed:
         expected = (ExpectedType(ValueType.TEXT), *expected)
     return Field(

@@ -9,15 +9,19 @@ from typing import Any
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import BaseOperator, TaskGroup, XComArg, task
 
+from airflow_provider_coordination.coordination.registry import registered
 from airflow_provider_coordination.decorators.acknowledges import acknowledges_task
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.writes.writes import Writes
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
-from airflow_provider_coordination.sources.reads import Created, Reads
+from airflow_provider_coordination.sources.reads import Reads
 from airflow_provider_coordination.spark.job_settings import BY_JOB, DOWNSTREAM, AcknowledgmentSettings
 from airflow_provider_coordination.task_groups.planning import plan_jobs, summarize
+
+OPERATORS_GROUP = "airflow_provider_coordination.operators"
+"""The entry points of operators that create the partitions of a kind of source, by the kind's name."""
 
 
 def coordinated_ingestion(
@@ -91,17 +95,12 @@ def coordinated_ingestion(
             "deduplicate_against": deduplicate_against,
             "coordination_conn_id": coordination_conn_id,
         }
-        if isinstance(reads, Created):
-            supplied = reads.create_operator(**source_arguments).output
-        elif _is_task(partitions):
+        if _is_task(partitions):
             supplied = partitions.output if isinstance(partitions, BaseOperator) else partitions
         else:
-            supplied = CreatePartitionsOperator(
-                task_id="create_partitions",
-                reads=reads,
-                partitions=partitions,
-                **source_arguments,
-            ).output
+            given = {} if partitions is None else {"partitions": partitions}
+            creating = creating_operator(reads)
+            supplied = creating(task_id="create_partitions", reads=reads, **given, **source_arguments).output
         summary_of_supplier = f"(ti.xcom_pull(task_ids='{supplied.operator.task_id}') or {{}})"
         source_of_run = f"{{{{ {summary_of_supplier}.get('source', '') }}}}"
 
@@ -168,8 +167,14 @@ def coordinated_ingestion(
     return group
 
 
+def creating_operator(reads: Reads) -> type[BaseOperator]:
+    """Return the operator that creates the partitions of a source, as an entry point of its kind may say."""
+    points = registered(OPERATORS_GROUP, reads.kind)
+    return points[0].load() if points else CreatePartitionsOperator
+
+
 def _check(reads: Reads, partitions: Any, check: Any, acknowledgments: AcknowledgmentSettings) -> None:
-    if isinstance(reads, Created) and partitions is not None:
+    if partitions is not None and creating_operator(reads) is not CreatePartitionsOperator:
         raise ValueError(
             f"'partitions' is given, but a source of kind {reads.kind!r} has an operator of its own that creates them; "
             "remove 'partitions'"

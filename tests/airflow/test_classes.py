@@ -21,7 +21,6 @@ from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOper
 from airflow_provider_coordination.operators.maintain_table import MaintainTableOperator
 from airflow_provider_coordination.operators.reads.items import Items
 from airflow_provider_coordination.operators.reads.jdbc import JdbcTable
-from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.release_partitions import ReleasePartitionsOperator
 from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
 from airflow_provider_coordination.operators.reset_partitions import ResetPartitionsOperator
@@ -48,6 +47,7 @@ from airflow_provider_coordination.sensors.acknowledgments import Acknowledgment
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBTable
 from airflow_provider_coordination.sources.dynamodb_export.settings import DynamoDBExport
+from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
 from airflow_provider_coordination.sources.s3.settings import S3Objects
 from tests.airflow.conftest import REPOSITORY

@@ -11,8 +11,8 @@ from airflow.sdk import DAG, TaskGroup, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
+from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.application import SUMMARY_MARK
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
@@ -75,7 +75,7 @@ def test_group_waits_for_acknowledgments_by_others() -> None:
 
 def test_shard_sync_uses_the_reads_of_the_jobs() -> None:
     dag = a_dag(reads=KinesisStreams("clicks", initial_position="LATEST", on_data_loss="reset"))
-    sync = dag.get_task("ingestion.sync_shards")
+    sync = dag.get_task("ingestion.create_partitions")
     assert (sync.reads.initial_position, sync.reads.on_data_loss) == ("LATEST", "reset")
     assert dag.get_task("ingestion.ingest").partial_kwargs["reads"].on_data_loss == "reset"
 

@@ -15,9 +15,9 @@ from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
-from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
+from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.s3.settings import S3Objects
 from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark
 from tests.airflow.weather import weather
@@ -104,7 +104,7 @@ def test_job_stops_at_the_end_of_the_interval(
     settings, streams = call["settings"], call["settings"]["reads"]["settings"]
     assert (settings["source"], streams["stop_at"]) == (NAME, None)
     assert [datetime.fromisoformat(streams["bounds"][end]) for end in ("start", "end")] == [START, START + HOUR]
-    assert streams["shard_sync_interval"] is None
+    assert KinesisStreams.from_mapping(streams).syncs_every is None
 
 
 def test_delivered_interval_starts_no_job(

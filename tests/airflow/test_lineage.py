@@ -14,7 +14,7 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.operators.lineage import inputs_of, lineage_of, outputs_of
 from airflow_provider_coordination.sources.dataset_names import file_dataset
 from airflow_provider_coordination.sources.kinds import DatasetName, ReadsSettings
-from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
+from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.job_settings import BadRecordSettings
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings
@@ -22,7 +22,7 @@ from tests.support.job_settings import parquet, reads_of
 
 
 def clicks(**aws: Any) -> ReadsSettings:
-    return reads_of(KinesisSettings(streams=("clicks", "taps"), aws=AwsSettings(**aws)))
+    return reads_of(KinesisStreams(streams=("clicks", "taps"), aws=AwsSettings(**aws)))
 
 
 SETTINGS = IngestSettings(

@@ -14,8 +14,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
-from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.supplier_task import TaskKilledError
+from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from tests.airflow.conftest import CREATION_EPOCH, SECRET, FakeKinesis
 
 
@@ -124,7 +124,7 @@ def test_wrong_position_is_refused_when_parsed(position: Any) -> None:
 
 
 def test_wrong_data_loss_policy_is_refused_when_parsed() -> None:
-    with pytest.raises(ConfigurationError, match="field 'on_data_loss' must be 'fail' or 'reset'; got 'ignore'"):
+    with pytest.raises(ConfigurationError, match="field 'on_data_loss' must be one of fail, reset; got 'ignore'"):
         KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks", on_data_loss="ignore"))
 
 

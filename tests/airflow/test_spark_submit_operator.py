@@ -32,13 +32,13 @@ from airflow_provider_coordination.operators.packaging import (
     local_environment,
     packaged_application,
 )
-from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.spark_submit import NOTHING_LEFT, CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.supervisor import SubmitSupervisorOperator
 from airflow_provider_coordination.operators.writes.delta import DeltaTable
 from airflow_provider_coordination.operators.writes.foreach_batch import ForeachBatch
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.application import SUMMARY_MARK
 from airflow_provider_coordination.spark.job_settings import (
     AcknowledgmentSettings,

@@ -11,14 +11,12 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.operators.interval import Interval
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
-from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
-from airflow_provider_coordination.sources.kinesis.bounds import Bounds, ShardBounds
-from airflow_provider_coordination.sources.kinesis.bounds_values import bounds_value
+from airflow_provider_coordination.sources.kinesis.bounds import Bounds, ShardBounds, bounds_value
+from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark
 
@@ -64,15 +62,30 @@ def test_bounds_are_instants_or_sequence_numbers_by_shard(given: Any, bounds: Bo
         ({"start": START}, "must have 'start' and 'end', such as"),
         ({**INSTANTS, "until": END}, "must have 'start' and 'end', such as"),
         ("2026-01-01/2026-01-02", "must have 'start' and 'end'.*got '2026-01-01/2026-01-02'"),
-        ({"start": "yesterday", "end": END}, "'start' must be an instant with a time zone.*or 'TRIM_HORIZON'; got"),
-        ({"start": START, "end": "2026-01-02T00:00:00"}, "'end' must be an instant with a time zone"),
-        ({"start": END, "end": START}, "'start' must be before 'end'.*exchange the two"),
-        ({"start": START, "end": START}, "'start' must be before 'end'"),
-        ({"start": START, "end": {"s0": "5"}}, "must both be instants, or both have a sequence number for each shard"),
-        ({"start": {"s0": "1"}, "end": {"s1": "1"}}, "must name the same shards, but only 'start' names 's0'"),
+        (
+            {"start": "yesterday", "end": END},
+            "'bounds.start' must be an instant with a time zone.*or 'TRIM_HORIZON'; got",
+        ),
+        ({"start": START, "end": "2026-01-02T00:00:00"}, "'bounds.end' must be an instant with a time zone"),
+        ({"start": END, "end": START}, "'bounds.start' must be before 'end'.*exchange the two"),
+        ({"start": START, "end": START}, "'bounds.start' must be before 'end'"),
+        (
+            {"start": START, "end": {"s0": "5"}},
+            "must have an instant both as 'start' and as 'end', or sequence numbers by shard in both",
+        ),
+        (
+            {"start": {"s0": "1"}, "end": {"s1": "1"}},
+            "must name the same shards in 'start' and 'end', but only 'start' names 's0'",
+        ),
         ({"start": {}, "end": {}}, "must name at least one shard"),
-        ({"start": {"s0": "LATEST"}, "end": {"s0": "5"}}, "'start' of shard 's0' must be a sequence number.*'LATEST'"),
-        ({"start": {"s0": 1.0}, "end": {"s0": "5"}}, "must be a sequence number in decimal digits; got 1.0"),
+        (
+            {"start": {"s0": "LATEST"}, "end": {"s0": "5"}},
+            "'bounds.start' must have a sequence number .* for shard 's0'; got 'LATEST'",
+        ),
+        (
+            {"start": {"s0": 1.0}, "end": {"s0": "5"}},
+            "must have a sequence number in decimal digits for shard 's0'; got 1.0",
+        ),
     ],
     ids=str,
 )
@@ -86,7 +99,7 @@ def test_invalid_bounds_are_refused_with_the_remedy(given: Any, message: str) ->
     [
         (
             {"bounds": {"start": {"s0": "5"}, "end": {"s0": "4"}}},
-            "shard 's0' starts at 5, after its end 4; exchange the two",
+            "'bounds' starts shard 's0' at 5, after its end 4; exchange the two",
         ),
         (
             {"streams": ["a", "b"], "source": "web", "bounds": POSITIONS},
@@ -101,16 +114,14 @@ def test_invalid_bounds_are_refused_with_the_remedy(given: Any, message: str) ->
 )
 def test_unsuitable_bounds_are_refused(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        KinesisStreams(**{"streams": "clicks", "aws_conn_id": None, **arguments}).settings(
-            AirflowConnections("eu-west-1")
-        )
+        KinesisStreams(**{"streams": "clicks", "aws_conn_id": None, **arguments}).check()
 
 
 def test_initial_position_beside_bounds_is_refused() -> None:
     with pytest.raises(
         ConfigurationError, match="field 'initial_position' is 'LATEST', but field 'bounds' also sets where"
     ):
-        _ = KinesisStreams("clicks", bounds=INSTANTS, initial_position="LATEST").position
+        KinesisStreams("clicks", bounds=INSTANTS, initial_position="LATEST").check()
 
 
 def test_interval_beside_bounds_is_refused() -> None:
@@ -141,7 +152,7 @@ def test_equal_positions_in_any_format_are_one_source() -> None:
 def test_tasks_of_a_group_work_on_the_same_part() -> None:
     with DAG("backfill", schedule=None) as dag:
         coordinated_ingestion(reads=KinesisStreams("clicks", bounds=INSTANTS), writes=ParquetDataset("/out"))
-    sync, ingest = dag.get_task("ingestion.sync_shards"), dag.get_task("ingestion.ingest")
+    sync, ingest = dag.get_task("ingestion.create_partitions"), dag.get_task("ingestion.ingest")
     assert sync.reads.default_source == ingest.partial_kwargs["reads"].default_source
 
 
@@ -188,4 +199,4 @@ def test_job_within_bounds_does_no_shard_sync(
     streams = call["settings"]["reads"]["settings"]
     assert call["settings"]["source"] == reads.default_source
     assert datetime.fromisoformat(streams["bounds"]["end"]) == end
-    assert streams["shard_sync_interval"] is None
+    assert KinesisStreams.from_mapping(streams).syncs_every is None

@@ -21,7 +21,6 @@ from airflow_provider_coordination.operators.create_partitions import CreatePart
 from airflow_provider_coordination.operators.ingest_settings import ingest_settings
 from airflow_provider_coordination.operators.job_follower import JobFollower
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
-from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.release_partitions import ReleasePartitionsOperator
 from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
 from airflow_provider_coordination.operators.reset_partitions import ResetPartitionsOperator
@@ -29,6 +28,7 @@ from airflow_provider_coordination.operators.spark_submit import CoordinatedSpar
 from airflow_provider_coordination.operators.supplier_task import work_for_jobs
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
+from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.task_groups import planning
 from airflow_provider_coordination.triggers.partitions import PartitionsReopenedTrigger
 from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark

@@ -20,7 +20,7 @@ STORE, KEY, TOKEN = "store-passw0rd-of-ours", "aws-secret-key-of-ours", "aws-ses
 DAG_FILE = """
 from airflow.sdk import DAG, Asset
 
-from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
+from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 

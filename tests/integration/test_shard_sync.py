@@ -15,9 +15,9 @@ import pytest
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import PartitionStatus, parse_instant
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
-from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard
+from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from tests.support.batches import end_shard
 

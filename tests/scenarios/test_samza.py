@@ -17,7 +17,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.batches import SourceBatches
-from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
+from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.job_settings import RoundSettings
 from airflow_provider_coordination.spark.kinesis.landed_shard import ShardReadPlan
 from airflow_provider_coordination.spark.settings import IngestSettings
@@ -125,7 +125,7 @@ def test_61_each_source_has_its_own_settings() -> None:
     """Samza layers settings of a system and of its streams; here a job has one set of them."""
     one, other = (
         settings(
-            reads=write_settings(reads_of(KinesisSettings(streams=("s",), on_data_loss="reset"))),
+            reads=write_settings(reads_of(KinesisStreams(streams=("s",), on_data_loss="reset"))),
             rounds={"round_duration": "PT5S"},
         ),
         settings(source="t"),

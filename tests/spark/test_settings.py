@@ -15,7 +15,7 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.lease_times import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.sources.kinds import ReadsSettings
-from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
+from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
 from airflow_provider_coordination.spark.settings_reference import SettingsReference
 from airflow_provider_coordination.stores import StoreSettings
@@ -30,7 +30,7 @@ SETTINGS = IngestSettings(
     expires_at=NOW + timedelta(hours=1),
     store=StoreSettings.from_url("postgresql://u:hush@host/db"),
     reads=reads_of(
-        KinesisSettings(
+        KinesisStreams(
             streams=("clicks",), aws=AwsSettings(region="eu-west-1", access_key_id="AKIA", secret_access_key="hush")
         )
     ),
@@ -139,9 +139,9 @@ def test_missing_field_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"streams": ()}, r"KinesisStreams: field 'streams' must name at least one stream, and each once; got \[\]"),
-        ({"streams": ("a", "a")}, r"KinesisStreams: field 'streams' must name at least .*; got \['a', 'a'\]"),
-        ({"streams": ("",)}, r"KinesisStreams: field 'streams' must name at least .*; got \[''\]"),
+        ({"streams": ()}, r"KinesisStreams: field 'streams' must not be empty; got \[\]"),
+        ({"streams": ("a", "a")}, r"KinesisStreams: field 'streams' must name each value once; got \['a', 'a'\]"),
+        ({"streams": ("",)}, r"KinesisStreams: field 'streams' must not contain an empty text; got \[''\]"),
         ({"workers": 0}, "'workers' must be positive; got 0"),
         ({"reads": ReadsSettings(kind="")}, "what is read: field 'kind' must not be empty"),
         ({"reads": ReadsSettings(kind="k", settings={"reader": "m"})}, "'reader' must be of the form 'module:class'"),

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.jobs import Job, JobRecord, Jobs
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.sources.kinesis.bounds_values import bounds_value
+from airflow_provider_coordination.sources.kinesis.bounds import bounds_value
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.states import DetailedState
 from airflow_provider_coordination.supervisor.store import SupervisionStore

@@ -195,10 +195,14 @@ def test_druid_spec_is_referred_to_its_translation() -> None:
         (
             "reads.kinesis.initial_position",
             "NEWEST",
-            "'initial_position' must be 'TRIM_HORIZON', 'LATEST' or an instant",
+            "'reads.kinesis.initial_position' must be 'TRIM_HORIZON', 'LATEST' or an instant",
         ),
         ("reads.kinesis.filter_by_hash_range", "true", "must be true or false; got 'true': write it without quotes"),
-        ("reads.kinesis.on_data_loss", "ignore", "'on_data_loss' must be 'fail' or 'reset'; got 'ignore'"),
+        (
+            "reads.kinesis.on_data_loss",
+            "ignore",
+            "'reads.kinesis.on_data_loss' must be one of fail, reset; got 'ignore'",
+        ),
         ("reads.kinesis.streams", "clicks-{{ ds }}", "'reads.kinesis.streams' is a template, but a spec belongs to no"),
         ("writes", [], "field 'writes' must be a list of sinks"),
         ("writes", "parquet", "field 'writes' must be a list of sinks"),

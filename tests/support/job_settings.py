@@ -11,9 +11,8 @@ from datetime import timedelta
 from typing import Any
 
 from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
-from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
-from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
+from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.job_settings import (
     AcknowledgmentSettings,
     BadRecordSettings,
@@ -40,7 +39,7 @@ def ingest(**said: Any) -> IngestSettings:
     """Return the settings of a job."""
     rest, of_topics, of_streams = _sorted(said)
     if of_streams:
-        rest["reads"] = reads_of(KinesisSettings(**of_streams))
+        rest["reads"] = reads_of(KinesisStreams(**of_streams))
     return IngestSettings(**rest, **{name: TOPICS[name](**values) for name, values in of_topics.items()})
 
 
@@ -53,14 +52,14 @@ def changed(settings: IngestSettings, **said: Any) -> IngestSettings:
     return replace(settings, **rest, **topics)
 
 
-def reads_of(streams: KinesisSettings) -> ReadsSettings:
+def reads_of(streams: KinesisStreams) -> ReadsSettings:
     """Return streams as what a job reads."""
-    return ReadsSettings(kind="kinesis", settings=write_settings(streams))
+    return ReadsSettings(kind="kinesis", settings=streams.to_mapping())
 
 
-def streams_of(settings: IngestSettings) -> KinesisSettings:
+def streams_of(settings: IngestSettings) -> KinesisStreams:
     """Return the streams that a job reads."""
-    return read_settings(KinesisSettings, "settings", settings.reads.settings)
+    return KinesisStreams.from_mapping(settings.reads.settings)
 
 
 def _sorted(said: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]], dict[str, Any]]:
@@ -72,7 +71,10 @@ def _sorted(said: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str
         values = {field.name: _value(field.type, rest.pop(field.name)) for field in fields(cls) if field.name in rest}
         if values:
             of_topics[topic] = values
-    of_streams = {f.name: _value(f.type, rest.pop(f.name)) for f in fields(KinesisSettings) if f.name in rest}
+    own = {field.name for field in fields(KinesisStreams)} - {field.name for field in fields(IngestSettings)}
+    of_streams = {
+        f.name: _value(f.type, rest.pop(f.name)) for f in fields(KinesisStreams) if f.name in own and f.name in rest
+    }
     return rest, of_topics, of_streams
 
 

@@ -36,7 +36,7 @@ from airflow_provider_coordination.sources.batches import SourceBatches, landed_
 from airflow_provider_coordination.sources.items import Item, ReadPage, SourceUnavailableError
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.kinesis.errors import KinesisUnavailableError
-from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
+from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 from airflow_provider_coordination.sources.progress import PartitionProgress
@@ -500,7 +500,7 @@ class StruckShards(StruckSource):
             sync=lambda: sync.run((STREAM,), forced=False),
             clock=self.clock,
         )
-        return {"reading": partial(ShardReading, None, KinesisSettings(streams=(STREAM,)), streams)}
+        return {"reading": partial(ShardReading, None, KinesisStreams(streams=(STREAM,)), streams)}
 
     def _client(self, *, counts: bool) -> Any:
         if not counts:

@@ -12,13 +12,20 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.settings import FieldError, text_value
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, at_sequence_number, at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.kinesis.shards import Shard, StreamDescription
 
 log = logging.getLogger(__name__)
+
+EXAMPLE = (
+    "{'start': '2026-01-01T00:00:00Z', 'end': '2026-01-02T00:00:00Z'}, or sequence numbers by shard: "
+    "{'start': {'shardId-000000000000': '495...'}, 'end': {'shardId-000000000000': '496...'}}"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,29 +59,23 @@ class Bounds:
         """Check every value.
 
         :param streams: the streams that are read.
-        :raises ConfigurationError: naming the field, the value and the remedy.
+        :raises FieldError: naming the field, the value and the remedy.
         """
         names = list(streams)
         if self.shards and len(names) > 1:
-            raise ConfigurationError(
-                f"KinesisStreams: field 'bounds' gives sequence numbers, which belong to one stream, but field "
+            raise _wrong(
+                "gives sequence numbers, which belong to one stream, but field "
                 f"'streams' names {len(names)}; read each stream as a source of its own"
             )
         for shard in self.shards:
             if int(shard.start) > int(shard.end):
-                raise ConfigurationError(
-                    f"KinesisStreams: field 'bounds': shard {shard.shard_id!r} starts at {shard.start}, after its end "
-                    f"{shard.end}; exchange the two"
+                raise _wrong(
+                    f"starts shard {shard.shard_id!r} at {shard.start}, after its end {shard.end}; exchange the two"
                 )
         if not self.shards and self.end is None:
-            raise ConfigurationError(
-                "KinesisStreams: field 'bounds': 'end' is missing; give the instant where reading ends"
-            )
+            raise _wrong("is missing; give the instant where reading ends", "end")
         if self.start is not None and self.end is not None and self.start > self.end:
-            raise ConfigurationError(
-                f"KinesisStreams: field 'bounds': 'start' is {_text(self.start)}, after 'end', {_text(self.end)}; "
-                "exchange the two"
-            )
+            raise _wrong(f"is {_text(self.start)}, after 'end', {_text(self.end)}; exchange the two", "start")
 
     @property
     def name(self) -> str:
@@ -93,6 +94,75 @@ class Bounds:
     def end_position(self) -> str | None:
         """Where every shard ends; None if each has its own."""
         return None if self.end is None else at_timestamp(self.end)
+
+
+def bounds_value(value: Any) -> Bounds | None:
+    """Parse the bounds of a read; None means no bounds.
+
+    :param value: an object with `start` and `end`. Both are instants (aware), where `start` may be `TRIM_HORIZON`, or
+        both are objects with a sequence number for each shard.
+    :raises FieldError: if it has another form, or start and end do not match.
+    """
+    if isinstance(value, Bounds) or text_value(value) is None:
+        return value or None
+    if not isinstance(value, Mapping) or set(value) != {"start", "end"}:
+        raise _wrong(f"must have 'start' and 'end', such as {EXAMPLE}; got {value!r}")
+    start, end = value["start"], value["end"]
+    if isinstance(start, Mapping) and isinstance(end, Mapping):
+        return _of_shards(start, end)
+    if isinstance(start, Mapping) or isinstance(end, Mapping):
+        raise _wrong(
+            "must have an instant both as 'start' and as 'end', or sequence numbers by shard in both; got "
+            + repr(value)
+        )
+    from_earliest = str(start).strip().upper() == TRIM_HORIZON
+    first, last = None if from_earliest else _instant("start", start), _instant("end", end)
+    if first is not None and first >= last:
+        raise _wrong(f"must be before 'end', {str(end)!r}; got {str(start)!r}; exchange the two", "start")
+    return Bounds(start=first, end=last)
+
+
+def _wrong(problem: str, part: str = "") -> FieldError:
+    return FieldError("KinesisStreams", f"bounds.{part}" if part else "bounds", problem)
+
+
+def _of_shards(start: Mapping[Any, Any], end: Mapping[Any, Any]) -> Bounds:
+    if only := sorted(set(map(str, start)) ^ set(map(str, end))):
+        named = "start" if only[0] in map(str, start) else "end"
+        raise _wrong(
+            f"must name the same shards in 'start' and 'end', but only {named!r} names {only[0]!r}; give it in both, "
+            "or leave it out"
+        )
+    if not start:
+        raise _wrong("must name at least one shard; got {}; give each shard its sequence numbers")
+    return Bounds(
+        shards=tuple(
+            ShardBounds(
+                shard_id=str(shard), start=_number("start", shard, start[shard]), end=_number("end", shard, end[shard])
+            )
+            for shard in start
+        )
+    )
+
+
+def _number(part: str, shard: Any, value: Any) -> str:
+    text = str(value).strip()
+    if isinstance(value, bool | float) or not (text.isascii() and text.isdigit()):
+        raise _wrong(f"must have a sequence number in decimal digits for shard {shard!r}; got {value!r}", part)
+    return str(int(text))
+
+
+def _instant(part: str, value: Any) -> datetime:
+    try:
+        instant = value if isinstance(value, datetime) else datetime.fromisoformat(str(value).strip())
+    except ValueError:
+        instant = None
+    if instant is None or instant.tzinfo is None:
+        also = f" or {TRIM_HORIZON!r}" if part == "start" else ""
+        raise _wrong(
+            f"must be an instant with a time zone, such as '2026-01-01T00:00:00Z'{also}; got {str(value)!r}", part
+        )
+    return instant.astimezone(UTC)
 
 
 def check_kept(stream: StreamDescription, bounds: Bounds, on_data_loss: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.batches import BatchLedger
-from airflow_provider_coordination.coordination.errors import CoordinationError
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.permissions import Permission
 from airflow_provider_coordination.settings import read_settings
@@ -21,11 +21,13 @@ from airflow_provider_coordination.sources.kinesis.keys import ShardKey, parse_p
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, at_timestamp, parse_position
 from airflow_provider_coordination.sources.kinesis.progress import KIND as NAME
 from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress
-from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
+from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.landed import LandedProgress, ProgressFormatError
 from airflow_provider_coordination.sources.stored_values import instant_of, number_of, objects_in, text_of
 
 if TYPE_CHECKING:
+    from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+    from airflow_provider_coordination.coordination.supplier import Supplier
     from airflow_provider_coordination.sources.kinesis.client import KinesisClient
     from airflow_provider_coordination.sources.reset_targets import ResetPlan, Target
 
@@ -35,7 +37,7 @@ class KinesisKind(SourceKind):
 
     progress_class = ShardProgress
     has_positions = True
-    reads = "airflow_provider_coordination.operators.reads.kinesis:KinesisStreams"
+    reads = "airflow_provider_coordination.sources.kinesis.settings:KinesisStreams"
     reading = "airflow_provider_coordination.spark.kinesis.source:KinesisSource"
     pages = "airflow_provider_coordination.ui.kinesis:PAGES"
     import_commands = "airflow_provider_coordination.cli.kinesis:register"
@@ -57,6 +59,13 @@ class KinesisKind(SourceKind):
         if any(progress.shard_id in child.parent_shard_ids for child in children):
             return {partition_key: replace(progress, is_ended=True)}
         return {partition_key: progress}
+
+    def supplier(self, described: Any, coordinator: SourceCoordinator) -> Supplier:
+        """See `SourceKind.supplier`: shard sync creates the partitions."""
+        raise ConfigurationError(
+            f"KinesisStreams: KinesisShardSyncOperator creates the partitions of source {coordinator.source!r}; use it "
+            "instead of CreatePartitionsOperator"
+        )
 
     def rebuilt_state(self, known: Mapping[str, ShardProgress], starts: Collection[str]) -> Mapping[str, Any]:
         """See `SourceKind.rebuilt_state`: the earliest possible start of each stream; not needed for bounded reads."""
@@ -177,7 +186,7 @@ class KinesisKind(SourceKind):
 
     def check(self, settings: Settings) -> None:
         """See `SourceKind.check`."""
-        read_settings(KinesisSettings, "settings of KinesisStreams", settings).check()
+        KinesisStreams.from_mapping(settings)
 
     def ends(self, settings: Settings) -> bool:
         """See `SourceKind.ends`: bounded reads do."""

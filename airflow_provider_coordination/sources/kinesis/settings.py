@@ -1,84 +1,197 @@
-"""The settings of a job that reads Kinesis streams."""
+"""What is read of Kinesis: what a DAG or a spec says, and what the shard sync and the jobs use."""
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.kinesis.bounds import Bounds
+from airflow_provider_coordination.settings import (
+    CONNECTED,
+    NOTHING,
+    Described,
+    FieldError,
+    Limits,
+    ParsedBy,
+    Texts,
+    text_value,
+)
+from airflow_provider_coordination.sources.kinesis.bounds import Bounds, bounds_value
+from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON, at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import ON_DATA_LOSS
+from airflow_provider_coordination.sources.reads import Connected, ConnectionResolver, connected
 
-DEFAULT_SYNC_INTERVAL = timedelta(minutes=1)
+if TYPE_CHECKING:
+    from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+    from airflow_provider_coordination.sources.kinesis.sync_summary import ShardSyncSummary
+
+CONSUMER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 
 
-@dataclass(frozen=True, kw_only=True)
-class KinesisSettings:
-    """Streams of Kinesis.
+def position_text(value: Any) -> str:
+    """Return where reading starts in a new stream: `TRIM_HORIZON`, `LATEST` or an instant as ISO 8601 text.
 
-    :param streams: their names.
-    :param aws: how to reach them.
-    :param stop_at: deliver no record that arrived at this instant (aware) or later; stop when every shard is there.
-    :param bounds: the part that is read, after which its partitions are COMPLETED; None for no bounds.
-    :param on_data_loss: `"fail"` parks a shard whose data is gone before it was read, `"reset"` continues after the gap
-        and records it.
-    :param filter_by_hash_range: drop user records of an aggregate whose hash key does not belong to its shard: after a
-        resharding, producers may put them into both children.
-    :param consumer_name: read by enhanced fan-out, as this registered consumer; None polls.
-    :param shard_sync_interval: how often a job syncs the streams' shards; None if jobs do not sync them.
+    :raises FieldError: if a value is none of these.
+    """
+    if str(value).upper() in (TRIM_HORIZON, LATEST):
+        return str(value).upper()
+    try:
+        instant = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+    except ValueError:
+        instant = None
+    if instant is None or instant.tzinfo is None:
+        raise FieldError(
+            "KinesisStreams",
+            "initial_position",
+            f"must be {TRIM_HORIZON!r}, {LATEST!r} or an instant with a time zone, such as '2026-01-01T00:00:00Z'; "
+            f"got {str(value)!r}",
+        )
+    return instant.astimezone(UTC).isoformat()
+
+
+@dataclass
+class KinesisStreams(Described):
+    """Kinesis streams, for the `reads` of operators. Partitions are shards; `KinesisShardSyncOperator` creates them.
+
+    :param streams: the name of the stream, or a list of names. Partitions of a stream that is no longer named are put
+        aside until it is named again. (templated)
+    :param source: the source's name if the operator sets none; by default the name of the stream. Several streams need
+        a name. (templated)
+    :param initial_position: where reading starts in a stream that is new to the source: `"TRIM_HORIZON"`, `"LATEST"`,
+        or an instant, as an aware datetime or its ISO 8601 text. (templated)
+    :param stop_at: deliver exactly what arrived before this instant, then stop: an aware datetime, its ISO 8601 text,
+        or `"start"` for the instant when the task begins. None continues reading. (templated)
+    :param bounds: read only this part of the streams, under leases of its own, then end: `{"start": …, "end": …}`.
+        Either both are instants: the end is exclusive, and the start may be `"TRIM_HORIZON"`. Or both map shards of the
+        only stream to sequence numbers, both inclusive. None sets no bounds. (templated)
+    :param on_data_loss: what to do if a shard or stream is gone before it was read: `"fail"` parks its partition,
+        `"reset"` records the gap and continues after it. (templated)
+    :param filter_by_hash_range: drop user records of an aggregate that belong to another shard. (templated)
+    :param consumer_name: read by enhanced fan-out, as the consumer of this name; it is registered if missing. None
+        polls. (templated)
+    :param shard_sync_interval: how often a job syncs the shards itself; 0 leaves that to
+        `KinesisShardSyncOperator`. (templated)
     :param repartition_transition_duration: how long after the end of a shard its children are first read.
+        (templated)
+    :param aws_conn_id: the AWS connection; None for the AWS default credential chain. (templated)
+    :param region_name: the AWS region; overrides the region of the connections. (templated)
     """
 
-    streams: tuple[str, ...]
-    aws: AwsSettings = field(default_factory=AwsSettings)
+    is_endless: ClassVar[bool] = True
+    kind: ClassVar[str] = "kinesis"
+
+    streams: Annotated[Texts, Limits(min_items=1, is_unique=True)]
+    _: KW_ONLY
+    source: str | None = None
+    initial_position: Annotated[str, ParsedBy(parse=position_text)] = TRIM_HORIZON
     stop_at: datetime | None = None
-    bounds: Bounds | None = None
-    on_data_loss: str = "fail"
+    bounds: Annotated[Bounds | None, ParsedBy(parse=bounds_value, written=Mapping[str, Any])] = None
+    on_data_loss: Annotated[str, Limits(one_of=ON_DATA_LOSS)] = "fail"
     filter_by_hash_range: bool = True
     consumer_name: str | None = None
-    shard_sync_interval: timedelta | None = DEFAULT_SYNC_INTERVAL
-    repartition_transition_duration: timedelta = timedelta(0)
+    shard_sync_interval: Annotated[timedelta, Limits(minimum=timedelta(0))] = timedelta(minutes=1)
+    repartition_transition_duration: Annotated[timedelta, Limits(minimum=timedelta(0))] = timedelta(0)
+    aws_conn_id: str | None = "aws_default"
+    region_name: str | None = None
+    aws: AwsSettings = field(default_factory=AwsSettings, repr=False, metadata=CONNECTED)
 
-    def check(self) -> None:
-        """Check every value.
+    @property
+    def parts(self) -> Sequence[str]:
+        """See `Parted.parts`: the streams."""
+        return self.listed("streams")
 
-        :raises ConfigurationError: naming the field, the value and the remedy.
-        """
-        if not self.streams or not all(self.streams) or len(set(self.streams)) < len(self.streams):
-            raise ConfigurationError(
-                f"KinesisStreams: field 'streams' must name at least one stream, and each once; got "
-                f"{list(self.streams)!r}"
+    @property
+    def reads_from(self) -> Mapping[str, Any]:
+        """See `Located.reads_from`."""
+        region = text_value(self.region_name)
+        return {"streams": sorted(self.parts), **({} if region is None else {"region": region})}
+
+    @property
+    def default_source(self) -> str:
+        """See `Reads.default_source`: a bounded part of a stream is a source of its own."""
+        if name := text_value(self.source):
+            return name
+        if len(self.parts) != 1:
+            raise FieldError(
+                type(self).__name__,
+                "source",
+                f"is missing: the streams {', '.join(map(repr, self.parts))} need a common source name; give 'source'",
             )
-        if self.on_data_loss not in ON_DATA_LOSS:
-            raise ConfigurationError(
-                f"KinesisStreams: field 'on_data_loss' must be {' or '.join(map(repr, ON_DATA_LOSS))}; got "
-                f"{self.on_data_loss!r}"
-            )
-        if self.stop_at is not None and self.stop_at.tzinfo is None:
-            raise ConfigurationError(
-                f"KinesisStreams: field 'stop_at' must have a time zone; got {self.stop_at.isoformat()!r}"
-            )
+        bounds = bounds_value(self.bounds)
+        return self.parts[0] if bounds is None else f"{self.parts[0]}@{bounds.name}"
+
+    @property
+    def syncs_every(self) -> timedelta | None:
+        """How often a job syncs shards; None if it does not. Within bounds the shards are known from the start."""
+        return (self.shard_sync_interval or None) if self.bounds is None else None
+
+    @property
+    def start_position(self) -> str:
+        """Where reading starts in a stream that is new to the source, in the form that shard sync expects."""
         if self.bounds is not None:
-            self.bounds.check(self.streams)
-            if self.stop_at is not None:
-                raise ConfigurationError(
-                    f"KinesisStreams: field 'stop_at' is {self.stop_at.isoformat()!r}, but field 'bounds' also sets "
-                    "where reading ends; remove one of the two"
-                )
-        if self.consumer_name is not None and not re.fullmatch(r"[A-Za-z0-9_.-]{1,128}", self.consumer_name):
-            raise ConfigurationError(
-                f"KinesisStreams: field 'consumer_name' must be 1 to 128 letters, digits, '_', '.' and '-'; got "
-                f"{self.consumer_name!r}"
+            return TRIM_HORIZON if self.bounds.start is None else at_timestamp(self.bounds.start)
+        if self.initial_position in (TRIM_HORIZON, LATEST):
+            return self.initial_position
+        return at_timestamp(datetime.fromisoformat(self.initial_position))
+
+    def check_together(self) -> None:
+        """See `Described.check_together`."""
+        if self.consumer_name is not None and not CONSUMER_NAME.fullmatch(self.consumer_name):
+            raise self.invalid("consumer_name", "must be 1 to 128 letters, digits, '_', '.' and '-'")
+        if self.bounds is None:
+            return
+        self.bounds.check(self.streams)
+        if self.initial_position != TRIM_HORIZON:
+            raise self._conflict(
+                "initial_position", self.initial_position, "field 'bounds' also sets where reading starts"
             )
-        if self.shard_sync_interval is not None and self.shard_sync_interval <= timedelta(0):
-            raise ConfigurationError(
-                "KinesisStreams: field 'shard_sync_interval' must be positive, or 0 if jobs do not sync shards; got "
-                f"{self.shard_sync_interval.total_seconds():g} seconds"
-            )
-        if self.repartition_transition_duration < timedelta(0):
-            raise ConfigurationError(
-                "KinesisStreams: field 'repartition_transition_duration' must not be negative; got "
-                f"{self.repartition_transition_duration.total_seconds():g} seconds"
-            )
+        if self.stop_at is not None:
+            raise self._conflict("stop_at", self.stop_at.isoformat(), "field 'bounds' also sets where reading ends")
+
+    def within(self, start: datetime, end: datetime) -> KinesisStreams:
+        """See `Bounded.within`."""
+        own = (("stop_at", NOTHING), ("bounds", NOTHING), ("initial_position", (*NOTHING, TRIM_HORIZON)))
+        for name, nothing in own:
+            if (given := getattr(self, name)) not in nothing:
+                raise self._conflict(name, given, "field 'interval' already bounds what is read")
+        return replace(self, bounds=Bounds(start=start, end=end))
+
+    def _conflict(self, field: str, value: object, reason: str) -> FieldError:
+        return FieldError(type(self).__name__, field, f"is {str(value)!r}, but {reason}; remove one of them")
+
+    def beside(
+        self, other: SourceCoordinator, coordinator: SourceCoordinator, start: datetime, end: datetime
+    ) -> KinesisStreams | None:
+        """See `Deduplicated.beside`: what arrived after the other source began is left out."""
+        from airflow_provider_coordination.sources.kinesis.sync import began_at
+
+        began = began_at(other, self.parts)
+        return None if began <= start else self.within(start, min(began, end))
+
+    def connect(self, connections: ConnectionResolver) -> Connected:
+        """See `Reads.connect`."""
+        return connected(self._with_aws(connections))
+
+    def _with_aws(self, connections: ConnectionResolver) -> KinesisStreams:
+        streams = self.resolved()
+        return replace(streams, aws=connections.aws(streams.aws_conn_id, streams.region_name, self.kind))
+
+    def sync(self, coordinator: SourceCoordinator, connections: ConnectionResolver) -> ShardSyncSummary:
+        """See `Synced.sync`: sync the shards; return what was found and done."""
+        from airflow_provider_coordination.sources.kinesis.client import kinesis_client
+        from airflow_provider_coordination.sources.kinesis.sync import ShardSync
+
+        streams = self._with_aws(connections)
+        sync = ShardSync(
+            kinesis_client(streams.aws),
+            coordinator,
+            initial_position=streams.start_position,
+            on_data_loss=streams.on_data_loss,
+            bounds=streams.bounds,
+        )
+        summary = sync.run(streams.parts, forced=True)
+        assert summary is not None  # only a sync that is not forced may leave the work to another worker
+        return summary

@@ -19,7 +19,7 @@ from airflow_provider_coordination.sources.kinesis.keys import sibling_key
 from airflow_provider_coordination.sources.kinesis.pacing import RecentReads, shifted
 from airflow_provider_coordination.sources.kinesis.positions import is_sequence_number
 from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress
-from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
+from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.kind_partitions import KindPartitions
 from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions, ShardReadPlan
@@ -68,7 +68,7 @@ class ShardReading:
     def __init__(
         self,
         context: SparkContext,
-        kinesis: KinesisSettings,
+        kinesis: KinesisStreams,
         streams: Streams,
         settings: IngestSettings,
         coordinator: SourceCoordinator,

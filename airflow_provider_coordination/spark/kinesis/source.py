@@ -8,11 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
 from airflow_provider_coordination.sources.kinesis.fan_out import ensure_consumer
-from airflow_provider_coordination.sources.kinesis.settings import KinesisSettings
+from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.kinesis.shards import StreamDescription, describe_stream
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 from airflow_provider_coordination.spark.job_spark import JobSpark
@@ -37,7 +36,7 @@ class KinesisSource:
     worker_imports = (land.__module__, "boto3", "botocore.client")
 
     def __init__(self, reads: ReadsSettings) -> None:
-        self._settings = read_settings(KinesisSettings, "settings of KinesisStreams", reads.settings)
+        self._settings = KinesisStreams.from_mapping(reads.settings)
 
     @property
     def name(self) -> str:
@@ -74,8 +73,8 @@ class KinesisSource:
         return Streams(
             settings.streams,
             partial(describe_stream, client),
-            sync=partial(sync.run, settings.streams, forced=False) if settings.shard_sync_interval else None,
-            interval=settings.shard_sync_interval or DESCRIBE_INTERVAL,
+            sync=partial(sync.run, settings.streams, forced=False) if settings.syncs_every else None,
+            interval=settings.syncs_every or DESCRIBE_INTERVAL,
             register=partial(_register, client, settings.consumer_name) if settings.consumer_name else None,
         )
 

@@ -71,6 +71,7 @@ def test_cancelled_request_leaves_the_result_to_others(queries: QueryScheduler) 
         first = asyncio.create_task(queries.read("a", "rows", question))
         second = asyncio.create_task(queries.read("a", "rows", question))
         while not question.asked:
+            assert not first.done(), first.result()
             await asyncio.sleep(0.001)
         first.cancel()
         await asyncio.sleep(0)

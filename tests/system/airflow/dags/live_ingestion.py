@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from airflow.sdk import DAG, Param
 
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
-from airflow_provider_coordination.operators.reads.kinesis import KinesisStreams
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
+from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.job_settings import RoundSettings
 
 with DAG(
