@@ -212,6 +212,13 @@ class Described:
         found.check()
         return found
 
+    def converted(self, name: str) -> Any:
+        """Return the value of a field, converted to its type and checked, once templates are rendered.
+
+        :raises FieldError: naming the class, the field, the value and the remedy.
+        """
+        return self._resolved_value(next(field for field in self._written if field.name == name))
+
     @property
     def _written(self) -> Sequence[dataclasses.Field[Any]]:
         cls: Any = type(self)

@@ -36,7 +36,6 @@ AREAS = (
     ("hooks", "connection.md"),
     ("stores", "connection.md"),
     ("operators/reads/items.py", "your_own_source.md"),
-    ("operators/reads/jdbc.py", "jdbc.md"),
     ("operators/writes", "sinks.md"),
     ("operators/supervis", "supervisor.md"),
     ("operators/prepared_jobs.py", "clusters.md"),

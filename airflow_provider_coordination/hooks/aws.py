@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from airflow.sdk.exceptions import AirflowException
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.connections import airflow_connection, check_readable
-from airflow_provider_coordination.sources.reads import ConnectionValues
+from airflow_provider_coordination.sources.connections import ConnectionValues
 
 
 @dataclass(frozen=True)
 class AirflowConnections:
-    """Resolves what a source names by Airflow's connections; see `sources.reads.ConnectionResolver`.
+    """Resolves what a source names by Airflow's connections; see `sources.connections.ConnectionResolver`.
 
     :param default_region: the AWS region to use if nothing else names one.
     """
@@ -40,6 +43,14 @@ class AirflowConnections:
             password=connection.password or None,
             extra=extra,
         )
+
+    def from_python(self, conn_id: str) -> Callable[[], Any] | None:
+        """See `ConnectionResolver.from_python`."""
+        try:
+            hook: Any = airflow_connection(conn_id, f"connection {conn_id!r}", "create it").get_hook()  # type: ignore[no-untyped-call]
+        except (AirflowException, ImportError):  # the provider of this type is not installed
+            return None
+        return hook.get_conn if hasattr(hook, "get_records") else None
 
 
 def aws_settings(

@@ -14,6 +14,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.source_claim import shown_value
 from airflow_provider_coordination.coordination.supplier import Supplier
+from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.item_batches import ItemBatches
 from airflow_provider_coordination.sources.items import FrameReader, ItemReader
 from airflow_provider_coordination.sources.kinds import (
@@ -63,7 +64,7 @@ class ItemKind(SourceKind):
         reads: str | None = None,
         claims: Callable[[Mapping[str, Any]], str] | None = None,
         left: Left | None = None,
-        supplier: Callable[[Any, SourceCoordinator], Supplier] | None = None,
+        supplier: Callable[[Any, SourceCoordinator, ConnectionResolver], Supplier] | None = None,
     ) -> None:
         super().__init__(name)
         self.reader = reader
@@ -73,11 +74,11 @@ class ItemKind(SourceKind):
         self._left = left
         self._supplier = supplier
 
-    def supplier(self, described: Any, coordinator: SourceCoordinator) -> Supplier:
+    def supplier(self, described: Any, coordinator: SourceCoordinator, connections: ConnectionResolver) -> Supplier:
         """See `SourceKind.supplier`."""
         if self._supplier is None:
-            return super().supplier(described, coordinator)
-        return self._supplier(described, coordinator)
+            return super().supplier(described, coordinator, connections)
+        return self._supplier(described, coordinator, connections)
 
     @property
     def batches(self) -> BatchLedger:

@@ -29,6 +29,7 @@ from airflow_provider_coordination.coordination.registry import Registry
 from airflow_provider_coordination.coordination.supplier import Supplier
 from airflow_provider_coordination.permissions import Permission
 from airflow_provider_coordination.sources.capacity import Capacity
+from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.landed import LandedBatches, LandedProgress, ProgressFormatError
 from airflow_provider_coordination.sources.reset_targets import ResetAction, ResetPlan, ResetStep, Target
 from airflow_provider_coordination.sources.stored_values import integer_of, objects_in, text_of
@@ -105,11 +106,12 @@ class SourceKind:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def supplier(self, described: Any, coordinator: SourceCoordinator) -> Supplier:
+    def supplier(self, described: Any, coordinator: SourceCoordinator, connections: ConnectionResolver) -> Supplier:
         """Return the supplier that finds a source's partitions.
 
         :param described: what is read, with its connections resolved; an object of `reads`.
         :param coordinator: of the source, initialized.
+        :param connections: resolves what the supplier opens itself.
         :raises ConfigurationError: if the kind has none.
         """
         raise ConfigurationError(f"a source of kind {self.name!r} has no supplier; give its partitions")

@@ -4,58 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Supplier
 from airflow_provider_coordination.settings import text_value
+from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConnectionValues:
-    """The fields of an Airflow connection; None for empty ones.
-
-    :param password: never shown.
-    :param extra: never shown.
-    """
-
-    conn_type: str | None = None
-    host: str | None = None
-    port: int | None = None
-    schema: str | None = None
-    login: str | None = None
-    password: str | None = field(default=None, repr=False)
-    extra: Mapping[str, Any] = field(default_factory=dict, repr=False)
-
-
-class ConnectionResolver(Protocol):
-    """Resolves the connections that a source names; see `hooks.aws.AirflowConnections`."""
-
-    def aws(self, conn_id: str | None, region_name: str | None, service: str) -> AwsSettings:
-        """Return the settings of an AWS service.
-
-        :param conn_id: the AWS connection; None for the AWS default credential chain.
-        :param region_name: overrides the region of the connection.
-        :param service: the name of the service in boto3, such as `s3`.
-        :raises ConfigurationError: if no region is known, or a setting of the connection is not portable.
-        """
-        ...
-
-    def values(self, conn_id: str, name: str) -> ConnectionValues:
-        """Return the fields of a connection.
-
-        :param name: how error messages name it, such as `connection 'search'`.
-        :raises ConfigurationError: if it is not defined, or cannot be read.
-        """
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +30,18 @@ class Connected:
     supplier: Callable[[SourceCoordinator], Supplier]
 
 
-def connected(described: Any) -> Connected:
+def connected(described: Any, connections: ConnectionResolver) -> Connected:
     """Return a source whose kind has a supplier.
 
     :param described: the resolved description, with its connections.
+    :param connections: resolves what its supplier opens.
     """
     reads = ReadsSettings(kind=described.kind, settings=described.to_mapping())
-    return Connected(reads=reads, supplier=partial(reads.source_kind().supplier, described))
+
+    def supplier(coordinator: SourceCoordinator) -> Supplier:
+        return reads.source_kind().supplier(described, coordinator, connections)
+
+    return Connected(reads=reads, supplier=supplier)
 
 
 class Reads(Protocol):

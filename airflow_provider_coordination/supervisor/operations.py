@@ -34,9 +34,9 @@ from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.coordination.suspension import FAMILY, Suspension
 from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.forgetting import forget
 from airflow_provider_coordination.sources.kinds import Access, SourceKind
-from airflow_provider_coordination.sources.reads import ConnectionResolver
 from airflow_provider_coordination.sources.reset import Resets
 from airflow_provider_coordination.sources.reset_targets import (
     EARLIEST,

@@ -11,8 +11,8 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.aws import AirflowConnections, aws_settings
 from airflow_provider_coordination.hooks.connections import airflow_connection
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
-from airflow_provider_coordination.hooks.jdbc import jdbc_connection
 from airflow_provider_coordination.operators.reads.items import Items
+from airflow_provider_coordination.sources.jdbc.database import database_of
 from airflow_provider_coordination.sources.opensearch.cluster import cluster_of
 from tests.airflow.conftest import SECRET
 
@@ -46,7 +46,7 @@ def test_ignored_variable_is_named_without_its_value(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     "reading",
     [
-        jdbc_connection,
+        lambda conn_id: database_of(conn_id, None, AirflowConnections()),
         lambda conn_id: cluster_of(conn_id, AirflowConnections()),
         lambda conn_id: Items(kind="k", reader="m:R", conn_id=conn_id).connect(AirflowConnections()),
         lambda conn_id: aws_settings(conn_id, "eu-west-1", service="kinesis"),

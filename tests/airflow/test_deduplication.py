@@ -17,9 +17,9 @@ from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
-from airflow_provider_coordination.operators.reads.jdbc import JdbcTable
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
+from airflow_provider_coordination.sources.jdbc.settings import JdbcTable
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.sources.s3.settings import S3Objects
@@ -173,7 +173,7 @@ def test_interval_of_rows_ends_where_live_ingestion_begins(
 ) -> None:
     live_rows(coordination, began=began)
     left = orders(connect).beside(coordination, coordination, START, START + HOUR)
-    assert left is not None and (left.start, left.end) == (START, end)
+    assert left is not None and (left.start, left.end) == (START.isoformat(), end.isoformat())
 
 
 @pytest.mark.parametrize(

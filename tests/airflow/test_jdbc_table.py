@@ -19,10 +19,9 @@ from airflow.sdk import Connection
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.aws import AirflowConnections
-from airflow_provider_coordination.operators.reads.jdbc import JdbcTable
-from airflow_provider_coordination.settings import read_settings
+from airflow_provider_coordination.settings import written_fields
 from airflow_provider_coordination.sources.item_kind import reader_of
-from airflow_provider_coordination.sources.jdbc.settings import JdbcSettings
+from airflow_provider_coordination.sources.jdbc.settings import JdbcTable
 from airflow_provider_coordination.sources.reads import Located
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.airflow.conftest import REPOSITORY
@@ -42,10 +41,8 @@ def table(**changes: Any) -> JdbcTable:
     return JdbcTable(**{"table": "orders", "column": "id", "jdbc_conn_id": "shop", **changes})
 
 
-def settings_of(reads: JdbcTable) -> JdbcSettings:
-    return read_settings(
-        JdbcSettings, "settings", json.loads(json.dumps(reads.connect(AirflowConnections()).reads.settings))
-    )
+def settings_of(reads: JdbcTable) -> JdbcTable:
+    return JdbcTable.from_mapping(json.loads(json.dumps(reads.connect(AirflowConnections()).reads.settings)))
 
 
 @pytest.mark.parametrize(
@@ -63,9 +60,9 @@ def test_connection_becomes_a_jdbc_url_with_a_separate_login(
     connect: Any, conn_type: str, fields: dict[str, Any], url: str
 ) -> None:
     connect(conn_type, login="me", password=SECRET, **fields)
-    settings = settings_of(table())
-    assert (settings.url, settings.user, settings.password) == (url, "me", SECRET)
-    assert SECRET not in settings.url
+    database = settings_of(table()).database
+    assert (database.url, database.user, database.password) == (url, "me", SECRET)
+    assert SECRET not in database.url
 
 
 def test_url_may_accompany_an_unsupported_connection(connect: Any) -> None:
@@ -75,7 +72,7 @@ def test_url_may_accompany_an_unsupported_connection(connect: Any) -> None:
 
 def test_tls_options_of_postgresql_reach_the_driver(connect: Any) -> None:
     connect("postgres", host="db", schema="shop", extra={"sslmode": "verify-full", "cursor": "x"})
-    assert settings_of(table(properties={"socketTimeout": "30"})).properties == {
+    assert settings_of(table(properties={"socketTimeout": "30"})).database.properties == {
         "sslmode": "verify-full",
         "socketTimeout": "30",
     }
@@ -108,10 +105,10 @@ def test_undefined_connection_is_named() -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"lag": "soon"}, "field 'lag' must be a timedelta, or a number"),
+        ({"lag": "soon"}, "field 'lag' must be a duration such as PT1H"),
         ({"rows_per_partition": "many"}, "field 'rows_per_partition' must be a whole number"),
-        ({"query": "SELECT 1;"}, "give one of the fields 'table' and 'query'"),
-        ({"column": "None"}, "field 'column' must name a column"),
+        ({"query": "SELECT 1;"}, "field 'table' or 'query' must be given, and not both"),
+        ({"column": "None"}, "field 'column' is missing"),
     ],
 )
 def test_wrong_parameter_is_refused_by_name(connect: Any, changes: dict[str, Any], said: str) -> None:
@@ -131,7 +128,7 @@ def test_wrong_parameter_is_refused_by_name(connect: Any, changes: dict[str, Any
     ],
 )
 def test_bounds_may_be_python_values_or_template_text(bound: Any, text: str | None) -> None:
-    assert table(start=bound)._ranges().start == text
+    assert table(start=bound).resolved().start == text
 
 
 def test_each_interval_and_live_ingestion_are_separate_sources() -> None:
@@ -205,8 +202,12 @@ def test_unsupported_database_is_refused_with_the_package_to_install(connect: An
         supply(table())
 
 
-def test_lag_is_a_duration_for_times() -> None:
-    assert table(incremental=True, lag=timedelta(minutes=5))._ranges().lag_seconds == 300
+@pytest.mark.parametrize(
+    ("lag", "expected"),
+    [(timedelta(minutes=5), timedelta(minutes=5)), ("PT5M", timedelta(minutes=5)), (300, 300.0), ("300", 300.0)],
+)
+def test_lag_is_a_duration_or_a_distance(lag: Any, expected: Any) -> None:
+    assert table(incremental=True, lag=lag).resolved().lag == expected
 
 
 # The example
@@ -224,9 +225,9 @@ def test_example_runs_daily_with_exact_ends() -> None:
 def test_manual_has_each_parameter_with_its_default() -> None:
     page = (REPOSITORY / "docs" / "jdbc.md").read_text()
     documented = re.findall(r"^\| `(\w+)` \| (?:`([^`]*)`|required) \| (yes|no) \|", page, re.MULTILINE)
-    fields = {each.name: each for each in dataclasses.fields(JdbcTable)}
+    fields = {each.name: each for each in written_fields(JdbcTable)}
     assert {name for name, _, _ in documented} == fields.keys()
     for name, default, templated in documented:
         has_default = fields[name].default is not dataclasses.MISSING
         assert default == (repr(fields[name].default) if has_default else default), name
-        assert (templated == "yes") is (name in JdbcTable.template_fields), name
+        assert (templated == "yes") is (name in table().template_fields), name

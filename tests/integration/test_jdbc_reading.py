@@ -19,12 +19,11 @@ from sqlalchemy.pool import NullPool
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.items import ItemUnreadableError, SourceUnavailableError
 from airflow_provider_coordination.sources.jdbc.query import DbApiQuery
 from airflow_provider_coordination.sources.jdbc.ranges import Range
 from airflow_provider_coordination.sources.jdbc.reader import RangeReader, columns_of
-from airflow_provider_coordination.sources.jdbc.settings import JdbcSettings, RangeSettings
+from airflow_provider_coordination.sources.jdbc.settings import JdbcTable
 from airflow_provider_coordination.sources.jdbc.supplier import RangeSupplier
 from airflow_provider_coordination.sources.jdbc.types import type_of
 from airflow_provider_coordination.sources.kinds import ReadsSettings
@@ -35,6 +34,7 @@ from airflow_provider_coordination.spark.item_file import ItemLandingOptions, It
 from airflow_provider_coordination.spark.item_landing import LandedItems
 from airflow_provider_coordination.spark.item_source import ItemSource
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.support.jdbc_tables import jdbc_table
 from tests.support.jdbc_types import (
     MARIADB_TYPES,
     POSTGRESQL_TYPES,
@@ -65,7 +65,7 @@ def a_row(n: int) -> tuple[Any, ...]:
 class Source:
     """A table `orders` in a database, and what reads it."""
 
-    def __init__(self, settings: JdbcSettings, engine: sa.Engine, root: Path) -> None:
+    def __init__(self, settings: JdbcTable, engine: sa.Engine, root: Path) -> None:
         self.settings = settings
         self.engine = engine
         self.query = DbApiQuery(engine.raw_connection, settings.session_statement)
@@ -88,8 +88,8 @@ class Source:
         return coordinator
 
     def supply(self, coordinator: SourceCoordinator, column: str, **ranges: Any) -> list[str]:
-        read = RangeSettings(**{"column": column, "rows_per_partition": 60, **ranges})
-        return coordinator.supply(RangeSupplier(self.query, self.settings, read, lambda: NOON)) or []
+        read = replace(self.settings, **{"column": column, "rows_per_partition": 60, **ranges}).resolved()
+        return coordinator.supply(RangeSupplier(self.query, read, lambda: NOON)) or []
 
     def land(self, spark: SparkSession, coordinator: SourceCoordinator, keys: Sequence[str]) -> list[LandedItems]:
         plans = []
@@ -119,9 +119,7 @@ class Source:
 def postgresql(postgres_url: str, postgres_port: int, jdbc_drivers: list[Path], tmp_path: Path) -> Source:
     name = sa.make_url(postgres_url).database
     engine = sa.create_engine(postgres_url, poolclass=NullPool)
-    settings = JdbcSettings(
-        url=f"jdbc:postgresql://127.0.0.1:{postgres_port}/{name}", user="postgres", password=PASSWORD, table="orders"
-    )
+    settings = jdbc_table(f"jdbc:postgresql://127.0.0.1:{postgres_port}/{name}", user="postgres", password=PASSWORD)
     source = Source(settings, engine, tmp_path)
     source.execute(TABLE.format(instant="TIMESTAMP(6) WITH TIME ZONE"))
     return source
@@ -131,11 +129,10 @@ def postgresql(postgres_url: str, postgres_port: int, jdbc_drivers: list[Path], 
 def mariadb(mariadb_server: MariaDb, mariadb_url: str, jdbc_drivers: list[Path], tmp_path: Path) -> Source:
     url = sa.make_url(mariadb_url)
     engine = sa.create_engine(url.set(drivername="mysql+pymysql"), poolclass=NullPool)
-    settings = JdbcSettings(
-        url=f"jdbc:mysql://127.0.0.1:{url.port}/{url.database}?permitMysqlScheme",
+    settings = jdbc_table(
+        f"jdbc:mysql://127.0.0.1:{url.port}/{url.database}?permitMysqlScheme",
         user=url.username,
         driver="org.mariadb.jdbc.Driver",
-        table="orders",
     )
     source = Source(settings, engine, tmp_path)
     table = TABLE.replace("at TIMESTAMP", "at DATETIME").replace("id BIGINT", "id BIGINT UNSIGNED")
@@ -199,7 +196,7 @@ def test_run_reads_rows_that_are_new_and_old_enough(spark: SparkSession, postgre
         postgresql.insert([(m, None, None, NOON.date(), None, NOON + timedelta(minutes=m), None) for m in minutes])
 
     coordinator = postgresql.coordinator()
-    lag = {"incremental": True, "lag_seconds": 600.0}
+    lag = {"incremental": True, "lag": timedelta(minutes=10)}
     insert(-60, -30, -5, 5)
     first = postgresql.supply(coordinator, "at_utc", **lag)
     assert first == ["at_utc (-inf, 2026-01-31T11:30:00+00:00]"]
@@ -254,7 +251,9 @@ def test_unsplittable_column_is_refused_despite_an_empty_table(
 
 
 def test_unreachable_server_is_a_temporary_error(spark: SparkSession, postgresql: Source) -> None:
-    away = replace(postgresql.settings, url="jdbc:postgresql://127.0.0.1:1/db")
+    away = replace(
+        postgresql.settings, database=replace(postgresql.settings.database, url="jdbc:postgresql://127.0.0.1:1/db")
+    )
     engine = sa.create_engine("postgresql+psycopg://me@127.0.0.1:1/db", poolclass=NullPool)
     with pytest.raises(SourceUnavailableError, match="the database is unavailable"):
         Source(away, engine, postgresql.root).supply(postgresql.coordinator(), "id")
@@ -263,7 +262,7 @@ def test_unreachable_server_is_a_temporary_error(spark: SparkSession, postgresql
     [landed] = Source(away, engine, postgresql.root).land(spark, coordinator, keys)
     assert landed.is_temporary and "Connection to 127.0.0.1:1 refused" in str(landed.error)
     assert "127.0.0.1:1/db" not in str(landed.error), "the URL may hold anything"
-    source = ItemSource(ReadsSettings(kind="jdbc", settings=write_settings(away)))
+    source = ItemSource(ReadsSettings(kind="jdbc", settings=away.to_mapping()))
     assert source.columns(SimpleNamespace(session=spark)) is None, "reading reports it"  # type: ignore[arg-type]
     gone = replace(postgresql.settings, table="gone")
     [landed] = Source(gone, engine, postgresql.root).land(spark, coordinator, keys)
@@ -271,11 +270,11 @@ def test_unreachable_server_is_a_temporary_error(spark: SparkSession, postgresql
 
 
 def test_missing_driver_is_found_before_reading(spark: SparkSession, jdbc_drivers: list[Path]) -> None:
-    RangeReader(JdbcSettings(url="jdbc:postgresql://db/shop", table="orders")).check(spark)
+    RangeReader(jdbc_table("jdbc:postgresql://db/shop")).check(spark)
     with pytest.raises(
         ConfigurationError, match=r"packages='com.mysql:mysql-connector-j:<version>', or the driver's jar"
     ):
-        RangeReader(JdbcSettings(url="jdbc:mysql://db/shop", table="orders")).check(spark)
+        RangeReader(jdbc_table("jdbc:mysql://db/shop")).check(spark)
 
 
 def test_password_is_hidden_in_the_spark_ui(spark: SparkSession, postgresql: Source) -> None:

@@ -17,13 +17,12 @@ import sqlalchemy as sa
 from sqlalchemy.pool import NullPool
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.jdbc.query import DbApiQuery
-from airflow_provider_coordination.sources.jdbc.settings import JdbcSettings, RangeSettings
 from airflow_provider_coordination.sources.jdbc.supplier import RangeSupplier
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings, open_store
+from tests.support.jdbc_tables import jdbc_table
 from tests.support.job_settings import ingest
 from tests.support.spark_job import CRASHING, Job, Pipeline
 
@@ -43,8 +42,12 @@ class OrdersTable(Pipeline):
         self.events = self.folder / "events"
         self.events.mkdir()
         name = sa.make_url(self.database).database
-        self.jdbc = JdbcSettings(
-            url=f"jdbc:postgresql://127.0.0.1:{self.port}/{name}", user="postgres", password=PASSWORD, table="orders"
+        self.jdbc = jdbc_table(
+            f"jdbc:postgresql://127.0.0.1:{self.port}/{name}",
+            user="postgres",
+            password=PASSWORD,
+            rows_per_partition=1000,
+            incremental=True,
         )
         self.execute("CREATE TABLE orders (id BIGINT PRIMARY KEY, amount NUMERIC(12, 2), at TIMESTAMPTZ)")
 
@@ -62,8 +65,7 @@ class OrdersTable(Pipeline):
 
     def supply(self) -> list[str]:
         query = DbApiQuery(sa.create_engine(self.database, poolclass=NullPool).raw_connection)
-        ranges = RangeSettings(column="id", rows_per_partition=1000, incremental=True)
-        return self.coordinator().supply(RangeSupplier(query, self.jdbc, ranges)) or []
+        return self.coordinator().supply(RangeSupplier(query, self.jdbc)) or []
 
     def settings(self, **changes: Any) -> IngestSettings:
         return ingest(
@@ -72,7 +74,7 @@ class OrdersTable(Pipeline):
             output=str(self.output),
             expires_at=datetime.now(UTC) + timedelta(hours=1),
             store=StoreSettings.from_url(self.url),
-            reads=ReadsSettings(kind="jdbc", settings=write_settings(self.jdbc)),
+            reads=ReadsSettings(kind="jdbc", settings=self.jdbc.to_mapping()),
             idle_duration=0.2,
             **changes,
         )

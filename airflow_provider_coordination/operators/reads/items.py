@@ -11,10 +11,11 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Supplier
 from airflow_provider_coordination.settings import text_value
+from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.function_supplier import PartitionSupplier, pages_of
 from airflow_provider_coordination.sources.item_kind import ItemKind
 from airflow_provider_coordination.sources.kinds import KINDS, READER, ReadsSettings, get_kind
-from airflow_provider_coordination.sources.reads import Connected, ConnectionResolver
+from airflow_provider_coordination.sources.reads import Connected
 
 CONNECTION = "connection"
 """The reader's setting that holds the fields of an Airflow connection."""

@@ -12,6 +12,7 @@ from airflow_provider_coordination.sources.kinds import DatasetName, Settings
 if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
     from airflow_provider_coordination.coordination.supplier import Supplier
+    from airflow_provider_coordination.sources.connections import ConnectionResolver
     from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBTable
 
 
@@ -33,7 +34,7 @@ def _left(before: Settings, now: Settings) -> Iterable[str]:
     return changed_values(before, now, ("table", *regions))
 
 
-def _supplier(described: DynamoDBTable, coordinator: SourceCoordinator) -> Supplier:
+def _supplier(described: DynamoDBTable, coordinator: SourceCoordinator, connections: ConnectionResolver) -> Supplier:
     from airflow_provider_coordination.sources.dynamodb.supplier import SegmentSupplier
 
     return SegmentSupplier(described, coordinator.view)

@@ -8,7 +8,8 @@ from typing import Annotated, Any, ClassVar
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.settings import CONNECTED, FieldError, Limits, text_value
-from airflow_provider_coordination.sources.reads import Connected, ConnectionResolver, connected
+from airflow_provider_coordination.sources.connections import ConnectionResolver
+from airflow_provider_coordination.sources.reads import Connected, connected
 from airflow_provider_coordination.sources.rereading import Count, Interval, Reread
 
 MAX_SEGMENTS = 1_000_000
@@ -71,7 +72,7 @@ class DynamoDBTable(Reread):
         """See `Reads.connect`."""
         table = self.resolved()
         table.aws = connections.aws(table.aws_conn_id, table.region_name, self.kind)
-        return connected(table)
+        return connected(table, connections)
 
     def check_together(self) -> None:
         """See `Described.check_together`."""

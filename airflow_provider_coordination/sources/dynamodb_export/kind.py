@@ -14,6 +14,7 @@ from airflow_provider_coordination.sources.kinds import DatasetName, Settings
 if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
     from airflow_provider_coordination.coordination.supplier import Supplier
+    from airflow_provider_coordination.sources.connections import ConnectionResolver
     from airflow_provider_coordination.sources.dynamodb_export.settings import DynamoDBExport
 
 TABLE_ARN = re.compile(r"arn:[\w-]+:dynamodb:(?P<region>[\w-]*):\d*:table/(?P<table>[^/]+)")
@@ -31,7 +32,7 @@ def _left(before: Settings, now: Settings) -> Iterable[str]:
     return changed_values(before, now, ("table_arn",) if now.get("table_arn") is not None else ())
 
 
-def _supplier(described: DynamoDBExport, coordinator: SourceCoordinator) -> Supplier:
+def _supplier(described: DynamoDBExport, coordinator: SourceCoordinator, connections: ConnectionResolver) -> Supplier:
     from airflow_provider_coordination.sources.dynamodb_export.supplier import ExportSupplier
 
     return ExportSupplier(described, coordinator.view)

@@ -9,7 +9,8 @@ from typing import Annotated, Any, ClassVar
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.settings import CONNECTED, Described, Limits, text_value
-from airflow_provider_coordination.sources.reads import Connected, ConnectionResolver, connected
+from airflow_provider_coordination.sources.connections import ConnectionResolver
+from airflow_provider_coordination.sources.reads import Connected, connected
 
 
 @dataclass
@@ -73,7 +74,7 @@ class DynamoDBExport(Described):
         export = self.resolved()
         export.aws = connections.aws(export.aws_conn_id, export.region_name, "dynamodb")
         export.s3 = connections.aws(export.aws_conn_id, export.region_name, "s3")
-        return connected(export)
+        return connected(export, connections)
 
     def check_together(self) -> None:
         """See `Described.check_together`."""

@@ -9,7 +9,7 @@ from typing import Any
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.jdbc.query import Query
 from airflow_provider_coordination.sources.jdbc.ranges import Range
-from airflow_provider_coordination.sources.jdbc.settings import JdbcSettings
+from airflow_provider_coordination.sources.jdbc.settings import JdbcTable
 from airflow_provider_coordination.sources.jdbc.values import (
     POSTGRESQL,
     Kind,
@@ -44,7 +44,7 @@ class Column:
 
     name: str
     kind: Kind | None
-    settings: JdbcSettings
+    settings: JdbcTable
     query: Query
 
     @property
@@ -122,7 +122,7 @@ class Column:
         return self.query.ask(f"SELECT {expression} FROM {self.settings.relation} WHERE {predicate}").rows[0][0]
 
 
-def find_column(settings: JdbcSettings, name: str, query: Query) -> Column:
+def find_column(settings: JdbcTable, name: str, query: Query) -> Column:
     """Find a column in the database.
 
     :param settings: of the table or query.
@@ -163,7 +163,7 @@ def _check_names(relation: str, columns: Sequence[str], name: str) -> None:
         )
 
 
-def _kind_of_values(settings: JdbcSettings, name: str, query: Query) -> tuple[Kind | None, str]:
+def _kind_of_values(settings: JdbcTable, name: str, query: Query) -> tuple[Kind | None, str]:
     """Return the kind of a column's values and a description; None and an empty text if there are no values."""
     column = quoted(settings.dialect, name)
     ends = query.ask(f"SELECT MIN({column}), MAX({column}) FROM {settings.relation}").rows[0]

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.sources.item_kind import ItemKind, changed_values
 from airflow_provider_coordination.sources.kinds import DatasetName, Settings
+
+if TYPE_CHECKING:
+    from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+    from airflow_provider_coordination.coordination.supplier import Supplier
+    from airflow_provider_coordination.sources.connections import ConnectionResolver
+    from airflow_provider_coordination.sources.jdbc.settings import JdbcTable
 
 JDBC_URL = re.compile(r"jdbc:(?P<dialect>\w+):(?:\w+:)*@?//(?P<host>[^/;?,]+)(?:/(?P<database>[^;?/]*))?")
 DATABASES = {
@@ -19,7 +27,7 @@ DATABASES = {
 
 def _datasets(settings: Settings) -> Iterable[DatasetName]:
     """Return the dataset of a table by its JDBC URL; a query has no dataset."""
-    match = JDBC_URL.match(settings["url"])
+    match = JDBC_URL.match(settings["database"]["url"])
     if match is None or not settings.get("table"):
         return
     dialect, host, database = match["dialect"], match["host"].rpartition("@")[2], match["database"] or ""
@@ -37,10 +45,20 @@ def _left(before: Settings, now: Settings) -> Iterable[str]:
     return changed_values(before, now, ("table", "query", "column"))
 
 
+def _supplier(table: JdbcTable, coordinator: SourceCoordinator, connections: ConnectionResolver) -> Supplier:
+    from airflow_provider_coordination.sources.jdbc.database import open_from_python
+    from airflow_provider_coordination.sources.jdbc.query import DbApiQuery
+    from airflow_provider_coordination.sources.jdbc.supplier import RangeSupplier
+
+    connect = partial(open_from_python, table.jdbc_conn_id, table.database, connections)
+    return RangeSupplier(DbApiQuery(connect, table.session_statement), table, coordinator.clock.now)
+
+
 KIND = ItemKind(
     "jdbc",
     "airflow_provider_coordination.sources.jdbc.reader:RangeReader",
     _datasets,
-    reads="airflow_provider_coordination.operators.reads.jdbc:JdbcTable",
+    reads="airflow_provider_coordination.sources.jdbc.settings:JdbcTable",
     left=_left,
+    supplier=_supplier,
 )

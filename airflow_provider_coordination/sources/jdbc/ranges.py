@@ -7,11 +7,14 @@ including later ones, is in exactly one range.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.items import ItemUnreadableError
@@ -141,3 +144,65 @@ def rest(full_range: Range, last: Range) -> Range | None:
     if last.upper == full_range.upper and last.upper_closed == full_range.upper_closed:
         return None
     return replace(full_range, lower=last.upper, lower_open=last.upper_closed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RangeState:
+    """The state of the supplier between runs.
+
+    :param reads: the identity of the table and settings, so that the source cannot be used for another one.
+    :param planned: the ranges that become partitions next, if they are not partitions already.
+    :param left: the range that is divided after them; None if nothing is left.
+    :param began: the bound of the first run of an incremental read; None for no bound.
+    :param mark: the largest value that was read; None before the first run.
+    :param is_done: whether nothing will ever be left to read.
+    """
+
+    reads: dict[str, Any] = field(default_factory=dict)
+    planned: tuple[Range, ...] = ()
+    left: Range | None = None
+    began: str | None = None
+    mark: str | None = None
+    is_done: bool = False
+
+
+def incremental_start(other: SourceCoordinator, table: str | None, query: str | None, column: str) -> datetime | None:
+    """Return the value from which an incremental source reads a table; None if it reads all rows.
+
+    :param other: the coordinator of that source.
+    :param table: the table; None if there is a query.
+    :param query: the query.
+    :param column: a column of times or dates.
+    :raises ConfigurationError: if the source has read nothing yet, reads something else, or is not incremental.
+    """
+    state = read_settings(RangeState, "state of the supplier", other.view.supplier_state())
+    wanted = relation_identity(table, query, column)
+    what = f"field 'deduplicate_against': source {other.source!r}"
+    if state.mark is None and not state.is_done:
+        raise ConfigurationError(f"{what} has read no row yet, so its start is not known; let it run first")
+    if differing := [name for name, value in wanted.items() if state.reads.get(name) != value]:
+        differences = ", ".join(
+            f"{name!r} {state.reads.get(name)!r} there and {wanted[name]!r} here" for name in differing
+        )
+        raise ConfigurationError(f"{what} reads something else: {differences}; name the source that reads the same")
+    if not state.reads.get("incremental"):
+        raise ConfigurationError(
+            f"{what} is not incremental, but reads its bounds once; name one with incremental=True, or choose "
+            "intervals outside of its bounds"
+        )
+    if state.began is None:
+        return None
+    try:
+        began = datetime.fromisoformat(state.began)
+    except ValueError:
+        raise ConfigurationError(
+            f"{what} starts at {state.began!r}, which is not a time, so it cannot bound an interval; name a source "
+            "with a column of times"
+        ) from None
+    return began.replace(tzinfo=UTC) if began.tzinfo is None else began.astimezone(UTC)
+
+
+def relation_identity(table: str | None, query: str | None, column: str) -> dict[str, Any]:
+    """Return the identity of a table or query, short enough for a state."""
+    digest = None if query is None else hashlib.sha256(query.encode()).hexdigest()[:16]
+    return {"table": table, "query": digest, "column": column}

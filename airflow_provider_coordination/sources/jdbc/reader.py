@@ -12,11 +12,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.sources.items import ARRIVES_AS, REMEDY, Item, ItemUnreadableError
 from airflow_provider_coordination.sources.jdbc.column import RANGE_KEY
 from airflow_provider_coordination.sources.jdbc.ranges import Range
-from airflow_provider_coordination.sources.jdbc.settings import DRIVERS, JdbcSettings
+from airflow_provider_coordination.sources.jdbc.settings import DRIVERS, JdbcTable
 from airflow_provider_coordination.sources.jdbc.types import (
     DATABASE_TYPES,
     ColumnReading,
@@ -42,8 +41,8 @@ class RangeReader:
     :raises ConfigurationError: if a setting is invalid.
     """
 
-    def __init__(self, settings: JdbcSettings) -> None:
-        settings.check()
+    def __init__(self, settings: JdbcTable) -> None:
+        settings.database.check()
         self._settings = settings
         self._driver = settings.driver_class
 
@@ -53,7 +52,7 @@ class RangeReader:
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
-        return cls(read_settings(JdbcSettings, "jdbc settings", settings))
+        return cls(JdbcTable.from_mapping(settings))
 
     def check(self, spark: SparkSession) -> None:
         """See `Checking.check`: the driver must be on the class path.
@@ -92,7 +91,9 @@ class RangeReader:
                 self._predicate(replace(each, column=RANGE_KEY) if each.column in converted else each)
                 for each in ranges
             ]
-        frame = spark.read.jdbc(settings.url, relation, predicates=predicates, properties=driver_properties(settings))
+        frame = spark.read.jdbc(
+            settings.database.url, relation, predicates=predicates, properties=driver_properties(settings)
+        )
         if not readings:
             return frame
         return frame.select(
@@ -135,34 +136,36 @@ class RangeReader:
             raise ItemUnreadableError(f"{self._settings.name}: {read}: {error}") from None
 
 
-def driver_properties(settings: JdbcSettings) -> dict[str, str]:
+def driver_properties(settings: JdbcTable) -> dict[str, str]:
     """Return the properties of a connection, for Spark and the driver; given ones replace the defaults."""
     defaults = dict(NUMBERS_OF_MYSQL) if settings.dialect == MYSQL else {}
     if settings.driver_class == CONNECTOR_J:
         defaults["useCursorFetch"] = "true"  # otherwise all rows of a range are fetched at once
-    property_names = {name.lower() for name in (*settings.properties, *re.findall(r"[?&](\w+)=", settings.url))}
+    property_names = {
+        name.lower() for name in (*settings.database.properties, *re.findall(r"[?&](\w+)=", settings.database.url))
+    }
     connection = {
         "driver": settings.driver_class,
         "fetchsize": str(settings.fetch_size),
         # A time without a zone is unchanged, whatever the time zone of the JVM.
         "preferTimestampNTZ": "true",
-        "user": settings.user,
-        "password": settings.password,
+        "user": settings.database.user,
+        "password": settings.database.password,
         "sessionInitStatement": settings.session_statement,
     }
     return {
         **{name: value for name, value in defaults.items() if name.lower() not in property_names},
-        **settings.properties,
+        **settings.database.properties,
         **{name: value for name, value in connection.items() if value is not None},
     }
 
 
-def columns_of(spark: SparkSession, settings: JdbcSettings) -> list[DatabaseColumn]:
+def columns_of(spark: SparkSession, settings: JdbcTable) -> list[DatabaseColumn]:
     """Return the columns of a table or query as the driver describes them."""
     jvm: Any = spark._jvm
-    options = {**driver_properties(settings), "url": settings.url, "dbtable": settings.relation}
+    options = {**driver_properties(settings), "url": settings.database.url, "dbtable": settings.relation}
     of_spark = jvm.org.apache.spark.sql.execution.datasources.jdbc.JDBCOptions(jvm.PythonUtils.toScalaMap(options))
-    dialect = jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(settings.url)
+    dialect = jvm.org.apache.spark.sql.jdbc.JdbcDialects.get(settings.database.url)
     connection = dialect.createConnectionFactory(of_spark).apply(-1)
     try:
         statement = connection.createStatement()

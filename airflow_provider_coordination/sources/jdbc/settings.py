@@ -1,18 +1,25 @@
-"""The settings of a JDBC source: the connection, the table or query, and how it is divided into ranges.
-
-The password is never part of the URL: URLs are shown in logs and plans, passwords never.
-"""
+"""What is read of a database: what a DAG or a spec says, and what the supplier and the reader use."""
 
 from __future__ import annotations
 
+import hashlib
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.settings import CONNECTED, Described, FieldError, Limits, ParsedBy, text_value
+from airflow_provider_coordination.sources.connections import ConnectionResolver
+from airflow_provider_coordination.sources.jdbc.database import JdbcDatabase, database_of
 from airflow_provider_coordination.sources.jdbc.values import MYSQL
+from airflow_provider_coordination.sources.reads import Connected, connected
+
+if TYPE_CHECKING:
+    from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 
 DEFAULT_ROWS_PER_PARTITION = 500_000
-DEFAULT_FETCH_SIZE = 10_000
 
 READ = "read"
 REFUSE = "refuse"
@@ -42,58 +49,136 @@ OF_SPARK = (
 )
 """The options of Spark's JDBC source that have their own setting here."""
 
-_URL = re.compile(r"jdbc:([a-z0-9]+):(\S+)")
-_SECRET = re.compile(r"://[^/?#@]*:[^/?#@]*@|[?&;](?:password|pwd)=|^jdbc:oracle:\w+:[^/@]+/[^@]*@", re.IGNORECASE)
 _NAME = r'(?:[\w$]+|"[^"]+"|`[^`]+`|\[[^\[\]]+\])'
 _TABLE = re.compile(rf"{_NAME}(?:\.{_NAME}){{0,3}}")
 _QUOTED = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`|--[^\n]*|/\*.*?\*/""", re.DOTALL)
 
 
-@dataclass(frozen=True, kw_only=True)
-class JdbcSettings:
-    """A table or query of a database.
+def bound_text(bound: Any) -> str:
+    """Return a bound of a column's values as text."""
+    return bound.isoformat() if isinstance(bound, date) else str(bound)
 
-    :param url: the JDBC URL, without user and password.
-    :param user: the user to connect as.
-    :param password: the user's password; never shown.
-    :param driver: the class of the JDBC driver; None for the default of the URL.
-    :param table: the table or view to read, with its schema if needed.
-    :param query: the query to read instead of a table: one SELECT.
-    :param fetch_size: how many rows the driver fetches at a time; with 0, some drivers fetch all at once.
-    :param session: a statement that is run at the start of every session, such as `SET ROLE reader`.
-    :param properties: further properties of the driver, such as `{"sslmode": "verify-full"}`; never shown.
+
+Bound = Annotated[str | None, ParsedBy(parse=bound_text, written=str | int | float | Decimal | date | datetime)]
+
+
+@dataclass
+class JdbcTable(Described):
+    """A database table or query, for the `reads` of operators.
+
+    The supplier splits it into ranges of a column that hold about the same number of rows. Each range is a partition.
+    The JDBC driver is not included: give it to the Spark operator, by its `packages` or `jars`.
+
+    :param table: the table or view, with its schema if it needs one. (templated)
+    :param query: one SELECT, instead of a table. (templated)
+    :param column: the column that defines the ranges: whole numbers, decimals, dates or times, best with an index.
+        (templated)
+    :param jdbc_conn_id: the connection: of type `postgres`, `mysql` or `sqlite`, or of any type with a complete JDBC
+        URL as its host. (templated)
+    :param url: the JDBC URL, if the connection does not determine one; without user and password. (templated)
+    :param driver: the class of the JDBC driver; by default the usual one for the URL. (templated)
+    :param rows_per_partition: the approximate number of rows in a range. (templated)
+    :param partitions: the approximate number of ranges, instead of `rows_per_partition`. (templated)
+    :param start: read only rows whose value is at least this. (templated)
+    :param end: read only rows whose value is less than this. (templated)
+    :param incremental: read what was added since the last run, by the largest value of `column` that was read; with
+        `start` the first run begins there. (templated)
+    :param lag: how late rows become visible: a `timedelta` for a column of times, or the distance from the largest
+        value for a column of numbers. Later rows are left to a later run. Only with `incremental`. (templated)
+    :param nulls: how to handle rows without a value in the column: `"read"` puts them into a range of their own,
+        `"refuse"` fails the task if there are any, `"ignore"` leaves them out. By default `"read"` if everything is
+        read, and `"refuse"` otherwise. (templated)
+    :param fetch_size: the number of rows that the driver fetches at a time. (templated)
+    :param session: a statement that begins every session, such as `SET ROLE reader`. (templated)
+    :param properties: further properties for the driver, as text by name. (templated)
+    :param source: the source's name if the operator sets none; by default the connection and the table, with the
+        interval if there is one: each interval has leases of its own. (templated)
     """
 
-    url: str
-    user: str | None = None
-    password: str | None = field(default=None, repr=False)
-    driver: str | None = None
+    is_endless: ClassVar[bool] = False
+    kind: ClassVar[str] = "jdbc"
+
     table: str | None = None
+    _: KW_ONLY
     query: str | None = None
-    fetch_size: int = DEFAULT_FETCH_SIZE
+    column: str
+    jdbc_conn_id: str = "jdbc_default"
+    url: str | None = field(default=None, repr=False)
+    driver: str | None = None
+    rows_per_partition: Annotated[int | None, Limits(minimum=1)] = None
+    partitions: Annotated[int | None, Limits(minimum=1)] = None
+    start: Bound = None
+    end: Bound = None
+    incremental: bool = False
+    lag: timedelta | float | None = None
+    nulls: Annotated[str | None, Limits(one_of=NULLS)] = None
+    fetch_size: Annotated[int, Limits(minimum=0)] = 10_000
     session: str | None = None
-    properties: dict[str, str] = field(default_factory=dict, repr=False)
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    source: str | None = None
+    database: JdbcDatabase = field(default_factory=JdbcDatabase, repr=False, metadata=CONNECTED)
 
-    def check(self) -> None:
-        """Check every value that can be checked without the database.
+    @property
+    def default_source(self) -> str:
+        """See `Reads.default_source`."""
+        if source := text_value(self.source):
+            return source
+        table, query = text_value(self.table), text_value(self.query)
+        name = f"{self.jdbc_conn_id}.{table or f'query-{hashlib.sha256(str(query).encode()).hexdigest()[:8]}'}"
+        start, end = self.converted("start"), self.converted("end")
+        if self.converted("incremental") or (start is None and end is None):
+            return name
+        return f"{name}@{start or ''}--{end or ''}"
 
-        :raises ConfigurationError: naming the field, the value and the remedy.
-        """
-        self._check_url()
+    @property
+    def reads_from(self) -> Mapping[str, Any]:
+        """See `Located.reads_from`."""
+        given = {name: text_value(getattr(self, name)) for name in ("jdbc_conn_id", "table", "query", "column")}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def within(self, start: datetime, end: datetime) -> JdbcTable:
+        """See `Bounded.within`: the rows whose `column` is in the interval."""
+        given = [name for name in ("start", "end") if text_value(getattr(self, name)) is not None]
+        given += ["incremental"] if self.converted("incremental") else []
+        for name in given:
+            raise FieldError("JdbcTable", name, "and the operator's 'interval' are both given; remove one of them")
+        return replace(self, start=start.isoformat(), end=end.isoformat())
+
+    def beside(
+        self, other: SourceCoordinator, coordinator: SourceCoordinator, start: datetime, end: datetime
+    ) -> JdbcTable | None:
+        """See `Deduplicated.beside`: rows from the other source's first value on are left out."""
+        from airflow_provider_coordination.sources.jdbc.ranges import incremental_start
+
+        began = incremental_start(other, text_value(self.table), text_value(self.query), text_value(self.column) or "")
+        if began is None or began <= start:
+            return None
+        return self.within(start, min(end, began))
+
+    def connect(self, connections: ConnectionResolver) -> Connected:
+        """See `Reads.connect`."""
+        table = self.resolved()
+        database = database_of(table.jdbc_conn_id, table.url, connections)
+        database.check()
+        table.database = replace(database, properties={**database.properties, **table.properties})
+        _ = table.driver_class  # raises if none is known
+        return connected(table, connections)
+
+    def check_together(self) -> None:
+        """See `Described.check_together`."""
         self._check_relation()
-        if self.fetch_size < 0:
-            raise _invalid("fetch_size", self.fetch_size, "must not be negative")
+        if self.partitions is not None and self.rows_per_partition is not None:
+            raise self.invalid("partitions", "and 'rows_per_partition' are both given; give one of them")
+        self._check_rows()
         if self.session is not None and ";" in _QUOTED.sub("", self.session):
-            raise _invalid("session", self.session, "must be one statement, without ';'")
-        for name, value in self.properties.items():
+            raise self.invalid("session", "must be one statement, without ';'")
+        for name in self.properties:
             if name.lower() in OF_SPARK:
-                raise _invalid(
-                    "properties", name, "must not contain a property that has its own parameter or connection field"
+                raise self._wrong_property(
+                    name, "must not contain a property that has its own parameter or connection field"
                 )
             if name.lower() == "customschema":
-                raise _invalid("properties", name, "must not change types, which may change values; CAST in a 'query'")
-            if not isinstance(value, str):
-                raise _invalid("properties", f"{type(value).__name__} for {name!r}", "must map text to text")
+                raise self._wrong_property(name, "must not change types, which may change values; CAST in a 'query'")
 
     @property
     def relation(self) -> str:
@@ -109,9 +194,8 @@ class JdbcSettings:
 
     @property
     def dialect(self) -> str:
-        """The kind of database: the first word of the URL."""
-        found = _URL.fullmatch(self.url)
-        return found[1] if found else ""
+        """The kind of database."""
+        return self.database.dialect
 
     @property
     def driver_class(self) -> str:
@@ -123,7 +207,7 @@ class JdbcSettings:
             return self.driver
         if self.dialect in DRIVERS:
             return DRIVERS[self.dialect][0]
-        raise _invalid("driver", None, f"must name the class of the JDBC driver for {self.dialect!r}")
+        raise self.invalid("driver", f"must name the class of the JDBC driver for {self.dialect!r}")
 
     @property
     def session_statement(self) -> str | None:
@@ -132,94 +216,6 @@ class JdbcSettings:
             # Otherwise a TIMESTAMP could mean different instants in a session of the task and in one of Spark.
             return "SET time_zone = '+00:00'"
         return self.session
-
-    def _check_url(self) -> None:
-        match = _URL.fullmatch(self.url)
-        # The messages do not show the URL, since it may contain a password.
-        if match is None:
-            raise ConfigurationError(
-                "jdbc settings: field 'url' is not a JDBC URL; give one such as jdbc:postgresql://host:5432/database"
-            )
-        if _SECRET.search(self.url):
-            raise ConfigurationError(
-                "jdbc settings: field 'url' must not contain a password, since URLs are shown in logs and plans; put "
-                "it into the login and password of the connection"
-            )
-        if match[1] == "mariadb":
-            raise ConfigurationError(
-                "jdbc settings: field 'url' begins with 'jdbc:mariadb:', for which Spark quotes names as in standard "
-                "SQL, so that it reads the names of columns instead of their values; begin it with 'jdbc:mysql:' "
-                "and, with MariaDB's driver, end it with '?permitMysqlScheme'"
-            )
-
-    def _check_relation(self) -> None:
-        if (self.table is None) is (self.query is None):
-            raise ConfigurationError(
-                f"jdbc settings: give one of the fields 'table' and 'query'; got {self.table!r} and {self.query!r}"
-            )
-        if self.table is not None and not _TABLE.fullmatch(self.table):
-            raise _invalid("table", self.table, "must be the name of a table, such as 'orders' or 'shop.orders'")
-        if self.query is not None:
-            bare = _QUOTED.sub(" ", self.query)
-            if ";" in bare:
-                raise _invalid("query", self.query, "must be one SELECT without ';'")
-            if not re.match(r"\s*(?:select|with)\b", bare, re.IGNORECASE):
-                raise _invalid("query", self.query, "must begin with SELECT or WITH")
-
-
-@dataclass(frozen=True, kw_only=True)
-class RangeSettings:
-    """How a table or query is divided into ranges, and which of its rows are read.
-
-    :param column: a column of numbers or times; it should have an index.
-    :param rows_per_partition: the approximate number of rows of a range.
-    :param partitions: the approximate number of ranges, instead of `rows_per_partition`.
-    :param start: read no row whose value is less than this; text.
-    :param end: read no row whose value is this or more; text. With `start` it is an interval with exact ends.
-    :param incremental: each run of the supplier reads the rows after those of the previous run: `column` is the
-        high-water column. `start` then is where the first run starts.
-    :param lag_seconds: how long after the time in its column a row may become visible. Younger rows are left to a
-        later run. Only with `incremental`.
-    :param lag_keys: the same for a column of numbers: how far below the highest one a row may still become visible.
-    :param nulls: what happens to rows without a value in the column: `"read"` makes them a range of their own,
-        `"refuse"` ends the run with an error if there are any, `"ignore"` leaves them out. None means `"read"` if
-        everything is read, and `"refuse"` otherwise: such a row is in no interval, and neither new nor old.
-    """
-
-    column: str
-    rows_per_partition: int | None = None
-    partitions: int | None = None
-    start: str | None = None
-    end: str | None = None
-    incremental: bool = False
-    lag_seconds: float | None = None
-    lag_keys: float | None = None
-    nulls: str | None = None
-
-    def check(self) -> None:
-        """Check every value that can be checked without the database.
-
-        :raises ConfigurationError: naming the field, the value and the remedy.
-        """
-        if not self.column:
-            raise _invalid("column", self.column, "must name a column of numbers or times")
-        if self.partitions is not None and self.rows_per_partition is not None:
-            raise ConfigurationError(
-                "jdbc settings: fields 'partitions' and 'rows_per_partition' are both given; got "
-                f"{self.partitions!r} and {self.rows_per_partition!r}; give one of them"
-            )
-        for name in ("partitions", "rows_per_partition"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise _invalid(name, value, "must be at least 1")
-        if self.nulls not in (None, *NULLS):
-            raise _invalid("nulls", self.nulls, f"must be {', '.join(map(repr, NULLS[:-1]))} or {NULLS[-1]!r}")
-        if self.nulls == READ and not self.reads_everything:
-            raise _invalid(
-                "nulls",
-                self.nulls,
-                "must be 'refuse' or 'ignore', because no interval and no incremental read can include a NULL",
-            )
-        self._check_incremental()
 
     @property
     def reads_everything(self) -> bool:
@@ -231,17 +227,31 @@ class RangeSettings:
         """What happens to rows without a value in the column."""
         return self.nulls or (READ if self.reads_everything else REFUSE)
 
-    def _check_incremental(self) -> None:
+    def _check_relation(self) -> None:
+        if (self.table is None) is (self.query is None):
+            raise self.invalid("table", "or 'query' must be given, and not both")
+        if self.table is not None and not _TABLE.fullmatch(self.table):
+            raise self.invalid("table", "must be the name of a table, such as 'orders' or 'shop.orders'")
+        if self.query is not None:
+            bare = _QUOTED.sub(" ", self.query)
+            if ";" in bare:
+                raise self.invalid("query", "must be one SELECT without ';'")
+            if not re.match(r"\s*(?:select|with)\b", bare, re.IGNORECASE):
+                raise self.invalid("query", "must begin with SELECT or WITH")
+
+    def _check_rows(self) -> None:
+        if self.nulls == READ and not self.reads_everything:
+            raise self.invalid(
+                "nulls",
+                "must be 'refuse' or 'ignore', because no interval and no incremental read can include a NULL",
+            )
         if self.incremental and self.end is not None:
-            raise _invalid("end", self.end, "must not be given with 'incremental', which has no end")
-        for name in ("lag_seconds", "lag_keys"):
-            if (value := getattr(self, name)) is None:
-                continue
-            if not self.incremental:
-                raise _invalid("lag", value, "needs 'incremental'")
-            if value < 0:
-                raise _invalid("lag", value, "must not be negative")
+            raise self.invalid("end", "must not be given with 'incremental', which has no end")
+        if self.lag is not None and not self.incremental:
+            raise self.invalid("lag", "needs 'incremental'")
+        lag = self.lag.total_seconds() if isinstance(self.lag, timedelta) else self.lag
+        if lag is not None and lag < 0:
+            raise self.invalid("lag", "must not be negative")
 
-
-def _invalid(name: str, value: object, remedy: str) -> ConfigurationError:
-    return ConfigurationError(f"jdbc settings: field {name!r} {remedy}; got {value!r}")
+    def _wrong_property(self, name: str, problem: str) -> FieldError:
+        return FieldError(type(self).__name__, "properties", f"{problem}; got {name!r}")

@@ -28,6 +28,7 @@ from airflow_provider_coordination.sources.stored_values import instant_of, numb
 if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
     from airflow_provider_coordination.coordination.supplier import Supplier
+    from airflow_provider_coordination.sources.connections import ConnectionResolver
     from airflow_provider_coordination.sources.kinesis.client import KinesisClient
     from airflow_provider_coordination.sources.reset_targets import ResetPlan, Target
 
@@ -60,7 +61,7 @@ class KinesisKind(SourceKind):
             return {partition_key: replace(progress, is_ended=True)}
         return {partition_key: progress}
 
-    def supplier(self, described: Any, coordinator: SourceCoordinator) -> Supplier:
+    def supplier(self, described: Any, coordinator: SourceCoordinator, connections: ConnectionResolver) -> Supplier:
         """See `SourceKind.supplier`: shard sync creates the partitions."""
         raise ConfigurationError(
             f"KinesisStreams: KinesisShardSyncOperator creates the partitions of source {coordinator.source!r}; use it "

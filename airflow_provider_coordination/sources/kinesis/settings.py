@@ -19,10 +19,11 @@ from airflow_provider_coordination.settings import (
     Texts,
     text_value,
 )
+from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.kinesis.bounds import Bounds, bounds_value
 from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON, at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import ON_DATA_LOSS
-from airflow_provider_coordination.sources.reads import Connected, ConnectionResolver, connected
+from airflow_provider_coordination.sources.reads import Connected, connected
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
@@ -173,7 +174,7 @@ class KinesisStreams(Described):
 
     def connect(self, connections: ConnectionResolver) -> Connected:
         """See `Reads.connect`."""
-        return connected(self._with_aws(connections))
+        return connected(self._with_aws(connections), connections)
 
     def _with_aws(self, connections: ConnectionResolver) -> KinesisStreams:
         streams = self.resolved()

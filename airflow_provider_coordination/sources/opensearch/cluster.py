@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.reads import ConnectionResolver, ConnectionValues
+from airflow_provider_coordination.sources.connections import ConnectionResolver, ConnectionValues
 
 FIELDS = ("use_ssl", "verify_certs", "ca_certs", "aws_conn_id", "region_name")
 DEFAULT_PORT = 9200

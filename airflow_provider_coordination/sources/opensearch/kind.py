@@ -13,6 +13,7 @@ from airflow_provider_coordination.sources.kinds import DatasetName, Settings
 if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
     from airflow_provider_coordination.coordination.supplier import Supplier
+    from airflow_provider_coordination.sources.connections import ConnectionResolver
     from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
 
 
@@ -29,7 +30,9 @@ def _left(before: Settings, now: Settings) -> Iterable[str]:
             yield f"index {name!r}"
 
 
-def _supplier(described: OpenSearchIndices, coordinator: SourceCoordinator) -> Supplier:
+def _supplier(
+    described: OpenSearchIndices, coordinator: SourceCoordinator, connections: ConnectionResolver
+) -> Supplier:
     from airflow_provider_coordination.sources.opensearch.supplier import SliceSupplier
 
     return SliceSupplier(described, coordinator.view)

@@ -7,8 +7,9 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Any, ClassVar
 
 from airflow_provider_coordination.settings import CONNECTED, Limits, Texts, text_value
+from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.opensearch.cluster import OpenSearchCluster, cluster_of
-from airflow_provider_coordination.sources.reads import Connected, ConnectionResolver, connected
+from airflow_provider_coordination.sources.reads import Connected, connected
 from airflow_provider_coordination.sources.rereading import Count, Interval, Reread
 
 POINT_IN_TIME = "point_in_time"
@@ -68,7 +69,7 @@ class OpenSearchIndices(Reread):
         """See `Reads.connect`."""
         indices = self.resolved()
         indices.cluster = cluster_of(indices.opensearch_conn_id, connections)
-        return connected(indices)
+        return connected(indices, connections)
 
     def check_together(self) -> None:
         """See `Described.check_together`."""

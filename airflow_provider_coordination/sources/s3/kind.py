@@ -13,6 +13,7 @@ from airflow_provider_coordination.sources.s3.objects import ListedObject
 if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
     from airflow_provider_coordination.coordination.supplier import Supplier
+    from airflow_provider_coordination.sources.connections import ConnectionResolver
     from airflow_provider_coordination.sources.s3.settings import S3Objects
 
 
@@ -26,7 +27,7 @@ def _left(before: Settings, now: Settings) -> Iterable[str]:
     return (f"location {store!r}" for store in sorted(stores_before - stores))
 
 
-def _supplier(described: S3Objects, coordinator: SourceCoordinator) -> Supplier:
+def _supplier(described: S3Objects, coordinator: SourceCoordinator, connections: ConnectionResolver) -> Supplier:
     from airflow_provider_coordination.sources.s3.scan import S3Scan
 
     return S3Scan(described, coordinator)

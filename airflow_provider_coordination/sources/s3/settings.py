@@ -18,7 +18,8 @@ from airflow_provider_coordination.settings import (
     read_settings,
     text_value,
 )
-from airflow_provider_coordination.sources.reads import Connected, ConnectionResolver, connected
+from airflow_provider_coordination.sources.connections import ConnectionResolver
+from airflow_provider_coordination.sources.reads import Connected, connected
 from airflow_provider_coordination.sources.s3.format_settings import FORMATS, JSON, FormatSettings
 from airflow_provider_coordination.sources.s3.globs import glob_regex
 from airflow_provider_coordination.sources.s3.locations import check_path, is_s3
@@ -145,7 +146,7 @@ class S3Objects(Described):
         objects = self.resolved()
         if any(map(is_s3, objects.paths)):
             objects.aws = connections.aws(objects.aws_conn_id, objects.region_name, self.kind)
-        return connected(objects)
+        return connected(objects, connections)
 
     def check_together(self) -> None:
         """See `Described.check_together`."""

@@ -21,10 +21,10 @@ from airflow_provider_coordination.sources.items import SourceUnavailableError
 from airflow_provider_coordination.sources.jdbc import supplier as module
 from airflow_provider_coordination.sources.jdbc.query import DbApiQuery, QueryResult
 from airflow_provider_coordination.sources.jdbc.ranges import Range
-from airflow_provider_coordination.sources.jdbc.settings import JdbcSettings, RangeSettings
 from airflow_provider_coordination.sources.jdbc.supplier import RangeSupplier
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from tests.support.jdbc_tables import jdbc_table
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -34,7 +34,7 @@ class Database:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.settings = JdbcSettings(url=f"jdbc:sqlite:{path}", table="orders")
+        self.settings = jdbc_table(f"jdbc:sqlite:{path}")
         self.connection = sqlite3.connect(path, isolation_level=None)
         self.connection.execute("PRAGMA synchronous = OFF")
         self.connection.execute("PRAGMA journal_mode = MEMORY")
@@ -49,8 +49,8 @@ class Database:
         self.connection.execute("COMMIT")
 
     def supplier(self, settings: Mapping[str, Any] | None = None, **ranges: Any) -> RangeSupplier:
-        read = replace(self.settings, **(settings or {}))
-        return RangeSupplier(self.query, read, RangeSettings(**{"column": "id", **ranges}), lambda: NOW)
+        read = replace(self.settings, **(settings or {}), **ranges).resolved()
+        return RangeSupplier(self.query, read, lambda: NOW)
 
     def supply(self, **ranges: Any) -> list[str]:
         """Run the supplier; return the keys of the partitions that it created."""
@@ -220,13 +220,13 @@ def test_first_run_starts_at_the_configured_start(database: Database) -> None:
 
 def test_rows_that_may_become_visible_wait_for_later_runs(database: Database) -> None:
     database.insert(1, 2, 9, 10)
-    assert database.supply(incremental=True, lag_keys=5) == ["id (-inf, 2]"]
+    assert database.supply(incremental=True, lag=5) == ["id (-inf, 2]"]
     database.insert(5, 20)
-    assert database.supply(incremental=True, lag_keys=5) == ["id (2, 10]"]
+    assert database.supply(incremental=True, lag=5) == ["id (2, 10]"]
     assert database.supplied() == [1, 2, 5, 9, 10]
 
 
-CALENDAR = JdbcSettings(url="jdbc:postgresql://host/shop", table="orders")
+CALENDAR = jdbc_table("jdbc:postgresql://host/shop", column="day")
 
 
 class EmptyPostgres:
@@ -253,15 +253,15 @@ class EmptyPostgres:
 def test_days_are_taken_once_over_and_times_in_utc(type_code: int, bound: str) -> None:
     calendar = EmptyPostgres(day=type_code)
     there = datetime(2026, 1, 31, 1, tzinfo=timezone(timedelta(hours=2)))
-    ranges = RangeSettings(column="day", incremental=True, lag_seconds=3600.0)
-    assert list(RangeSupplier(calendar, CALENDAR, ranges, lambda: there)({})) == []
+    read = replace(CALENDAR, incremental=True, lag=timedelta(hours=1))
+    assert list(RangeSupplier(calendar, read, lambda: there)({})) == []
     assert calendar.asked[-1].startswith('SELECT MAX("day") FROM orders WHERE "day" IS NOT NULL AND ')
     assert calendar.asked[-1].endswith(bound)
 
 
 def test_columns_differing_only_in_case_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="orders: column 'Day' appears twice; give each column its own name"):
-        list(RangeSupplier(EmptyPostgres(day=1082, Day=1082), CALENDAR, RangeSettings(column="day"))({}))
+        list(RangeSupplier(EmptyPostgres(day=1082, Day=1082), CALENDAR)({}))
 
 
 def test_empty_table_loses_no_later_rows(database: Database) -> None:
@@ -273,7 +273,7 @@ def test_empty_table_loses_no_later_rows(database: Database) -> None:
 def test_duration_is_no_lag_for_numeric_columns(database: Database) -> None:
     database.insert(1)
     with pytest.raises(ConfigurationError, match="field 'lag' must be a number for a column of the kind 'integer'"):
-        database.supply(incremental=True, lag_seconds=60.0)
+        database.supply(incremental=True, lag=timedelta(minutes=1))
 
 
 # Cut off in between
