@@ -153,6 +153,11 @@ class Described:
     """
 
     @property
+    def title(self) -> str:
+        """How error messages name it."""
+        return type(self).__name__
+
+    @property
     def template_fields(self) -> Sequence[str]:
         """The fields that Airflow renders: all that a user writes."""
         return tuple(field.name for field in self._written)
@@ -191,7 +196,7 @@ class Described:
 
         :param problem: what is wrong and the remedy, such as `must be positive`; the value is added.
         """
-        return FieldError(type(self).__name__, field, f"{problem}; got {self._shown(field, getattr(self, field))}")
+        return FieldError(self.title, field, f"{problem}; got {self._shown(field, getattr(self, field))}")
 
     def listed(self, field: str) -> Sequence[str]:
         """Return the texts of a field that holds one text or a list, once templates are rendered."""
@@ -239,11 +244,11 @@ class Described:
             problem, _, path = str(error).partition(" - at `$")
             message = f"{problem} - at `$.{field.name}{path or '`'}"
             text = _error_message(cls, "", {field.name: prepared}, message).replace(" or null;", ";")
-            raise FieldError(cls.__name__, field.name, text.partition(repr(field.name))[2].lstrip()) from None
+            raise FieldError(self.title, field.name, text.partition(repr(field.name))[2].lstrip()) from None
         if isinstance(converted, datetime) and converted.tzinfo is None:
             raise self.invalid(field.name, "must have a time zone, such as 2026-01-31T00:00:00Z")
         if hint.limits is not None and (wrong := hint.limits.problem(converted)) is not None:
-            raise FieldError(cls.__name__, field.name, f"{wrong}; got {self._shown(field.name, converted)}")
+            raise FieldError(self.title, field.name, f"{wrong}; got {self._shown(field.name, converted)}")
         return converted
 
     def _shown(self, field: str, value: Any) -> str:
@@ -256,7 +261,7 @@ class Described:
         if field.default_factory is not missing:
             return field.default_factory()
         if field.default is missing:
-            raise FieldError(type(self).__name__, field.name, "is missing")
+            raise FieldError(self.title, field.name, "is missing")
         return field.default
 
 

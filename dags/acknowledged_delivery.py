@@ -20,10 +20,10 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
-from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, RoundSettings
+from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 
 WORKERS = 2
 """The number of Spark jobs that share the stream in one run."""

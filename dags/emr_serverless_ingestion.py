@@ -19,8 +19,8 @@ from airflow.sdk import DAG, Param, task
 from airflow_provider_coordination.operators.follow_job import FollowJobOperator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.prepared_jobs import emr_serverless_driver, prepare_job
-from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
+from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 
 with DAG(
     dag_id="emr_serverless_ingestion",

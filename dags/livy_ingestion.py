@@ -20,8 +20,8 @@ from airflow.sdk import DAG, Param, task
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
 from airflow_provider_coordination.operators.follow_job import FollowJobOperator
 from airflow_provider_coordination.operators.prepared_jobs import livy_batch, prepare_job
-from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.sources.s3.settings import S3Objects
+from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 
 with DAG(
     dag_id="livy_ingestion",

@@ -18,7 +18,7 @@ from typing import Any
 from airflow.sdk import DAG, Param, task
 
 from airflow_provider_coordination.operators.reads.items import Items
-from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 
 READER = Path(__file__).with_name("own_source_reader.py")

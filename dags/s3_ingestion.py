@@ -16,8 +16,8 @@ from airflow.sdk import DAG, Param
 
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
-from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.sources.s3.settings import S3Objects
+from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 
 EVENTS = S3Objects(
     paths="{{ params.path }}",

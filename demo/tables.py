@@ -16,7 +16,7 @@ PARQUET = """ParquetDataset("{{ params.output_path }}", aws_conn_id="{{ params.o
 class Target:
     """One kind of sink.
 
-    :param module: the module in `operators.writes`.
+    :param module: the module in `spark.writes`.
     :param writes: the DAG's `writes` argument, as source text; `{dataset}` is the dataset's folder.
     :param files: returns the data files that a reader of the dataset sees.
     :param reader: the library that reads the dataset back.
@@ -32,8 +32,8 @@ class Target:
         name = self.writes.partition("(")[0]
         if self.module == "parquet":
             return text
-        previous = "airflow_provider_coordination.operators.writes.parquet import ParquetDataset"
-        ours = f"airflow_provider_coordination.operators.writes.{self.module} import {name}"
+        previous = "airflow_provider_coordination.spark.writes.parquet import ParquetDataset"
+        ours = f"airflow_provider_coordination.spark.writes.{self.module} import {name}"
         writes = self.writes.replace("{dataset}", str(dataset))
         return text.replace(previous, ours).replace(PARQUET, writes)
 

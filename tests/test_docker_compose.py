@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
+from airflow_provider_coordination.hooks.aws import AirflowConnections
+from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 COMPOSE = REPOSITORY / "docker-compose.yaml"
@@ -150,7 +151,8 @@ def test_jobs_write_to_the_created_bucket(compose: dict[str, Any], monkeypatch: 
     connection = compose["services"]["airflow-scheduler"]["environment"]["AIRFLOW_CONN_AWS_DEFAULT"]
     monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", _with_defaults(connection))
 
-    aws = ParquetDataset(conf["output_path"], aws_conn_id=conf["output_conn_id"]).connect().aws
+    dataset = ParquetDataset(conf["output_path"], aws_conn_id=conf["output_conn_id"])
+    aws = dataset.connect(AirflowConnections()).aws
 
     minio = {name: _with_defaults(value) for name, value in compose["services"]["minio"]["environment"].items()}
     assert aws is not None

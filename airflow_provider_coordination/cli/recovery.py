@@ -102,8 +102,8 @@ def recover(
 def _sink_settings(text: str) -> SinkSettings:
     """Return the settings of a sink that is given on the command line."""
     hint = "--from-table"
-    with airflow_connections():
-        settings: SinkSettings = read_sink(read_spec_text(text, hint), hint).connect()
+    with airflow_connections() as connections:
+        settings: SinkSettings = read_sink(read_spec_text(text, hint), hint).connect(connections)
     return settings
 
 

@@ -12,10 +12,10 @@ from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.hooks.connections import airflow_connection
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.limited_calls import LimitedCalls
-from airflow_provider_coordination.operators.writes.writes import landing_path_of, sinks_of
 from airflow_provider_coordination.sources.kinds import Settings, SourceKind
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.settings import access_of, check_sinks
+from airflow_provider_coordination.spark.writes.writes import landing_path_of, sinks_of
 from airflow_provider_coordination.supervisor.operations import SourceCheck
 from airflow_provider_coordination.supervisor.schema_check import check_fits, implausible_times
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
@@ -47,10 +47,11 @@ def check_against_source(
     :raises ConfigurationError: naming the field, the value and the remedy.
     :raises SourceError: if the source does not respond.
     """
-    sinks = sinks_of(spec.writes_objects())
+    connections = AirflowConnections(default_region or _region_of_jobs(spec))
+    sinks = sinks_of(spec.writes_objects(), connections)
     landing_path = spec.tuning.landing_path or landing_path_of(spec.writes_objects())
     check_sinks(sinks, spec.on_bad_records, spec.acknowledgments, landing_path)
-    reads = spec.reads_object().connect(AirflowConnections(default_region or _region_of_jobs(spec))).reads
+    reads = spec.reads_object().connect(connections).reads
     kind: SourceKind = reads.source_kind()
     reads.check()
     try:
@@ -93,7 +94,7 @@ def written_locations(spec: IngestionSpec) -> tuple[list[str], Access]:
 
     :raises ConfigurationError: naming the field, the value and the remedy.
     """
-    sinks = sinks_of(spec.writes_objects())
+    sinks = sinks_of(spec.writes_objects(), AirflowConnections(_region_of_jobs(spec)))
     landing_path = spec.tuning.landing_path or landing_path_of(spec.writes_objects())
     dead_letter_path = spec.on_bad_records.dead_letter_path
     locations = [*(sink.files or sink.location for sink in sinks), landing_path, dead_letter_path or landing_path]

@@ -20,11 +20,11 @@ from airflow_provider_coordination.operators.deduplication import (
 from airflow_provider_coordination.operators.interval import Interval, bounded, interval_value
 from airflow_provider_coordination.operators.template_values import int_value, resolved
 from airflow_provider_coordination.operators.tracing import traceparent_of_task
-from airflow_provider_coordination.operators.writes.writes import landing_path_of, sinks_of
 from airflow_provider_coordination.settings import text_value
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.reads import Reads
 from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.writes.writes import landing_path_of, sinks_of
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
@@ -47,7 +47,7 @@ def ingest_settings(
         source=source,
         owner=owner or owner_of_try(context),
         reads=reads,
-        writes=sinks_of(task.writes),
+        writes=sinks_of(task.writes, AirflowConnections(connection.region)),
         expires_at=datetime.now(UTC) + (task.execution_timeout or START_TIMEOUT),
         store=connection.store,
         prefix=connection.prefix,

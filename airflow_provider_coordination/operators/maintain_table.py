@@ -11,11 +11,12 @@ from typing import Any, Self
 from airflow.sdk import BaseOperator, Context
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
 from airflow_provider_coordination.operators.template_values import resolved
-from airflow_provider_coordination.operators.writes.writes import Writes, sinks_of
 from airflow_provider_coordination.spark.maintenance import Maintains, Maintenance
 from airflow_provider_coordination.spark.sinks import make_sinks
+from airflow_provider_coordination.spark.writes.writes import Writes, sinks_of
 
 
 class MaintainTableOperator(BaseOperator):
@@ -50,7 +51,7 @@ class MaintainTableOperator(BaseOperator):
     ) -> None:
         if not isinstance(table, Writes):
             raise ValueError(
-                f"field 'table' must be a sink of 'operators.writes', such as DeltaTable('/data/lake/clicks'); got "
+                f"field 'table' must be a sink of 'spark.writes', such as DeltaTable('/data/lake/clicks'); got "
                 f"{table!r}"
             )
         super().__init__(**kwargs)
@@ -80,7 +81,7 @@ class MaintainTableOperator(BaseOperator):
                 "is_dry_run": self.is_dry_run,
             }
             maintenance = resolved(Maintenance(**fields))
-            [settings] = sinks_of(self.table)
+            [settings] = sinks_of(self.table, AirflowConnections())
             [sink] = make_sinks([settings])
             if not isinstance(sink, Maintains):
                 raise ConfigurationError(

@@ -10,7 +10,6 @@ from typing import Any
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import source_identifier
 from airflow_provider_coordination.operators.template_values import int_value, resolved
-from airflow_provider_coordination.operators.writes.writes import Writes, all_of
 from airflow_provider_coordination.settings import Described, text_value
 from airflow_provider_coordination.spark.settings import (
     check_absolute,
@@ -20,6 +19,7 @@ from airflow_provider_coordination.spark.settings import (
     is_template,
 )
 from airflow_provider_coordination.spark.time_formats import check_time_formats
+from airflow_provider_coordination.spark.writes.writes import Writes, all_of
 from airflow_provider_coordination.supervisor.ddl import columns_of
 
 SETTINGS = ("on_bad_records", "rejection", "acknowledgments", "leases", "rounds")

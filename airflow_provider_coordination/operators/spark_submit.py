@@ -71,7 +71,6 @@ from airflow_provider_coordination.operators.spark_hook import (
 )
 from airflow_provider_coordination.operators.start_up import conf_with_archive, driver_options
 from airflow_provider_coordination.operators.template_values import seconds_value
-from airflow_provider_coordination.operators.writes.writes import Writes
 from airflow_provider_coordination.settings import text_value
 from airflow_provider_coordination.sources.reads import Reads, own_copy
 from airflow_provider_coordination.spark.job_settings import (
@@ -84,6 +83,7 @@ from airflow_provider_coordination.spark.outcome import Outcome
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.summary import Summary
+from airflow_provider_coordination.spark.writes.writes import Writes
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.triggers.events import ERROR
 from airflow_provider_coordination.triggers.jobs import JobTrigger
@@ -162,7 +162,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
     supported: leases make a new job beside a forgotten one harmless.
 
     :param reads: the source: one of the classes of `operators.reads`, such as `KinesisStreams`. (templated)
-    :param writes: the sinks: one of the classes of `operators.writes`, or a list of them. (templated)
+    :param writes: the sinks: one of the classes of `spark.writes`, or a list of them. (templated)
     :param source: the source's name; by default `reads` provides it. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     :param landing_path: where raw batches wait for delivery; by default `_landing` below the path of the first

@@ -83,7 +83,7 @@ class IngestionSpec:
     """The spec of an ingestion.
 
     :param reads: what to read: an object of one of the classes of `operators.reads`.
-    :param writes: the sinks: one or several objects of the classes of `operators.writes`.
+    :param writes: the sinks: one or several objects of the classes of `spark.writes`.
     :param source: the name of the source; by default the name that `reads` gives.
     :param schema: the schema of the payload as DDL; None to leave the payload unparsed.
     :param time_formats: the formats of TIMESTAMP columns of `schema`, by name; None for those that Spark accepts.
@@ -163,9 +163,8 @@ class IngestionSpec:
         source_identifier(self.source)
         self._check_schema()
         self._check_part(self.reads, f"reads.{reads_kind_of(self.reads)}")
-        for sink in self.writes:
-            if isinstance(sink, Checkable):
-                sink.check()
+        for number, sink in enumerate(self.writes):
+            self._check_part(sink, f"writes[{number}].{writes_kind_of(sink)}")
         for path in ("on_bad_records", "acknowledgments"):
             self._check_part(getattr(self, path), path)
         for topic in (self.tuning, self.supervise):
@@ -350,8 +349,11 @@ def read_sink(values: Any, path: str) -> Any:
     :raises ConfigurationError: naming the field, the value and the remedy.
     """
     sink = _Reader("").sink(path, values)
-    if hasattr(sink, "check"):
-        sink.check()
+    try:
+        if isinstance(sink, Checkable):
+            sink.check()
+    except FieldError as error:
+        raise error.below("spec", f"{path}.{writes_kind_of(sink)}") from None
     return sink
 
 

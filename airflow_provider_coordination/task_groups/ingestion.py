@@ -14,10 +14,10 @@ from airflow_provider_coordination.decorators.acknowledges import acknowledges_t
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
-from airflow_provider_coordination.operators.writes.writes import Writes
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.sources.reads import Reads
 from airflow_provider_coordination.spark.job_settings import BY_JOB, DOWNSTREAM, AcknowledgmentSettings
+from airflow_provider_coordination.spark.writes.writes import Writes
 from airflow_provider_coordination.task_groups.planning import plan_jobs, summarize
 
 OPERATORS_GROUP = "airflow_provider_coordination.operators"
@@ -51,7 +51,7 @@ def coordinated_ingestion(
     skipped, and the summary reports it. A failed job fails the group, after the summary is written.
 
     :param reads: the source: one of the classes of `operators.reads`. It decides which operator creates the partitions.
-    :param writes: the sinks: one of the classes of `operators.writes`, or a list of them.
+    :param writes: the sinks: one of the classes of `spark.writes`, or a list of them.
     :param source: the source's name; by default `reads` provides it.
     :param partitions: what creates the partitions instead of the supplier of `reads`. Either a task of yours, which
         then runs before the group's tasks, such as a call of a function decorated with `@task.partitions`; or the

@@ -37,11 +37,6 @@ from airflow_provider_coordination.operators.supervisor import (
     SuspendSupervisorOperator,
     TerminateSupervisorOperator,
 )
-from airflow_provider_coordination.operators.writes.delta import DeltaTable
-from airflow_provider_coordination.operators.writes.foreach_batch import ForeachBatch
-from airflow_provider_coordination.operators.writes.iceberg import IcebergTable
-from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
-from airflow_provider_coordination.operators.writes.sql import SqlTable
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBTable
@@ -50,6 +45,11 @@ from airflow_provider_coordination.sources.jdbc.settings import JdbcTable
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
 from airflow_provider_coordination.sources.s3.settings import S3Objects
+from airflow_provider_coordination.spark.writes.delta import DeltaTable
+from airflow_provider_coordination.spark.writes.foreach_batch import ForeachBatch
+from airflow_provider_coordination.spark.writes.iceberg import IcebergTable
+from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.writes.sql import SqlTable
 from tests.airflow.conftest import REPOSITORY
 from tests.airflow.test_provider_info import classes
 

@@ -34,11 +34,11 @@ from airflow_provider_coordination.operators.ingest_settings import ingest_setti
 from airflow_provider_coordination.operators.job_follower import JobFollower, digest_of, job_folder
 from airflow_provider_coordination.operators.packaging import job_processes
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
-from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, EXIT_FAILED, EXIT_LOST_WORK, Outcome
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.submission import LOG_NAME
+from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from airflow_provider_coordination.triggers.jobs import JobTrigger
 from airflow_provider_coordination.triggers.watchers import Watchers
 from tests.airflow.conftest import SECRET, StubSpark, until

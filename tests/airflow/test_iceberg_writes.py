@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.operators.writes.iceberg import IcebergTable
+from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.spark.redaction import Redaction
+from airflow_provider_coordination.spark.writes.iceberg import IcebergTable
 
 REST = {"conn_type": "http", "host": "https://catalog.example.com/api", "login": "me", "password": "hush-hush"}
 
@@ -48,7 +49,7 @@ def test_connection_becomes_a_catalog(
     monkeypatch: pytest.MonkeyPatch, connection: dict[str, Any], properties: dict[str, str], location: str
 ) -> None:
     with_connection(monkeypatch, **connection)
-    sink = IcebergTable("lake.clicks", catalog_conn_id="lake").connect()
+    sink = IcebergTable("lake.clicks", catalog_conn_id="lake").connect(AirflowConnections())
     assert sink.settings["properties"] == properties
     assert (sink.kind, sink.name, sink.location) == ("iceberg", "main", location)
 
@@ -58,7 +59,7 @@ def test_secrets_are_in_the_settings_alone(
 ) -> None:
     with_connection(monkeypatch, **REST)
     table = IcebergTable("lake.clicks", catalog_conn_id="lake", catalog={"s3.secret-access-key": "very-secret"})
-    sink = table.connect()
+    sink = table.connect(AirflowConnections())
     assert "hush" not in f"{table!r}{sink!r}{sink.location}" and "very-secret" not in f"{table!r}{sink!r}"
     said = Redaction({"settings": sink.settings}).text("refused: me:hush-hush, very-secret")
     assert "hush-hush" not in said and "very-secret" not in said
@@ -66,7 +67,9 @@ def test_secrets_are_in_the_settings_alone(
 
 def test_table_properties_override_those_of_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     with_connection(monkeypatch, **REST, extra={"warehouse": "theirs"})
-    sink = IcebergTable("lake.clicks", catalog_conn_id="lake", catalog={"warehouse": "ours"}).connect()
+    sink = IcebergTable("lake.clicks", catalog_conn_id="lake", catalog={"warehouse": "ours"}).connect(
+        AirflowConnections()
+    )
     assert sink.settings["properties"]["warehouse"] == "ours"
 
 
@@ -75,29 +78,35 @@ def test_table_properties_override_those_of_the_connection(monkeypatch: pytest.M
     [
         (
             {"table": "clicks"},
-            r"^field 'table' of IcebergTable 'main' must be a namespace and a name, .* got 'cli",
+            r"^IcebergTable 'main': field 'table' must be a namespace and a name, .* got 'cli",
         ),
         (
             {"partition_by": "day(at"},
-            r"^field 'partition_by' of IcebergTable 'main': 'day\(at' is neither a column",
+            r"^IcebergTable 'main': field 'partition_by' has 'day\(at', which is neither a column",
         ),
-        ({"partition_by": ["bucket(id)"]}, r"'bucket\(id\)' is neither a column nor a transform of one; give columns"),
-        ({"partition_by": ["at", "at"]}, "^field 'partition_by' of IcebergTable 'main' has 'at' more than once"),
-        ({"columns": {"n": 1}}, "^field 'columns' of IcebergTable 'main': the type of 'n' must be one of Iceberg's"),
-        ({"columns": ["n"]}, "^field 'columns' of IcebergTable 'main' must be a mapping; got a value of type list$"),
-        ({"merge_on": ["id", "id"]}, r"^field 'merge_on' of IcebergTable 'main' is \['id', 'id'\]; give columns"),
-        ({"order_by": "at"}, "^field 'order_by' of IcebergTable 'main' is 'at', and 'merge_on' is missing"),
-        ({"where": " "}, "^field 'where' of IcebergTable 'main' must not be empty; leave it out$"),
-        ({"catalog": None}, "^field 'catalog_conn_id' of IcebergTable 'main' is missing; name a connection to the"),
+        (
+            {"partition_by": ["bucket(id)"]},
+            r"'bucket\(id\)', which is neither a column nor a transform of one; give columns",
+        ),
+        ({"partition_by": ["at", "at"]}, "^IcebergTable 'main': field 'partition_by' has 'at' more than once"),
+        ({"table_properties": {"n": [1]}}, "^IcebergTable 'main': field 'table_properties' must be text; got"),
+        ({"columns": ["n"]}, "^IcebergTable 'main': field 'columns' must be a JSON object; got"),
+        (
+            {"merge_on": ["id", "id"]},
+            r"^IcebergTable 'main': field 'merge_on' must name each value once; got \['id', 'id'\]",
+        ),
+        ({"order_by": "at"}, "^IcebergTable 'main': field 'order_by' needs 'merge_on'"),
+        ({"where": " "}, "^IcebergTable 'main': field 'where' must not be empty; leave it out"),
+        ({"catalog": None}, "^IcebergTable 'main': field 'catalog_conn_id' is missing; name a connection to the"),
     ],
 )
 def test_invalid_table_is_refused_in_terms_of_the_dag(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        IcebergTable(**{"table": "lake.clicks", "catalog": {"type": "glue"}, **fields}).connect()
+        IcebergTable(**{"table": "lake.clicks", "catalog": {"type": "glue"}, **fields}).connect(AirflowConnections())
 
 
 @pytest.mark.parametrize("merge_on", ["id", ["id"]])
 def test_iceberg_table_can_be_merged_into(merge_on: str | list[str]) -> None:
     table = IcebergTable("lake.clicks", catalog={"type": "glue"}, merge_on=merge_on, order_by="at")
-    settings = table.connect().settings
+    settings = table.connect(AirflowConnections()).settings
     assert (settings["merge_on"], settings["order_by"]) == (["id"], "at")

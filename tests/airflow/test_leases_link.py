@@ -7,8 +7,8 @@ import pytest
 from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
-from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
+from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 
 LINK = LeasesLink()
 

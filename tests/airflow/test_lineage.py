@@ -81,27 +81,31 @@ def test_streams_are_named_by_host_and_name() -> None:
         ),
         (
             "jdbc",
-            {"url": "jdbc:postgresql://db:5433/shop?ssl=true", "table": "orders"},
+            {"database": {"url": "jdbc:postgresql://db:5433/shop?ssl=true"}, "table": "orders"},
             [DatasetName("postgres://db:5433", "shop.public.orders")],
         ),
         (
             "jdbc",
-            {"url": "jdbc:postgresql://db/shop", "table": 'sales."orders"'},
+            {"database": {"url": "jdbc:postgresql://db/shop"}, "table": 'sales."orders"'},
             [DatasetName("postgres://db:5432", "shop.sales.orders")],
         ),
-        ("jdbc", {"url": "jdbc:mysql://db/shop", "table": "orders"}, [DatasetName("mysql://db:3306", "shop.orders")]),
         (
             "jdbc",
-            {"url": "jdbc:mysql://db/shop", "table": "shop.orders"},
+            {"database": {"url": "jdbc:mysql://db/shop"}, "table": "orders"},
             [DatasetName("mysql://db:3306", "shop.orders")],
         ),
         (
             "jdbc",
-            {"url": "jdbc:oracle:thin:@//db:1521/x", "table": "orders"},
+            {"database": {"url": "jdbc:mysql://db/shop"}, "table": "shop.orders"},
+            [DatasetName("mysql://db:3306", "shop.orders")],
+        ),
+        (
+            "jdbc",
+            {"database": {"url": "jdbc:oracle:thin:@//db:1521/x"}, "table": "orders"},
             [DatasetName("oracle://db:1521", "x.orders")],
         ),
-        ("jdbc", {"url": "jdbc:sqlite:/data/x.db", "table": "orders"}, []),
-        ("jdbc", {"url": "jdbc:postgresql://db/shop", "query": "SELECT 1"}, []),
+        ("jdbc", {"database": {"url": "jdbc:sqlite:/data/x.db"}, "table": "orders"}, []),
+        ("jdbc", {"database": {"url": "jdbc:postgresql://db/shop"}, "query": "SELECT 1"}, []),
         (
             "dynamodb",
             {"table": "orders", "aws": {"region": "eu-west-1"}},

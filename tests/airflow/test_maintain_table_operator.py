@@ -10,9 +10,9 @@ from airflow.sdk.exceptions import AirflowFailException
 from deltalake import DeltaTable as Table
 
 from airflow_provider_coordination.operators.maintain_table import MaintainTableOperator
-from airflow_provider_coordination.operators.writes.delta import DeltaTable
-from airflow_provider_coordination.operators.writes.iceberg import IcebergTable
-from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.writes.delta import DeltaTable
+from airflow_provider_coordination.spark.writes.iceberg import IcebergTable
+from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from tests.support.sinks import SINKS, SinkTarget, an_attempt, catalog_in
 
 VALUES = {"a-1": [1, 2], "b-1": [3]}
@@ -64,5 +64,5 @@ def test_unmaintainable_sink_fails_without_a_retry(given: dict[str, Any], proble
 
 
 def test_invalid_sink_is_refused_when_parsed() -> None:
-    with pytest.raises(ValueError, match=r"must be a sink of 'operators\.writes'"):
+    with pytest.raises(ValueError, match=r"must be a sink of 'spark\.writes'"):
         MaintainTableOperator(task_id="maintain", table="/data/lake/clicks")  # type: ignore[arg-type]

@@ -29,11 +29,11 @@ from airflow_provider_coordination.operators.prepared_jobs import (
     livy_batch,
     prepare_job,
 )
-from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, EXIT_SUCCESS
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.settings_reference import SettingsReference
+from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from airflow_provider_coordination.triggers.jobs import JobTrigger
 from tests.airflow.conftest import REPOSITORY, SECRET
 from tests.support.watched import in_loop

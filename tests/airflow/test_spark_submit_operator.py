@@ -34,9 +34,6 @@ from airflow_provider_coordination.operators.packaging import (
 )
 from airflow_provider_coordination.operators.spark_submit import NOTHING_LEFT, CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.supervisor import SubmitSupervisorOperator
-from airflow_provider_coordination.operators.writes.delta import DeltaTable
-from airflow_provider_coordination.operators.writes.foreach_batch import ForeachBatch
-from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.application import SUMMARY_MARK
@@ -49,6 +46,9 @@ from airflow_provider_coordination.spark.job_settings import (
 from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, EXIT_LOST_WORK
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.settings_reference import SettingsReference
+from airflow_provider_coordination.spark.writes.delta import DeltaTable
+from airflow_provider_coordination.spark.writes.foreach_batch import ForeachBatch
+from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.kinds.sql import SqlSettings
 from tests.airflow.conftest import REPOSITORY, SECRET, StubSpark
@@ -168,8 +168,8 @@ def test_sinks_and_bad_record_settings_reach_the_job(operator: Any, spark: StubS
     ).execute(context)
     settings = spark.calls[0]["settings"]
     assert settings["schema"] == "amount DOUBLE"
-    parquet = {"kind": "parquet", "settings": {}, "implementation": None, "aws": None, "files": None}
-    assert settings["writes"] == [
+    parquet = {"kind": "parquet", "implementation": None, "aws": None, "files": None}
+    assert [{name: value for name, value in each.items() if name != "settings"} for each in settings["writes"]] == [
         {**parquet, "name": "main", "location": "/lake/small", "where": "amount <= 100"},
         {**parquet, "name": "large", "location": "/lake/large", "where": "amount > 100"},
         {**parquet, "name": "copy", "location": "/copy", "where": None},
@@ -365,9 +365,9 @@ def a(topic: Any, **values: Any) -> Any:
         ),
         (
             {"writes": ParquetDataset("")},
-            "field 'path' of ParquetDataset 'main' must not be empty; give the path or",
+            "ParquetDataset 'main': field 'path' is missing",
         ),
-        ({"writes": "/data/lake"}, "field 'writes' must be a sink of 'operators.writes', such as ParquetDataset("),
+        ({"writes": "/data/lake"}, "field 'writes' must be a sink of 'spark.writes', such as ParquetDataset("),
         (
             {"writes": [ParquetDataset("/lake/clicks"), ParquetDataset("/lake/clicks/", name="copy")]},
             "sink 'main' of field 'writes' and sink 'copy' of field 'writes' have the same location, '/lake/clicks'",
@@ -390,7 +390,7 @@ def a(topic: Any, **values: Any) -> Any:
         ),
         (
             {"writes": ForeachBatch(function="publishing.py:send", staging_path="/staging")},
-            "field 'function' of ForeachBatch 'main' must be of the form 'module:function', such as",
+            "ForeachBatch 'main': field 'function' must be of the form 'module:function', such as",
         ),
         ({"source": "a|b"}, "source 'a|b' is not usable"),
     ],

@@ -20,7 +20,6 @@ from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.operators.claims import claim_reads
 from airflow_provider_coordination.operators.ingest_settings import ingest_settings
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
-from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBTable
 from airflow_provider_coordination.sources.jdbc.settings import JdbcTable
@@ -29,6 +28,7 @@ from airflow_provider_coordination.sources.opensearch.settings import OpenSearch
 from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from tests.airflow.conftest import SECRET, StubSpark, run_dag
 from tests.airflow.weather import weather
 

@@ -10,16 +10,16 @@ import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.operators.writes.delta import DeltaTable
-from airflow_provider_coordination.operators.writes.foreach_batch import ForeachBatch
-from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
-from airflow_provider_coordination.operators.writes.sql import SqlTable
-from airflow_provider_coordination.operators.writes.writes import landing_path_of, sinks_of
-from airflow_provider_coordination.settings import read_settings
+from airflow_provider_coordination.hooks.aws import AirflowConnections
+from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.reads import own_copy
 from airflow_provider_coordination.spark.settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import GROUP
-from airflow_provider_coordination.spark.sinks.delta.settings import DeltaColumn, DeltaSettings
+from airflow_provider_coordination.spark.writes.delta import DeltaTable
+from airflow_provider_coordination.spark.writes.foreach_batch import ForeachBatch
+from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.writes.sql import SqlTable
+from airflow_provider_coordination.spark.writes.writes import landing_path_of, sinks_of
 from tests.support.distributions import install
 
 CLICKS = ParquetDataset("/data/lake/clicks")
@@ -34,17 +34,18 @@ class QueueSink:
     topic: str
     landing_path: str | None = None
 
-    def connect(self) -> SinkSettings:
+    def connect(self, connections: ConnectionResolver) -> SinkSettings:
         return SinkSettings(name="queue", kind="queue", location=f"queue://{self.topic}", settings={"token": "hush"})
 
 
 def test_dataset_is_a_sink_at_its_path() -> None:
-    assert sinks_of(CLICKS) == (SinkSettings(name="main", kind="parquet", location="/data/lake/clicks"),)
+    [sink] = sinks_of(CLICKS, AirflowConnections())
+    assert (sink.name, sink.kind, sink.location, sink.files) == ("main", "parquet", "/data/lake/clicks", None)
 
 
 def test_several_datasets_keep_their_order_names_and_predicates() -> None:
     large = ParquetDataset("/data/lake/large", name="large", where="amount > 100")
-    sinks = sinks_of([large, CLICKS])
+    sinks = sinks_of([large, CLICKS], AirflowConnections())
     assert [(sink.name, sink.where) for sink in sinks] == [
         ("large", "amount > 100"),
         ("main", None),
@@ -54,7 +55,7 @@ def test_several_datasets_keep_their_order_names_and_predicates() -> None:
 def test_s3_dataset_uses_its_connection_and_shows_no_secret(connect: Any) -> None:
     connect("lake", "aws", login="AKIA", password="hush-hush", extra={"region_name": "eu-west-1"})
     dataset = ParquetDataset("s3://lake/clicks", aws_conn_id="lake")
-    [sink] = sinks_of(dataset)
+    [sink] = sinks_of(dataset, AirflowConnections())
     assert sink.aws == AwsSettings(region="eu-west-1", access_key_id="AKIA", secret_access_key="hush-hush")
     assert "hush" not in repr(sink) + repr(dataset)
 
@@ -70,7 +71,7 @@ def test_s3_dataset_uses_its_connection_and_shows_no_secret(connect: Any) -> Non
 def test_staged_rows_on_s3_use_the_connection_of_their_sink(writes: Any, connect: Any) -> None:
     connect("lake", "aws", login="AKIA", password="hush-hush", extra={"region_name": "eu-west-1"})
     connect("warehouse", "postgres", host="db", schema="shop")
-    access = access_of(sinks_of(writes))
+    access = access_of(sinks_of(writes, AirflowConnections()))
     assert access.of("s3://lake/staging/x") == AwsSettings(
         region="eu-west-1", access_key_id="AKIA", secret_access_key="hush-hush"
     )
@@ -102,27 +103,33 @@ def test_raw_batches_without_a_place_name_the_missing_field() -> None:
     [
         (
             ParquetDataset(""),
-            "^field 'path' of ParquetDataset 'main' must not be empty; give the path or URI",
+            "^ParquetDataset 'main': field 'path' is missing$",
         ),
-        (ParquetDataset(" ", name="copy"), "^field 'path' of ParquetDataset 'copy' must not be empty"),
+        (
+            ParquetDataset(" ", name="copy"),
+            "^ParquetDataset 'copy': field 'path' must not be empty; give the path or URI",
+        ),
         (
             ParquetDataset("/a", aws_conn_id="lake"),
-            r"^field 'aws_conn_id' of ParquetDataset 'main' is 'lake', but its path '/a' is not on S3; leave it out",
+            r"^ParquetDataset 'main': field 'aws_conn_id' must be left out: 'path' is '/a', which is not on S3",
         ),
         (
             SqlTable(table="a", conn_id="b", staging_path="/a", aws_conn_id="lake"),
-            r"^field 'aws_conn_id' of SqlTable 'main' is 'lake', but its staging path '/a' is not on S3; leave it out",
+            r"^SqlTable 'main': field 'aws_conn_id' must be left out: 'staging_path' is '/a', which is not on S3",
         ),
         (
             ForeachBatch(function="a:b", staging_path="/a", aws_conn_id="lake"),
-            r"^field 'aws_conn_id' of ForeachBatch 'main' is 'lake', but its staging path '/a' is not on S3; leave",
+            r"^ForeachBatch 'main': field 'aws_conn_id' must be left out: 'staging_path' is '/a', which is not on S3",
         ),
-        (ParquetDataset("/a", where=" "), "^field 'where' of ParquetDataset 'main' must not be empty; leave it out$"),
+        (
+            ParquetDataset("/a", where=" "),
+            "^ParquetDataset 'main': field 'where' must not be empty; leave it out; got ' '$",
+        ),
         (
             [],
             r"^field 'writes' must not be empty; give at least one sink, such as ParquetDataset",
         ),
-        ("/data/lake", r"^field 'writes' must be a sink of 'operators\.writes', such as .*; got '/data/lake'$"),
+        ("/data/lake", r"^field 'writes' must be a sink of 'spark\.writes', such as .*; got '/data/lake'$"),
         (None, r"^field 'writes' must be a sink .*; got None$"),
         ([CLICKS, "/data"], r"^field 'writes', number 2, must be a sink of .*; got '/data'$"),
         ([CLICKS, {"path": "/data"}], r"^field 'writes', number 2, must be a sink of .*; got \{'path': '/data'\}$"),
@@ -130,7 +137,7 @@ def test_raw_batches_without_a_place_name_the_missing_field() -> None:
 )
 def test_invalid_sink_is_refused_in_terms_of_the_dag(writes: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        sinks_of(writes)
+        sinks_of(writes, AirflowConnections())
 
 
 def test_repr_is_the_same_at_every_parse() -> None:
@@ -149,20 +156,23 @@ def test_each_try_renders_its_own_copies() -> None:
 
 
 def test_delta_table_in_a_folder_needs_no_connection() -> None:
-    [sink] = sinks_of(DeltaTable("/data/lake/clicks", partition_by=["day"], columns={"n": "long"}))
+    [sink] = sinks_of(
+        DeltaTable("/data/lake/clicks", partition_by=["day"], columns={"n": "long"}), AirflowConnections()
+    )
     assert (sink.name, sink.kind, sink.location) == ("main", "delta", "/data/lake/clicks")
-    settings = read_settings(DeltaSettings, "test", sink.settings)
-    assert settings == DeltaSettings(partition_by=("day",), columns=(DeltaColumn(name="n", type="long"),))
+    described = DeltaTable.from_mapping(sink.settings)
+    assert (described.partition_by, described.columns) == (("day",), {"n": "long"})
 
 
 def test_delta_table_can_be_merged_into() -> None:
-    [sink] = sinks_of(DeltaTable("/data/lake/clicks", merge_on="id", order_by="at"))
-    assert read_settings(DeltaSettings, "test", sink.settings) == DeltaSettings(merge_on=("id",), order_by="at")
+    [sink] = sinks_of(DeltaTable("/data/lake/clicks", merge_on="id", order_by="at"), AirflowConnections())
+    described = DeltaTable.from_mapping(sink.settings)
+    assert (described.merge_on, described.order_by) == (("id",), "at")
 
 
 def test_s3_delta_table_uses_its_connection_and_shows_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_LAKE", "aws://key:hush@/?region_name=eu-west-1&endpoint_url=http%3A%2F%2Fs3.test")
-    [sink] = sinks_of(DeltaTable("s3://lake/clicks", aws_conn_id="lake"))
+    [sink] = sinks_of(DeltaTable("s3://lake/clicks", aws_conn_id="lake"), AirflowConnections())
     aws = sink.aws
     assert aws is not None
     assert (aws.access_key_id, aws.secret_access_key, aws.region) == ("key", "hush", "eu-west-1")
@@ -173,21 +183,25 @@ def test_s3_delta_table_uses_its_connection_and_shows_no_secret(monkeypatch: pyt
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        (DeltaTable(" "), "^field 'path' of DeltaTable 'main' must not be empty; give the path or URI of a folder"),
-        (DeltaTable("/a", where=" "), "^field 'where' of DeltaTable 'main' must not be empty; leave it out$"),
-        (DeltaTable("/a", merge_on=["id", "id"]), r"^field 'merge_on' of DeltaTable 'main' is \['id', 'id'\]; give"),
-        (DeltaTable("/a", order_by="at"), "^field 'order_by' of DeltaTable 'main' is 'at', and 'merge_on' is missing"),
-        (DeltaTable("/a", partition_by=[""]), "^field 'partition_by' of DeltaTable 'main': a column has no name"),
+        (DeltaTable(" "), "^DeltaTable 'main': field 'path' must not be empty; give the path or URI of a folder"),
+        (DeltaTable("/a", where=" "), "^DeltaTable 'main': field 'where' must not be empty; leave it out; got ' '$"),
+        (
+            DeltaTable("/a", merge_on=["id", "id"]),
+            r"^DeltaTable 'main': field 'merge_on' must name each value once; got \['id', 'id'\]",
+        ),
+        (DeltaTable("/a", merge_on=[" "]), r"^DeltaTable 'main': field 'merge_on' must name columns .* got \[' '\]"),
+        (DeltaTable("/a", order_by="at"), "^DeltaTable 'main': field 'order_by' needs 'merge_on'"),
+        (DeltaTable("/a", partition_by=[""]), "^DeltaTable 'main': field 'partition_by' must name columns"),
         (
             DeltaTable("/a", name="x", columns={"n": "int64"}),
-            "^field 'columns' of DeltaTable 'x': column 'n' has the type 'int64'; give one of string, long",
+            "^DeltaTable 'x': field 'columns.n' must be one of string, long, .*; got 'int64'",
         ),
-        (DeltaTable("/a", columns=["n"]), "^field 'columns' of DeltaTable 'main' must be types of columns"),  # type: ignore[arg-type]
+        (DeltaTable("/a", columns=["n"]), "^DeltaTable 'main': field 'columns' must be a JSON object"),  # type: ignore[arg-type]
     ],
 )
 def test_invalid_delta_table_field_is_named(table: DeltaTable, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        table.connect()
+        table.connect(AirflowConnections())
 
 
 # Kinds of other distributions
@@ -195,7 +209,7 @@ def test_invalid_delta_table_field_is_named(table: DeltaTable, message: str) -> 
 
 def test_unregistered_kind_is_refused_before_spark_starts() -> None:
     with pytest.raises(ConfigurationError, match=r"^kind of sink 'queue' is not known; the known names are '"):
-        sinks_of(QueueSink("clicks"))
+        sinks_of(QueueSink("clicks"), AirflowConnections())
 
 
 def test_kind_of_another_distribution_ships_with_its_implementation(
@@ -203,6 +217,6 @@ def test_kind_of_another_distribution_ships_with_its_implementation(
 ) -> None:
     install(tmp_path, "queues", GROUP, {"queue": "their.sinks:QUEUE"})
     monkeypatch.syspath_prepend(str(tmp_path))
-    [sink] = sinks_of(QueueSink("clicks"))
+    [sink] = sinks_of(QueueSink("clicks"), AirflowConnections())
     assert (sink.kind, sink.implementation) == ("queue", "their.sinks:QUEUE")
     assert "hush" not in repr(sink)

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.operators.writes.foreach_batch import ForeachBatch
-from airflow_provider_coordination.operators.writes.sql import SqlTable
-from airflow_provider_coordination.operators.writes.writes import landing_path_of, sinks_of
+from airflow_provider_coordination.hooks.aws import AirflowConnections
+from airflow_provider_coordination.spark.writes.foreach_batch import ForeachBatch
+from airflow_provider_coordination.spark.writes.sql import SqlTable
+from airflow_provider_coordination.spark.writes.writes import landing_path_of, sinks_of
 from tests.airflow.conftest import SECRET
 
 CONNECTION = {
@@ -36,14 +37,14 @@ def test_table_location_is_normalized(
     monkeypatch: pytest.MonkeyPatch, conn_type: str, name: str, location: str
 ) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_C", json.dumps({**CONNECTION, "conn_type": conn_type, "extra": {}}))
-    [sink] = sinks_of(table(name))
+    [sink] = sinks_of(table(name), AirflowConnections())
     assert (sink.kind, sink.location) == ("sql", location)
 
 
 def test_connection_secrets_are_in_the_settings_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_C", json.dumps(CONNECTION))
-    [sink] = sinks_of(table(merge_on=["id"], add_columns="true"))
-    assert sink.settings["password"] == SECRET and sink.settings["tls"] == {"sslmode": "require"}
+    [sink] = sinks_of(table(merge_on=["id"], add_columns="true"), AirflowConnections())
+    assert sink.settings["server"]["password"] == SECRET and sink.settings["server"]["tls"] == {"sslmode": "require"}
     assert sink.settings["merge_on"] == ["id"] and sink.settings["add_columns"] is True
     assert SECRET not in f"{sink!r} {sink} {sink.location} {table()!r}"
 
@@ -64,30 +65,29 @@ def test_raw_batches_wait_below_the_staging_path() -> None:
 def test_unusable_connection_is_named(monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any], message: str) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_C", json.dumps({**CONNECTION, **changed}))
     with pytest.raises(ConfigurationError, match=message):
-        table().connect()
+        table().connect(AirflowConnections())
 
 
 @pytest.mark.parametrize(
     ("writes", "message"),
     [
-        (table('"orders"'), "^field 'table' of SqlTable 'main' must be a table such as 'orders' or 'sales.orders'"),
-        (table("a.b.c"), "^field 'table' of SqlTable 'main' must be a table"),
-        (table(staging_path=" "), "^field 'staging_path' of SqlTable 'main' must not be empty"),
-        (table(conn_id=""), "^field 'conn_id' of SqlTable 'main' must not be empty"),
-        (table(merge_on="id"), "^field 'merge_on' must be left out, or a list of names; got 'id'"),
-        (table(add_columns="maybe"), "^field 'add_columns' must be true or false; got 'maybe'"),
-        (table(name="n", where=" "), "^field 'where' of SqlTable 'n' must not be empty; leave it out"),
+        (table('"orders"'), "^SqlTable 'main': field 'table' must be a table such as 'orders' or 'sales.orders'"),
+        (table("a.b.c"), "^SqlTable 'main': field 'table' must be a table"),
+        (table(staging_path=" "), "^SqlTable 'main': field 'staging_path' must not be empty"),
+        (table(conn_id=""), "^SqlTable 'main': field 'conn_id' is missing"),
+        (table(add_columns="maybe"), "^SqlTable 'main': field 'add_columns' must be true or false; got 'maybe'"),
+        (table(name="n", where=" "), "^SqlTable 'n': field 'where' must not be empty; leave it out"),
         (
             ForeachBatch(function="publish", staging_path="/s"),
-            "^field 'function' of ForeachBatch 'main' must be of the form 'module:function'",
+            "^ForeachBatch 'main': field 'function' must be of the form 'module:function'",
         ),
         (
             ForeachBatch(function="m:f", staging_path=""),
-            "^field 'staging_path' of ForeachBatch 'main' must not be empty",
+            "^ForeachBatch 'main': field 'staging_path' is missing",
         ),
         (
             ForeachBatch(function="m:f", staging_path="/s", where=" "),
-            "^field 'where' of ForeachBatch 'main' must not be",
+            "^ForeachBatch 'main': field 'where' must not be",
         ),
     ],
 )
@@ -97,5 +97,7 @@ def test_invalid_fields_are_reported_before_connections_are_resolved(writes: Any
 
 
 def test_function_sink_has_its_guarantee_in_its_location() -> None:
-    [sink] = sinks_of(ForeachBatch(function="publishing:to_kafka", staging_path="/s", where="n > 1"))
+    [sink] = sinks_of(
+        ForeachBatch(function="publishing:to_kafka", staging_path="/s", where="n > 1"), AirflowConnections()
+    )
     assert (sink.kind, sink.location, sink.where) == ("foreach_batch", "at-least-once://publishing:to_kafka", "n > 1")

@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA, SHARD_RECORDS
 from airflow_provider_coordination.spark.payload import JsonPayload
-from airflow_provider_coordination.spark.sinks.delta.settings import DeltaSettings
 from airflow_provider_coordination.spark.sinks.delta.sink import DeltaSink
 from airflow_provider_coordination.spark.storage import write_table
 from airflow_provider_coordination.spark.transformation import SparkTransformation
 from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
+from airflow_provider_coordination.spark.writes.delta import DeltaTable
 from tests.support.delta_tables import rows_in
 from tests.support.sinks import an_attempt, under_next_lease
 
@@ -66,7 +66,7 @@ def deliver(through: TransformedDelivery, attempt: Attempt) -> None:
 
 def test_two_tables_hold_the_rows_that_spark_wrote(spark: SparkSession, tmp_path: Path) -> None:
     days = DeltaSink(
-        name="days", path=str(tmp_path / "days"), where="n < 3", settings=DeltaSettings(partition_by=("day",))
+        name="days", path=str(tmp_path / "days"), where="n < 3", settings=DeltaTable("", partition_by=("day",))
     )
     every = DeltaSink(name="every", path=str(tmp_path / "every"))
     through = delivery(spark, days, every)

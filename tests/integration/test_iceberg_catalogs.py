@@ -13,9 +13,10 @@ import psycopg
 import pytest
 from sqlalchemy.engine import make_url
 
-from airflow_provider_coordination.operators.writes.iceberg import IcebergTable
-from airflow_provider_coordination.operators.writes.writes import sinks_of
+from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.spark.sinks import Sink, make_sinks
+from airflow_provider_coordination.spark.writes.iceberg import IcebergTable
+from airflow_provider_coordination.spark.writes.writes import sinks_of
 from tests.support.sinks import BatchRows, an_attempt, under_next_lease
 
 pytestmark = pytest.mark.integration
@@ -41,7 +42,9 @@ def new_sink(postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("AIRFLOW_CONN_ICEBERG", json.dumps({k: v for k, v in connection.items() if v not in (None, "")}))
 
     def make() -> Sink:
-        [sink] = make_sinks(sinks_of(IcebergTable("lake.clicks", catalog_conn_id="iceberg", partition_by=["n"])))
+        [sink] = make_sinks(
+            sinks_of(IcebergTable("lake.clicks", catalog_conn_id="iceberg", partition_by=["n"]), AirflowConnections())
+        )
         return sink
 
     return make

@@ -19,8 +19,7 @@ import pytest
 import requests
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.operators.writes.iceberg import IcebergTable
-from airflow_provider_coordination.operators.writes.writes import sinks_of
+from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.spark.delivery import DeliveryError, SinkUnavailableError
 from airflow_provider_coordination.spark.landed_identity import as_landed, file_name
 from airflow_provider_coordination.spark.outages import is_outage
@@ -29,6 +28,8 @@ from airflow_provider_coordination.spark.settings import access_of
 from airflow_provider_coordination.spark.sinks import AcceptsLandedFiles, make_sinks
 from airflow_provider_coordination.spark.sinks.iceberg import catalog as catalogs
 from airflow_provider_coordination.spark.storage import write_table
+from airflow_provider_coordination.spark.writes.iceberg import IcebergTable
+from airflow_provider_coordination.spark.writes.writes import sinks_of
 from tests.integration.test_sink_contract_on_s3 import IcebergInTableBucket
 from tests.spark.sinks.test_iceberg_crashes import RepeatedDelivery
 from tests.support.counted_tables import counted_catalogs
@@ -272,7 +273,9 @@ def connect_sink(
         found = {"type": "rest", "warehouse": f"s3://{s3_table_bucket}", **(extra or {})}
         own = {"conn_type": "http", "host": _url(network), "extra": found, **fields}
         monkeypatch.setenv("AIRFLOW_CONN_CATALOG", json.dumps(own))
-        return sinks_of(IcebergTable("lake.clicks", catalog_conn_id="catalog", aws_conn_id="files"))
+        return sinks_of(
+            IcebergTable("lake.clicks", catalog_conn_id="catalog", aws_conn_id="files"), AirflowConnections()
+        )
 
     return connect
 

@@ -39,12 +39,12 @@ from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA, SH
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.sinks import Sink
-from airflow_provider_coordination.spark.sinks.delta.settings import DeltaSettings
 from airflow_provider_coordination.spark.sinks.delta.sink import DeltaSink
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.storage import files_below, write_table
 from airflow_provider_coordination.spark.transformation import SparkTransformation
 from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery, routed_sinks
+from airflow_provider_coordination.spark.writes.delta import DeltaTable
 from tests.support.fleet import EPOCH, Crash, FakeStream, Fleet
 
 pytestmark = pytest.mark.share(0.4)
@@ -863,7 +863,7 @@ def test_missing_column_of_a_batch_is_named(batches: LandedBatches, transform: T
 def test_missing_column_of_a_sink_is_named_before_reading(
     batches: LandedBatches, fields: dict[str, Any], message: str
 ) -> None:
-    table = DeltaSink(name="table", path=str(batches.folder / "table"), settings=DeltaSettings(**fields))
+    table = DeltaSink(name="table", path=str(batches.folder / "table"), settings=DeltaTable("", **fields))
     with pytest.raises(ConfigurationError, match=f"field 'writes', sink 'table': {message}"):
         batches.delivery(table, schema=PAYLOAD).transformation.check(SHARD_RECORDS.columns)
     land_items(batches, id=["a"], amount=[1.0], data=[b""])

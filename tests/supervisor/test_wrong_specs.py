@@ -207,7 +207,7 @@ def test_druid_spec_is_referred_to_its_translation() -> None:
         ("writes", [], "field 'writes' must be a list of sinks"),
         ("writes", "parquet", "field 'writes' must be a list of sinks"),
         ("writes.0.parquet.path", None, "field 'writes[0].parquet.path' has no value; give text, or omit it"),
-        ("writes.0.parquet.path", " ", "field 'path' of ParquetDataset 'main' must not be empty"),
+        ("writes.0.parquet.path", " ", "field 'writes[0].parquet.path' must not be empty; give the path or URI"),
         ("transform", "clean", "'transform' must be of the form 'module:function'"),
         ("per_batch", "yes", "field 'per_batch' must be true or false; got 'yes'"),
         ("acknowledgments.by", 5, "field 'acknowledgments.by' must be text or a list"),

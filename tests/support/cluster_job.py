@@ -15,12 +15,11 @@ import pyarrow.dataset as ds
 from pyarrow import fs
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.hooks.iceberg import storage_properties
-from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.spark.access import Access
-from airflow_provider_coordination.spark.foreach_batch import ForeachBatchSettings
 from airflow_provider_coordination.spark.settings import PARQUET, SinkSettings
 from airflow_provider_coordination.spark.sinks.delta.options import storage_options
+from airflow_provider_coordination.spark.writes.foreach_batch import ForeachBatch
+from airflow_provider_coordination.spark.writes.iceberg import storage_properties
 from tests.support.bucket_readers import Batches, by_batch
 from tests.support.spark_cluster import SparkCluster
 from tests.support.spark_job import APPLICATION, REPOSITORY, Job, Pipeline
@@ -144,9 +143,7 @@ class EverySink(ClusterPipeline):
         """See `ClusterPipeline.writes`."""
         root = f"s3://{self.bucket}"
         waiting = f"{root}/rows-of-sql"
-        function = ForeachBatchSettings(
-            function="cluster_functions:into_bucket", staging_path=f"{root}/rows-of-function"
-        )
+        function = ForeachBatch(function="cluster_functions:into_bucket", staging_path=f"{root}/rows-of-function")
         iceberg = {"table": TABLE, "catalog_name": CATALOG, "properties": self.catalog}
         return (
             *super().writes(),
@@ -158,9 +155,9 @@ class EverySink(ClusterPipeline):
             SinkSettings(
                 name="function",
                 kind="foreach_batch",
-                location=function.location,
+                location=function.sink_location,
                 files=function.staging_path,
-                settings=write_settings(function),
+                settings=function.to_mapping(),
                 aws=self.aws,
             ),
         )

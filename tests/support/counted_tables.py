@@ -13,7 +13,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from airflow_provider_coordination.spark.sinks import sql
 from airflow_provider_coordination.spark.sql.database import Database
-from airflow_provider_coordination.spark.sql.settings import POSTGRESQL, SqlSettings
+from airflow_provider_coordination.spark.writes.sql import POSTGRESQL, SqlTable
 from tests.support.delta_tables import counted_tables
 from tests.support.freezing import Calls
 
@@ -50,8 +50,8 @@ def counted_databases(calls: Calls) -> Iterator[None]:
     """Let every call to a database count that a connection makes."""
     made = sql.database_of
 
-    def counted(settings: SqlSettings) -> Any:
-        return CountedDatabase(made(settings), calls, is_postgresql=settings.database == POSTGRESQL)
+    def counted(settings: SqlTable) -> Any:
+        return CountedDatabase(made(settings), calls, is_postgresql=settings.server.database == POSTGRESQL)
 
     with patch.object(sql, "database_of", counted):
         yield

@@ -14,9 +14,8 @@ from typing import Any
 
 import pyarrow.dataset as ds
 
-from airflow_provider_coordination.settings import write_settings
-from airflow_provider_coordination.spark.foreach_batch import ForeachBatchSettings
 from airflow_provider_coordination.spark.settings import SinkSettings
+from airflow_provider_coordination.spark.writes.foreach_batch import ForeachBatch
 from tests.support.job_settings import parquet
 from tests.support.spark_job import Job, Pipeline
 from tests.support.sql_tables import SqlTarget
@@ -84,7 +83,7 @@ class ManySinks(Pipeline):
 
     def writes(self) -> tuple[SinkSettings, ...]:
         """Return the sinks of a job."""
-        function = ForeachBatchSettings(
+        function = ForeachBatch(
             function="tests.support.publishing:by_batch", staging_path=str(self.folder / "rows of function")
         )
         iceberg = {"table": TABLE, "catalog_name": CATALOG, "properties": self.catalog}
@@ -94,7 +93,7 @@ class ManySinks(Pipeline):
             SinkSettings(name="iceberg", kind="iceberg", location=f"iceberg://test/{TABLE}", settings=iceberg),
             *(replace(target.sink_settings(), name=name) for name, target in self.tables.items()),
             SinkSettings(
-                name="function", kind="foreach_batch", location=function.location, settings=write_settings(function)
+                name="function", kind="foreach_batch", location=function.sink_location, settings=function.to_mapping()
             ),
         )
 

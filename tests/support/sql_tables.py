@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks.sql import SqlSink
 from airflow_provider_coordination.spark.sql.database import Database, database_of
-from airflow_provider_coordination.spark.sql.settings import MYSQL, POSTGRESQL, SqlSettings
+from airflow_provider_coordination.spark.writes.sql import MYSQL, POSTGRESQL, SqlServer, SqlTable
 
 SERVERS = {POSTGRESQL: "postgres_url", MYSQL: "mariadb_url"}
 """The fixture that gives the URL of an empty database, by what the server is."""
@@ -32,16 +31,14 @@ class SqlTarget:
         parts = urlsplit(url)
         self.is_postgresql = parts.scheme.startswith("postgres")
         catalog = parts.path.strip("/")
-        self.settings = SqlSettings(
+        server = SqlServer(
             database=POSTGRESQL if self.is_postgresql else MYSQL,
             host=parts.hostname or parse_qs(parts.query)["host"][0],
             port=parts.port or 5432,
             catalog=catalog,
             user=parts.username,
-            schema="public" if self.is_postgresql else catalog,
-            table=table,
-            staging_path=str(folder),
         )
+        self.settings = SqlTable(table, conn_id="warehouse", staging_path=str(folder), server=server)
 
     @property
     def database(self) -> Database:
@@ -49,7 +46,7 @@ class SqlTarget:
 
     def sink_settings(self, **changed: Any) -> SinkSettings:
         settings = replace(self.settings, **changed)
-        return SinkSettings(name="main", kind="sql", location=settings.location, settings=write_settings(settings))
+        return SinkSettings(name="main", kind="sql", location=settings.sink_location, settings=settings.to_mapping())
 
     def sink(self, name: str = "main", database: Database | None = None, **changed: Any) -> SqlSink:
         """Return the sink of a new job."""
@@ -83,8 +80,8 @@ class SqlTarget:
 
     def connect_socket(self) -> socket.socket:
         """Return a connection to the server, for a cable."""
-        if self.settings.host.startswith("/"):
+        if self.settings.server.host.startswith("/"):
             end = socket.socket(socket.AF_UNIX)
-            end.connect(f"{self.settings.host}/.s.PGSQL.{self.settings.port}")
+            end.connect(f"{self.settings.server.host}/.s.PGSQL.{self.settings.server.port}")
             return end
-        return socket.create_connection((self.settings.host, self.settings.port))
+        return socket.create_connection((self.settings.server.host, self.settings.server.port))

@@ -13,16 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, load_transform
 from airflow_provider_coordination.spark.error_texts import error_text
-from airflow_provider_coordination.spark.foreach_batch import ForeachBatchSettings
 from airflow_provider_coordination.spark.parquet_frames import read_frame, spark_schema
 from airflow_provider_coordination.spark.settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import Rows, SinkKind
 from airflow_provider_coordination.spark.staged_batches import StagedBatches
 from airflow_provider_coordination.spark.storage import check_writable, join, safe_name
+from airflow_provider_coordination.spark.writes.foreach_batch import ForeachBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,7 +39,7 @@ class ForeachBatchSink:
     """
 
     def __init__(
-        self, name: str, settings: ForeachBatchSettings, where: str | None = None, access: Access = DEFAULT_ACCESS
+        self, name: str, settings: ForeachBatch, where: str | None = None, access: Access = DEFAULT_ACCESS
     ) -> None:
         self.name = name
         self.where = where
@@ -52,7 +51,7 @@ class ForeachBatchSink:
     @property
     def location(self) -> str:
         """See `Sink.location`."""
-        return self._settings.location
+        return self._settings.sink_location
 
     def check(self) -> None:
         """See `Sink.check`: the module must exist; it is imported after the Spark session has started."""
@@ -129,12 +128,12 @@ class ForeachBatchSink:
 
 
 def _make(settings: SinkSettings) -> ForeachBatchSink:
-    made = read_settings(ForeachBatchSettings, f"settings of sink {settings.name!r}", settings.settings)
+    made = ForeachBatch.from_mapping(settings.settings)
     return ForeachBatchSink(settings.name, made, settings.where, access_of([settings]))
 
 
 KIND = SinkKind(
     make=_make,
-    writes="airflow_provider_coordination.operators.writes.foreach_batch:ForeachBatch",
+    writes="airflow_provider_coordination.spark.writes.foreach_batch:ForeachBatch",
     is_exactly_once=False,
 )

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.concurrency import each_at_once, result_or_raise, side_by_side
 from airflow_provider_coordination.spark.delivery import (
@@ -32,7 +31,6 @@ from airflow_provider_coordination.spark.landed_files import check_all_of_it, la
 from airflow_provider_coordination.spark.landed_identity import batch_landed_in, file_name, without_batch
 from airflow_provider_coordination.spark.landed_rows import MergedFile
 from airflow_provider_coordination.spark.outages import translating_outages
-from airflow_provider_coordination.spark.parquet_settings import TARGET_FILE_BYTES, ParquetSettings
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN, SinkSettings, access_of
 from airflow_provider_coordination.spark.shared_files import (
     SharedFiles,
@@ -70,6 +68,7 @@ from airflow_provider_coordination.spark.storage import (
     write_table,
     write_text,
 )
+from airflow_provider_coordination.spark.writes.parquet import TARGET_FILE_BYTES, ParquetDataset
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -538,14 +537,14 @@ def _signature(attempt: Attempt) -> dict[str, str | int]:
 
 
 def _make(settings: SinkSettings) -> ParquetSink:
-    known = read_settings(ParquetSettings, f"settings of {settings}", settings.settings)
+    dataset = ParquetDataset.from_mapping({"path": settings.location, **settings.settings})
     return ParquetSink(
         name=settings.name,
         path=settings.location,
         where=settings.where,
         access=access_of([settings]),
-        target_file_bytes=known.target_file_bytes,
+        target_file_bytes=dataset.target_file_bytes,
     )
 
 
-KIND = SinkKind(make=_make, writes="airflow_provider_coordination.operators.writes.parquet:ParquetDataset")
+KIND = SinkKind(make=_make, writes="airflow_provider_coordination.spark.writes.parquet:ParquetDataset")

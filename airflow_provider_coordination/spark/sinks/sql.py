@@ -18,17 +18,16 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
-from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, SinkLockedError
 from airflow_provider_coordination.spark.settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import Rows, SinkKind, owed
 from airflow_provider_coordination.spark.sql.committed_batches import TABLE, CommittedBatches
 from airflow_provider_coordination.spark.sql.database import Database, Session, database_of
-from airflow_provider_coordination.spark.sql.settings import SqlSettings
 from airflow_provider_coordination.spark.sql.table import Table
 from airflow_provider_coordination.spark.staged_batches import StagedBatch, StagedBatches
 from airflow_provider_coordination.spark.storage import check_writable, join, safe_name
+from airflow_provider_coordination.spark.writes.sql import SqlTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -53,7 +52,7 @@ class SqlSink:
     def __init__(
         self,
         name: str,
-        settings: SqlSettings,
+        settings: SqlTable,
         database: Database,
         where: str | None = None,
         access: Access = DEFAULT_ACCESS,
@@ -63,14 +62,14 @@ class SqlSink:
         self._settings = settings
         self._database = database
         self.access = access
-        self._staged = StagedBatches(join(settings.staging_path, safe_name(settings.location)), access)
+        self._staged = StagedBatches(join(settings.staging_path, safe_name(settings.sink_location)), access)
         self._taken = CommittedBatches(database, settings, name)
         self._table = Table(database, settings, self._taken)
 
     @property
     def location(self) -> str:
         """See `Sink.location`."""
-        return self._settings.location
+        return self._settings.sink_location
 
     def check(self) -> None:
         """See `Sink.check`: connects to the database, and creates the table of batches if it is missing."""
@@ -201,8 +200,8 @@ def _by_partition(batches: Sequence[tuple[Attempt, StagedBatch]]) -> list[list[t
 
 
 def _make(settings: SinkSettings) -> SqlSink:
-    made = read_settings(SqlSettings, f"settings of sink {settings.name!r}", settings.settings)
+    made = SqlTable.from_mapping(settings.settings)
     return SqlSink(settings.name, made, database_of(made), settings.where, access_of([settings]))
 
 
-KIND = SinkKind(make=_make, writes="airflow_provider_coordination.operators.writes.sql:SqlTable")
+KIND = SinkKind(make=_make, writes="airflow_provider_coordination.spark.writes.sql:SqlTable")

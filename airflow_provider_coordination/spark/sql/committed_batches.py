@@ -12,8 +12,8 @@ from typing import Any
 from airflow_provider_coordination.coordination.errors import PartitionNotOwnedError
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.sql.database import Database
-from airflow_provider_coordination.spark.sql.settings import SqlSettings
 from airflow_provider_coordination.spark.staged_batches import BATCH_ID
+from airflow_provider_coordination.spark.writes.sql import SqlTable
 
 TABLE = "_coordination_batches"
 IDS_AT_A_TIME = 500
@@ -27,12 +27,12 @@ class CommittedBatches:
     :param sink: the name of the sink.
     """
 
-    def __init__(self, database: Database, settings: SqlSettings, sink: str) -> None:
+    def __init__(self, database: Database, settings: SqlTable, sink: str) -> None:
         self._database = database
-        self._target = settings.table
+        self._target = settings.table_name
         self._sink = sink
         self._table = f"{database.quoted(settings.schema)}.{database.quoted(TABLE)}"
-        self._rows = f"{database.quoted(settings.schema)}.{database.quoted(settings.table)}"
+        self._rows = f"{database.quoted(settings.schema)}.{database.quoted(settings.table_name)}"
 
     @property
     def definition(self) -> str:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.delivery import DeliveryError, SinkUnavailableError
 from airflow_provider_coordination.spark.sql.locks import LockHolder, LockWait
-from airflow_provider_coordination.spark.sql.settings import MYSQL, POSTGRESQL, SqlSettings
+from airflow_provider_coordination.spark.writes.sql import MYSQL, POSTGRESQL, SqlTable
 
 log = logging.getLogger(__name__)
 
@@ -211,7 +211,7 @@ def is_of_database(error: Exception) -> bool:
     )
 
 
-def database_of(settings: SqlSettings) -> Database:
+def database_of(settings: SqlTable) -> Database:
     """Return the database for the settings.
 
     :raises ConfigurationError: if its driver is not installed.
@@ -219,7 +219,7 @@ def database_of(settings: SqlSettings) -> Database:
     module, name, driver, extra = {
         POSTGRESQL: ("postgresql", "PostgreSql", "psycopg", "postgres"),
         MYSQL: ("mysql", "MySql", "pymysql", "mysql"),
-    }[settings.database]
+    }[settings.server.database]
     if importlib.util.find_spec(driver) is None:
         raise ConfigurationError(
             f"kind of sink 'sql' needs the module {driver!r}, which is not installed where the job runs; install "

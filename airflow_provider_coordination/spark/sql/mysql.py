@@ -19,8 +19,8 @@ from airflow_provider_coordination.spark.sql.database import (
     Column,
 )
 from airflow_provider_coordination.spark.sql.locks import LockHolder
-from airflow_provider_coordination.spark.sql.settings import SqlSettings
 from airflow_provider_coordination.spark.sql.text_values import as_json, hexadecimal, is_binary, is_nested
+from airflow_provider_coordination.spark.writes.sql import SqlTable
 
 MAX_NAME_CHARACTERS = 64
 MAX_SCALE = 30
@@ -99,26 +99,26 @@ class MySql:
     accepts_nan = False
     ignores_case = True
 
-    def __init__(self, settings: SqlSettings) -> None:
+    def __init__(self, settings: SqlTable) -> None:
         self._settings = settings
 
     @property
     def location(self) -> str:
         """See `Database.location`."""
-        return self._settings.location
+        return self._settings.sink_location
 
     def connect(self) -> Any:
         """See `Database.connect`."""
         import pymysql
 
-        settings = self._settings
-        where = {"unix_socket": settings.host} if settings.host.startswith("/") else {"host": settings.host}
+        server = self._settings.server
+        where = {"unix_socket": server.host} if server.host.startswith("/") else {"host": server.host}
         connection = pymysql.connect(
             **where,
-            port=settings.port,
-            database=settings.catalog,
-            user=settings.user,
-            password=settings.password or "",
+            port=server.port,
+            database=server.catalog,
+            user=server.user,
+            password=server.password or "",
             charset="utf8mb4",
             autocommit=False,
             connect_timeout=CONNECT_TIMEOUT_SECONDS,
@@ -130,7 +130,7 @@ class MySql:
                 f"innodb_lock_wait_timeout = {LOCK_TIMEOUT_SECONDS}, lock_wait_timeout = {LOCK_TIMEOUT_SECONDS}, "
                 f"wait_timeout = {locks.ABANDONED_SECONDS} /*M!100101 , max_statement_time = 0 */"
             ),
-            **({"ssl": settings.tls} if settings.tls else {}),
+            **({"ssl": server.tls} if server.tls else {}),
         )
         with closing(connection.cursor()) as cursor:  # the default level would lock the gaps between rows
             cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
@@ -222,7 +222,7 @@ class MySql:
         cursor.execute(
             "SELECT index_name, column_name FROM information_schema.statistics WHERE table_schema = %s AND "
             "table_name = %s AND non_unique = 0",
-            (self._settings.schema, self._settings.table),
+            (self._settings.schema, self._settings.table_name),
         )
         keys: dict[str, set[str]] = {}
         for index, column in cursor.fetchall():
@@ -273,7 +273,7 @@ class MySql:
 
     def load(self, cursor: Any, rows: pa.Table, merge_on: Sequence[str]) -> None:
         """See `Database.load`."""
-        target = f"{self.quoted(self._settings.schema)}.{self.quoted(self._settings.table)}"
+        target = f"{self.quoted(self._settings.schema)}.{self.quoted(self._settings.table_name)}"
         names = [self.quoted(name) for name in rows.column_names]
         cursor.execute("SELECT @@max_allowed_packet")
         max_packet_bytes = int(cursor.fetchone()[0])

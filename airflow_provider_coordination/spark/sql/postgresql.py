@@ -20,8 +20,8 @@ from airflow_provider_coordination.spark.sql.database import (
     Column,
 )
 from airflow_provider_coordination.spark.sql.locks import LockHolder
-from airflow_provider_coordination.spark.sql.settings import SqlSettings
 from airflow_provider_coordination.spark.sql.text_values import as_json, hexadecimal, is_binary, is_nested
+from airflow_provider_coordination.spark.writes.sql import SqlTable
 
 MAX_NAME_BYTES = 63
 ROWS_AT_A_TIME = 50_000
@@ -94,26 +94,26 @@ class PostgreSql:
     accepts_nan = True
     ignores_case = False
 
-    def __init__(self, settings: SqlSettings) -> None:
+    def __init__(self, settings: SqlTable) -> None:
         self._settings = settings
 
     @property
     def location(self) -> str:
         """See `Database.location`."""
-        return self._settings.location
+        return self._settings.sink_location
 
     def connect(self) -> Any:
         """See `Database.connect`."""
         import psycopg
 
-        settings = self._settings
-        tls: dict[str, Any] = dict(settings.tls)
+        server = self._settings.server
+        tls: dict[str, Any] = dict(server.tls)
         return psycopg.connect(
-            host=settings.host,
-            port=settings.port,
-            dbname=settings.catalog,
-            user=settings.user,
-            password=settings.password,
+            host=server.host,
+            port=server.port,
+            dbname=server.catalog,
+            user=server.user,
+            password=server.password,
             client_encoding="utf8",
             application_name=APPLICATION,
             connect_timeout=CONNECT_TIMEOUT_SECONDS,
@@ -165,7 +165,9 @@ class PostgreSql:
 
     def lock_holders(self, cursor: Any, seconds: float) -> list[LockHolder]:
         """See `Database.lock_holders`."""
-        tables = [f"{self.quoted(self._settings.schema)}.{self.quoted(name)}" for name in (self._settings.table, TABLE)]
+        tables = [
+            f"{self.quoted(self._settings.schema)}.{self.quoted(name)}" for name in (self._settings.table_name, TABLE)
+        ]
         wanted = {"location": self.location, "tables": tables, "seconds": seconds, "ours": APPLICATION}
         cursor.execute(_HOLDERS, wanted | {"abandoned": locks.ABANDONED_SECONDS})
         return locks.lock_holders(cursor.fetchall(), "SELECT pg_terminate_backend({})")
@@ -191,7 +193,7 @@ class PostgreSql:
             "n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY(i.indkey) WHERE "
             "i.indisunique AND i.indpred IS NULL AND i.indexprs IS NULL AND n.nspname = %s AND c.relname = %s GROUP BY "
             "i.indexrelid",
-            (self._settings.schema, self._settings.table),
+            (self._settings.schema, self._settings.table_name),
         )
         return {frozenset(names) for (names,) in cursor.fetchall()}
 
@@ -237,7 +239,7 @@ class PostgreSql:
 
     def load(self, cursor: Any, rows: pa.Table, merge_on: Sequence[str]) -> None:
         """See `Database.load`."""
-        target = f"{self.quoted(self._settings.schema)}.{self.quoted(self._settings.table)}"
+        target = f"{self.quoted(self._settings.schema)}.{self.quoted(self._settings.table_name)}"
         names = [self.quoted(name) for name in rows.column_names]
         listed = ", ".join(names)
         if not merge_on:

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.sql.committed_batches import TABLE, CommittedBatches
 from airflow_provider_coordination.spark.sql.database import Column, Database, Session
-from airflow_provider_coordination.spark.sql.settings import SqlSettings
 from airflow_provider_coordination.spark.staged_batches import BATCH_ID
+from airflow_provider_coordination.spark.writes.sql import SqlTable
 
 log = logging.getLogger(__name__)
 
@@ -26,14 +26,14 @@ class Table:
     :param taken: the batches that the table has.
     """
 
-    def __init__(self, database: Database, settings: SqlSettings, taken: CommittedBatches) -> None:
+    def __init__(self, database: Database, settings: SqlTable, taken: CommittedBatches) -> None:
         self._database = database
         self._settings = settings
         self._taken = taken
 
     @property
     def _name(self) -> str:
-        return f"{self._database.quoted(self._settings.schema)}.{self._database.quoted(self._settings.table)}"
+        return f"{self._database.quoted(self._settings.schema)}.{self._database.quoted(self._settings.table_name)}"
 
     def create_batches_table(self, cursor: Any) -> None:
         """Create the table of batches if it does not exist."""
@@ -61,13 +61,13 @@ class Table:
         self._database.lock(cursor)
         is_there = self._columns(cursor) is not None
         for statement in self._changes(cursor, schema):
-            log.info("%s: %s", self._settings.location, statement)
+            log.info("%s: %s", self._settings.sink_location, statement)
             cursor.execute(statement)
         if is_there and not self._taken.any(cursor):
             self._taken.restore(cursor)
 
     def _columns(self, cursor: Any) -> list[Column] | None:
-        return self._database.columns(cursor, self._settings.table)
+        return self._database.columns(cursor, self._settings.table_name)
 
     def _changes(self, cursor: Any, schema: pa.Schema) -> list[str]:
         """Return the statements that the table needs before it can accept rows."""
@@ -77,7 +77,7 @@ class Table:
             if self._taken.exists(cursor) and self._taken.any(cursor):
                 raise DeliveryError(
                     f"table {self._name} is gone, but it had batches: restore it; or, to begin a new one, run "
-                    f"DELETE FROM {TABLE} WHERE target = '{self._settings.table}'"
+                    f"DELETE FROM {TABLE} WHERE target = '{self._settings.table_name}'"
                 )
             return self._creation(schema)
         missing = self._compare(columns, schema)
@@ -99,7 +99,7 @@ class Table:
 
     @property
     def _index(self) -> str:
-        return f"{self._settings.table[:40]}{BATCH_ID}"
+        return f"{self._settings.table_name[:40]}{BATCH_ID}"
 
     def _definition(self, field: pa.Field) -> str:
         """Return the definition of a column.
@@ -112,8 +112,8 @@ class Table:
             kind = self._database.batch_id_type
         if kind is None:
             raise DeliveryError(
-                f"column {field.name!r} has the type {field.type}, but {self._settings.database} has no such type: "
-                "cast it in the transform"
+                f"column {field.name!r} has the type {field.type}, but {self._settings.server.database} has no such "
+                "type: cast it in the transform"
             )
         return f"{self._database.quoted(field.name)} {kind}"
 
@@ -156,8 +156,8 @@ class Table:
         for field in missing:
             if (other := spelled.get(field.name.lower())) is not None:
                 raise DeliveryError(
-                    f"column {field.name!r} is {other!r} in table {self._name}, and {self._settings.database} ignores "
-                    f"the case of names: rename it to {other!r} in the transform"
+                    f"column {field.name!r} is {other!r} in table {self._name}, and {self._settings.server.database} "
+                    f"ignores the case of names: rename it to {other!r} in the transform"
                 )
 
     # Rows

@@ -13,9 +13,9 @@ from airflow_provider_coordination.coordination.jobs import JobRecord, Jobs
 from airflow_provider_coordination.links.jobs import JobLogLink, JobUrls, SparkUiLink, application_url, running_job_ui
 from airflow_provider_coordination.operators.job_output import JobOutput
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
-from airflow_provider_coordination.operators.writes.parquet import ParquetDataset
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.application import APPLICATION_MARK
+from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 
 OWNER = "host:dag:manual__2026-01-01T00:00:00+00:00:a task:-1:1:abcd"
 

@@ -19,9 +19,9 @@ from deltalake.exceptions import CommitFailedError
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.files import MissingFileError
-from airflow_provider_coordination.spark.sinks.delta.settings import DeltaColumn, DeltaSettings
 from airflow_provider_coordination.spark.sinks.delta.sink import DeltaSink
 from airflow_provider_coordination.spark.storage import delete_folder, join, write_table
+from airflow_provider_coordination.spark.writes import delta as described
 from tests.support.delta_tables import batches_in, counted_tables, others_commit_first, rows_in
 from tests.support.freezing import FailingCalls
 from tests.support.sinks import BatchRows, an_attempt, under_next_lease
@@ -55,7 +55,7 @@ def rows(batch_id: str = "a-1", **columns: pa.Array) -> TableOfRows:
 
 
 def a_sink(folder: Path, **settings: Any) -> DeltaSink:
-    return DeltaSink(name="main", path=str(folder), settings=DeltaSettings(**settings))
+    return DeltaSink(name="main", path=str(folder), settings=described.DeltaTable(str(folder), **settings))
 
 
 def deliver(sink: DeltaSink, given: Any, *attempts: Attempt) -> None:
@@ -478,7 +478,7 @@ def test_table_with_constraints_is_refused(folder: Path) -> None:
 
 
 def test_table_can_be_created_with_declared_columns(folder: Path) -> None:
-    declared = (DeltaColumn(name="n", type="decimal(12,2)"), DeltaColumn(name="note", type="string"))
+    declared = {"n": "decimal(12,2)", "note": "string"}
     deliver(a_sink(folder, columns=declared), rows(n=pa.array([Decimal("1.5")], pa.decimal128(5, 1))), A)
     [row] = rows_in(folder)
     assert (row["n"], row["note"]) == (Decimal("1.50"), None)

@@ -11,11 +11,11 @@ from pyspark.sql import SparkSession
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.spark.delivery import DeliveryError
-from airflow_provider_coordination.spark.foreach_batch import ForeachBatchSettings
 from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import make_sinks
 from airflow_provider_coordination.spark.sinks.foreach_batch import ForeachBatchSink
 from airflow_provider_coordination.spark.storage import files_below
+from airflow_provider_coordination.spark.writes.foreach_batch import ForeachBatch
 from tests.support.s3_server import S3Server
 from tests.support.sinks import BatchRows, an_attempt, under_next_lease
 
@@ -49,7 +49,7 @@ def make_sink(spark: SparkSession, module: str, tmp_path: Path) -> MakeSink:
     """Create the sink of a new job."""
 
     def make(function: str = "publish") -> ForeachBatchSink:
-        settings = ForeachBatchSettings(function=f"{module}:{function}", staging_path=str(tmp_path / "staging"))
+        settings = ForeachBatch(function=f"{module}:{function}", staging_path=str(tmp_path / "staging"))
         return ForeachBatchSink("main", settings)
 
     return make
@@ -131,7 +131,7 @@ def test_missing_function_is_found_before_any_delivery(make_sink: MakeSink) -> N
 
 
 def test_missing_module_ends_the_job_at_start(tmp_path: Path) -> None:
-    settings = ForeachBatchSettings(function="no_such_module:publish", staging_path=str(tmp_path))
+    settings = ForeachBatch(function="no_such_module:publish", staging_path=str(tmp_path))
     message = "^field 'function' of ForeachBatch 'main' is 'no_such_module:publish', but there is no module"
     with pytest.raises(ConfigurationError, match=message):
         ForeachBatchSink("main", settings).check()

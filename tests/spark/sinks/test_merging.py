@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.delivery import DeliveryError
-from airflow_provider_coordination.spark.merge_settings import check_merging
 from tests.support.landed_tables import TABLES, LandedTable
 from tests.support.landed_tables import deliver as deliver_landed
 from tests.support.merged_tables import MergedRows, a_sink, deliver
@@ -151,16 +149,3 @@ def test_landed_files_are_merged(target: SinkTarget, tmp_path: Path) -> None:
     deliver_landed(delivery, [first])
     deliver_landed(delivery, [second])
     assert target.visible == {"a-1": [1], "b-1": [2, 3]}
-
-
-@pytest.mark.parametrize(
-    ("merge_on", "order_by", "problem"),
-    [
-        (("id", "id"), None, r"field 'merge_on' of DeltaTable 'main' is \['id', 'id'\]; give columns"),
-        ((" ",), None, r"field 'merge_on' of DeltaTable 'main' is \[' '\]"),
-        ((), "at", r"field 'order_by' of DeltaTable 'main' is 'at', and 'merge_on' is missing"),
-    ],
-)
-def test_invalid_merge_fields_are_named(merge_on: tuple[str, ...], order_by: str | None, problem: str) -> None:
-    with pytest.raises(ConfigurationError, match=problem):
-        check_merging(merge_on, order_by, "DeltaTable 'main'")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -338,7 +339,7 @@ def test_refused_batch_leaves_others_of_its_delivery(target: SqlTarget) -> None:
 
 
 def through(target: SqlTarget, cable: Cable) -> SqlSink:
-    return target.sink(host="127.0.0.1", port=cable.port)
+    return target.sink(server=replace(target.settings.server, host="127.0.0.1", port=cable.port))
 
 
 def test_temporary_database_outage_is_waited_for(target: SqlTarget) -> None:
@@ -380,12 +381,13 @@ def test_password_appears_in_no_error_log_or_text(
 ) -> None:
     monkeypatch.setattr(database, "WAIT_SECONDS", 0.1)
     caplog.set_level(logging.DEBUG)
-    sink = target.sink(password="hush-hush", port=1, host="127.0.0.1")
+    unreachable = replace(target.settings.server, password="hush-hush", port=1, host="127.0.0.1")
+    sink = target.sink(server=unreachable)
     with pytest.raises(
         ConfigurationError, match=r"^SqlTable 'main': table \S+ cannot be written: .*correct the connec"
     ) as error:
         sink.check()
     with pytest.raises(DeliveryError):
         sink.committed([FIRST])
-    shown = f"{error.value!r} {error.value.__context__!r} {caplog.text} {target.sink_settings(password='hush-hush')!r}"
+    shown = f"{error.value!r} {error.value.__context__!r} {caplog.text} {target.sink_settings(server=unreachable)!r}"
     assert "hush-hush" not in shown

@@ -14,7 +14,7 @@ import pytest
 from airflow_provider_coordination.spark.delivery import SinkLockedError
 from airflow_provider_coordination.spark.outages import translating_outages
 from airflow_provider_coordination.spark.sql import database, locks, mysql, postgresql
-from airflow_provider_coordination.spark.sql.settings import POSTGRESQL
+from airflow_provider_coordination.spark.writes.sql import POSTGRESQL
 from tests.support.sinks import BatchRows, an_attempt
 from tests.support.sql_tables import SERVERS, SqlTarget
 
@@ -87,7 +87,7 @@ def test_persistent_lock_names_its_holder(target: SqlTarget) -> None:
             deliver(target)
     text = str(raised.value)
     assert text.startswith("sink 'main' waits for a lock: batch a-1: table ")
-    assert f"session {session} of user '{target.settings.user}'" in text and "in a transaction since" in text
+    assert f"session {session} of user '{target.settings.server.user}'" in text and "in a transaction since" in text
     remedy = f"SELECT pg_terminate_backend({session})" if target.is_postgresql else f"KILL {session}"
     assert f"to end it now: {remedy}" in text and "timeout" in text and "unavailable" not in text
 
@@ -135,10 +135,12 @@ def test_deadlock_is_retried_and_no_outage(target: SqlTarget, monkeypatch: pytes
 
 def test_idle_sessions_are_named_without_transaction_rights(mariadb_url: str, tmp_path: Path) -> None:
     target = SqlTarget(mariadb_url, tmp_path)
-    catalog = target.settings.catalog
+    catalog = target.settings.server.catalog
     target.run(f"CREATE USER {catalog}@'127.0.0.1' IDENTIFIED BY 'secret'")
     target.run(f"GRANT ALL ON `{catalog}`.* TO {catalog}@'127.0.0.1'")
-    plain = mysql.MySql(replace(target.settings, user=catalog, password="secret"))
+    plain = mysql.MySql(
+        replace(target.settings, server=replace(target.settings.server, user=catalog, password="secret"))
+    )
     with ExitStack() as stack:
         idle, other = (stack.enter_context(closing(plain.connect())) for _ in range(2))
         with closing(other.cursor()) as cursor:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.spark.settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import Sink, SinkKind
-from airflow_provider_coordination.spark.sinks.delta.settings import DeltaSettings
+from airflow_provider_coordination.spark.writes.delta import DeltaTable
 
 
 def _make(settings: SinkSettings) -> Sink:
@@ -16,7 +15,7 @@ def _make(settings: SinkSettings) -> Sink:
         path=settings.location,
         where=settings.where,
         access=access_of([settings]),
-        settings=read_settings(DeltaSettings, f"settings of {settings}", settings.settings),
+        settings=DeltaTable.from_mapping({"path": settings.location, **settings.settings}),
     )
 
 
@@ -24,5 +23,5 @@ KIND = SinkKind(
     make=_make,
     modules=("deltalake",),
     requirement="airflow-provider-coordination[delta]",
-    writes="airflow_provider_coordination.operators.writes.delta:DeltaTable",
+    writes="airflow_provider_coordination.spark.writes.delta:DeltaTable",
 )

@@ -17,7 +17,6 @@ from deltalake.schema import PrimitiveType
 
 from airflow_provider_coordination.spark.column_names import similar_names
 from airflow_provider_coordination.spark.delivery import DeliveryError
-from airflow_provider_coordination.spark.sinks.delta.settings import DeltaColumn
 
 WIDER = (("byte", "short", "integer", "long"), ("float", "double"))
 """Types in order: each one holds all values of those before it."""
@@ -35,15 +34,15 @@ class SchemaFit:
     taken: Schema
 
 
-def schema_from(columns: pa.Schema, declared: Iterable[DeltaColumn], location: str) -> Schema:
+def schema_from(columns: pa.Schema, declared: Mapping[str, str], location: str) -> Schema:
     """Return the Delta columns for data; none of them is required.
 
     :param columns: the columns of the data.
-    :param declared: columns with a declared type; they are included even if the data lacks them.
+    :param declared: the declared types of columns, by name; these columns are included even if the data lacks them.
     :param location: the table, for errors.
     :raises DeliveryError: naming the columns for which Delta has no type.
     """
-    types = {column.name: PrimitiveType(column.type) for column in declared}
+    types = {name: PrimitiveType(kind) for name, kind in declared.items()}
     fields, wrong = [], []
     if similar := similar_names(columns):
         raise DeliveryError(

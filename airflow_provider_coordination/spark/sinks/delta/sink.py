@@ -39,7 +39,6 @@ from airflow_provider_coordination.spark.sinks.delta.log import TableLog
 from airflow_provider_coordination.spark.sinks.delta.maintenance import maintain
 from airflow_provider_coordination.spark.sinks.delta.options import storage_options
 from airflow_provider_coordination.spark.sinks.delta.schema import arrow_of, fit, same_columns, schema_from, union
-from airflow_provider_coordination.spark.sinks.delta.settings import DeltaSettings
 from airflow_provider_coordination.spark.staging import LandedStaging, Staging
 from airflow_provider_coordination.spark.storage import (
     check_writable,
@@ -50,6 +49,7 @@ from airflow_provider_coordination.spark.storage import (
     join,
     read_table,
 )
+from airflow_provider_coordination.spark.writes import delta as described
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -100,13 +100,13 @@ class DeltaSink:
         path: str,
         where: str | None = None,
         access: Access = DEFAULT_ACCESS,
-        settings: DeltaSettings | None = None,
+        settings: described.DeltaTable | None = None,
     ) -> None:
         self._name = name
         self._path = path
         self._where = where
         self._access = access
-        self._settings = settings or DeltaSettings()
+        self._settings = settings or described.DeltaTable(path)
         self._log = TableLog(path, storage_options(path, access))
         self._files = DataFiles(path, access)
         self._staging = Staging(path, access)
@@ -258,7 +258,7 @@ class DeltaSink:
             schema = Schema([here[name] for name in incoming.names])
         else:
             self._check_usable(table)
-            schema = fit(schema_from(incoming, (), self._path), table.schema(), self._path).taken
+            schema = fit(schema_from(incoming, {}, self._path), table.schema(), self._path).taken
             partition_by = tuple(table.metadata().partition_columns)
         missing = [name for name in partition_by if name not in incoming.names]
         if missing:

@@ -19,5 +19,5 @@ KIND = SinkKind(
     make=_make,
     modules=("pyiceberg",),
     requirement="airflow-provider-coordination[iceberg]",
-    writes="airflow_provider_coordination.operators.writes.iceberg:IcebergTable",
+    writes="airflow_provider_coordination.spark.writes.iceberg:IcebergTable",
 )

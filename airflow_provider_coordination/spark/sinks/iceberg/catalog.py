@@ -18,7 +18,7 @@ from airflow_provider_coordination.spark.delivery import DeliveryError, SinkUnav
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.outages import is_refusal
 from airflow_provider_coordination.spark.sinks.iceberg.errors import is_unauthorized, is_unavailable
-from airflow_provider_coordination.spark.sinks.iceberg.settings import IcebergSettings, PartitionField, partition_fields
+from airflow_provider_coordination.spark.writes.iceberg import IcebergTable, PartitionField, partition_fields
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -49,7 +49,7 @@ class CatalogTable:
     :param location: the location of the table, for display.
     """
 
-    def __init__(self, settings: IcebergSettings, sink: str, location: str) -> None:
+    def __init__(self, settings: IcebergTable, sink: str, location: str) -> None:
         self._settings = settings
         self._location = location
         self._sink = sink
@@ -220,7 +220,7 @@ class CatalogTable:
             making = catalog.create_table_transaction(
                 self._settings.table,
                 columns,
-                self._settings.table_location,
+                self._settings.location,
                 properties={**WHOLE_BATCH_IDS, **self._settings.table_properties},
             )
             self._partition(making)
@@ -287,7 +287,7 @@ class CatalogTable:
 
             catalog = self._open_catalog()
             self._make_namespace(catalog)
-            staged = catalog.create_table_transaction(self._settings.table, Schema(), self._settings.table_location)
+            staged = catalog.create_table_transaction(self._settings.table, Schema(), self._settings.location)
             return str(staged.table_metadata.location)
 
         return self.with_retries(plan)
@@ -417,15 +417,3 @@ def fields_of(table: Table) -> list[PartitionField]:
 
 def _line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
-
-
-def settings_of(values: dict[str, Any], sink: str) -> IcebergSettings:
-    """Return the settings of a table.
-
-    :raises ConfigurationError: naming the field.
-    """
-    from airflow_provider_coordination.settings import read_settings
-
-    settings = read_settings(IcebergSettings, sink, values)
-    settings.check(sink)
-    return settings

@@ -36,7 +36,7 @@ from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Rows
 from airflow_provider_coordination.spark.sinks.iceberg import data_files
 from airflow_provider_coordination.spark.sinks.iceberg.addition import PendingSnapshot
-from airflow_provider_coordination.spark.sinks.iceberg.catalog import CatalogTable, settings_of
+from airflow_provider_coordination.spark.sinks.iceberg.catalog import CatalogTable
 from airflow_provider_coordination.spark.sinks.iceberg.data_files import PreparedFile
 from airflow_provider_coordination.spark.sinks.iceberg.errors import is_gone
 from airflow_provider_coordination.spark.sinks.iceberg.history import (
@@ -47,7 +47,6 @@ from airflow_provider_coordination.spark.sinks.iceberg.history import (
     table_history,
 )
 from airflow_provider_coordination.spark.sinks.iceberg.maintenance import maintain
-from airflow_provider_coordination.spark.sinks.iceberg.settings import IcebergSettings
 from airflow_provider_coordination.spark.staging import LandedStaging, Staging
 from airflow_provider_coordination.spark.storage import (
     check_writable,
@@ -56,6 +55,7 @@ from airflow_provider_coordination.spark.storage import (
     files_below,
     join,
 )
+from airflow_provider_coordination.spark.writes.iceberg import IcebergTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -134,7 +134,7 @@ class IcebergSink:
         *,
         name: str,
         location: str,
-        settings: IcebergSettings,
+        settings: IcebergTable,
         where: str | None = None,
         aws: AwsSettings | None = None,
     ) -> None:
@@ -161,7 +161,7 @@ class IcebergSink:
 
         :raises ConfigurationError: naming the field.
         """
-        table = settings_of(settings.settings, f"IcebergTable {settings.name!r}")
+        table = IcebergTable.from_mapping(settings.settings)
         return cls(
             name=settings.name, location=settings.location, settings=table, where=settings.where, aws=settings.aws
         )
