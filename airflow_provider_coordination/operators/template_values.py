@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import fields
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
@@ -100,25 +100,3 @@ def names_value(field: str, value: Any, *, instead: str) -> tuple[str, ...]:
     if isinstance(value, Sequence) and value and not isinstance(value, str) and all(isinstance(n, str) for n in value):
         return tuple(value)
     raise ConfigurationError(f"field {field!r} must be {instead}, or a list of names; got {value!r}")
-
-
-def instant_value(field: str, value: Any, *, now: datetime) -> datetime | None:
-    """Return an instant (aware, UTC), given as a datetime, ISO 8601 text or `"start"`; None if it is not given.
-
-    :param now: the instant that `"start"` means.
-    :raises ConfigurationError: if the value is not an instant, or has no time zone.
-    """
-    if value in NOTHING:
-        return None
-    if value == "start":
-        return now
-    try:
-        instant = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
-    except ValueError:
-        instant = None
-    if instant is None or instant.tzinfo is None:
-        raise ConfigurationError(
-            f"field {field!r} must be 'start' or an instant with a time zone, such as '2026-01-01T00:00:00Z'; got "
-            f"{str(value)!r}"
-        )
-    return instant.astimezone(UTC)
