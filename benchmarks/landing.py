@@ -32,10 +32,9 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
 from airflow_provider_coordination.sources.kinesis.pages import KinesisRecord, KinesisRecords, ShardPage
 from airflow_provider_coordination.sources.kinesis.user_records import user_records
-from airflow_provider_coordination.spark.job_spark import SPARK_CONF
+from airflow_provider_coordination.spark.job_spark import SPARK_CONF, set_worker_environment
 from airflow_provider_coordination.spark.kinesis import landing
 from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions, ShardReadPlan
-from airflow_provider_coordination.spark.worker_environment import set_worker_environment
 
 SLOTS = 2
 PAGES = 5

@@ -56,7 +56,7 @@ from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 from airflow_provider_coordination.spark.application import GC_THRESHOLDS, delivery_of
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.ingestion import Ingestion
-from airflow_provider_coordination.spark.job_spark import JobSpark
+from airflow_provider_coordination.spark.job_spark import WORKER_ENVIRONMENT, JobSpark
 from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, _land_slot, land
 from airflow_provider_coordination.spark.kinesis.layout import SHARD_RECORDS
@@ -65,7 +65,6 @@ from airflow_provider_coordination.spark.kinesis.streams import Streams
 from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import make_sinks
 from airflow_provider_coordination.spark.spans import NoSpan
-from airflow_provider_coordination.spark.worker_environment import WORKER_ENVIRONMENT
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.sql import SqlStore
 from benchmarks.acquire_scale import Server, postgresql

@@ -35,8 +35,11 @@ from airflow_provider_coordination.coordination.acknowledgment import (
 )
 from airflow_provider_coordination.coordination.acknowledgment_sets import MAX_TIMEOUT
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
-from airflow_provider_coordination.coordination.lease_times import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
+from airflow_provider_coordination.coordination.lease_settings import (
+    DEFAULT_OWNERSHIP_TIMEOUT,
+    DEFAULT_SAFETY_MARGIN,
+    LeaseSettings,
+)
 from airflow_provider_coordination.coordination.metrics import PARTITIONS, WORKERS, CoordinationMetric
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.store import CoordinationStore
@@ -65,7 +68,7 @@ from airflow_provider_coordination.sources.items import ItemReader
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.kinesis.positions import LATEST
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
-from airflow_provider_coordination.sources.kinesis.sync_summary import ShardSyncMetric, ShardSyncSummary, StreamSync
+from airflow_provider_coordination.sources.kinesis.sync_state import ShardSyncMetric, ShardSyncSummary, StreamSync
 from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
 from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark import outcome
@@ -81,7 +84,7 @@ from airflow_provider_coordination.spark.job_settings import (
     RejectionSettings,
     RoundSettings,
 )
-from airflow_provider_coordination.spark.job_spark import SPARK_CONF
+from airflow_provider_coordination.spark.job_spark import SPARK_CONF, WORKER_ENVIRONMENT
 from airflow_provider_coordination.spark.kinesis.data_source_options import FORMAT, OPTIONS, ReadOptions, read_options
 from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA, SHARD_RECORDS
 from airflow_provider_coordination.spark.kinesis.shard_batches import COLUMNS
@@ -90,7 +93,6 @@ from airflow_provider_coordination.spark.metrics import IngestionMetric
 from airflow_provider_coordination.spark.otlp import FLUSH_SECONDS, METRICS, PROTOCOLS, SERVICE_NAME, TRACES, Signal
 from airflow_provider_coordination.spark.sql import mysql, postgresql
 from airflow_provider_coordination.spark.summary import SETS_NAMED, Summary
-from airflow_provider_coordination.spark.worker_environment import WORKER_ENVIRONMENT
 from airflow_provider_coordination.spark.writes.delta import DeltaTable
 from airflow_provider_coordination.spark.writes.foreach_batch import ForeachBatch
 from airflow_provider_coordination.spark.writes.iceberg import IcebergTable

@@ -29,12 +29,14 @@ from airflow_provider_coordination.cli.commands import (
 from airflow_provider_coordination.cli.output import Output, printable
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.diagnosis.bucket import bucket_findings
-from airflow_provider_coordination.diagnosis.connections import spark_finding
+from airflow_provider_coordination.diagnosis.checks import (
+    output_findings,
+    software_findings,
+    spark_finding,
+    store_findings,
+)
 from airflow_provider_coordination.diagnosis.findings import CheckStatus, Finding, error, ok, unchecked
-from airflow_provider_coordination.diagnosis.output_path import output_findings
 from airflow_provider_coordination.diagnosis.permissions import permission_findings
-from airflow_provider_coordination.diagnosis.software import software_findings
-from airflow_provider_coordination.diagnosis.store import store_findings
 from airflow_provider_coordination.sources.kinds import get_kind
 from airflow_provider_coordination.spark.access import Access, is_s3
 from airflow_provider_coordination.stores.redaction import without_secrets

@@ -19,7 +19,7 @@ from airflow_provider_coordination.coordination.claims import Claims
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.coordination.errors import ConfigurationError, PartitionUpdateError
 from airflow_provider_coordination.coordination.lease_handover import LeaseHandover
-from airflow_provider_coordination.coordination.lease_times import (
+from airflow_provider_coordination.coordination.lease_settings import (
     DEFAULT_OWNERSHIP_TIMEOUT,
     DEFAULT_SAFETY_MARGIN,
     check_lease_times,

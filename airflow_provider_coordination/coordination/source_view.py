@@ -14,7 +14,7 @@ from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import UninitializedCoordinatorError
 from airflow_provider_coordination.coordination.history import FAMILY as HISTORY_FAMILY
 from airflow_provider_coordination.coordination.history import History
-from airflow_provider_coordination.coordination.lease_times import DEFAULT_SAFETY_MARGIN
+from airflow_provider_coordination.coordination.lease_settings import DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.partition import (
     PARKED_UNTIL,
     UNFINISHED,

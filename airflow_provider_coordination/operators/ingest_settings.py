@@ -19,7 +19,6 @@ from airflow_provider_coordination.operators.deduplication import (
 )
 from airflow_provider_coordination.operators.interval import Interval, bounded, interval_value
 from airflow_provider_coordination.operators.template_values import int_value, resolved
-from airflow_provider_coordination.operators.tracing import traceparent_of_task
 from airflow_provider_coordination.settings import text_value
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.reads import Reads
@@ -28,6 +27,7 @@ from airflow_provider_coordination.spark.writes.writes import landing_path_of, s
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+
 
 START_TIMEOUT = timedelta(hours=1)
 
@@ -97,3 +97,14 @@ def _deduplicated_reads(
         left = remaining_reads(other, task.reads, interval, coordinator)
     # If the other source delivers all of the interval, the job reads nothing.
     return bounded(task.reads, interval, is_empty=True) if left is None else left
+
+
+def traceparent_of_task() -> str | None:
+    """Return the span of the running task in W3C Trace Context format; None if Airflow records no spans."""
+    try:
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+    except ImportError:
+        return None
+    carrier: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(carrier)
+    return carrier.get("traceparent")

@@ -18,7 +18,7 @@ from airflow_provider_coordination.operators.interval import bounded, interval_v
 from airflow_provider_coordination.operators.parsed_arguments import check_reads
 from airflow_provider_coordination.operators.supplier_task import KillableSupplierMixin
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
-from airflow_provider_coordination.sources.kinesis.sync_summary import ShardSyncSummary
+from airflow_provider_coordination.sources.kinesis.sync_state import ShardSyncSummary
 from airflow_provider_coordination.sources.reads import own_copy, source_of
 
 LEFT_TO = "source {!r} delivers the whole interval"

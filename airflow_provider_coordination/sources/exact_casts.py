@@ -6,13 +6,15 @@ infinite as a float, a number that counts another unit of time.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_provider_coordination.sources.decimal_texts import decimals_of
 from airflow_provider_coordination.sources.items import ItemUnreadableError
 
 VALUE_CHARACTERS = 100
@@ -205,3 +207,80 @@ def leaves(name: str, column: pa.ChunkedArray) -> Iterator[tuple[str, pa.Chunked
         yield from leaves(f"{name}.element", pc.list_flatten(column))
     else:
         yield name, column
+
+
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d{1,9})?", re.ASCII)
+
+
+def decimals_of(texts: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Return the decimals that texts are.
+
+    :param kind: a decimal type of up to 38 digits.
+    :raises pa.ArrowInvalid: with the first text that is not such a number.
+    """
+    whole = rf"\d{{1,{kind.precision - kind.scale}}}" if kind.precision > kind.scale else "0"
+    fraction = rf"(?:\.\d{{1,{kind.scale}}})?" if kind.scale else ""
+    if pc.all(pc.match_substring_regex(texts, f"^-?{whole}{fraction}$")).as_py() is False:
+        return pa.chunked_array([[_decimal(text, kind) for text in texts.to_pylist()]], kind)
+    return texts.cast(kind)
+
+
+def _decimal(text: str | None, kind: pa.DataType) -> Decimal | None:
+    """Return the decimal of a text that may have an exponent, or zeros at its ends."""
+    if text is None:
+        return None
+    if _NUMBER.fullmatch(text):
+        sign, digits, exponent = Decimal(text).as_tuple()
+        kept = "".join(map(str, digits)).rstrip("0")
+        scale = int(exponent) + len(digits) - len(kept)
+        if not kept:
+            return Decimal(0)
+        if -scale <= kind.scale and len(kept.lstrip("0")) + scale <= kind.precision - kind.scale:
+            return Decimal((sign, tuple(map(int, kept)), scale))
+    raise pa.ArrowInvalid(f"{text[:100]!r} is not a number of {kind}")
+
+
+WHOLE_NUMBER = re.compile(r"[+-]?\d+", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Held:
+    """The whole numbers that a type of floats holds.
+
+    :param whole: up to this, all of them.
+    :param digits: beyond it, those with so few significant digits, which are read back with the same digits; others
+        only if a float is exactly that number.
+    """
+
+    whole: int
+    digits: int
+
+
+SINGLE = Held(whole=2**24, digits=6)
+DOUBLE = Held(whole=2**53, digits=15)
+
+
+def held_by(kind: pa.DataType) -> Held:
+    """Return what a type of floats holds."""
+    return SINGLE if pa.types.is_float32(kind) else DOUBLE
+
+
+def exceeds_whole(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return which floats may have been a whole number that their type changes; never nulls."""
+    return pc.fill_null(pc.greater_equal(pc.abs(values), float(held_by(values.type).whole)), False)
+
+
+def first_changed(numbers: Sequence[int | None], kind: pa.DataType) -> int | None:
+    """Return the first of some whole numbers that a type of floats does not hold; None if it holds all of them."""
+    held = held_by(kind)
+    large = [each for each in numbers if each is not None and abs(each) > held.whole]
+    return next((each for each in large if not _is_held(each, kind, held)), None)
+
+
+def _is_held(number: int, kind: pa.DataType, held: Held) -> bool:
+    if len(str(abs(number)).rstrip("0")) <= held.digits:
+        return True
+    try:
+        return int(pa.scalar(float(number), pa.float64()).cast(kind, safe=False).as_py()) == number
+    except OverflowError:  # it is beyond the range of the type
+        return False

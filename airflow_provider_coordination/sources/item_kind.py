@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from airflow_provider_coordination.coordination.batches import BatchLedger
+from airflow_provider_coordination.coordination.batches import BatchLedger, Lookup, Settlement
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.source_claim import shown_value
 from airflow_provider_coordination.coordination.supplier import Supplier
 from airflow_provider_coordination.sources.connections import ConnectionResolver
-from airflow_provider_coordination.sources.item_batches import ItemBatches
 from airflow_provider_coordination.sources.items import FrameReader, ItemReader
 from airflow_provider_coordination.sources.kinds import (
     READER,
@@ -27,7 +26,7 @@ from airflow_provider_coordination.sources.kinds import (
     SourceKind,
     import_attribute,
 )
-from airflow_provider_coordination.sources.landed import LandedProgress, ProgressFormatError
+from airflow_provider_coordination.sources.landed import LandedBatches, LandedProgress, ProgressFormatError
 from airflow_provider_coordination.sources.progress import ItemPosition, PartitionProgress
 from airflow_provider_coordination.sources.reset_targets import EARLIEST, ResetAction, ResetPlan, ResetStep, Target
 from airflow_provider_coordination.sources.stored_values import integer_of, objects_in, text_of
@@ -234,3 +233,25 @@ def _progress_of(partition: Partition) -> PartitionProgress:
             f"partition {partition.partition_key!r}: its items cannot be read from its stored progress; "
             f"give the progress to start from: {error}"
         ) from None
+
+
+class ItemBatches(LandedBatches):
+    """The batches of partitions of items."""
+
+    def __init__(self) -> None:
+        super().__init__(PartitionProgress)
+
+    def with_followers(
+        self,
+        settlement: Settlement,
+        partition: Partition,
+        before: PartitionProgress,
+        after: PartitionProgress,
+        lookup: Lookup,
+    ) -> Settlement:
+        """See `LandedBatches.with_followers`: each item that could not be read becomes a partition of its own."""
+        split = {key: first.to_mapping() for key, first in after.split(partition.partition_key).items()}
+        if not after.will_be_reread:
+            return replace(settlement, create=split)
+        wait = timedelta(seconds=after.reread_seconds or 0.0)
+        return replace(settlement, progress=after.for_next_read().to_mapping(), reopen_after=wait, create=split)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import traceback
+
 
 def error_text(error: BaseException) -> str:
     """Return an error as one line, without the tracebacks of Python and the JVM."""
@@ -27,3 +30,19 @@ def raised_in_python(text: str) -> str:
     frames = [n for n, line in enumerate(lines) if line.startswith('  File "')]
     after = lines[frames[-1] + 1 :] if frames else []
     return next((line.strip() for line in after if line.strip() and not line.startswith(" ")), "")
+
+
+GATEWAY = ("py4j", "pyspark")
+"""The packages that hold the connection."""
+WITHOUT_RESPONSE = re.compile(r"An error occurred while calling \S+")
+"""The whole text of py4j's error if a call gets no response. With a response, the error of Java follows."""
+
+
+def is_of_gateway(error: BaseException) -> bool:
+    """Return whether an error means that Spark's JVM does not respond: a sink's connections are not py4j's."""
+    if isinstance(error, ConnectionError | EOFError):
+        frames = traceback.walk_tb(error.__traceback__)
+        return any(frame.f_globals.get("__name__", "").partition(".")[0] in GATEWAY for frame, _ in frames)
+    if type(error).__module__ != "py4j.protocol":
+        return False
+    return type(error).__name__ == "Py4JNetworkError" or WITHOUT_RESPONSE.fullmatch(str(error)) is not None

@@ -15,8 +15,7 @@ from typing import Any
 
 from airflow_provider_coordination import __version__
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
-from airflow_provider_coordination.spark.error_texts import raised_in_python
-from airflow_provider_coordination.spark.gateway_errors import is_of_gateway
+from airflow_provider_coordination.spark.error_texts import is_of_gateway, raised_in_python
 
 REMEDY = "or name another Python in 'spark.pyspark.python' of the task's conf"
 CANNOT_RUN = re.compile(

@@ -16,11 +16,11 @@ import airflow_provider_coordination
 from airflow_provider_coordination.spark import worker_daemon
 from airflow_provider_coordination.spark.slot_count import SlotCount
 from airflow_provider_coordination.spark.worker_daemon import IMPORTS
-from airflow_provider_coordination.spark.worker_environment import set_worker_environment
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
+
 
 log = logging.getLogger(__name__)
 
@@ -114,3 +114,22 @@ def _give_path(context: SparkContext, archives: list[str]) -> None:
     entries = [str(Path(folder, name)) for name in reversed(archives)]
     given = context.environment.get("PYTHONPATH")
     context.environment["PYTHONPATH"] = os.pathsep.join([*entries, folder, *([given] if given else [])])
+
+
+WORKER_ENVIRONMENT = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system",  # the C library's pool, to which the settings below apply
+    "MALLOC_ARENA_MAX": "2",  # threads reuse each other's memory
+    "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20),  # bytes; larger blocks go back to the system at once
+    "MALLOC_TOP_PAD_": str(16 * 2**20),  # bytes that are requested from the system at a time
+    "MALLOC_TRIM_THRESHOLD_": str(256 * 2**20),  # bytes of free memory that a worker keeps
+}
+"""The variables by name; a C library other than glibc ignores those for it."""
+
+
+def set_worker_environment(context: SparkContext) -> None:
+    """Set these variables for the Python workers of a Spark context; variables in `spark.executorEnv` take precedence.
+
+    Other processes of an executor do not get them.
+    """
+    for name, value in WORKER_ENVIRONMENT.items():
+        context.environment.setdefault(name, value)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from airflow_provider_coordination.sources.whole_floats import DOUBLE, SINGLE, Held
+from airflow_provider_coordination.sources.exact_casts import DOUBLE, SINGLE, Held
 from airflow_provider_coordination.spark.time_formats import AUTO, ISO, UNITS
 
 if TYPE_CHECKING:

@@ -20,10 +20,10 @@ from typing import Any
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.acknowledgment import MAX_REFERENCES
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
-from airflow_provider_coordination.coordination.lease_times import (
+from airflow_provider_coordination.coordination.lease_settings import (
     DEFAULT_OWNERSHIP_TIMEOUT,
     DEFAULT_SAFETY_MARGIN,
+    LeaseSettings,
     check_lease_times,
 )
 from airflow_provider_coordination.coordination.retries import DEFAULT_RETRY_POLICY, RetryPolicy

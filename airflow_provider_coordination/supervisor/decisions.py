@@ -4,25 +4,27 @@ A decision is the supervisor's new state and its next actions. It is written bef
 write is refused, the decision is discarded. If the supervisor dies between the write and the actions, the next poll
 finds the plan: a job that was planned but not submitted, or one that was not yet requested to stop.
 
-`job_count` decides the number of jobs, `job_plan` which jobs start and end, and `job_ends` what follows from their
-ends.
+This module decides the number of jobs and what follows from their ends, and `job_plan` which jobs start and end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from airflow_provider_coordination.coordination.error_events import ErrorEvent
-from airflow_provider_coordination.coordination.jobs import JobState
+from airflow_provider_coordination.coordination.job_reports import RecordCounts
+from airflow_provider_coordination.coordination.jobs import Job, JobState
+from airflow_provider_coordination.coordination.storable_text import storable
+from airflow_provider_coordination.spark.outcome import EXIT_LOST_WORK
 from airflow_provider_coordination.supervisor.actions import Action, DiscoverPartitions, StartJob
-from airflow_provider_coordination.supervisor.job_count import wanted_job_count, with_task_count
-from airflow_provider_coordination.supervisor.job_ends import without_ended
-from airflow_provider_coordination.supervisor.job_plan import JobPlan
+from airflow_provider_coordination.supervisor.job_plan import TRANSITION, JobPlan
 from airflow_provider_coordination.supervisor.observation import Observation
+from airflow_provider_coordination.supervisor.scaling import configured_count, first_decision_at, scale, window_of
+from airflow_provider_coordination.supervisor.settings import SuperviseSettings
 from airflow_provider_coordination.supervisor.states import DetailedState
-from airflow_provider_coordination.supervisor.supervision import Supervision
+from airflow_provider_coordination.supervisor.supervision import CHANGES_KEPT, Supervision, TaskCountChange
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,3 +143,144 @@ def _steady(memory: Supervision, observation: Observation) -> DetailedState:
     if memory.terminated_at is not None:
         return DetailedState.STOPPING if memory.jobs else DetailedState.TERMINATED
     return DetailedState.SUSPENDED if observation.is_suspended else DetailedState.RUNNING
+
+
+LONGEST_BACKOFF = timedelta(minutes=10)
+"""The longest wait after failures before another job is started."""
+
+
+def without_ended(memory: Supervision, observation: Observation) -> Supervision:
+    """Return the state without the jobs that have ended, with each of them counted."""
+    ended = [job for job in memory.jobs if observation.state_of(job.owner) is JobState.ENDED]
+    ended.sort(key=lambda job: observation.jobs[job.owner].since)
+    health, start_after, totals = memory.health, memory.start_after, RecordCounts.from_mapping(memory.totals)
+    for job in ended:
+        known = observation.jobs[job.owner]
+        if known.report is not None:
+            totals += known.report.totals
+        succeeded, error = _outcome_of(known)
+        if succeeded is None:
+            continue
+        health = health.job_ended(succeeded=succeeded)
+        period = timedelta(0) if observation.settings is None else observation.settings.period
+        if not succeeded:
+            event = ErrorEvent(
+                at=observation.at, error_class=_class_in(error), message=storable(error), owner=job.owner
+            )
+            health = health.with_error(event)
+            start_after = observation.at + backoff(period, health.failed_jobs)
+        elif job.is_ending:
+            start_after = None
+        else:  # a job that found nothing to do and ended at once must not be restarted in a loop
+            start_after = job.planned_at + period
+    left = tuple(job for job in memory.jobs if job not in ended)
+    return replace(memory, jobs=left, health=health, start_after=start_after, totals=totals.to_mapping())
+
+
+def _outcome_of(known: Job) -> tuple[bool | None, str]:
+    """Return whether a job succeeded, and its error. None means that the job was withdrawn before it started.
+
+    A job that lost leases has not failed: a user reset its partitions, or other jobs continue with them.
+    """
+    outcome = known.outcome or {}
+    code, error = outcome.get("exit_code"), outcome.get("error")
+    if code in (0, EXIT_LOST_WORK):
+        return True, ""
+    if code is None and error is None:
+        return None, ""
+    return False, str(error or f"the job ended with exit code {code}")
+
+
+def _class_in(error: str) -> str:
+    """Return the class of an error from a message such as `ValueError: text`."""
+    name = error.partition(":")[0].rpartition(".")[2]
+    return name if name.isidentifier() and name[:1].isupper() else "JobFailed"
+
+
+def backoff(period: timedelta, failures: int) -> timedelta:
+    """Return how long to wait before the next start, after a number of consecutive failures."""
+    return min(period * 2 ** min(failures - 1, 16), LONGEST_BACKOFF) if failures else timedelta(0)
+
+
+def wanted_job_count(memory: Supervision, observation: Observation) -> tuple[int | None, str]:
+    """Return the wanted number of jobs and the reason; None if it is unknown, so that nothing is changed."""
+    if memory.terminated_at is not None:
+        return 0, "the supervisor is terminated"
+    if observation.is_suspended:
+        return 0, "the source is suspended"
+    if observation.settings is None:
+        return None, "no spec can be read"
+    if observation.partitions is None:
+        return None, "the partitions are unknown"
+    count, readable = task_count(memory, observation.settings), observation.partitions.readable
+    if count > readable:
+        return readable, f"{readable} partitions can be read"
+    if memory.task_count is not None and observation.settings.auto_scale is not None:
+        return count, "as decided by scaling"
+    return count, "as configured in the spec"
+
+
+def task_count(memory: Supervision, settings: SuperviseSettings) -> int:
+    """Return the number of jobs, provided that there are enough partitions."""
+    scaling = settings.auto_scale
+    if scaling is None:
+        return settings.task_count
+    if memory.task_count is None:
+        return configured_count(scaling, settings.task_count)
+    return min(max(memory.task_count, scaling.task_count_min), scaling.task_count_max)
+
+
+def with_task_count(memory: Supervision, observation: Observation) -> Supervision:
+    """Return the state with the wanted number of jobs, and with each change of it and the reason."""
+    if observation.settings is None:
+        return memory
+    count = task_count(memory, observation.settings)
+    if memory.planned_count not in (None, count):
+        reason = f"version {memory.spec_version} of the spec"
+        change = TaskCountChange(at=observation.at, before=memory.planned_count or 0, after=count, reason=reason)
+        memory = _with_change(memory, change)
+    memory = _scaled(memory, observation)
+    return replace(memory, planned_count=task_count(memory, observation.settings))
+
+
+def _scaled(memory: Supervision, observation: Observation) -> Supervision:
+    """Return the state with the number of jobs that the lag requires, if a scaling decision is due."""
+    settings = None if observation.settings is None else observation.settings.auto_scale
+    if observation.settings is None or settings is None or memory.started_at is None:
+        return memory
+    if observation.is_suspended or observation.partitions is None or not observation.partitions.readable:
+        return memory
+    judged_at = memory.scale_evaluated_at
+    is_due = judged_at is None or observation.at - judged_at >= settings.scale_action_period
+    if not is_due or observation.at < first_decision_at(settings, memory.started_at):
+        return memory
+    points = [point for point in observation.lag if memory.lag_since is None or point.at > memory.lag_since]
+    readable = observation.partitions.readable
+    count = min(task_count(memory, observation.settings), readable)
+    scaling = scale(
+        settings,
+        count,
+        window_of(settings, points, observation.at),
+        partitions=readable,
+        now=observation.at,
+        ending=sum(job.is_ending for job in memory.jobs),
+        changed_at=memory.scaled_at,
+    )
+    memory = replace(memory, scale_evaluated_at=observation.at)
+    if scaling.count != count:
+        memory = replace(memory, task_count=scaling.count, scaled_at=observation.at, lag_since=observation.at)
+    if scaling.count < count:  # the surplus is no effect of a reshard, so its jobs stop at once
+        memory = replace(memory, surplus_since=observation.at - TRANSITION)
+    if not scaling.reason:
+        return memory
+    return _with_change(
+        memory, TaskCountChange(at=observation.at, before=count, after=scaling.count, reason=scaling.reason)
+    )
+
+
+def _with_change(memory: Supervision, change: TaskCountChange) -> Supervision:
+    """Return the state with a change or refusal added. Of consecutive refusals, only the last is kept."""
+    changes = memory.task_count_changes
+    if change.is_refusal and changes and changes[-1].is_refusal:
+        changes = changes[:-1]
+    return replace(memory, task_count_changes=(*changes, change)[-CHANGES_KEPT:])

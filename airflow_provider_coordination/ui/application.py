@@ -6,11 +6,12 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from airflow_provider_coordination.coordination.errors import (
     AcknowledgmentError,
@@ -36,8 +37,7 @@ from airflow_provider_coordination.ui import (
     timeline,
     workers,
 )
-from airflow_provider_coordination.ui.access import requires_login
-from airflow_provider_coordination.ui.body_limit import BodySizeLimit
+from airflow_provider_coordination.ui.access import MAX_BODY_CHARACTERS, requires_login
 from airflow_provider_coordination.ui.kinds import routers_of_kinds
 from airflow_provider_coordination.ui.store_queries import QueryScheduler, Stores
 
@@ -118,3 +118,39 @@ async def _invalid_request(request: Request, error: Exception) -> JSONResponse:
     # Pydantic puts "Value error," before the text of this package.
     reason = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
     return JSONResponse({"detail": f"{where}: {reason}{got}"}, 422)
+
+
+MAX_BODY_BYTES = 4 * MAX_BODY_CHARACTERS
+"""The maximum size of `MAX_BODY_CHARACTERS` in UTF-8. Routes count the characters exactly."""
+TOO_LONG = f"the request has more than {MAX_BODY_BYTES} bytes; send less at once, such as fewer partitions"
+
+
+class BodySizeLimit:
+    """Limits the size of request bodies.
+
+    :param app: the application.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse a request whose announced length is too large; end one whose body turns out to be."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        announced = dict(scope["headers"]).get(b"content-length", b"0")
+        if announced.isdigit() and int(announced) > MAX_BODY_BYTES:
+            await JSONResponse({"detail": TOO_LONG}, 413)(scope, receive, send)
+            return
+        received = 0
+
+        async def bounded() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > MAX_BODY_BYTES:
+                raise HTTPException(413, TOO_LONG)
+            return message
+
+        await self._app(scope, bounded, send)

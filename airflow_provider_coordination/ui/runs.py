@@ -18,7 +18,7 @@ from airflow_provider_coordination.coordination.partition_state import Partition
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.ui.access import AnyVisitor, Visitor
 from airflow_provider_coordination.ui.facts import row_of
-from airflow_provider_coordination.ui.models.runs import RunPartition, RunPartitions
+from airflow_provider_coordination.ui.models.sources import RunPartition, RunPartitions
 from airflow_provider_coordination.ui.models.values import NO_NUL
 from airflow_provider_coordination.ui.responses import json_response, json_text
 from airflow_provider_coordination.ui.sources import known_connections, source_names

@@ -39,23 +39,25 @@ from airflow_provider_coordination.ui.access import (
     may_change_connection,
     may_read_connection,
 )
-from airflow_provider_coordination.ui.models.actions import ReasonBody, ResumeBody
-from airflow_provider_coordination.ui.models.specs import SpecDetail, SpecHistory
-from airflow_provider_coordination.ui.models.supervisors import (
-    ParseErrors,
-    SourceStats,
-    SupervisorHealth,
-    SupervisorList,
-    SupervisorStatus,
-)
-from airflow_provider_coordination.ui.models.verbs import (
+from airflow_provider_coordination.ui.models.actions import (
+    ReasonBody,
     ResetAllBody,
     ResetBody,
     ResetFacts,
+    ResumeBody,
     SubmissionFacts,
     SubmitBody,
     VerbOutcomeFacts,
     VerbOutcomes,
+)
+from airflow_provider_coordination.ui.models.supervisors import (
+    ParseErrors,
+    SourceStats,
+    SpecDetail,
+    SpecHistory,
+    SupervisorHealth,
+    SupervisorList,
+    SupervisorStatus,
 )
 from airflow_provider_coordination.ui.responses import SOURCE, json_response, json_text, query_response
 from airflow_provider_coordination.ui.store_queries import EXPENSIVE, Queries, QueryScheduler

@@ -14,7 +14,7 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.ui.access import may_read_connection
 from airflow_provider_coordination.ui.facts import owner_of
-from airflow_provider_coordination.ui.models.timeline import HoldingFacts, PartitionLine, Timeline
+from airflow_provider_coordination.ui.models.sources import HoldingFacts, PartitionLine, Timeline
 from airflow_provider_coordination.ui.responses import SOURCE, query_response
 from airflow_provider_coordination.ui.store_queries import Queries
 

@@ -16,7 +16,7 @@ from airflow_provider_coordination.coordination.store import all_partitions
 from airflow_provider_coordination.coordination.workers import FAMILY, Worker
 from airflow_provider_coordination.ui.access import may_read_connection
 from airflow_provider_coordination.ui.facts import owner_of
-from airflow_provider_coordination.ui.models.workers import JobFacts, WorkerList, WorkerRow
+from airflow_provider_coordination.ui.models.sources import JobFacts, WorkerList, WorkerRow
 from airflow_provider_coordination.ui.responses import SOURCE, query_response
 from airflow_provider_coordination.ui.store_queries import Queries
 from airflow_provider_coordination.ui.urls import path_prefix

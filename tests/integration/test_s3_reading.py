@@ -24,7 +24,7 @@ from airflow_provider_coordination.sources.items import (
     ItemUnreadableError,
     SourceUnavailableError,
 )
-from airflow_provider_coordination.sources.s3 import object_streams, read_ahead
+from airflow_provider_coordination.sources.s3 import object_streams, reader
 from airflow_provider_coordination.sources.s3.listing import listing_of
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
 from airflow_provider_coordination.sources.s3.settings import S3Objects
@@ -122,8 +122,8 @@ def test_damaged_object_differs_from_an_unavailable_server(bucket: Bucket) -> No
 
 
 def test_only_small_objects_are_prefetched(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(read_ahead, "SMALL_BYTES", 100)
-    monkeypatch.setattr(read_ahead, "AHEAD_OBJECTS", 4)
+    monkeypatch.setattr(reader, "SMALL_BYTES", 100)
+    monkeypatch.setattr(reader, "AHEAD_OBJECTS", 4)
     for n in range(30):
         bucket.client.put_object(
             Bucket=bucket.name, Key=f"{n:02d}", Body=f"{n}\n".encode() * (200 if n % 7 == 3 else 1)

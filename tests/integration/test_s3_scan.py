@@ -13,11 +13,11 @@ import pytest
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.items import SourceUnavailableError
-from airflow_provider_coordination.sources.s3.conditions import Conditions
 from airflow_provider_coordination.sources.s3.deletion import Deletion, DeletionError
 from airflow_provider_coordination.sources.s3.errors import AccessDeniedError, BucketNotFoundError
 from airflow_provider_coordination.sources.s3.listing import S3Listing
 from airflow_provider_coordination.sources.s3.objects import ListedObject
+from airflow_provider_coordination.sources.s3.reader import Conditions
 from airflow_provider_coordination.sources.s3.scan import S3Scan
 from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.stores.in_memory import InMemoryStore

@@ -19,7 +19,7 @@ from airflow_provider_coordination.coordination.partition import (
     new_partition,
 )
 from airflow_provider_coordination.sources.batches import SourceBatches, landed_progress, progress_of
-from airflow_provider_coordination.sources.item_batches import ItemBatches
+from airflow_provider_coordination.sources.item_kind import ItemBatches
 from airflow_provider_coordination.sources.landed import LandedBatch, ProgressFormatError
 from airflow_provider_coordination.sources.progress import (
     FailedItem,

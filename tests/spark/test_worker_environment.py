@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from airflow_provider_coordination.spark.worker_environment import WORKER_ENVIRONMENT, set_worker_environment
+from airflow_provider_coordination.spark.job_spark import WORKER_ENVIRONMENT, set_worker_environment
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

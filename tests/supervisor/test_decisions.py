@@ -12,9 +12,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.jobs import Job, JobState
 from airflow_provider_coordination.supervisor.actions import RequestStop, StartJob
-from airflow_provider_coordination.supervisor.decisions import Decision, decide
-from airflow_provider_coordination.supervisor.job_count import task_count, wanted_job_count
-from airflow_provider_coordination.supervisor.job_ends import backoff
+from airflow_provider_coordination.supervisor.decisions import Decision, backoff, decide, task_count, wanted_job_count
 from airflow_provider_coordination.supervisor.job_plan import SUBMIT_TIMEOUT
 from airflow_provider_coordination.supervisor.lag import LagPoint
 from airflow_provider_coordination.supervisor.observation import Observation, PartitionCounts

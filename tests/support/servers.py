@@ -252,8 +252,7 @@ def start_spark(java: str) -> Iterator[Callable[[], SparkSession]]:
     """Gives the Spark session of this process, or starts another one in its JVM where a job has stopped that."""
     from pyspark.sql import SparkSession
 
-    from airflow_provider_coordination.spark.job_spark import SPARK_CONF
-    from airflow_provider_coordination.spark.worker_environment import set_worker_environment
+    from airflow_provider_coordination.spark.job_spark import SPARK_CONF, set_worker_environment
 
     folder = Path(os.environ.get(SERVERS_VARIABLE) or REPOSITORY / ".venv" / "servers") / "jdbc"
     # Each task is tried twice, as on a cluster.

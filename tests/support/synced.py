@@ -16,8 +16,12 @@ from airflow_provider_coordination.sources.kinesis.keys import parse_partition_k
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard, ShardProgress
 from airflow_provider_coordination.sources.kinesis.shards import Shard, list_shards
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
-from airflow_provider_coordination.sources.kinesis.sync_state import StreamState, SyncState
-from airflow_provider_coordination.sources.kinesis.sync_summary import ShardSyncSummary, StreamSync
+from airflow_provider_coordination.sources.kinesis.sync_state import (
+    ShardSyncSummary,
+    StreamState,
+    StreamSync,
+    SyncState,
+)
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.batches import a_batch, begin_delivery, end_shard
 from tests.support.kinesis_server.clock import VirtualClock

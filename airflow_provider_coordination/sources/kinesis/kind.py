@@ -151,7 +151,7 @@ class KinesisKind(SourceKind):
 
     def sample(self, service: KinesisClient, settings: Settings) -> Sequence[bytes]:
         """See `SourceKind.sample`."""
-        from airflow_provider_coordination.sources.kinesis.sampling import sample
+        from airflow_provider_coordination.sources.kinesis.service import sample
 
         return sample(service, settings["streams"])
 
@@ -181,7 +181,7 @@ class KinesisKind(SourceKind):
 
     def unread_lag(self, service: KinesisClient, partition: Partition) -> timedelta | None:
         """See `SourceKind.unread_lag`."""
-        from airflow_provider_coordination.sources.kinesis.lag import unread_lag
+        from airflow_provider_coordination.sources.kinesis.service import unread_lag
 
         return unread_lag(service, partition)
 
@@ -195,7 +195,7 @@ class KinesisKind(SourceKind):
 
     def capacity(self, settings: Settings, *, ask: bool) -> Capacity:
         """See `SourceKind.capacity`: the limits of shards."""
-        from airflow_provider_coordination.sources.kinesis.capacity import capacity_of, extent_of
+        from airflow_provider_coordination.sources.kinesis.service import capacity_of, extent_of
 
         limits = capacity_of(settings)
         if not ask:
@@ -220,7 +220,7 @@ class KinesisKind(SourceKind):
     ) -> tuple[AwsSettings, Sequence[Permission]] | None:
         """See `SourceKind.permissions`; `what` is a stream, optionally with `:` and a consumer of enhanced fan-out."""
         from airflow_provider_coordination.sources.kinesis.client import kinesis_client
-        from airflow_provider_coordination.sources.kinesis.permissions import permissions
+        from airflow_provider_coordination.sources.kinesis.service import permissions
 
         stream, _, consumer_name = what.partition(":")
         settings = access(self.name)

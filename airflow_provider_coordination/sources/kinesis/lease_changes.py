@@ -17,7 +17,7 @@ from airflow_provider_coordination.sources.kinesis.cleanup import ended, gap_aft
 from airflow_provider_coordination.sources.kinesis.progress import PutAside, ShardProgress
 from airflow_provider_coordination.sources.kinesis.shard_leases import Leases, ShardLease, stored_progress
 from airflow_provider_coordination.sources.kinesis.shards import Shard
-from airflow_provider_coordination.sources.kinesis.sync_summary import StreamSync
+from airflow_provider_coordination.sources.kinesis.sync_state import StreamSync
 
 log = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from airflow_provider_coordination.sources.reads import Connected, connected
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-    from airflow_provider_coordination.sources.kinesis.sync_summary import ShardSyncSummary
+    from airflow_provider_coordination.sources.kinesis.sync_state import ShardSyncSummary
 
 CONSUMER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 

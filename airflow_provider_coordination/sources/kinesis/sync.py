@@ -57,11 +57,12 @@ from airflow_provider_coordination.sources.kinesis.shards import (
     describe_stream,
     shard_listing,
 )
-from airflow_provider_coordination.sources.kinesis.sync_state import StreamState, SyncState
-from airflow_provider_coordination.sources.kinesis.sync_summary import (
+from airflow_provider_coordination.sources.kinesis.sync_state import (
     ShardSyncMetric,
     ShardSyncSummary,
+    StreamState,
     StreamSync,
+    SyncState,
 )
 
 log = logging.getLogger(__name__)

@@ -11,9 +11,8 @@ from typing import Any
 import pyarrow as pa
 
 from airflow_provider_coordination.sources.items import Item, ItemGoneError, ItemUnreadableError, ReadPage
-from airflow_provider_coordination.sources.opensearch.aliases import WHOLE, IndexPart, selected_part
 from airflow_provider_coordination.sources.opensearch.client import OpenSearchClient, ViewLostError
-from airflow_provider_coordination.sources.opensearch.indices import find_indices
+from airflow_provider_coordination.sources.opensearch.indices import WHOLE, IndexPart, find_indices, selected_part
 from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
 from airflow_provider_coordination.sources.opensearch.views import Document, Views, about, shard_of
 

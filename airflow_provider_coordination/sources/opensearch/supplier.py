@@ -8,9 +8,8 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.supplier import Page
-from airflow_provider_coordination.sources.opensearch.aliases import selected_part
 from airflow_provider_coordination.sources.opensearch.client import OpenSearchClient
-from airflow_provider_coordination.sources.opensearch.indices import Index, select_indices
+from airflow_provider_coordination.sources.opensearch.indices import Index, select_indices, selected_part
 from airflow_provider_coordination.sources.opensearch.settings import MAX_SLICES, OpenSearchIndices
 from airflow_provider_coordination.sources.progress import PartitionProgress
 

@@ -11,16 +11,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.decimal_texts import decimals_of
 from airflow_provider_coordination.sources.exact_casts import (
     REMEDY,
+    WHOLE_NUMBER,
     becomes_infinite,
+    decimals_of,
+    exceeds_whole,
     fails,
+    first_changed,
     first_where,
     leaves,
     value_text,
 )
-from airflow_provider_coordination.sources.whole_floats import WHOLE_NUMBER, exceeds_whole, first_changed
 
 SIMPLE: Mapping[str, pa.DataType] = {
     "BIGINT": pa.int64(),

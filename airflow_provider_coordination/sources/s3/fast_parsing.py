@@ -1,17 +1,17 @@
 """Listings without botocore's parsing, which is the largest cost of listing.
 
 The standard library's parser, which botocore also uses, takes the objects out of a page, and botocore gets the page
-without them; see `response_parsing`. botocore decodes their keys afterwards, as it does after its own parsing.
+without them. botocore decodes their keys afterwards, as it does after its own parsing.
 """
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
-
-from airflow_provider_coordination.sources.response_parsing import DecodedBody, decode_responses
 
 _ROOT = re.compile(r"(\{.*\})?ListBucketResult")
 
@@ -66,3 +66,50 @@ def _object(element: ElementTree.Element, *names: str) -> dict[str, Any]:
     except KeyError as error:
         raise ValueError(f"an object has no {error}") from None
     return {"Key": key, "Size": int(size), "ETag": etag, "LastModified": datetime.fromisoformat(modified)}
+
+
+class DecodedBody(NamedTuple):
+    """A decoded body.
+
+    :param rest: the body that botocore parses instead.
+    :param fields: what is added to botocore's response.
+    """
+
+    rest: bytes
+    fields: Mapping[str, Any]
+
+
+Decode = Callable[[bytes], DecodedBody]
+"""Decodes a body; raises `ValueError` for one that botocore must parse."""
+
+
+def decode_responses(client: Any, operation: str, decode: Decode) -> bool:
+    """Decode a client's responses to one operation with a function; return whether the client supports that.
+
+    :param client: of boto3; nothing is done with another client.
+    :param operation: such as `GetRecords`.
+    :param decode: decodes the bodies.
+    """
+    events = getattr(client.meta, "events", None)
+    if events is None:
+        return False
+    # Registered for any service, although the client has only one: such handlers are called before botocore's own.
+    # One of those parses every response of S3, to see whether it is an error.
+    events.register(f"before-parse.*.{operation}", functools.partial(_before_parse, decode))
+    return True
+
+
+def _before_parse(
+    decode: Decode,
+    response_dict: dict[str, Any],
+    customized_response_dict: dict[str, Any],
+    **_: Any,
+) -> None:
+    if response_dict.get("status_code") != 200:
+        return  # botocore handles errors
+    try:
+        decoded = decode(response_dict["body"])
+    except ValueError:
+        return  # botocore reports what is wrong with it
+    response_dict["body"] = decoded.rest
+    customized_response_dict.update(decoded.fields)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,11 +12,11 @@ import pyarrow as pa
 from airflow_provider_coordination.sources.exact_casts import REMEDY, cast_exactly
 from airflow_provider_coordination.sources.items import ItemUnreadableError, ReadPage
 from airflow_provider_coordination.sources.s3.columns import Columns
-from airflow_provider_coordination.sources.s3.int96 import MICROSECONDS, NANOSECONDS, int96_columns, with_nanoseconds
 from airflow_provider_coordination.sources.s3.object_streams import ReadableObject
 
 if TYPE_CHECKING:
     from pyarrow.parquet import FileMetaData, ParquetFile
+
 
 WHOLE_BYTES = 32 * 2**20
 """A row group up to this size is fetched with few requests before it is parsed; a larger one is fetched in parts."""
@@ -116,3 +116,51 @@ def _opened(source: Any, footer: FileMetaData, int96_unit: str) -> ParquetFile:
     if largest <= WHOLE_BYTES:
         return opened(pre_buffer=True)
     return opened(pre_buffer=False, buffer_size=max(MIN_PART_BYTES, PARTS_BYTES // max(1, footer.num_columns)))
+
+
+MICROSECONDS = "us"
+NANOSECONDS = "ns"
+"""The units in which pyarrow reads INT96 timestamps."""
+
+
+def int96_columns(footer: FileMetaData, wanted: Sequence[str]) -> list[str]:
+    """Return the columns of a file with INT96 timestamps, also within others.
+
+    :param wanted: the columns to choose from.
+    """
+    columns = [footer.schema.column(number) for number in range(footer.num_columns)]
+    found = {column.path.split(".")[0] for column in columns if column.physical_type == "INT96"}
+    return [name for name in wanted if name.split(".")[0] in found]
+
+
+def with_nanoseconds(
+    microseconds: Iterator[pa.RecordBatch], nanoseconds: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield batches whose INT96 columns have microseconds, or nanoseconds where microseconds lose digits.
+
+    :param microseconds: all columns, in batches of any size.
+    :param nanoseconds: the INT96 columns of the same rows, in batches of any size.
+    :raises ItemUnreadableError: if neither unit can hold the values of a batch.
+    """
+    read: pa.Table | None = None
+    for batch in microseconds:
+        while read is None or read.num_rows < batch.num_rows:
+            more = pa.Table.from_batches([next(nanoseconds)])
+            read = more if read is None else pa.concat_tables([read, more])
+        yield _exact(batch, read[: batch.num_rows].combine_chunks())
+        read = read[batch.num_rows :]
+
+
+def _exact(batch: pa.RecordBatch, nanoseconds: pa.Table) -> pa.RecordBatch:
+    for name in nanoseconds.column_names:
+        micro = batch.column(name)
+        nano = pa.concat_arrays(nanoseconds.column(name).chunks)
+        if micro.cast(nano.type, safe=False).equals(nano):
+            continue
+        if not nano.cast(micro.type, safe=False).equals(micro):
+            raise ItemUnreadableError(
+                f"column {name!r}: some of its INT96 timestamps have nanoseconds, and others are outside the years "
+                f"1677 to 2262; {REMEDY}"
+            )
+        batch = batch.set_column(batch.schema.get_field_index(name), name, nano)
+    return batch

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import pyarrow as pa
 
-from airflow_provider_coordination.sources.items import Item, ItemReader, ReadPage, Wait
-from airflow_provider_coordination.sources.s3.conditions import Conditions
+from airflow_provider_coordination.sources.items import Item, ItemGoneError, ItemReader, ReadPage, Wait
 from airflow_provider_coordination.sources.s3.deletion import Deletion
+from airflow_provider_coordination.sources.s3.errors import object_errors
 from airflow_provider_coordination.sources.s3.formats import Format, columns_before_reading, format_of
-from airflow_provider_coordination.sources.s3.locations import is_s3, open_filesystem, s3_client
+from airflow_provider_coordination.sources.s3.locations import (
+    bucket_and_key,
+    folder_of,
+    is_s3,
+    open_filesystem,
+    s3_client,
+)
 from airflow_provider_coordination.sources.s3.object_streams import FetchedObject, FileObject, ReadableObject, S3Object
-from airflow_provider_coordination.sources.s3.read_ahead import ReadAhead
 from airflow_provider_coordination.sources.s3.settings import S3Objects
 
 
@@ -92,3 +100,120 @@ class ObjectReader:
             return S3Object(self._client, uri, size, version)
         filesystem, path, _ = open_filesystem(uri)
         return FileObject(filesystem, path, uri, size, version)
+
+
+class Conditions:
+    """Checks the processing condition of a partition's objects.
+
+    :param settings: of the source.
+    :param client: returns an existing client of S3.
+    """
+
+    def __init__(self, settings: S3Objects, client: Callable[[], Any] | None = None) -> None:
+        self._settings = settings
+        self._client = client or (lambda: s3_client(settings.aws))
+
+    def waits_for(self, items: Sequence[Item]) -> Wait | None:
+        """Return why these objects must wait; None if they may be read. See `Conditional.waits_for`.
+
+        :raises ConfigurationError: if access is denied.
+        :raises SourceUnavailableError: if the storage is unavailable.
+        """
+        settings = self._settings
+        if settings.wait_for is None:
+            return None
+        for folder in sorted({folder_of(item["uri"]) for item in items}):
+            marker = f"{folder}{settings.wait_for}"
+            if not self._exists(marker):
+                return Wait(
+                    reason=f"{marker} does not exist yet",
+                    retry_after=settings.wait_delay,
+                    max_retries=settings.wait_retries,
+                )
+        return None
+
+    def _exists(self, uri: str) -> bool:
+        try:
+            # Without permission to list the bucket, S3 reports "access denied" for an object that does not exist.
+            with object_errors(uri, "look for it", "s3:GetObject and s3:ListBucket"):
+                if is_s3(uri):
+                    bucket, key = bucket_and_key(uri)
+                    self._client().head_object(Bucket=bucket, Key=key)
+                    return True
+                filesystem, path, _ = open_filesystem(uri)
+                return bool(filesystem.get_file_info(path).is_file)
+        except ItemGoneError:
+            return False
+
+
+THREADS = 8
+AHEAD_OBJECTS = 32
+AHEAD_BYTES = 8 * 2**20
+"""The maximum number of bytes that are fetched and not parsed yet."""
+SMALL_BYTES = 2**20
+"""A larger object is read while it is parsed."""
+
+
+class ReadAhead:
+    """Reads the objects of a partition in order, fetching ahead: an `ItemReader`, and a context manager.
+
+    :param reader: reads the objects that are not fetched ahead.
+    :param items: the objects that will be read, in this order.
+    :param fetch: returns an object's bytes.
+    :param parse: yields the records of an object that was fetched, from a position on.
+    """
+
+    def __init__(
+        self,
+        reader: ItemReader,
+        items: Iterable[Item],
+        fetch: Callable[[Item], bytes],
+        parse: Callable[[Item, bytes, str], Iterator[ReadPage]],
+    ) -> None:
+        self._reader = reader
+        self._fetch = fetch
+        self._parse = parse
+        self._left = deque(filter(_is_small, items))
+        self._fetching: deque[tuple[Item, Future[bytes]]] = deque()
+        self._bytes = 0
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="fetch")
+
+    def __enter__(self) -> Self:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Fetch nothing more."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def origin(self, item: Item) -> str:
+        """See `ItemReader.origin`."""
+        return self._reader.origin(item)
+
+    def read(self, item: Item, position: str) -> Iterator[ReadPage]:
+        """See `ItemReader.read`."""
+        self._top_up()
+        if not _is_small(item):
+            return self._reader.read(item, position)
+        while self._fetching:
+            found, fetched = self._fetching.popleft()
+            self._bytes -= found["size"]
+            if found is item:
+                self._top_up()
+                return self._parsed(item, fetched, position)
+        return self._reader.read(item, position)
+
+    def _parsed(self, item: Item, fetched: Future[bytes], position: str) -> Iterator[ReadPage]:
+        yield from self._parse(item, fetched.result(), position)
+
+    def _top_up(self) -> None:
+        while self._left and len(self._fetching) < AHEAD_OBJECTS and self._bytes < AHEAD_BYTES:
+            item = self._left.popleft()
+            self._fetching.append((item, self._pool.submit(self._fetch, item)))
+            self._bytes += item["size"]
+
+
+def _is_small(item: Item) -> bool:
+    return bool(item["size"] <= SMALL_BYTES)

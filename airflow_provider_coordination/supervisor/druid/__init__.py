@@ -22,8 +22,7 @@ from airflow_provider_coordination.supervisor.druid.columns import (
     computed_columns,
 )
 from airflow_provider_coordination.supervisor.druid.filters import FUNCTION, TIME, Filters, columns_in
-from airflow_provider_coordination.supervisor.druid.flattening import PARTS, flattened
-from airflow_provider_coordination.supervisor.druid.formats import read_format
+from airflow_provider_coordination.supervisor.druid.formats import PARTS, flattened, read_format
 from airflow_provider_coordination.supervisor.druid.rows import (
     DruidField,
     FieldOutcome,

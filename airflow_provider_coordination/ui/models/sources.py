@@ -1,4 +1,4 @@
-"""The status of connections and their sources."""
+"""The status of connections and their sources: partitions of runs, holdings on a timeline, and workers."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from airflow_provider_coordination.ui.models.partitions import PartitionRow
 from airflow_provider_coordination.ui.models.values import Owner
 
 AlarmSubject = Literal[
@@ -125,3 +126,79 @@ class SourceCards(BaseModel):
 
     as_of: datetime
     sources: list[SourceCard]
+
+
+class RunPartition(PartitionRow):
+    """A partition that a run holds, or held."""
+
+    connection_id: str
+    source: str
+    is_held_now: bool
+
+
+class RunPartitions(BaseModel):
+    """The partitions that a run holds or held. `unreachable` lists the connections whose store is unavailable."""
+
+    as_of: datetime
+    partitions: list[RunPartition]
+    complete: bool
+    unreachable: list[str]
+
+
+class HoldingFacts(BaseModel):
+    """A time during which one owner held a partition. `began_at` is null if the history no longer has it."""
+
+    owner: Owner
+    began_at: datetime | None
+    begin: str
+    ended_at: datetime | None
+    end: str
+    reason: str
+    by: str | None
+
+
+class PartitionLine(BaseModel):
+    """The owners of a partition, the first one first."""
+
+    partition_key: str
+    holdings: list[HoldingFacts]
+
+
+class Timeline(BaseModel):
+    """The owners of partitions over time. `complete` is whether nothing is missing."""
+
+    as_of: datetime
+    since: datetime
+    until: datetime
+    has_history: bool
+    complete: bool
+    partitions: list[PartitionLine]
+
+
+class JobFacts(BaseModel):
+    """A Spark job that is followed through the store. `ui_url` redirects to its Spark UI while it runs."""
+
+    state: str
+    application_id: str | None
+    ui_url: str | None
+    stop_reason: str | None
+
+
+class WorkerRow(BaseModel):
+    """A worker. `registered_until` is null for one that holds a lease and has not registered."""
+
+    owner: Owner
+    registered_until: datetime | None
+    started_at: datetime | None
+    max_leases: int | None
+    leases: int
+    is_live: bool
+    job: JobFacts | None
+
+
+class WorkerList(BaseModel):
+    """The workers of a source. `complete` is whether every lease was counted."""
+
+    as_of: datetime
+    workers: list[WorkerRow]
+    complete: bool

@@ -1,4 +1,4 @@
-"""The status of supervisors."""
+"""The status of supervisors, and the versions of their specs."""
 
 from __future__ import annotations
 
@@ -162,3 +162,30 @@ class ParseErrors(BaseModel):
     count: int
     dead_letter_path: str | None
     errors: list[dict[str, Any]]
+
+
+class SpecFacts(BaseModel):
+    """A version of a spec. `spec` is null for a termination. Secrets are hidden."""
+
+    version: int
+    at: datetime
+    by: str
+    reason: str
+    is_termination: bool
+    is_from_file: bool
+    change: Literal["NONE", "COSMETIC", "SUPERVISION", "JOBS"] | None
+    spec: dict[str, Any] | None
+
+
+class SpecDetail(SpecFacts):
+    """A version of a spec with every default, as `effective`, or the reason why it cannot be read, as `problem`."""
+
+    effective: dict[str, Any] | None
+    problem: str
+
+
+class SpecHistory(BaseModel):
+    """The latest versions of a spec, the latest first."""
+
+    source: str
+    versions: list[SpecFacts]

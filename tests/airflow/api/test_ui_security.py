@@ -17,16 +17,7 @@ from airflow_provider_coordination.coordination.acknowledgment import FAMILY as 
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, source_identifier
 from airflow_provider_coordination.ui import kinesis
-from airflow_provider_coordination.ui.models import (
-    actions,
-    partitions,
-    sources,
-    specs,
-    supervisors,
-    timeline,
-    verbs,
-    workers,
-)
+from airflow_provider_coordination.ui.models import actions, partitions, sources, supervisors
 from airflow_provider_coordination.ui.responses import SOURCE
 from tests.support.scenery import SPEC, Scenery
 
@@ -218,18 +209,18 @@ def test_every_route_is_in_the_manual() -> None:
         ("of a partition", partitions.PartitionRow),
         ("of the details of a partition", partitions.PartitionDetail),
         ("of a shard", kinesis.ShardNode),
-        ("of a holding", timeline.HoldingFacts),
-        ("of a worker", workers.WorkerRow),
+        ("of a holding", sources.HoldingFacts),
+        ("of a worker", sources.WorkerRow),
         ("of a supervisor", supervisors.SupervisorStatus),
         ("of its task count", supervisors.TaskCountFacts),
         ("of its jobs", supervisors.SupervisedJobFacts),
         ("of its lag", supervisors.LagFacts),
         ("of its errors", supervisors.SupervisorErrorFacts),
-        ("of a version of a spec", specs.SpecDetail),
-        ("body of a submission", verbs.SubmitBody),
-        ("body of a reset", verbs.ResetBody),
-        ("answer to a submission", verbs.SubmissionFacts),
-        ("answer to a reset", verbs.ResetFacts),
+        ("of a version of a spec", supervisors.SpecDetail),
+        ("body of a submission", actions.SubmitBody),
+        ("body of a reset", actions.ResetBody),
+        ("answer to a submission", actions.SubmissionFacts),
+        ("answer to a reset", actions.ResetFacts),
         ("body of an action", actions.ActionBody),
     ],
 )

@@ -11,8 +11,8 @@ from botocore.stub import Stubber
 
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient
-from airflow_provider_coordination.sources.kinesis.lag import PAGES, unread_lag
 from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
+from airflow_provider_coordination.sources.kinesis.service import PAGES, unread_lag
 from airflow_provider_coordination.sources.kinesis.shards import Shard
 from tests.support.clock import ManualClock
 from tests.support.shard_leases import a_lease

@@ -14,11 +14,11 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.progress import PartitionProgress
-from airflow_provider_coordination.sources.s3.conditions import Conditions
 from airflow_provider_coordination.sources.s3.deletion import Deletion
 from airflow_provider_coordination.sources.s3.errors import BucketNotFoundError
 from airflow_provider_coordination.sources.s3.listing import PAGES_AHEAD, FilesystemListing, ListedPage, ahead
 from airflow_provider_coordination.sources.s3.objects import ListedObject
+from airflow_provider_coordination.sources.s3.reader import Conditions
 from airflow_provider_coordination.sources.s3.scan import S3Scan
 from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.stores.in_memory import InMemoryStore

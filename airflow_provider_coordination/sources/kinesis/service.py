@@ -1,0 +1,171 @@
+"""What Kinesis is asked about streams: their capacity, records that are not read, permissions, and a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from airflow_provider_coordination.coordination.errors import SourceError
+from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.permissions import Permission, Proof, prove
+from airflow_provider_coordination.sources.capacity import Capacity
+from airflow_provider_coordination.sources.kinesis.aggregation import expand
+from airflow_provider_coordination.sources.kinesis.batch_reading import MIN_RETENTION
+from airflow_provider_coordination.sources.kinesis.client import KinesisClient
+from airflow_provider_coordination.sources.kinesis.errors import kinesis_errors
+from airflow_provider_coordination.sources.kinesis.pacing import (
+    READ_BYTES_PER_SECOND,
+    READ_INTERVAL_SECONDS,
+    RetryBudget,
+)
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
+from airflow_provider_coordination.sources.kinesis.reader import read_shard
+from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
+from airflow_provider_coordination.sources.landed import ProgressFormatError
+
+WRITTEN_BYTES_PER_SECOND = 2**20
+"""A shard accepts 1 MiB or 1,000 records a second."""
+
+
+def capacity_of(settings: Mapping[str, Any]) -> Capacity:
+    """Return the limits of a shard that is read with these settings, and the minimum retention of a stream."""
+    uses_fan_out = bool(settings.get("consumer_name"))
+    return Capacity(
+        retention=MIN_RETENTION,
+        read_bytes_per_second=READ_BYTES_PER_SECOND,
+        is_shared=not uses_fan_out,
+        written_bytes_per_second=WRITTEN_BYTES_PER_SECOND,
+        reads_per_second=0.0 if uses_fan_out else 1 / READ_INTERVAL_SECONDS,
+    )
+
+
+def extent_of(client: KinesisClient, streams: Sequence[str]) -> tuple[int, timedelta]:
+    """Return the number of open shards of the streams, and the shortest retention among the streams.
+
+    :raises SourceError: if the service is unavailable, or a stream does not exist.
+    :raises ConfigurationError: if access is denied.
+    """
+    described = [describe_stream(client, name, ready_within_seconds=0) for name in streams]
+    retention = min(timedelta(hours=each.retention_hours) for each in described)
+    return sum(each.open_shards for each in described), retention
+
+
+PAGES = 3
+"""How many pages are requested at most: the first ones may be empty although records follow."""
+
+
+def unread_lag(client: KinesisClient, partition: Partition, retry: RetryBudget | None = None) -> timedelta | None:
+    """Return how long the first unread record of a shard has waited; None if that is not known.
+
+    :param client: as `kinesis_client` returns it.
+    :param partition: the partition of the shard, which has no reader now.
+    :param retry: how long to retry; by default there is one attempt.
+    """
+    try:
+        progress = ShardProgress.from_mapping(partition.progress)
+        if progress.is_ended:
+            return timedelta(0)
+        pages = read_shard(
+            client,
+            progress.stream,
+            progress.shard_id,
+            progress.landed_position,
+            page_records=1,
+            retry=retry or RetryBudget(attempts=1),
+        )
+        with closing(pages):
+            for page in islice(pages, PAGES):
+                if page.records:
+                    return max(page.read_at - page.records[0].approximate_arrival_timestamp, timedelta(0))
+                if page.is_drained or page.end_of_shard:
+                    return timedelta(0)
+    except (ProgressFormatError, SourceError):
+        pass
+    return None
+
+
+def permissions(client: KinesisClient, stream: str, consumer_name: str | None = None) -> Iterator[Permission]:
+    """Yield the permissions that a stream's tasks and jobs need.
+
+    :param stream: its name.
+    :param consumer_name: the consumer that reads it by enhanced fan-out; None if it is polled.
+    """
+    facts: dict[str, Any] = {}
+
+    def describe() -> None:
+        facts.update(client.describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"])
+
+    def list_shards() -> None:
+        shards = client.list_shards(StreamName=stream, MaxResults=1)["Shards"]
+        facts.update({"shard": shards[0]["ShardId"]} if shards else {})
+
+    def iterate() -> None:
+        response = client.get_shard_iterator(StreamName=stream, ShardId=facts["shard"], ShardIteratorType="LATEST")
+        facts["iterator"] = response["ShardIterator"]
+
+    # Each call needs the response of the previous one; without it, the permission cannot be tested.
+    prove(describe)
+    arn = facts.get("StreamARN", f"stream {stream}")
+    yield Permission(action="kinesis:DescribeStreamSummary", resource=arn, call=describe)
+    yield Permission(action="kinesis:ListShards", resource=arn, call=list_shards)
+    if prove(list_shards)[0] is not Proof.ALLOWED or "shard" not in facts:
+        yield Permission(action="kinesis:GetShardIterator", resource=arn)
+        yield Permission(action="kinesis:GetRecords", resource=arn)
+    else:
+        yield Permission(action="kinesis:GetShardIterator", resource=arn, call=iterate)
+        prove(iterate)
+        read = partial(client.get_records, ShardIterator=facts["iterator"], Limit=1) if "iterator" in facts else None
+        yield Permission(action="kinesis:GetRecords", resource=arn, call=read)
+    if consumer_name is not None:
+        yield from _fan_out(client, arn, consumer_name)
+
+
+def _fan_out(client: KinesisClient, arn: str, consumer_name: str) -> Iterator[Permission]:
+    describe = None
+    if arn.startswith("arn:"):
+        describe = partial(client.describe_stream_consumer, StreamARN=arn, ConsumerName=consumer_name)
+    yield Permission(action="kinesis:DescribeStreamConsumer", resource=arn, call=describe)
+    # Registering or subscribing would disturb another reader, so these are not tested.
+    yield Permission(action="kinesis:RegisterStreamConsumer", resource=arn)
+    yield Permission(action="kinesis:SubscribeToShard", resource=arn)
+
+
+RECORDS = 20
+"""The maximum number of records of a stream."""
+SHARDS = 4
+"""The maximum number of shards of a stream that are read, so that a large stream costs no more than a small one."""
+SAMPLED_PAGES = 3
+"""The maximum number of pages of a shard: a shard that was quiet for a while returns empty pages first."""
+LOOKS_BACK = timedelta(hours=1)
+
+
+def sample(client: KinesisClient, streams: Iterable[str]) -> list[bytes]:
+    """Return the payloads of some recent records; empty if there are none.
+
+    :raises StreamNotFoundError: if a stream does not exist.
+    :raises SourceError: if Kinesis is unavailable.
+    """
+    return [payload for stream in streams for payload in islice(_payloads(client, stream), RECORDS)]
+
+
+def _payloads(client: KinesisClient, stream: str) -> Iterator[bytes]:
+    described = describe_stream(client, stream, ready_within_seconds=0.0)
+    begin = (described.described_at or datetime.now(UTC)) - LOOKS_BACK
+    open_shards = [shard for shard in list_shards(client, stream) if shard.is_open]
+    for shard in open_shards[:SHARDS]:
+        with kinesis_errors(client, stream, shard.shard_id):
+            iterator = client.get_shard_iterator(
+                StreamName=stream, ShardId=shard.shard_id, ShardIteratorType="AT_TIMESTAMP", Timestamp=begin
+            )["ShardIterator"]
+        for _ in range(SAMPLED_PAGES):
+            with kinesis_errors(client, stream, shard.shard_id):
+                page = client.get_records(ShardIterator=iterator, Limit=RECORDS)
+            for record in page["Records"]:
+                yield from (data for _, _, data in expand(record["Data"], record["PartitionKey"]))
+            iterator = page.get("NextShardIterator")
+            if iterator is None or page["Records"]:
+                break
