@@ -88,7 +88,7 @@ class Airflow:
 
     def trigger(self, dag_id: str, conf: Mapping[str, Any]) -> str:
         """Start a run of a DAG; return its id."""
-        answer = self._client.post(f"/api/v2/dags/{dag_id}/dagRuns", json={"logical_date": None, "conf": conf})
+        answer = self._send("POST", f"/api/v2/dags/{dag_id}/dagRuns", {"logical_date": None, "conf": conf})
         if answer.is_error:
             raise AirflowError(f"Airflow refused to run {dag_id}: {answer.text}")
         return str(answer.json()["dag_run_id"])
@@ -136,6 +136,18 @@ class Airflow:
         """The environment variables of its commands."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW_", "AWS_"))}
         return kept | self._environment
+
+    def _send(self, method: str, path: str, body: Any = None) -> httpx.Response:
+        """Send a request, and again while Airflow responds that its SQLite database is locked by its other parts.
+
+        It then has done nothing, and the response is an error 500.
+        """
+        pauses = [0.2, 0.4, 0.8, 1.6, 3.2, 6.4]
+        while True:
+            response = self._client.request(method, path, json=body)
+            if not response.is_server_error or not pauses:
+                return response
+            time.sleep(pauses.pop(0))
 
     def _get(self, path: str) -> Any:
         pauses = [0.2, 0.4, 0.8, 1.6]

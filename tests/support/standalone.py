@@ -97,7 +97,7 @@ class Standalone(Airflow):
         """Return a token of a user, one of `[core] simple_auth_manager_users`: Airflow has made up a password."""
         passwords = json.loads((self.home / "passwords.json").read_text())
         body = {"username": user, "password": passwords[user]}
-        answer = self._client.post("/auth/token", json=body).raise_for_status()
+        answer = self._send("POST", "/auth/token", body).raise_for_status()
         return str(answer.json()["access_token"])
 
     def audit_log(self, event: str) -> list[dict[str, Any]]:
@@ -111,11 +111,11 @@ class Standalone(Airflow):
 
     def unpause(self, dag_id: str) -> None:
         """Let a DAG run: paused, as most are here to begin with, it does nothing."""
-        self._client.patch(f"/api/v2/dags/{dag_id}", json={"is_paused": False}).raise_for_status()
+        self._send("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": False}).raise_for_status()
 
     def pause(self, dag_id: str) -> None:
         """Let no further run of a DAG begin."""
-        self._client.patch(f"/api/v2/dags/{dag_id}", json={"is_paused": True}).raise_for_status()
+        self._send("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": True}).raise_for_status()
 
     def tags(self, dag_id: str) -> list[str]:
         """Return the tags of a DAG, sorted."""
@@ -133,7 +133,7 @@ class Standalone(Airflow):
     def parse_again(self, dag_id: str) -> None:
         """Have the file of a DAG parsed now: by itself that is done once an hour here."""
         token = self._get(f"/api/v2/dags/{dag_id}")["file_token"]
-        self._client.put(f"/api/v2/parseDagFile/{token}").raise_for_status()
+        self._send("PUT", f"/api/v2/parseDagFile/{token}").raise_for_status()
 
     def backfill(self, dag_id: str, first: datetime, last: datetime, conf: Mapping[str, Any], *more: str) -> None:
         """Create a backfill as a person does, of the runs from one date to another, both included, and let it run.
@@ -175,15 +175,15 @@ class Standalone(Airflow):
     def clear_run(self, dag_id: str, run_id: str) -> None:
         """Clear all of a run, as a person does."""
         body = {"dry_run": False, "only_failed": False}
-        self._client.post(f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/clear", json=body).raise_for_status()
+        self._send("POST", f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/clear", body).raise_for_status()
 
     def connect(self, conn_id: str, conn_type: str, **fields: Any) -> None:
         """Define a connection, or redefine it, for the tasks that start from now on."""
         extra = json.dumps(fields.pop("extra", {}))
         body = {"connection_id": conn_id, "conn_type": conn_type, "extra": extra, **fields}
-        answer = self._client.post("/api/v2/connections", json=body)
+        answer = self._send("POST", "/api/v2/connections", body)
         if answer.status_code == httpx.codes.CONFLICT:
-            answer = self._client.patch(f"/api/v2/connections/{conn_id}", json=body)
+            answer = self._send("PATCH", f"/api/v2/connections/{conn_id}", body)
         answer.raise_for_status()
 
     def disconnect(self, conn_id: str) -> None:
@@ -274,17 +274,17 @@ class Standalone(Airflow):
     def clear(self, dag_id: str, run_id: str, task_id: str) -> None:
         """Clear a task of a run, as a person does."""
         body = {"dry_run": False, "task_ids": [task_id], "dag_run_id": run_id, "only_failed": False}
-        self._client.post(f"/api/v2/dags/{dag_id}/clearTaskInstances", json=body).raise_for_status()
+        self._send("POST", f"/api/v2/dags/{dag_id}/clearTaskInstances", body).raise_for_status()
 
     def mark(self, dag_id: str, run_id: str, task_id: str, state: str) -> None:
         """Mark a task of a run, as a person does."""
         place = f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}"
-        self._client.patch(place, json={"new_state": state}).raise_for_status()
+        self._send("PATCH", place, {"new_state": state}).raise_for_status()
 
     def create_pool(self, name: str, slots: int) -> None:
         """Create a pool, in which tasks that are deferred hold no slot."""
         body = {"name": name, "slots": slots, "description": "", "include_deferred": False}
-        self._client.post("/api/v2/pools", json=body).raise_for_status()
+        self._send("POST", "/api/v2/pools", body).raise_for_status()
 
     def until(self, what: str, holds: Callable[[], bool], seconds: float = 400) -> None:
         """Return once something holds, however long that takes within reason."""
