@@ -16,7 +16,7 @@ import typer
 from rich.text import Text
 
 from airflow_provider_coordination.cli.commands import CommandError, Session, add_command
-from airflow_provider_coordination.cli.output import ALARM, Column, duration, printable, table
+from airflow_provider_coordination.cli.output import ALARM, OutputColumn, duration, printable, table
 from airflow_provider_coordination.cli.prompts import SOURCE
 from airflow_provider_coordination.coordination.acknowledgment import (
     AcknowledgmentSet,
@@ -34,12 +34,12 @@ SET = Annotated[str, typer.Argument(metavar="SET", help="Name of the acknowledgm
 MAX_SECONDS = int(MAX_TIMEOUT.total_seconds())
 
 COLUMNS = (
-    Column("set"),
-    Column("state"),
-    Column("time"),
-    Column("done", numbers=True),
-    Column("waits for, or reason"),
-    Column("run", shortened=True),
+    OutputColumn("set"),
+    OutputColumn("state"),
+    OutputColumn("time"),
+    OutputColumn("done", numbers=True),
+    OutputColumn("waits for, or reason"),
+    OutputColumn("run", shortened=True),
 )
 STYLES = {
     AcknowledgmentState.PENDING: "cyan",

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.cli.commands import CommandError, Session, add_command
-from airflow_provider_coordination.cli.output import Column, Output, printable, table
+from airflow_provider_coordination.cli.output import Output, OutputColumn, printable, table
 from airflow_provider_coordination.cli.prompts import YES
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition
@@ -172,8 +172,10 @@ def _show_families(output: Output, items: Sequence[CheckedItem], *, in_place: bo
         return
     statuses = sorted({status for summary in summaries for status in summary.statuses})
     repairs = list(data_prepper.Repair) if in_place else []
-    columns = [Column("items of"), *(Column(status, numbers=True) for status in statuses)]
-    columns += [Column(name, numbers=True) for name in ("state not JSON", "leased now", "damaged", *map(str, repairs))]
+    columns = [OutputColumn("items of"), *(OutputColumn(status, numbers=True) for status in statuses)]
+    columns += [
+        OutputColumn(name, numbers=True) for name in ("state not JSON", "leased now", "damaged", *map(str, repairs))
+    ]
     rows = [
         [
             printable(summary.source_identifier),

@@ -19,7 +19,7 @@ from airflow_provider_coordination.cli.output import (
     ALARM,
     PARTITION_COLUMNS,
     STYLES,
-    Column,
+    OutputColumn,
     duration,
     partition_record,
     partition_row,
@@ -97,10 +97,10 @@ def sources(session: Session) -> None:
         output.info("The store has no sources.")
     else:
         with_prefix = any(family.prefix for family in families.values())
-        columns = [Column("source"), *([Column("prefix")] if with_prefix else [])]
-        columns += [Column(str(status), numbers=True) for status in PartitionStatus]
+        columns = [OutputColumn("source"), *([OutputColumn("prefix")] if with_prefix else [])]
+        columns += [OutputColumn(str(status), numbers=True) for status in PartitionStatus]
         with_suspension = any(suspended.values())
-        columns += [Column("suspended")] if with_suspension else []
+        columns += [OutputColumn("suspended")] if with_suspension else []
         rows = [
             [
                 printable(family.source),
@@ -265,7 +265,9 @@ def metrics(
         rows = [[Text(f"  {label}"), value] for label, value in _figures_rows(figures)]
         if suspension is not None:
             rows.append([Text("  suspended"), suspension_text(session, suspension)])
-        output.results.print(table(output.results, [Column("  metric"), Column("value", numbers=True)], rows))
+        output.results.print(
+            table(output.results, [OutputColumn("  metric"), OutputColumn("value", numbers=True)], rows)
+        )
 
 
 def _figures_rows(figures: SourceStatistics) -> Iterator[tuple[str, Text]]:

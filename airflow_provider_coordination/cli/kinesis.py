@@ -26,7 +26,7 @@ from airflow_provider_coordination.cli.imports import (
     transfer_state,
     write_new,
 )
-from airflow_provider_coordination.cli.output import ALARM, Column, Output, printable, table
+from airflow_provider_coordination.cli.output import ALARM, Output, OutputColumn, printable, table
 from airflow_provider_coordination.cli.prompts import YES
 from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.coordination.transfer import TransferState
@@ -153,7 +153,7 @@ def _show_plan(output: Output, states: Mapping[ShardPlan, TransferState | None],
                 }
             )
         return
-    columns = [Column("shard"), Column("KCL checkpoint"), Column("becomes"), Column("note")]
+    columns = [OutputColumn("shard"), OutputColumn("KCL checkpoint"), OutputColumn("becomes"), OutputColumn("note")]
     rows = [
         [
             printable(shard.shard_id),

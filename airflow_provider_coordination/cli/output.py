@@ -35,7 +35,7 @@ PLAIN_WIDTH = 100_000
 
 
 @dataclass(frozen=True)
-class Column:
+class OutputColumn:
     """A column of a table.
 
     :param heading: the heading.
@@ -78,7 +78,7 @@ class Output:
         self.info(f"warning: {text}")
 
 
-def table(console: Console, columns: Sequence[Column], rows: Iterable[Sequence[Text]]) -> RenderableType:
+def table(console: Console, columns: Sequence[OutputColumn], rows: Iterable[Sequence[Text]]) -> RenderableType:
     """Return a table that fits the terminal, or plain lines without shortening if the console is no terminal.
 
     On a terminal, empty columns are left out.
@@ -111,13 +111,13 @@ def partition_record(partition: Partition) -> dict[str, Any]:
 
 
 PARTITION_COLUMNS = (
-    Column("partition"),
-    Column("status"),
-    Column("time"),
-    Column("fails", numbers=True),
-    Column("gaps", numbers=True),
-    Column("items", numbers=True),
-    Column("owner", shortened=True),
+    OutputColumn("partition"),
+    OutputColumn("status"),
+    OutputColumn("time"),
+    OutputColumn("fails", numbers=True),
+    OutputColumn("gaps", numbers=True),
+    OutputColumn("items", numbers=True),
+    OutputColumn("owner", shortened=True),
 )
 
 
@@ -189,11 +189,11 @@ def _console(*, stderr: bool) -> Console:
     return console if console.is_terminal else Console(stderr=stderr, highlight=False, emoji=False, width=PLAIN_WIDTH)
 
 
-def _plain_table(columns: Sequence[Column], rows: Sequence[Sequence[Text]]) -> Text:
+def _plain_table(columns: Sequence[OutputColumn], rows: Sequence[Sequence[Text]]) -> Text:
     lines = [tuple(column.heading for column in columns), *(tuple(cell.plain for cell in row) for row in rows)]
     widths = [max(map(cell_len, cells)) for cells in zip(*lines, strict=True)]
 
-    def aligned(column: Column, cell: str, width: int) -> str:
+    def aligned(column: OutputColumn, cell: str, width: int) -> str:
         padding = " " * (width - cell_len(cell))
         return padding + cell if column.numbers else cell + padding
 
@@ -207,7 +207,7 @@ def _plain_table(columns: Sequence[Column], rows: Sequence[Sequence[Text]]) -> T
 MIN_SHORTENED = 7
 
 
-def _room_for_shortened(width: int, columns: Sequence[Column], rows: Sequence[Sequence[Text]]) -> int:
+def _room_for_shortened(width: int, columns: Sequence[OutputColumn], rows: Sequence[Sequence[Text]]) -> int:
     taken = sum(
         2 + max(cell_len(column.heading), *(row[number].cell_len for row in rows), 0)
         for number, column in enumerate(columns)

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from airflow_provider_coordination.cli.access import airflow_connections, import_airflow
 from airflow_provider_coordination.cli.commands import EXIT_USAGE, JSON, VERBOSE, CommandError, logging_to_stderr
-from airflow_provider_coordination.cli.output import Column, Output, printable, table
+from airflow_provider_coordination.cli.output import Output, OutputColumn, printable, table
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.sources.capacity import Capacity
 from airflow_provider_coordination.sources.kinds import get_kind
@@ -159,7 +159,13 @@ def _show(output: Output, planned: Plan) -> None:
     for warning in planned.warnings:
         output.line(Text(f"warning: {warning}", style="bold red"))
     output.line(Text("assumptions; replace one with --assume NAME=VALUE", style="bold"))
-    columns = [Column("assumption"), Column("value", numbers=True), Column("unit"), Column("meaning"), Column("origin")]
+    columns = [
+        OutputColumn("assumption"),
+        OutputColumn("value", numbers=True),
+        OutputColumn("unit"),
+        OutputColumn("meaning"),
+        OutputColumn("origin"),
+    ]
     lines = [
         tuple(map(printable, (each.name, f"{each.value:g}", each.unit, each.what, each.source)))
         for each in planned.assumptions.all()

@@ -25,7 +25,7 @@ from airflow_provider_coordination.cli.imports import (
     transfer_state,
     write_new,
 )
-from airflow_provider_coordination.cli.output import ALARM, Column, Output, printable, table
+from airflow_provider_coordination.cli.output import ALARM, Output, OutputColumn, printable, table
 from airflow_provider_coordination.cli.prompts import SOURCE, YES
 from airflow_provider_coordination.coordination.claims import FAMILY as CLAIM_FAMILY
 from airflow_provider_coordination.coordination.claims import Claims
@@ -184,7 +184,7 @@ def _show(
                 }
             )
         return
-    columns = [Column("partition"), Column("becomes"), Column("position"), Column("note")]
+    columns = [OutputColumn("partition"), OutputColumn("becomes"), OutputColumn("position"), OutputColumn("note")]
     output.results.print(
         table(
             output.results,

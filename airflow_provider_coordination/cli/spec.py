@@ -13,7 +13,7 @@ from rich.text import Text
 
 from airflow_provider_coordination.cli.access import airflow_connections, import_airflow
 from airflow_provider_coordination.cli.commands import EXIT_REFUSED, EXIT_USAGE, JSON, CommandError
-from airflow_provider_coordination.cli.output import Column, Output, printable, table
+from airflow_provider_coordination.cli.output import Output, OutputColumn, printable, table
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.supervisor.druid import from_druid
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
@@ -97,7 +97,7 @@ def translate_from_druid(file: DRUID_FILE, *, lake: LAKE, transform: TRANSFORM =
         output.record({"spec": translation.spec, "rows": [row.to_mapping() for row in translation.rows]})
         return
     _print(translation.spec, as_json=False)
-    columns = (Column("field"), Column("outcome"), Column("target"), Column("note"))
+    columns = (OutputColumn("field"), OutputColumn("outcome"), OutputColumn("target"), OutputColumn("note"))
     rows = [(row.field, row.outcome.value, row.target, row.note) for row in translation.rows]
     output.messages.print(table(output.messages, columns, [tuple(Text(cell) for cell in row) for row in rows]))
 

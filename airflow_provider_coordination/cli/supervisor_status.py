@@ -18,7 +18,7 @@ from airflow_provider_coordination.cli.commands import (
     CommandError,
     Session,
 )
-from airflow_provider_coordination.cli.output import ALARM, Column, duration, printable, table
+from airflow_provider_coordination.cli.output import ALARM, OutputColumn, duration, printable, table
 from airflow_provider_coordination.cli.prompts import SOURCE
 from airflow_provider_coordination.cli.watch import INTERVAL, WATCH, check_watch, show_repeatedly
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
@@ -54,14 +54,14 @@ def list_supervisors(session: Session) -> None:
         session.output.info("The store has no supervisors.")
         return
     columns = (
-        Column("source"),
-        Column("state"),
-        Column("jobs", numbers=True),
-        Column("partitions", numbers=True),
-        Column("lag", numbers=True),
-        Column("spec", numbers=True),
-        Column("supervised by"),
-        Column("last error", shortened=True),
+        OutputColumn("source"),
+        OutputColumn("state"),
+        OutputColumn("jobs", numbers=True),
+        OutputColumn("partitions", numbers=True),
+        OutputColumn("lag", numbers=True),
+        OutputColumn("spec", numbers=True),
+        OutputColumn("supervised by"),
+        OutputColumn("last error", shortened=True),
     )
     rows = [
         [
@@ -125,7 +125,11 @@ def stats(session: Session, source: SOURCE) -> None:
     if output.as_json:
         output.record({"source": source, "generated_at": status["generated_at"], **status["stats"]})
         return
-    columns = (Column("jobs"), Column("records"), *(Column(name.replace("_", " "), numbers=True) for name in COUNTED))
+    columns = (
+        OutputColumn("jobs"),
+        OutputColumn("records"),
+        *(OutputColumn(name.replace("_", " "), numbers=True) for name in COUNTED),
+    )
     rows = _count_rows("all", status["stats"])
     for owner, own in status["stats"]["jobs"].items():
         rows += _count_rows(owner, own)
@@ -142,7 +146,7 @@ def parse_errors(session: Session, source: SOURCE) -> None:
     if not errors["errors"]:
         return
     now = session.context.clock.now()
-    columns = (Column("when"), Column("stage"), Column("error"), Column("job", shortened=True))
+    columns = (OutputColumn("when"), OutputColumn("stage"), OutputColumn("error"), OutputColumn("job", shortened=True))
     rows = [
         (
             Text(_ago(each.get("at"), now)),
@@ -200,7 +204,13 @@ def history(
             output.record(each)
         return
     now = session.context.clock.now()
-    columns = (Column("version", numbers=True), Column("when"), Column("by"), Column("change"), Column("reason"))
+    columns = (
+        OutputColumn("version", numbers=True),
+        OutputColumn("when"),
+        OutputColumn("by"),
+        OutputColumn("change"),
+        OutputColumn("reason"),
+    )
     rows = [
         (
             Text(str(each["version"])),
@@ -263,17 +273,17 @@ def status_of(session: Session, source: str) -> dict[str, Any]:
 # Display
 
 JOB_COLUMNS = (
-    Column("job", shortened=True),
-    Column("state"),
-    Column("spec", numbers=True),
-    Column("partitions", numbers=True),
-    Column("lag", numbers=True),
-    Column("time left", numbers=True),
-    Column("application"),
-    Column("log"),
-    Column("stop reason"),
+    OutputColumn("job", shortened=True),
+    OutputColumn("state"),
+    OutputColumn("spec", numbers=True),
+    OutputColumn("partitions", numbers=True),
+    OutputColumn("lag", numbers=True),
+    OutputColumn("time left", numbers=True),
+    OutputColumn("application"),
+    OutputColumn("log"),
+    OutputColumn("stop reason"),
 )
-ERROR_COLUMNS = (Column("when"), Column("error"), Column("partition"), Column("message"))
+ERROR_COLUMNS = (OutputColumn("when"), OutputColumn("error"), OutputColumn("partition"), OutputColumn("message"))
 
 
 def _facts(session: Session, status: Mapping[str, Any]) -> Iterable[tuple[str, Text]]:

@@ -92,7 +92,7 @@ class Rules:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class BalancePlan:
     """The plan of one worker.
 
     :param acquire: how many free leases it should acquire.
@@ -121,7 +121,9 @@ def fair_share(leases: int, limits: Sequence[int | None]) -> int:
     return math.ceil(left / workers) if workers else max((limit or 0 for limit in limits), default=leases)
 
 
-def plan(me: str, leases: Sequence[Lease], members: Collection[Member], pending: Sequence[Move], rules: Rules) -> Plan:
+def plan(
+    me: str, leases: Sequence[Lease], members: Collection[Member], pending: Sequence[Move], rules: Rules
+) -> BalancePlan:
     """Return the plan of one worker, given the leases of all workers.
 
     :param me: the worker; one of the members.
@@ -132,7 +134,7 @@ def plan(me: str, leases: Sequence[Lease], members: Collection[Member], pending:
     balance = _Balance(leases, members, rules)
     done = [(move, balance.apply(move, is_own=move.taker == me)) for move in pending]
     free = [lease for lease in leases if lease.owner is None]
-    return Plan(
+    return BalancePlan(
         acquire=balance.free_leases_to_take(me, free),
         requests=() if free else tuple(balance.requested_moves(me, [move for move, is_done in done if is_done])),
         obsolete=frozenset(move.key for move, is_done in done if move.taker == me and not is_done),

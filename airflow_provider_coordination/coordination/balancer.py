@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from airflow_provider_coordination.coordination.balance import Lease, Member, Move, Plan, Rules, plan
+from airflow_provider_coordination.coordination.balance import BalancePlan, Lease, Member, Move, Rules, plan
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError
 from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
@@ -303,7 +303,7 @@ class Balancer:
 
     # Internal: planning
 
-    def _plan(self) -> Plan:
+    def _plan(self) -> BalancePlan:
         leases, owners = self._leases(), dict(self._live)
         members = [
             Member(owner=worker.owner, max_leases=worker.max_leases)
@@ -402,7 +402,7 @@ class Balancer:
     def _adopt_all(self, keys: Sequence[str]) -> list[Partition]:
         return self._coordinator.handover.adopt_each(keys)
 
-    def _request_leases(self, todo: Plan) -> None:
+    def _request_leases(self, todo: BalancePlan) -> None:
         used = sum(_size(request.key, request.giver) for request, _ in self._requests.values())
         left = MAX_LEASE_REQUESTS_BYTES - used
         for move in todo.requests:

@@ -97,7 +97,7 @@ class ReadsAhead(Protocol):
 
 
 @runtime_checkable
-class Bounded(Protocol):
+class LimitsReads(Protocol):
     """A reader that limits the load on its source."""
 
     @property
@@ -107,11 +107,11 @@ class Bounded(Protocol):
 
 
 def reads_at_once(reader: object) -> int | None:
-    """Return the greatest number of partitions that a job reads at the same time; see `Bounded`.
+    """Return the greatest number of partitions that a job reads at the same time; see `LimitsReads`.
 
     :raises ConfigurationError: if the reader's limit is neither a positive number nor None.
     """
-    limit = reader.reads_at_once if isinstance(reader, Bounded) else READS_AT_ONCE
+    limit = reader.reads_at_once if isinstance(reader, LimitsReads) else READS_AT_ONCE
     if limit is not None and (type(limit) is not int or limit < 1):
         raise ConfigurationError(
             f"reader {type(reader).__name__!r}: attribute 'reads_at_once' must be a positive number, or None for no "

@@ -37,7 +37,7 @@ DENIED = re.compile(r"access_denied|http status 403", re.IGNORECASE)
 """A refusal in error messages of pyarrow."""
 
 
-class RefusedError(PermissionError):
+class S3RefusedError(PermissionError):
     """S3 refuses a request, whatever the object.
 
     :param problem: the error of S3.
@@ -50,7 +50,7 @@ class RefusedError(PermissionError):
         self.remedy = remedy
 
 
-def refusal(path: str, text: str, response: Mapping[str, Any]) -> RefusedError | None:
+def refusal(path: str, text: str, response: Mapping[str, Any]) -> S3RefusedError | None:
     """Return the refusal that an error of S3 means, with its remedy; None if it is no refusal that a user must fix.
 
     :param path: bucket and key.
@@ -64,18 +64,18 @@ def refusal(path: str, text: str, response: Mapping[str, Any]) -> RefusedError |
         region = _region(response) or (found and (found[1] or found[2]))
         where = f"in region {region!r}" if region else "in another region"
         wanted = repr(region) if region else "the bucket's region"
-        return RefusedError(
+        return S3RefusedError(
             f"bucket {bucket!r} is {where}: {text}", f"set 'region_name' of the connection in 'aws_conn_id' to {wanted}"
         )
     if code not in REFUSED_CODES and not code.startswith("KMS.") and (code or not DENIED.search(text)):
         return None
     if (clock := clock_error(response)) is not None:
-        return RefusedError(f"{clock}: {path}: {text}", "set the clock of that machine with NTP")
+        return S3RefusedError(f"{clock}: {path}: {text}", "set the clock of that machine with NTP")
     action, key = KMS_ACTION.search(text), KMS_KEY.search(text)
     if action is not None or key is not None or code.startswith("KMS."):
         allowed = action[0] if action is not None else "kms:GenerateDataKey and kms:Decrypt"
         of = f"KMS key {key[0]}" if key is not None else f"the KMS key that bucket {bucket!r} encrypts with"
-        return RefusedError(
+        return S3RefusedError(
             f"{path}: {of} is refused: {text}",
             f"allow {allowed} on it, in the key's policy and in the policy of the connection's user or role, and make "
             "sure that the key is enabled",
@@ -83,7 +83,7 @@ def refusal(path: str, text: str, response: Mapping[str, Any]) -> RefusedError |
     operation = OPERATION.search(text)
     if operation is None or operation[1] not in ACTIONS:
         return None
-    return RefusedError(
+    return S3RefusedError(
         f"{path}: {text}", f"allow {ACTIONS[operation[1]]} to the connection's user or role, or correct its keys"
     )
 

@@ -27,7 +27,7 @@ from airflow_provider_coordination.spark.delivery import SinkUnavailableError
 from airflow_provider_coordination.spark.files import Claim, Files, different_filesystems, missing_file
 from airflow_provider_coordination.spark.filesystems import open_files
 from airflow_provider_coordination.spark.outages import is_outage, is_refusal
-from airflow_provider_coordination.spark.s3_refusals import RefusedError, refusal
+from airflow_provider_coordination.spark.s3_refusals import S3RefusedError, refusal
 
 log = logging.getLogger(__name__)
 
@@ -500,9 +500,9 @@ def check_writable(field: str, root: str, access: Access = DEFAULT_ACCESS) -> No
         log.warning("unfinished uploads below %s could not be removed; use a lifecycle rule: %s", root, error)
 
 
-def _refusal(root: str, error: Exception) -> RefusedError | None:
+def _refusal(root: str, error: Exception) -> S3RefusedError | None:
     """Return the refusal of S3 that an error of boto3 or pyarrow means; None if it means something else."""
-    if isinstance(error, RefusedError):
+    if isinstance(error, S3RefusedError):
         return error
     path = bucket_path(root)
     return None if path is None or isinstance(error, ConfigurationError) else refusal(path, str(error), {})

@@ -22,7 +22,7 @@ from airflow_provider_coordination.coordination.storable_text import storable
 from airflow_provider_coordination.supervisor.lag import FULL_RESOLUTION, LagReading, LagSeries, has_reader
 from airflow_provider_coordination.supervisor.observation import Observation, PartitionCounts
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
-from airflow_provider_coordination.supervisor.spec import Change, IngestionSpec, change_between
+from airflow_provider_coordination.supervisor.spec import IngestionSpec, SpecChange, change_between
 from airflow_provider_coordination.supervisor.store import SupervisionStore
 from airflow_provider_coordination.supervisor.supervision import Supervision
 
@@ -174,7 +174,7 @@ class Observer:
             previous = self.spec(version)
         except ConfigurationError:  # it was read by another version of this package
             return True
-        return previous is None or change_between(previous, spec) is Change.JOBS
+        return previous is None or change_between(previous, spec) is SpecChange.JOBS
 
     def _jobs_of(self, memory: Supervision) -> dict[str, Job]:
         known = {job.owner: self._jobs.get(job.owner) for job in memory.jobs}

@@ -46,7 +46,7 @@ from airflow_provider_coordination.sources.reset_targets import (
     parse_target,
 )
 from airflow_provider_coordination.supervisor.changed_reads import check_reads, parts_of
-from airflow_provider_coordination.supervisor.spec import Change, IngestionSpec, change_between
+from airflow_provider_coordination.supervisor.spec import IngestionSpec, SpecChange, change_between
 from airflow_provider_coordination.supervisor.status import no_supervisor, read_status
 from airflow_provider_coordination.supervisor.store import SupervisionStore
 from airflow_provider_coordination.supervisor.submission_warnings import warnings_of
@@ -64,10 +64,10 @@ log = logging.getLogger(__name__)
 UNCONFIRMED = "the store did not respond, so the action may or may not be done; check the supervisor"
 NOT_ATTEMPTED = "not attempted, because the store did not respond; try again"
 CONSEQUENCES = {
-    Change.NONE: "nothing changes",
-    Change.COSMETIC: "only descriptions change; jobs continue",
-    Change.SUPERVISION: "the supervisor applies it from its next poll; jobs continue",
-    Change.JOBS: "jobs hand over to jobs with the new spec",
+    SpecChange.NONE: "nothing changes",
+    SpecChange.COSMETIC: "only descriptions change; jobs continue",
+    SpecChange.SUPERVISION: "the supervisor applies it from its next poll; jobs continue",
+    SpecChange.JOBS: "jobs hand over to jobs with the new spec",
 }
 """The consequence of a change of the spec."""
 STARTS = "jobs start once a DAG of supervised_ingestion supervises the source"
@@ -94,7 +94,7 @@ class Submission:
     """
 
     version: SpecVersion
-    change: Change
+    change: SpecChange
     is_first: bool = False
     check_failure: str = ""
     warnings: tuple[str, ...] = ()
@@ -220,7 +220,7 @@ class SupervisorVerbs:
         is_terminated = previous is not None and previous.is_termination
         warnings = check_reads(self._view, self._last_spec(previous), checked, is_terminated=is_terminated)
         current = readable_spec(previous)
-        if change_between(current, checked) is Change.JOBS:
+        if change_between(current, checked) is SpecChange.JOBS:
             warnings += self._warnings(checked)
         check_failure = "" if check is None else self._check_source(check, checked, current, warnings)
         version = self._supervision_store.submit(
@@ -232,7 +232,7 @@ class SupervisorVerbs:
             claimant=claimant,
         )
         if previous is not None and version.version == previous.version:
-            return Submission(version=version, change=Change.NONE)
+            return Submission(version=version, change=SpecChange.NONE)
         before = self._supervision_store.spec(version.version - 1) if version.version > 1 else None
         return Submission(
             version=version,
@@ -386,7 +386,7 @@ class SupervisorVerbs:
         :param warnings: gets the warnings of the check.
         :returns: why the source is unavailable, if that does not prevent the update; otherwise empty.
         """
-        if change_between(before, spec) is not Change.JOBS:
+        if change_between(before, spec) is not SpecChange.JOBS:
             return ""
         try:
             warnings.extend(check(spec))

@@ -53,7 +53,7 @@ EVENT_TIME_TYPES = ("TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ", "BIGINT", "LO
 """The permitted types of the event time column; an integer is in milliseconds."""
 
 
-class Change(IntEnum):
+class SpecChange(IntEnum):
     """The kind of change between two specs; of several kinds, the greatest counts."""
 
     NONE = 0
@@ -309,18 +309,18 @@ class IngestionSpec:
         return shown
 
 
-def change_between(old: IngestionSpec | None, new: IngestionSpec) -> Change:
+def change_between(old: IngestionSpec | None, new: IngestionSpec) -> SpecChange:
     """Return the kind of change between two specs.
 
     :param old: the spec before; None if there was none.
     """
     if old is None:
-        return Change.JOBS
+        return SpecChange.JOBS
     if _job_settings(old) != _job_settings(new):
-        return Change.JOBS
+        return SpecChange.JOBS
     if (old.supervise, old.tuning) != (new.supervise, new.tuning):
-        return Change.SUPERVISION
-    return Change.NONE if old.context == new.context else Change.COSMETIC
+        return SpecChange.SUPERVISION
+    return SpecChange.NONE if old.context == new.context else SpecChange.COSMETIC
 
 
 def _job_settings(spec: IngestionSpec) -> tuple[Any, ...]:

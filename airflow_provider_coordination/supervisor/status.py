@@ -28,7 +28,7 @@ from airflow_provider_coordination.supervisor.observation import Observation, Pa
 from airflow_provider_coordination.supervisor.observer import is_readable
 from airflow_provider_coordination.supervisor.redaction import without_secrets
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
-from airflow_provider_coordination.supervisor.spec import Change, IngestionSpec, change_between
+from airflow_provider_coordination.supervisor.spec import IngestionSpec, SpecChange, change_between
 from airflow_provider_coordination.supervisor.states import DetailedState
 from airflow_provider_coordination.supervisor.store import StoredSupervision, SupervisionStore
 from airflow_provider_coordination.supervisor.supervision import SpecVersion, SupervisedJob, Supervision
@@ -162,7 +162,7 @@ def _outdated(store: SupervisionStore, memory: Supervision, spec: IngestionSpec)
     """Yield the versions of the spec whose jobs differ from those of the current version."""
     for number in {job.spec_version for job in memory.jobs} - {memory.spec_version}:
         old, _ = _read_spec(store.spec(number))
-        if change_between(old, spec) is Change.JOBS:
+        if change_between(old, spec) is SpecChange.JOBS:
             yield number
 
 

@@ -97,7 +97,7 @@ class Launcher(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PollResult:
+class TurnPoll:
     """The result of a poll.
 
     :param needs_turn: whether a turn has actions to carry out.
@@ -144,7 +144,7 @@ class Supervisor:
         self._task = task_of(self.source)
         self._observer = Observer(coordinator.view, self.store, self.jobs, probe, self._task)
 
-    def poll(self) -> PollResult:
+    def poll(self) -> TurnPoll:
         """Observe the source, record health, lag and scaling, and return whether a turn is needed.
 
         :raises SupervisedElsewhereError: if another DAG or a later run supervises the source.
@@ -161,7 +161,7 @@ class Supervisor:
         scaling = settings.auto_scale
         interval = settings.period if scaling is None else min(settings.period, scaling.lag_collection_interval)
         latest = observation.at + min(interval, LEASE / 3)
-        return PollResult(
+        return TurnPoll(
             needs_turn=bool(decision.actions),
             decision=decision,
             next_due=latest if decision.next_due is None else min(latest, decision.next_due),

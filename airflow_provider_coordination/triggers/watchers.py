@@ -44,7 +44,7 @@ JUST_AFTER_SECONDS = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pace:
+class PollPace:
     """How often things are done, in seconds.
 
     :param poll: the longest pause between two polls: with the poll itself, any change is noticed within five seconds.
@@ -133,8 +133,8 @@ class Watchers:
     :param clock: the source of the time.
     """
 
-    def __init__(self, pace: Pace | None = None, clock: Clock | None = None) -> None:
-        self.pace = pace or Pace()
+    def __init__(self, pace: PollPace | None = None, clock: Clock | None = None) -> None:
+        self.pace = pace or PollPace()
         self.clock = clock or SystemClock()
         self.owner = ":".join((socket.gethostname(), "triggerer", str(os.getpid()), secrets.token_hex(4)))
         self.connections: dict[str, _WatchedConnection] = {}
@@ -248,7 +248,7 @@ def watchers() -> Watchers:
     """Return the watchers of the running event loop."""
     loop = asyncio.get_running_loop()
     if loop not in _WATCHERS:
-        _WATCHERS[loop] = Watchers(Pace(poll=Configuration.read().watch_interval))
+        _WATCHERS[loop] = Watchers(PollPace(poll=Configuration.read().watch_interval))
     return _WATCHERS[loop]
 
 

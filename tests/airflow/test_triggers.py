@@ -31,7 +31,7 @@ from airflow_provider_coordination.triggers.partitions import (
     PartitionsReopenedTrigger,
 )
 from airflow_provider_coordination.triggers.polling import SourcePoller
-from airflow_provider_coordination.triggers.watchers import Pace, Watchers, install_watchers
+from airflow_provider_coordination.triggers.watchers import PollPace, Watchers, install_watchers
 from tests.airflow.conftest import SECRET
 from tests.support.clock import ManualClock
 from tests.support.delivered import RUN, delivered, state, status
@@ -40,7 +40,7 @@ from tests.support.watched import QUICK, first_payload, in_loop, pause, payload_
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 DEADLINE = "2026-02-01T00:00:00.000000Z"
 TO_A_TASK = {"deadline": DEADLINE}
-REREADING = Pace(
+REREADING = PollPace(
     poll=0.03, min_pause=0.01, max_retry_pause=0.1, reread_interval=0.03, retry_interval=0.01, gone_after=0.05
 )
 
@@ -404,7 +404,7 @@ def test_briefly_missing_connection_does_not_end_the_wait(
 ) -> None:
     coordination.create_partitions({"a": {}})
     coordination.leases.acquire(1)
-    patient = Pace(poll=0.03, min_pause=0.01, reread_interval=0.03, retry_interval=0.02, gone_after=3600)
+    patient = PollPace(poll=0.03, min_pause=0.01, reread_interval=0.03, retry_interval=0.02, gone_after=3600)
 
     async def wait(watchers: Watchers) -> Any:
         fired = asyncio.create_task(payload_of(PartitionsCompletedTrigger(source="clicks")))

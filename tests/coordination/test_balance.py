@@ -15,10 +15,10 @@ from airflow_provider_coordination.coordination.balance import (
     BY_COUNT,
     BY_THROUGHPUT,
     HYSTERESIS,
+    BalancePlan,
     Lease,
     Member,
     Move,
-    Plan,
     Rules,
     fair_share,
     plan,
@@ -50,7 +50,7 @@ def loaded(**throughputs: list[float | None]) -> list[Lease]:
     ]
 
 
-def moves(found: Plan) -> list[tuple[str, str]]:
+def moves(found: BalancePlan) -> list[tuple[str, str]]:
     return [(move.giver, move.key) for move in found.requests]
 
 
@@ -111,11 +111,11 @@ def test_long_free_leases_are_taken_beyond_share_within_limit(
 def test_unaskable_worker_counts_as_one_and_is_left_alone() -> None:
     old = Member(owner="old", hands_over=False)
     assert plan("a", leases(old=2, free=2), [*members("a"), old], [], COUNT).acquire == 2
-    assert plan("a", leases(old=4), [*members("a"), old], [], COUNT) == Plan(acquire=2)
+    assert plan("a", leases(old=4), [*members("a"), old], [], COUNT) == BalancePlan(acquire=2)
 
 
 def test_leases_of_a_gone_owner_count_in_the_total_only() -> None:
-    assert plan("a", leases(a=1, gone=3), members("a", "b"), [], COUNT) == Plan(acquire=1)
+    assert plan("a", leases(a=1, gone=3), members("a", "b"), [], COUNT) == BalancePlan(acquire=1)
 
 
 # Moves, by count
@@ -176,7 +176,7 @@ def test_two_requests_for_one_difference_are_resolved_alike() -> None:
 def test_two_requests_for_one_lease_are_resolved_alike() -> None:
     existing, fleet = leases(b=9), members("a", "b", "c")
     asked = [Move(key="b-00", giver="b", taker="a"), Move(key="b-00", giver="b", taker="c")]
-    assert plan("a", existing, fleet, asked, COUNT) == Plan(acquire=2)
+    assert plan("a", existing, fleet, asked, COUNT) == BalancePlan(acquire=2)
     of_c = plan("c", existing, fleet, asked, COUNT)
     assert of_c.obsolete == {"b-00"} and moves(of_c) == [("b", "b-01")]
 
@@ -192,7 +192,7 @@ def test_useless_request_is_dropped(now_there: list[Lease]) -> None:
 
 def test_throughput_balances_loads_instead_of_counts() -> None:
     existing = loaded(a=[50, 50], b=[10] * 10)
-    assert plan("a", existing, members("a", "b"), [], THROUGHPUT) == Plan()
+    assert plan("a", existing, members("a", "b"), [], THROUGHPUT) == BalancePlan()
     assert moves(plan("a", existing, members("a", "b"), [], COUNT)) == [("b", "b-0")]
 
 

@@ -26,7 +26,7 @@ from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.files import Claim, MissingFileError
 from airflow_provider_coordination.spark.filesystems import open_files
 from airflow_provider_coordination.spark.landed_identity import as_landed, file_name
-from airflow_provider_coordination.spark.s3_refusals import RefusedError
+from airflow_provider_coordination.spark.s3_refusals import S3RefusedError
 from airflow_provider_coordination.spark.settings import MAIN
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from tests.support.faulty_s3 import Fault, FaultyS3
@@ -496,7 +496,7 @@ def test_neighboring_folders_are_listed_together_if_cheaper(
 def test_refused_listing_fails_each_of_its_folders(network: FaultyS3, root: str) -> None:
     network.make("GET .*list-type", Fault.FORBIDDEN, 99)
     found = dict(storage.files_in_folders(root, FOLDERS, Access(((root, network.settings),))))
-    assert {name: type(result) for name, result in found.items()} == dict.fromkeys(FOLDERS, RefusedError)
+    assert {name: type(result) for name, result in found.items()} == dict.fromkeys(FOLDERS, S3RefusedError)
 
 
 @pytest.mark.parametrize("page", [1000, 2])

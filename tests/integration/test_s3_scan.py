@@ -14,7 +14,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.items import SourceUnavailableError
 from airflow_provider_coordination.sources.s3.deletion import Deletion, DeletionError
-from airflow_provider_coordination.sources.s3.errors import AccessDeniedError, BucketNotFoundError
+from airflow_provider_coordination.sources.s3.errors import BucketNotFoundError, ObjectAccessDeniedError
 from airflow_provider_coordination.sources.s3.listing import S3Listing
 from airflow_provider_coordination.sources.s3.objects import ListedObject
 from airflow_provider_coordination.sources.s3.reader import Conditions
@@ -113,10 +113,10 @@ def test_bucket_without_access_is_named_with_the_missing_permission(
     worker: SourceCoordinator, settings: S3Objects, s3: S3Server, s3_bucket: str
 ) -> None:
     denied = replace(settings, aws=s3.settings_of(*DENIED))
-    with pytest.raises(AccessDeniedError, match=rf"s3://{s3_bucket}/in/: .*allow s3:ListBucket on it"):
+    with pytest.raises(ObjectAccessDeniedError, match=rf"s3://{s3_bucket}/in/: .*allow s3:ListBucket on it"):
         scan(worker, denied)
     unknown = replace(settings, aws=s3.settings_of("nobody", "at-all"))
-    with pytest.raises(AccessDeniedError, match="check the credentials"):
+    with pytest.raises(ObjectAccessDeniedError, match="check the credentials"):
         scan(worker, unknown)
 
 
@@ -145,7 +145,7 @@ def test_objects_wait_for_a_marker_in_their_folder(settings: S3Objects, put: Cal
     assert wait is not None and wait.reason.endswith("/in/day/_SUCCESS does not exist yet")
     put("in/day/_SUCCESS")
     assert Conditions(waiting).waits_for(found) is None
-    with pytest.raises(AccessDeniedError, match="allow s3:GetObject and s3:ListBucket"):
+    with pytest.raises(ObjectAccessDeniedError, match="allow s3:GetObject and s3:ListBucket"):
         Conditions(replace(waiting, aws=s3.settings_of(*DENIED))).waits_for(found)
 
 

@@ -14,9 +14,9 @@ import pytest
 from airflow_provider_coordination.coordination.balance import (
     BY_COUNT,
     BY_THROUGHPUT,
+    BalancePlan,
     Lease,
     Member,
-    Plan,
     Rules,
     plan,
 )
@@ -195,8 +195,8 @@ def test_54_balancing_moves_the_lease_that_evens_load_best() -> None:
     Here it moves if that makes the difference smaller, whichever fits best, so nothing is ever moved back.
     """
     there = loads(donor=[300, 299, 301], taker=[3000])
-    assert plan("taker", there, of("donor", "taker"), [], LOAD) == Plan()
-    assert plan("donor", there, of("donor", "taker"), [], LOAD) == Plan()
+    assert plan("taker", there, of("donor", "taker"), [], LOAD) == BalancePlan()
+    assert plan("donor", there, of("donor", "taker"), [], LOAD) == BalancePlan()
     there = loads(donor=[300, 299, 301], taker=[650])
     [move] = plan("taker", loads(donor=[300, 299, 301], taker=[500]), of("donor", "taker"), [], LOAD).requests
     assert move.key == "donor-1", "200 would be even; 299 comes nearest"

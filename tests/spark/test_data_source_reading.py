@@ -21,7 +21,7 @@ from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
 from airflow_provider_coordination.sources.kinesis.errors import KinesisUnavailableError
 from airflow_provider_coordination.spark.kinesis.data_source_options import read_options
 from airflow_provider_coordination.spark.kinesis.data_source_plan import ReadPlan, read_plan
-from airflow_provider_coordination.spark.kinesis.shard_batches import Reading, shard_batches
+from airflow_provider_coordination.spark.kinesis.shard_batches import ShardReadSettings, shard_batches
 from tests.support.depth import examples
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine
@@ -65,9 +65,9 @@ class StreamAccount:
                     found[row["shardId"]].append(row["data"])
         return dict(found)
 
-    def reading(self, plan: ReadPlan, **options: str) -> Reading:
+    def reading(self, plan: ReadPlan, **options: str) -> ShardReadSettings:
         given = read_options({"streamName": "clicks", **options})
-        return Reading(
+        return ShardReadSettings(
             client=self.client,
             listed=plan.listed,
             page_records=given.page_records,
@@ -484,7 +484,7 @@ def test_threads_end_with_their_consumer(streams: StreamAccount) -> None:
     streams.put(b"1")
     before = set(threading.enumerate())
     batches = shard_batches(
-        plan.tasks[0], Reading(client=streams.client, listed={}, page_records=1, memory_bytes=2**29)
+        plan.tasks[0], ShardReadSettings(client=streams.client, listed={}, page_records=1, memory_bytes=2**29)
     )
     next(batches)
     batches.close()

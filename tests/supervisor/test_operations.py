@@ -36,7 +36,7 @@ from airflow_provider_coordination.supervisor.operations import (
     read_spec,
     supervised_sources,
 )
-from airflow_provider_coordination.supervisor.spec import Change
+from airflow_provider_coordination.supervisor.spec import SpecChange
 from airflow_provider_coordination.supervisor.status import read_status
 from tests.supervisor.source_simulation import SourceSimulation
 from tests.supervisor.specs import SPEC, spec_with
@@ -88,7 +88,7 @@ def refused(simulation: SourceSimulation, verb: str, *args: Any) -> str:
 
 def test_first_version_has_its_author_and_reason(simulation: SourceSimulation) -> None:
     done = verbs(simulation).submit(SPEC)
-    assert (done.version.version, done.change) == (1, Change.JOBS)
+    assert (done.version.version, done.change) == (1, SpecChange.JOBS)
     assert (done.version.by, done.version.reason) == ("ann", "on call")
     assert simulation.supervision().spec_version == 1
 
@@ -96,13 +96,13 @@ def test_first_version_has_its_author_and_reason(simulation: SourceSimulation) -
 @pytest.mark.parametrize(
     ("path", "value", "change"),
     [
-        ("context.description", "each click", Change.COSMETIC),
-        ("supervise.task_count", 3, Change.SUPERVISION),
-        ("schema", "id STRING", Change.JOBS),
+        ("context.description", "each click", SpecChange.COSMETIC),
+        ("supervise.task_count", 3, SpecChange.SUPERVISION),
+        ("schema", "id STRING", SpecChange.JOBS),
     ],
 )
 def test_submit_reports_the_changes_of_a_version(
-    simulation: SourceSimulation, path: str, value: Any, change: Change
+    simulation: SourceSimulation, path: str, value: Any, change: SpecChange
 ) -> None:
     verbs(simulation).submit(SPEC)
     done = verbs(simulation, "bob").submit(spec_with(path, value))
@@ -279,7 +279,7 @@ def test_path_of_another_supervisor_is_a_warning(
 def test_unchanged_spec_makes_no_version(simulation: SourceSimulation) -> None:
     verbs(simulation).submit(SPEC)
     again = verbs(simulation, "bob").submit(SPEC)
-    assert (again.version.version, again.version.by, again.change) == (1, "ann", Change.NONE)
+    assert (again.version.version, again.version.by, again.change) == (1, "ann", SpecChange.NONE)
 
 
 @pytest.mark.parametrize(
@@ -338,7 +338,7 @@ def test_hidden_secrets_are_submitted_as_stored(simulation: SourceSimulation) ->
     assert "opensesame" not in str(shown)
     shown["context"] = {"description": "edited"}
     done = verbs(simulation).submit(shown)
-    assert done.change is Change.COSMETIC
+    assert done.change is SpecChange.COSMETIC
     assert done.version.spec is not None and done.version.spec["tuning"]["spark"]["conf"][key] == "opensesame"
     shown["tuning"]["spark"]["conf"] = {"spark.other.password": shown["tuning"]["spark"]["conf"][key]}
     with pytest.raises(ConfigurationError, match=r"field 'tuning.spark.conf.spark.other.password' is hidden"):
@@ -460,7 +460,7 @@ def test_stopped_supervisor_may_forget_and_read_elsewhere(simulation: SourceSimu
         ("S1", "removed", ""),
     ]
     assert simulation.view.is_empty()
-    assert verbs(simulation).submit(spec_with("reads.kinesis.streams", "orders")).change is Change.JOBS
+    assert verbs(simulation).submit(spec_with("reads.kinesis.streams", "orders")).change is SpecChange.JOBS
     if ends_by == "suspend":
         verbs(simulation).resume()
     simulation.go_on(120)

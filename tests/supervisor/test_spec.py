@@ -19,7 +19,7 @@ from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
-from airflow_provider_coordination.supervisor.spec import Change, IngestionSpec, change_between
+from airflow_provider_coordination.supervisor.spec import IngestionSpec, SpecChange, change_between
 from airflow_provider_coordination.supervisor.spec_values import read_duration
 from airflow_provider_coordination.supervisor.tuning import TuningSettings
 from tests.supervisor.specs import SPEC, spec_with, spec_without
@@ -144,33 +144,33 @@ def test_spark_tuning_keys_are_arguments_of_the_spark_operator() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "change"),
     [
-        ("supervise.task_count", 2, Change.NONE),
-        ("tuning.leases.max_leases_to_steal", None, Change.NONE),
-        ("supervise.task_duration", 7200, Change.NONE),
-        ("context.owner", "somebody", Change.COSMETIC),
-        ("supervise.task_count", 3, Change.SUPERVISION),
-        ("supervise.task_duration", "PT3H", Change.SUPERVISION),
-        ("supervise.auto_scale", {"task_count_min": 1, "task_count_max": 2}, Change.SUPERVISION),
-        ("tuning.start_timeout", "PT2H", Change.SUPERVISION),
-        ("tuning.spark_ui_url", "https://history/{application_id}", Change.SUPERVISION),
-        ("schema", "id STRING", Change.JOBS),
-        ("transform", "my_project.transforms:other", Change.JOBS),
-        ("per_batch", True, Change.JOBS),
-        ("reads.kinesis.on_data_loss", "reset", Change.JOBS),
-        ("writes.0.parquet.where", "amount > 1", Change.JOBS),
-        ("on_bad_records.max_parse_exceptions", 1, Change.JOBS),
-        ("acknowledgments.timeout", "PT2H", Change.JOBS),
-        ("tuning.spark.executor_memory", "4g", Change.JOBS),
-        ("supervise.event_time", "at", Change.JOBS),
+        ("supervise.task_count", 2, SpecChange.NONE),
+        ("tuning.leases.max_leases_to_steal", None, SpecChange.NONE),
+        ("supervise.task_duration", 7200, SpecChange.NONE),
+        ("context.owner", "somebody", SpecChange.COSMETIC),
+        ("supervise.task_count", 3, SpecChange.SUPERVISION),
+        ("supervise.task_duration", "PT3H", SpecChange.SUPERVISION),
+        ("supervise.auto_scale", {"task_count_min": 1, "task_count_max": 2}, SpecChange.SUPERVISION),
+        ("tuning.start_timeout", "PT2H", SpecChange.SUPERVISION),
+        ("tuning.spark_ui_url", "https://history/{application_id}", SpecChange.SUPERVISION),
+        ("schema", "id STRING", SpecChange.JOBS),
+        ("transform", "my_project.transforms:other", SpecChange.JOBS),
+        ("per_batch", True, SpecChange.JOBS),
+        ("reads.kinesis.on_data_loss", "reset", SpecChange.JOBS),
+        ("writes.0.parquet.where", "amount > 1", SpecChange.JOBS),
+        ("on_bad_records.max_parse_exceptions", 1, SpecChange.JOBS),
+        ("acknowledgments.timeout", "PT2H", SpecChange.JOBS),
+        ("tuning.spark.executor_memory", "4g", SpecChange.JOBS),
+        ("supervise.event_time", "at", SpecChange.JOBS),
     ],
 )
-def test_job_changes_alone_cause_a_handover(path: str, value: Any, change: Change) -> None:
+def test_job_changes_alone_cause_a_handover(path: str, value: Any, change: SpecChange) -> None:
     old, new = IngestionSpec.read(SPEC), IngestionSpec.read(spec_with(path, value))
     assert change_between(old, new) is change
 
 
 def test_first_spec_of_a_source_concerns_jobs() -> None:
-    assert change_between(None, IngestionSpec.read(SPEC)) is Change.JOBS
+    assert change_between(None, IngestionSpec.read(SPEC)) is SpecChange.JOBS
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_backfill_is_a_separate_source_that_ends() -> None:
     spec = IngestionSpec.read(backfill)
     assert spec.source.startswith("clicks@positions-")
     assert IngestionSpec.read(spec.to_mapping()) == spec
-    assert change_between(IngestionSpec.read(SPEC), spec) is Change.JOBS
+    assert change_between(IngestionSpec.read(SPEC), spec) is SpecChange.JOBS
 
 
 def test_terminate_when_done_is_refused_without_an_end() -> None:

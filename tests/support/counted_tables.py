@@ -12,7 +12,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 from airflow_provider_coordination.spark.sinks import sql
-from airflow_provider_coordination.spark.sql.database import Database
+from airflow_provider_coordination.spark.sql.database import SinkDatabase
 from airflow_provider_coordination.spark.writes.sql import POSTGRESQL, SqlTable
 from tests.support.delta_tables import counted_tables
 from tests.support.freezing import Calls
@@ -65,7 +65,7 @@ class CountedDatabase:
     :param is_postgresql: what the server is, which decides what a lost connection raises.
     """
 
-    def __init__(self, database: Database, calls: Calls, *, is_postgresql: bool) -> None:
+    def __init__(self, database: SinkDatabase, calls: Calls, *, is_postgresql: bool) -> None:
         self._database = database
         self._calls = calls
         self._error = _connection_lost(is_postgresql=is_postgresql)

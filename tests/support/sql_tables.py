@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from airflow_provider_coordination.spark.settings import SinkSettings
 from airflow_provider_coordination.spark.sinks.sql import SqlSink
-from airflow_provider_coordination.spark.sql.database import Database, database_of
+from airflow_provider_coordination.spark.sql.database import SinkDatabase, database_of
 from airflow_provider_coordination.spark.writes.sql import MYSQL, POSTGRESQL, SqlServer, SqlTable
 
 SERVERS = {POSTGRESQL: "postgres_url", MYSQL: "mariadb_url"}
@@ -41,14 +41,14 @@ class SqlTarget:
         self.settings = SqlTable(table, conn_id="warehouse", staging_path=str(folder), server=server)
 
     @property
-    def database(self) -> Database:
+    def database(self) -> SinkDatabase:
         return database_of(self.settings)
 
     def sink_settings(self, **changed: Any) -> SinkSettings:
         settings = replace(self.settings, **changed)
         return SinkSettings(name="main", kind="sql", location=settings.sink_location, settings=settings.to_mapping())
 
-    def sink(self, name: str = "main", database: Database | None = None, **changed: Any) -> SqlSink:
+    def sink(self, name: str = "main", database: SinkDatabase | None = None, **changed: Any) -> SqlSink:
         """Return the sink of a new job."""
         settings = replace(self.settings, **changed)
         return SqlSink(name, settings, database or database_of(settings))

@@ -16,16 +16,18 @@ from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from airflow_provider_coordination.stores.kinds import sql
 from airflow_provider_coordination.triggers.store_pool import CLOSING
-from airflow_provider_coordination.triggers.watchers import Pace, Watchers, install_watchers
+from airflow_provider_coordination.triggers.watchers import PollPace, Watchers, install_watchers
 from tests.coordination.unreliable_store import UnreliableStore
 
 T = TypeVar("T")
 
-QUICK = Pace(poll=0.03, min_pause=0.01, max_retry_pause=0.1, reread_interval=60, retry_interval=0.02, gone_after=0.05)
+QUICK = PollPace(
+    poll=0.03, min_pause=0.01, max_retry_pause=0.1, reread_interval=60, retry_interval=0.02, gone_after=0.05
+)
 LONGEST_SECONDS = 60.0
 
 
-def in_loop(work: Callable[[Watchers], Awaitable[T]], *, pace: Pace = QUICK, clock: Clock | None = None) -> T:
+def in_loop(work: Callable[[Watchers], Awaitable[T]], *, pace: PollPace = QUICK, clock: Clock | None = None) -> T:
     """Do work in an event loop whose watchers are in a hurry."""
 
     async def run() -> T:
@@ -40,7 +42,7 @@ def in_loop(work: Callable[[Watchers], Awaitable[T]], *, pace: Pace = QUICK, clo
 def first_payload(
     trigger: BaseTrigger,
     *,
-    pace: Pace = QUICK,
+    pace: PollPace = QUICK,
     clock: Clock | None = None,
     while_waiting: Callable[[], Any] | None = None,
 ) -> Any:

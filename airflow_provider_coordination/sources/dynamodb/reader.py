@@ -73,7 +73,7 @@ class SegmentReader:
         if position:
             request["ExclusiveStartKey"] = key_at(position)
         limit = self._settings.read_units_per_second
-        pace = None if limit is None else Pace(limit / item["total"])
+        pace = None if limit is None else ReadUnitPace(limit / item["total"])
         while True:
             if pace is not None:
                 request["Limit"] = pace.items
@@ -111,7 +111,7 @@ class SegmentReader:
         return {name: value for name, value in request.items() if value not in (None, {})}
 
 
-class Pace:
+class ReadUnitPace:
     """Limits reading to a number of read units a second, in pages of about a second.
 
     :param units_per_second: the number of read units.

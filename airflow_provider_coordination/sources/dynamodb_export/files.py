@@ -29,7 +29,7 @@ FORMAT = "DYNAMODB_JSON"
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataFile:
+class ExportedFile:
     """A file of an export.
 
     :param uri: its location.
@@ -82,7 +82,7 @@ class ExportStorage:
             )
         return S3Object(self._client, uri, head["ContentLength"], head["ETag"])
 
-    def files(self, location: str) -> Iterator[DataFile]:
+    def files(self, location: str) -> Iterator[ExportedFile]:
         """Yield the data files of a finished export.
 
         :param location: its folder.
@@ -124,7 +124,7 @@ class ExportStorage:
         return bytes(content).decode()
 
 
-def _data_file(folder: str, bucket: object, entry: Mapping[str, Any]) -> DataFile:
+def _data_file(folder: str, bucket: object, entry: Mapping[str, Any]) -> ExportedFile:
     """Return a data file of a manifest: at the manifest's location, unless the export was copied.
 
     :param folder: the folder of the manifest.
@@ -133,8 +133,8 @@ def _data_file(folder: str, bucket: object, entry: Mapping[str, Any]) -> DataFil
     key, records = str(entry["dataFileS3Key"]), int(entry.get("itemCount", 0))
     written = object_uri(str(bucket), key)
     if is_s3(folder) and written.startswith(f"{object_uri(*bucket_and_key(folder))}/"):
-        return DataFile(uri=written, version=str(entry.get("etag") or "").strip('"'), records=records)
-    return DataFile(uri=f"{folder}/data/{key.rpartition('/')[2]}", version="", records=records)
+        return ExportedFile(uri=written, version=str(entry.get("etag") or "").strip('"'), records=records)
+    return ExportedFile(uri=f"{folder}/data/{key.rpartition('/')[2]}", version="", records=records)
 
 
 def _damaged(uri: str, error: Exception) -> ConfigurationError:

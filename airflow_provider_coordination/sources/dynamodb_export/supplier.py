@@ -11,7 +11,7 @@ from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.sources.dynamodb.calls import DynamoDBCalls
-from airflow_provider_coordination.sources.dynamodb_export.files import FORMAT, DataFile, ExportStorage
+from airflow_provider_coordination.sources.dynamodb_export.files import FORMAT, ExportedFile, ExportStorage
 from airflow_provider_coordination.sources.dynamodb_export.settings import DynamoDBExport
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.sources.s3.locations import object_uri
@@ -117,7 +117,7 @@ class ExportSupplier:
             return self._settings.files_per_partition
         return len(PartitionProgress.from_mapping(first.progress).items)
 
-    def _packed(self, location: str, files_each: int) -> Iterator[list[DataFile]]:
+    def _packed(self, location: str, files_each: int) -> Iterator[list[ExportedFile]]:
         """Yield the files that have items, `files_each` at a time."""
         files = [file for file in ExportStorage(self._settings.s3).files(location) if file.records]
         log.info("export %s: %d files with %d items", location, len(files), sum(file.records for file in files))
@@ -129,6 +129,6 @@ def _key(export: str, number: int) -> str:
     return f"{export}/{number}"
 
 
-def _progress(files: list[DataFile]) -> dict[str, Any]:
+def _progress(files: list[ExportedFile]) -> dict[str, Any]:
     items = tuple({"uri": file.uri, "version": file.version, "size": file.records} for file in files)
     return PartitionProgress(kind=KIND, items=items).to_mapping()

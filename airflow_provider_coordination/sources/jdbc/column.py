@@ -33,7 +33,7 @@ RESERVED = ("_origin", "_row", "_batch_id", RANGE_KEY)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column:
+class RangeColumn:
     """The column that defines the ranges.
 
     :param name: its name.
@@ -122,7 +122,7 @@ class Column:
         return self.query.ask(f"SELECT {expression} FROM {self.settings.relation} WHERE {predicate}").rows[0][0]
 
 
-def find_column(settings: JdbcTable, name: str, query: Query) -> Column:
+def find_column(settings: JdbcTable, name: str, query: Query) -> RangeColumn:
     """Find a column in the database.
 
     :param settings: of the table or query.
@@ -144,7 +144,7 @@ def find_column(settings: JdbcTable, name: str, query: Query) -> Column:
             f"{settings.name}: column {name!r} is {met}; ranges need a column of whole numbers, decimals, dates "
             "or times"
         )
-    return Column(name=name, kind=kind, settings=settings, query=query)
+    return RangeColumn(name=name, kind=kind, settings=settings, query=query)
 
 
 def _check_names(relation: str, columns: Sequence[str], name: str) -> None:

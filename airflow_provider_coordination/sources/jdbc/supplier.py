@@ -17,7 +17,7 @@ from typing import Any
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.settings import read_settings, write_settings
-from airflow_provider_coordination.sources.jdbc.column import Column, find_column
+from airflow_provider_coordination.sources.jdbc.column import RangeColumn, find_column
 from airflow_provider_coordination.sources.jdbc.query import Query
 from airflow_provider_coordination.sources.jdbc.ranges import Cut, Range, RangeState, cut, relation_identity, rest
 from airflow_provider_coordination.sources.jdbc.settings import (
@@ -113,7 +113,7 @@ class RangeSupplier:
             )
         return replace(state, reads=reads)
 
-    def _begun(self, column: Column, state: RangeState) -> RangeState | None:
+    def _begun(self, column: RangeColumn, state: RangeState) -> RangeState | None:
         """Return the state with the range to divide now; None if there is none."""
         nulls = self._nulls(column)
         if column.kind is None and not self._table.reads_everything:
@@ -141,7 +141,7 @@ class RangeSupplier:
         began = self._table.start if state.mark is None else state.began
         return replace(state, left=replace(full_range, upper=text, upper_closed=True), began=began, mark=text)
 
-    def _cut(self, column: Column, full_range: Range) -> tuple[Range, ...]:
+    def _cut(self, column: RangeColumn, full_range: Range) -> tuple[Range, ...]:
         """Divide a range into ranges."""
         rows = self._table.rows_per_partition or DEFAULT_ROWS_PER_PARTITION
         if self._table.partitions is not None:
@@ -155,7 +155,7 @@ class RangeSupplier:
         self._warn_of_huge_keys(column, result)
         return result.ranges
 
-    def _warn_of_huge_keys(self, column: Column, result: Cut) -> None:
+    def _warn_of_huge_keys(self, column: RangeColumn, result: Cut) -> None:
         for key in result.huge[:HUGE_KEYS_NAMED]:
             assert column.kind is not None
             text = text_of(column.kind, key)
@@ -169,7 +169,7 @@ class RangeSupplier:
         if len(result.huge) > HUGE_KEYS_NAMED:
             log.warning("%s: %d keys have more rows than a range should have", self._what, len(result.huge))
 
-    def _nulls(self, column: Column) -> tuple[Range, ...]:
+    def _nulls(self, column: RangeColumn) -> tuple[Range, ...]:
         """Return the range of the rows without a value, if there are any and they are read."""
         nulls = Range(column=column.name, is_null=True)
         handling = self._table.null_handling
@@ -182,7 +182,7 @@ class RangeSupplier:
             )
         return (nulls,) if rows else ()
 
-    def _new_mark(self, column: Column, after: Range) -> Value | None:
+    def _new_mark(self, column: RangeColumn, after: Range) -> Value | None:
         """Return the largest value that is read now; None if there is none."""
         lag, kind = self._table.lag, column.kind
         assert kind is not None
@@ -207,7 +207,7 @@ class RangeSupplier:
             return column.largest(after, visible.date(), closed=False)
         return column.largest(after, visible if kind is Kind.TIMESTAMP_TZ else visible.replace(tzinfo=None))
 
-    def _bound(self, column: Column, name: str) -> Value | None:
+    def _bound(self, column: RangeColumn, name: str) -> Value | None:
         bound: str | None = getattr(self._table, name)
         if bound is None or column.kind is None:
             return None

@@ -17,7 +17,7 @@ class BucketNotFoundError(ConfigurationError):
     """The bucket, or the folder, does not exist."""
 
 
-class AccessDeniedError(ConfigurationError):
+class ObjectAccessDeniedError(ConfigurationError):
     """The credentials are refused, or do not allow the call."""
 
 
@@ -70,14 +70,14 @@ def object_errors(uri: str, action: str, right: str) -> Iterator[None]:
                 f"{uri} was replaced since it was listed; the new object is read as an item of its own"
             ) from error
         if code in REFUSED_CODES:
-            raise AccessDeniedError(
+            raise ObjectAccessDeniedError(
                 f"{where}: {message}; check the credentials, and that they allow {right} on it"
             ) from error
         if code in ("PermanentRedirect", "AuthorizationHeaderMalformed", "IllegalLocationConstraintException"):
             raise ConfigurationError(f"{where}: {message}; give the region that its bucket is in") from error
         raise SourceUnavailableError(f"{where}: {message}") from error
     except (NoCredentialsError, PartialCredentialsError) as error:
-        raise AccessDeniedError(
+        raise ObjectAccessDeniedError(
             f"{where}: {_sentence(error)}; name an AWS connection in 'aws_conn_id', or provide credentials in the "
             "AWS default credential chain (environment, shared file, instance role)"
         ) from error
@@ -90,7 +90,7 @@ def object_errors(uri: str, action: str, right: str) -> Iterator[None]:
     except FileNotFoundError as error:
         raise ItemGoneError(f"{uri} does not exist any more") from error
     except PermissionError as error:
-        raise AccessDeniedError(
+        raise ObjectAccessDeniedError(
             f"{where}: {_sentence(error)}; give the user that runs this process the permission"
         ) from error
     except OSError as error:

@@ -88,11 +88,11 @@ class KinesisReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the shards of a task."""
         from airflow_provider_coordination.sources.kinesis.reader import shared_reading_client
-        from airflow_provider_coordination.spark.kinesis.shard_batches import Reading, shard_batches
+        from airflow_provider_coordination.spark.kinesis.shard_batches import ShardReadSettings, shard_batches
 
         if partition.value is None:  # Spark passes None if there is no partition
             return
-        reading = Reading(
+        reading = ShardReadSettings(
             client=shared_reading_client(self._options.kinesis),
             listed=self._plan.listed,
             page_records=self._options.page_records,

@@ -40,7 +40,7 @@ MAX_SHARDS_PER_TASK = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShardRange:
+class PlannedShardRange:
     """The part of one shard to read.
 
     :param stream: the name of the stream.
@@ -67,7 +67,7 @@ class ShardRange:
         """The position where reading ends."""
         return Position(timestamp=self.until) if self.end is None else Position(sequence_number=self.end)
 
-    def child(self, child: ChildShard) -> ShardRange:
+    def child(self, child: ChildShard) -> PlannedShardRange:
         """Return the range of a child shard."""
         hash_keys = HashKeyRange(int(child.starting_hash_key), int(child.ending_hash_key))
         return replace(self, shard_id=child.shard_id, hash_keys=hash_keys)
@@ -81,7 +81,7 @@ class ReadPlan:
     :param listed: the shards of each stream that were known when the read was planned.
     """
 
-    tasks: Sequence[Sequence[ShardRange]]
+    tasks: Sequence[Sequence[PlannedShardRange]]
     listed: Mapping[str, frozenset[str]]
 
 
@@ -116,7 +116,7 @@ def read_plan(
             f"{FORMAT}: option 'initialPosition' is {start.isoformat()}, but the read ends at {end.isoformat()}: begin "
             "earlier, or give an endingPosition after it"
         )
-    ranges: list[ShardRange] = []
+    ranges: list[PlannedShardRange] = []
     listed: dict[str, frozenset[str]] = {}
     for stream in streams:
         planning = _StreamPlan(options, client, stream, None if isinstance(start, str) else start, end, clock)
@@ -171,7 +171,7 @@ class _StreamPlan:
         if options.consumer_name is not None:
             self._consumer_arn = ensure_consumer(client, stream.name, stream.arn, options.consumer_name)
 
-    def ranges(self) -> list[ShardRange]:
+    def ranges(self) -> list[PlannedShardRange]:
         """Return the ranges of all shards to read."""
         if self._start is not None and (lost := trimmed_part(self._stream, self._start, self._end)):
             self._handle_loss(f"{lost}, but option 'initialPosition' requests it; begin later")
@@ -210,7 +210,7 @@ class _StreamPlan:
             raise ConfigurationError(f"{FORMAT}: {lost}, or read the remaining records with failOnDataLoss=false")
         log.error("data loss: %s", lost)
 
-    def _whole_shard(self, shard: Shard) -> ShardRange:
+    def _whole_shard(self, shard: Shard) -> PlannedShardRange:
         created = datetime.fromtimestamp(self._stream.creation_epoch, UTC)
         start = BatchStart(
             position=TRIM_HORIZON if self._start is None else at_timestamp(self._start),
@@ -218,7 +218,7 @@ class _StreamPlan:
             delivered_until=None if self._start is None else max(self._start, created),
             retention=timedelta(hours=self._stream.retention_hours),
         )
-        return ShardRange(
+        return PlannedShardRange(
             stream=self._stream.name,
             shard_id=shard.shard_id,
             hash_keys=HashKeyRange(int(shard.starting_hash_key), int(shard.ending_hash_key)),
@@ -227,7 +227,7 @@ class _StreamPlan:
             consumer_arn=self._consumer_arn,
         )
 
-    def _part_of_shard(self, shard: Shard, wanted: ShardNumbers) -> ShardRange:
+    def _part_of_shard(self, shard: Shard, wanted: ShardNumbers) -> PlannedShardRange:
         first, last = int(shard.starting_sequence_number), int(shard.ending_sequence_number or 0)
         its = f"begin at {first}" + (f" and end at {last}" if last else "")
         for field, number in (("start", wanted.start), ("end", wanted.end)):

@@ -27,7 +27,7 @@ from airflow_provider_coordination.sources.kinesis.pages import ShardPage
 from airflow_provider_coordination.sources.kinesis.reader import read_shard
 from airflow_provider_coordination.sources.kinesis.user_records import user_records
 from airflow_provider_coordination.spark.job_settings import MIN_SLOT_MEMORY_BYTES as PAGE_BYTES
-from airflow_provider_coordination.spark.kinesis.data_source_plan import ShardRange
+from airflow_provider_coordination.spark.kinesis.data_source_plan import PlannedShardRange
 from airflow_provider_coordination.spark.slot_memory import Share, SlotMemory
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ _SCHEMA = pa.schema([(name, arrow) for name, (arrow, _) in COLUMNS.items()])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading:
+class ShardReadSettings:
     """How to read shards.
 
     :param client: as `reading_client` returns it.
@@ -71,7 +71,7 @@ class Reading:
     sleep: Callable[[float], None] | None = None
 
 
-def shard_batches(ranges: Sequence[ShardRange], reading: Reading) -> Generator[pa.RecordBatch]:
+def shard_batches(ranges: Sequence[PlannedShardRange], reading: ShardReadSettings) -> Generator[pa.RecordBatch]:
     """Yield batches of user records, those of each shard in order, until every range is read.
 
     :param ranges: the parts of shards to read.
@@ -84,7 +84,7 @@ def shard_batches(ranges: Sequence[ShardRange], reading: Reading) -> Generator[p
     stopped = threading.Event()
     waiting = 0
 
-    def begin(each: ShardRange) -> None:
+    def begin(each: PlannedShardRange) -> None:
         task = partial(_read, each, reading, memory, results, stopped)
         threading.Thread(target=task, name=each.shard_id, daemon=True).start()
 
@@ -115,7 +115,7 @@ class _Read:
     :param error: why the range could not be read.
     """
 
-    children: Sequence[ShardRange] = ()
+    children: Sequence[PlannedShardRange] = ()
     error: Exception | None = None
 
 
@@ -138,8 +138,8 @@ class _Room(Share):
 
 
 def _read(
-    each: ShardRange,
-    reading: Reading,
+    each: PlannedShardRange,
+    reading: ShardReadSettings,
     memory: SlotMemory,
     results: SimpleQueue[pa.RecordBatch | _Read],
     stopped: threading.Event,
@@ -165,12 +165,14 @@ def _read(
 class _Range:
     """A range while it is read."""
 
-    def __init__(self, each: ShardRange, reading: Reading, room: _Room, stopped: threading.Event) -> None:
+    def __init__(
+        self, each: PlannedShardRange, reading: ShardReadSettings, room: _Room, stopped: threading.Event
+    ) -> None:
         self._range = each
         self._reading = reading
         self._room = room
         self._stopped = stopped
-        self.children: Sequence[ShardRange] = ()
+        self.children: Sequence[PlannedShardRange] = ()
 
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield the batches of the range; some have no rows.

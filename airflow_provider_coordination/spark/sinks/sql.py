@@ -23,7 +23,7 @@ from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError,
 from airflow_provider_coordination.spark.settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import Rows, SinkKind, owed
 from airflow_provider_coordination.spark.sql.committed_batches import TABLE, CommittedBatches
-from airflow_provider_coordination.spark.sql.database import Database, Session, database_of
+from airflow_provider_coordination.spark.sql.database import DatabaseSession, SinkDatabase, database_of
 from airflow_provider_coordination.spark.sql.table import Table
 from airflow_provider_coordination.spark.staged_batches import StagedBatch, StagedBatches
 from airflow_provider_coordination.spark.storage import check_writable, join, safe_name
@@ -53,7 +53,7 @@ class SqlSink:
         self,
         name: str,
         settings: SqlTable,
-        database: Database,
+        database: SinkDatabase,
         where: str | None = None,
         access: Access = DEFAULT_ACCESS,
     ) -> None:
@@ -75,7 +75,7 @@ class SqlSink:
         """See `Sink.check`: connects to the database, and creates the table of batches if it is missing."""
         check_writable(f"field 'staging_path' of SqlTable {self.name!r}", self._settings.staging_path, self.access)
         try:
-            with closing(Session(self._database, wait_seconds=0)) as session:
+            with closing(DatabaseSession(self._database, wait_seconds=0)) as session:
                 session.run(self._table.create_batches_table)
         except SinkLockedError:
             raise
@@ -94,7 +94,7 @@ class SqlSink:
         """See `Sink.committed`."""
         if not attempts:
             return set()
-        with closing(Session(self._database)) as session:
+        with closing(DatabaseSession(self._database)) as session:
             return session.run(lambda cursor: self._taken.among(cursor, attempts))
 
     @property
@@ -119,7 +119,7 @@ class SqlSink:
             with self._naming(attempt):
                 files = list(self._staged.find(attempt).files)
                 self._table.check_values(self._staged.schema(files[0]), partial(self._read, files))
-        with closing(Session(self._database)) as session:
+        with closing(DatabaseSession(self._database)) as session:
             session.run(lambda cursor: self._table.check(cursor, rows.schema))
 
     def commit(self, attempts: Sequence[Attempt]) -> None:
@@ -128,7 +128,7 @@ class SqlSink:
         batches = [(attempt, self._staged.find(attempt)) for attempt in left]
         if not batches:
             return
-        with closing(Session(self._database)) as session:
+        with closing(DatabaseSession(self._database)) as session:
             session.run(self._table.create_batches_table)
             for schema in {self._staged.schema(next(iter(batch.files))) for _, batch in batches}:
                 self._table.create_or_alter(session, schema)
@@ -143,7 +143,7 @@ class SqlSink:
         failed: list[Exception] = []
 
         def write() -> None:
-            with closing(Session(self._database)) as session:
+            with closing(DatabaseSession(self._database)) as session:
                 while waiting:
                     try:
                         some = waiting.popleft()

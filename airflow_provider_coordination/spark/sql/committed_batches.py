@@ -11,7 +11,7 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.errors import PartitionNotOwnedError
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
-from airflow_provider_coordination.spark.sql.database import Database
+from airflow_provider_coordination.spark.sql.database import SinkDatabase
 from airflow_provider_coordination.spark.staged_batches import BATCH_ID
 from airflow_provider_coordination.spark.writes.sql import SqlTable
 
@@ -27,7 +27,7 @@ class CommittedBatches:
     :param sink: the name of the sink.
     """
 
-    def __init__(self, database: Database, settings: SqlTable, sink: str) -> None:
+    def __init__(self, database: SinkDatabase, settings: SqlTable, sink: str) -> None:
         self._database = database
         self._target = settings.table_name
         self._sink = sink

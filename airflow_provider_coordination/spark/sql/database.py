@@ -47,7 +47,7 @@ class Column:
     is_required: bool = False
 
 
-class Database(Protocol):
+class SinkDatabase(Protocol):
     """One kind of database. Its cursors follow PEP 249, with `%s` for parameters."""
 
     batch_id_type: str
@@ -127,14 +127,14 @@ class Database(Protocol):
         ...
 
 
-class Session:
+class DatabaseSession:
     """A connection that is opened again after a failure.
 
     :param database: the database to connect to.
     :param wait_seconds: how long a transaction is retried; `WAIT_SECONDS` by default.
     """
 
-    def __init__(self, database: Database, wait_seconds: float | None = None) -> None:
+    def __init__(self, database: SinkDatabase, wait_seconds: float | None = None) -> None:
         self._database = database
         self._wait_seconds = WAIT_SECONDS if wait_seconds is None else wait_seconds
         self._connection: Any = None
@@ -211,7 +211,7 @@ def is_of_database(error: Exception) -> bool:
     )
 
 
-def database_of(settings: SqlTable) -> Database:
+def database_of(settings: SqlTable) -> SinkDatabase:
     """Return the database for the settings.
 
     :raises ConfigurationError: if its driver is not installed.
@@ -225,7 +225,7 @@ def database_of(settings: SqlTable) -> Database:
             f"kind of sink 'sql' needs the module {driver!r}, which is not installed where the job runs; install "
             f"airflow-provider-coordination[{extra}]"
         )
-    database: Database = getattr(importlib.import_module(f"airflow_provider_coordination.spark.sql.{module}"), name)(
-        settings
-    )
+    database: SinkDatabase = getattr(
+        importlib.import_module(f"airflow_provider_coordination.spark.sql.{module}"), name
+    )(settings)
     return database

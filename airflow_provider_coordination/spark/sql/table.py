@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.sql.committed_batches import TABLE, CommittedBatches
-from airflow_provider_coordination.spark.sql.database import Column, Database, Session
+from airflow_provider_coordination.spark.sql.database import Column, DatabaseSession, SinkDatabase
 from airflow_provider_coordination.spark.staged_batches import BATCH_ID
 from airflow_provider_coordination.spark.writes.sql import SqlTable
 
@@ -26,7 +26,7 @@ class Table:
     :param taken: the batches that the table has.
     """
 
-    def __init__(self, database: Database, settings: SqlTable, taken: CommittedBatches) -> None:
+    def __init__(self, database: SinkDatabase, settings: SqlTable, taken: CommittedBatches) -> None:
         self._database = database
         self._settings = settings
         self._taken = taken
@@ -49,7 +49,7 @@ class Table:
         """
         self._changes(cursor, schema)
 
-    def create_or_alter(self, session: Session, schema: pa.Schema) -> None:
+    def create_or_alter(self, session: DatabaseSession, schema: pa.Schema) -> None:
         """Create the table, or add its missing columns; call `create_batches_table` first.
 
         :raises DeliveryError: see `check`.

@@ -15,7 +15,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.kinesis.positions import LATEST
 from airflow_provider_coordination.supervisor.druid import fields
 from airflow_provider_coordination.supervisor.druid.columns import (
-    Columns,
+    DruidColumns,
     add_dimensions,
     add_metrics,
     add_time,
@@ -84,7 +84,7 @@ class _Translation:
     def __init__(self, lake: str, transform: str | None) -> None:
         self._lake = lake
         self._transform = transform
-        self._columns = Columns(has_transform=transform is not None)
+        self._columns = DruidColumns(has_transform=transform is not None)
         self._is_parsed = True
         self._time = ""
         self._given: dict[str, Any] = {}

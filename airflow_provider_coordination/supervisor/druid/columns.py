@@ -76,7 +76,7 @@ DISCOVERED = "Druid discovers dimensions in the records. Add those that you need
 
 
 @dataclass
-class Columns:
+class DruidColumns:
     """The columns of a schema under construction.
 
     :param has_transform: whether the user gives a transform for what a schema cannot express.
@@ -185,7 +185,7 @@ def computed_columns(spec: Any) -> Iterator[str]:
             yield name
 
 
-def add_time(columns: Columns, spec: Any) -> str:
+def add_time(columns: DruidColumns, spec: Any) -> str:
     """Add the time column.
 
     :param spec: Druid's `timestampSpec`.
@@ -214,7 +214,7 @@ def add_time(columns: Columns, spec: Any) -> str:
     return TIME if TIME in columns.computed else name
 
 
-def add_dimensions(columns: Columns, spec: Any) -> list[str]:
+def add_dimensions(columns: DruidColumns, spec: Any) -> list[str]:
     """Add a column for each dimension.
 
     :param spec: Druid's `dimensionsSpec`.
@@ -272,7 +272,7 @@ def _type_of_dimension(dimension: Mapping[str, Any], kind: str) -> str:
     return CAST_TYPES[cast]
 
 
-def add_metrics(columns: Columns, specs: Any) -> None:
+def add_metrics(columns: DruidColumns, specs: Any) -> None:
     """Add the input columns of metrics.
 
     :param specs: Druid's `metricsSpec`.

@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.supervisor.druid import fields
-from airflow_provider_coordination.supervisor.druid.columns import ARRIVAL, PARTITION_KEY, Columns
+from airflow_provider_coordination.supervisor.druid.columns import ARRIVAL, PARTITION_KEY, DruidColumns
 from airflow_provider_coordination.supervisor.druid.filters import FUNCTION
 from airflow_provider_coordination.supervisor.druid.rows import (
     UnsupportedFieldError,
@@ -30,7 +30,7 @@ IN_DOTS = re.compile(r"[\w-]+")
 """A name that may follow a dot in a path."""
 
 
-def read_format(columns: Columns, input_format: Any) -> bool:
+def read_format(columns: DruidColumns, input_format: Any) -> bool:
     """Read the format of payloads.
 
     :param input_format: Druid's `inputFormat`.
@@ -76,7 +76,7 @@ def read_format(columns: Columns, input_format: Any) -> bool:
     return not features and not has_lines
 
 
-def _read_fields(columns: Columns, spec: Any) -> None:
+def _read_fields(columns: DruidColumns, spec: Any) -> None:
     """Leave the columns to the transform that are not top-level fields of their name.
 
     :param spec: Druid's `flattenSpec`.

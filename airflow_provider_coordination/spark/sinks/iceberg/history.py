@@ -59,7 +59,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class History:
+class SnapshotHistory:
     """The content of the summaries of a table's current snapshot and its ancestors.
 
     :param entries: the latest attempt that committed a batch, by batch id.
@@ -88,7 +88,7 @@ class Histories:
     def __init__(self) -> None:
         self._known: dict[int, Mapping[str, Entry]] = {}
 
-    def of(self, metadata: TableMetadata) -> History:
+    def of(self, metadata: TableMetadata) -> SnapshotHistory:
         """Return the history of a table's current snapshot."""
         known = self._known
         self._known = {
@@ -103,8 +103,8 @@ class Histories:
                 entries.setdefault(batch_id, entry)
                 since.setdefault(batch_id, _number(snapshot))
         if lineage.oldest is None:
-            return History({})
-        return History(
+            return SnapshotHistory({})
+        return SnapshotHistory(
             entries,
             (_number(lineage.oldest) or None) if lineage.is_whole else None,
             datetime.fromtimestamp(lineage.oldest.timestamp_ms / 1000, UTC),

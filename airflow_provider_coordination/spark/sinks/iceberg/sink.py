@@ -42,7 +42,7 @@ from airflow_provider_coordination.spark.sinks.iceberg.errors import is_gone
 from airflow_provider_coordination.spark.sinks.iceberg.history import (
     Entry,
     Histories,
-    History,
+    SnapshotHistory,
     summary_of,
     table_history,
 )
@@ -80,7 +80,7 @@ class TableState:
     """
 
     table: Table | None
-    history: History
+    history: SnapshotHistory
     unnamed: Collection[str] = ()
 
     def has(self, batch_id: str) -> bool:
@@ -205,7 +205,7 @@ class IcebergSink:
         table = self._table.find()
         if table is None:
             self._since = 0 if self._since is None else self._since
-            return TableState(None, History({}))
+            return TableState(None, SnapshotHistory({}))
         self._location = table.location()
         history = self._histories.of(table.metadata)
         self._report_undone(history)
@@ -226,7 +226,7 @@ class IcebergSink:
                 raise unknown_batch(attempt, str(self._table), history.oldest_at)
         return TableState(table, history, unnamed)
 
-    def _report_undone(self, history: History) -> None:
+    def _report_undone(self, history: SnapshotHistory) -> None:
         """Report each rolled-back snapshot once, before anything is added to the table."""
         for snapshot_id, batches in history.undone.items():
             if snapshot_id not in self._undone:
@@ -237,7 +237,7 @@ class IcebergSink:
                     self._table, snapshot_id, len(batches), min(batches),
                 )  # fmt: skip
 
-    def _is_known_absent(self, attempt: Attempt, history: History) -> bool:
+    def _is_known_absent(self, attempt: Attempt, history: SnapshotHistory) -> bool:
         """Return whether a history that does not name a batch proves that the batch is not in.
 
         Only this job can have delivered what it landed under its own lease, and only since its first read of the table.
