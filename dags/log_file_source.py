@@ -20,10 +20,11 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.supplier import Page, Supplier
 from airflow_provider_coordination.sources.connections import ConnectionResolver
-from airflow_provider_coordination.sources.kinds import ReadsSettings, SourceKind
+from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.landed import LandedProgress
 from airflow_provider_coordination.sources.progress import new_batch_id
 from airflow_provider_coordination.sources.reads import Connected
+from airflow_provider_coordination.sources.source_kind import SourceKind
 from airflow_provider_coordination.spark.kind_partitions import KindPartitions
 from airflow_provider_coordination.spark.landed_row import LandedRow
 

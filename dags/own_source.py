@@ -17,7 +17,7 @@ from typing import Any
 
 from airflow.sdk import DAG, Param, task
 
-from airflow_provider_coordination.operators.reads.items import Items
+from airflow_provider_coordination.sources.own_source import Items
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 

@@ -53,7 +53,6 @@ from airflow_provider_coordination.operators.follow_job import FollowJobOperator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.maintain_table import MaintainTableOperator
 from airflow_provider_coordination.operators.outlets import RANGES_LISTED, delivered_range, no_stream
-from airflow_provider_coordination.operators.reads.items import Items
 from airflow_provider_coordination.operators.release_partitions import ReleasePartitionsOperator
 from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
 from airflow_provider_coordination.operators.reset_partitions import ResetPartitionsOperator
@@ -70,6 +69,7 @@ from airflow_provider_coordination.sources.kinesis.positions import LATEST
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.kinesis.sync_state import ShardSyncMetric, ShardSyncSummary, StreamSync
 from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
+from airflow_provider_coordination.sources.own_source import Items
 from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark import outcome
 from airflow_provider_coordination.spark.bad_records import (
@@ -100,6 +100,7 @@ from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from airflow_provider_coordination.spark.writes.sql import SqlTable
 from airflow_provider_coordination.stores import DEFAULT_HISTORY_DAYS, DEFAULT_KIND, open_store
 from airflow_provider_coordination.stores.kind import DEFAULT_TABLE
+from airflow_provider_coordination.supervisor.spec_kinds import reads_classes
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 from tools import messages
 
@@ -531,14 +532,13 @@ def test_pages_are_in_the_site_navigation(path: Path) -> None:
 
 
 def classes_that_a_dag_names() -> Iterator[type[Any]]:
-    """Yield the operators, sensors, triggers and hooks of the provider, its links, and what `reads` takes."""
+    """Yield operators, sensors, triggers and hooks of the provider, its links, and what `reads` takes."""
     info = get_provider_info()
     modules = {
         m for kind in ("operators", "sensors", "triggers", "hooks") for e in info[kind] for m in e["python-modules"]
     }
     modules |= {name.rpartition(".")[0] for name in info["extra-links"]}
-    reads = (path.stem for path in (PACKAGE / "operators" / "reads").glob("[!_]*.py"))
-    modules |= {f"{PACKAGE.name}.operators.reads.{name}" for name in reads}
+    yield from reads_classes().values()
     for module in map(importlib.import_module, modules):
         for found in vars(module).values():
             if inspect.isclass(found) and found.__module__ == module.__name__ and not found.__name__.startswith("_"):
@@ -547,7 +547,7 @@ def classes_that_a_dag_names() -> Iterator[type[Any]]:
 
 def test_reference_covers_the_classes_of_dags_and_sources() -> None:
     bases = (BaseOperator, BaseTrigger, BaseHook, BaseOperatorLink)
-    made_of = [each for each in classes_that_a_dag_names() if issubclass(each, bases) or ".reads." in each.__module__]
+    made_of = [each for each in classes_that_a_dag_names() if issubclass(each, (*bases, Described)) or each is Items]
     decorators = [decorator["class-name"] for decorator in get_provider_info()["task-decorators"]]
     # The seams that code of one's own is written against.
     seams: tuple[Any, ...] = (PartitionSupplier, Page, ReadsSettings, SourceCoordinator, CoordinationStore, open_store)

@@ -34,7 +34,7 @@ AREAS = (
     ("coordination", "coordination.md"),
     ("hooks", "connection.md"),
     ("stores", "connection.md"),
-    ("operators/reads/items.py", "your_own_source.md"),
+    ("sources/own_source.py", "your_own_source.md"),
     ("operators/supervis", "supervisor.md"),
     ("operators/prepared_jobs.py", "clusters.md"),
     ("operators", "operators.md"),

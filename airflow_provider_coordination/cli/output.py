@@ -21,7 +21,7 @@ from rich.text import Text
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, format_instant
 from airflow_provider_coordination.coordination.store import is_available
 from airflow_provider_coordination.sources.inspection import inspect_partition, lost, unreadable_items
-from airflow_provider_coordination.sources.kinds import Inspection
+from airflow_provider_coordination.sources.source_kind import Inspection
 
 STYLES = {
     PartitionStatus.UNASSIGNED: "cyan",

@@ -14,8 +14,8 @@ from airflow_provider_coordination.cli.access import airflow_connections, import
 from airflow_provider_coordination.cli.commands import EXIT_USAGE, JSON, VERBOSE, CommandError, logging_to_stderr
 from airflow_provider_coordination.cli.output import Output, OutputColumn, printable, table
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
-from airflow_provider_coordination.sources.capacity import Capacity
 from airflow_provider_coordination.sources.kinds import get_kind
+from airflow_provider_coordination.sources.source_kind import Capacity
 from airflow_provider_coordination.stores.redaction import without_secrets
 from airflow_provider_coordination.supervisor.assumptions import Assumptions
 from airflow_provider_coordination.supervisor.planning import MB, Load, Plan, plan

@@ -18,7 +18,6 @@ from airflow_provider_coordination.coordination.administration import Administra
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.forgetting import forget, forgettable
-from airflow_provider_coordination.sources.kinds import SourceKind
 from airflow_provider_coordination.sources.reset import Resets, check_progress
 from airflow_provider_coordination.sources.reset_targets import (
     EARLIEST,
@@ -28,6 +27,7 @@ from airflow_provider_coordination.sources.reset_targets import (
     Target,
     parse_target,
 )
+from airflow_provider_coordination.sources.source_kind import SourceKind
 
 FORGOTTEN = "Progress is lost. Whatever the source reads next is read as by a new source, from its start."
 """The consequence of `--forget`."""

@@ -12,13 +12,18 @@ import pkgutil
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Generic, TypeVar
+from types import ModuleType
+from typing import Any, Generic, TypeVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 
 T = TypeVar("T")
+
+MAX_NAMES = 10
+"""The maximum number of names that an error lists."""
 
 
 @dataclass(frozen=True)
@@ -135,3 +140,40 @@ def _reference(point: EntryPoint) -> str:
 
 def _distribution(point: EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist else "an unnamed distribution"
+
+
+def import_attribute(reference: str, what: str) -> Any:
+    """Import and return what `module:attribute` names.
+
+    :param what: its description, for the error.
+    :raises ConfigurationError: if the module cannot be imported, or has no such attribute.
+    """
+    name, _, attribute = reference.partition(":")
+    try:
+        module = importlib.import_module(name)
+    except Exception as error:  # a module may raise anything while it is imported
+        is_absent = isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
+        remedy = "ship its module with 'py_files'" if is_absent else "correct that module, or install what it needs"
+        raise ConfigurationError(
+            f"{what} {reference!r} cannot be imported: {type(error).__name__}: {error}; {remedy}"
+        ) from error
+    try:
+        return getattr(module, attribute)
+    except AttributeError:
+        raise ConfigurationError(
+            f"{what} {reference!r}: module {name!r} has no {attribute!r}; {_names_in(module, attribute)}"
+        ) from None
+
+
+def _names_in(module: ModuleType, attribute: str) -> str:
+    """Return the remedy for a name that a module lacks: the similar ones, or else those that it defines."""
+    defined = [
+        name
+        for name, value in vars(module).items()
+        if callable(value) and not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+    ]
+    names = get_close_matches(attribute, defined) or sorted(defined)[:MAX_NAMES]
+    if not names:
+        where = getattr(module, "__file__", None) or module.__name__
+        return f"it defines no function, so check that {where!r} is the module meant"
+    return f"name one that it has: {', '.join(map(repr, names))}"

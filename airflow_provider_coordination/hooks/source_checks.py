@@ -12,7 +12,7 @@ from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.hooks.connections import airflow_connection
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.limited_calls import LimitedCalls
-from airflow_provider_coordination.sources.kinds import Settings, SourceKind
+from airflow_provider_coordination.sources.source_kind import Settings, SourceKind
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.settings import access_of, check_sinks
 from airflow_provider_coordination.spark.writes.writes import landing_path_of, sinks_of

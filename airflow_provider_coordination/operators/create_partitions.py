@@ -40,7 +40,7 @@ class CreatePartitionsOperator(KillableSupplierMixin, BaseOperator):
     `created`, the first ten of them as `partition_keys`, whether any partition is `available`, and as `partitions` the
     number of partitions in each status.
 
-    :param reads: the source, one of the classes of `operators.reads`. (templated)
+    :param reads: the source, such as `Items`. (templated)
     :param partitions: the partitions to create instead of those of the supplier: a list of keys or items, or a mapping
         from keys to an item or a list of items. A template may render these as text. Without `reads` an item is the
         initial progress of a partition, for tasks of your own that work on the partitions. (templated)

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_coordination.sources.dataset_names import file_dataset
-from airflow_provider_coordination.sources.kinds import DatasetName
+from airflow_provider_coordination.sources.source_kind import DatasetName, file_dataset
 from airflow_provider_coordination.spark.settings import DEAD_LETTER, IngestSettings
 
 if TYPE_CHECKING:

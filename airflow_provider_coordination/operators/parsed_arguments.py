@@ -38,8 +38,7 @@ def check_parsed(callee: str, arguments: Mapping[str, Any]) -> None:
     for name in ("reads", "writes"):
         if name in arguments and arguments[name] is None:
             raise ConfigurationError(
-                f"{callee}: field {name!r} is None; give one of the classes of "
-                f"airflow_provider_coordination.operators.{name}"
+                f"{callee}: field {name!r} is None; give {'a source' if name == 'reads' else 'a sink'} of the manual"
             )
     check_transform(callee, arguments.get("transform"))
     _check_schema(arguments)

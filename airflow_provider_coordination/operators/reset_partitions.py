@@ -23,10 +23,10 @@ from airflow_provider_coordination.hooks.task_try import failing_when_misconfigu
 from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.operators.partition_names import audit_fields, optional_names
 from airflow_provider_coordination.operators.set_releases import sets_of
-from airflow_provider_coordination.sources.kinds import Access, SourceKind
 from airflow_provider_coordination.sources.reads import Parted, Reads, own_copy, source_of
 from airflow_provider_coordination.sources.reset import Resets
 from airflow_provider_coordination.sources.reset_targets import ResetAction, ResetPlan, ResetStep, Target, parse_target
+from airflow_provider_coordination.sources.source_kind import Access, SourceKind
 
 MAX_SHOWN = 10
 """The maximum number of partitions that a summary names."""

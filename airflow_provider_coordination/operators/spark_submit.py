@@ -161,8 +161,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
     Parameters of `SparkSubmitOperator` that are not listed here work as they do there, except `durable`, which is not
     supported: leases make a new job beside a forgotten one harmless.
 
-    :param reads: the source: one of the classes of `operators.reads`, such as `KinesisStreams`. (templated)
-    :param writes: the sinks: one of the classes of `spark.writes`, or a list of them. (templated)
+    :param reads: the source, such as `KinesisStreams`. (templated)
+    :param writes: the sinks: one, such as `ParquetDataset`, or a list of them. (templated)
     :param source: the source's name; by default `reads` provides it. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     :param landing_path: where raw batches wait for delivery; by default `_landing` below the path of the first

@@ -13,7 +13,8 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.partition import Partition
-from airflow_provider_coordination.sources.kinds import Inspection, SourceKind, kind_of
+from airflow_provider_coordination.sources.kinds import kind_of
+from airflow_provider_coordination.sources.source_kind import Inspection, SourceKind
 from airflow_provider_coordination.sources.stored_values import integer_of, objects_in, text_of
 
 

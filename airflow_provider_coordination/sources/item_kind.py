@@ -15,20 +15,17 @@ from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.source_claim import shown_value
 from airflow_provider_coordination.coordination.supplier import Supplier
 from airflow_provider_coordination.sources.connections import ConnectionResolver
-from airflow_provider_coordination.sources.items import FrameReader, ItemReader
-from airflow_provider_coordination.sources.kinds import (
+from airflow_provider_coordination.sources.landed import LandedBatches, LandedProgress, ProgressFormatError
+from airflow_provider_coordination.sources.progress import ItemPosition, PartitionProgress
+from airflow_provider_coordination.sources.reset_targets import EARLIEST, ResetAction, ResetPlan, ResetStep, Target
+from airflow_provider_coordination.sources.source_kind import (
     READER,
     Access,
     DatasetName,
     Inspection,
-    ReadsSettings,
     Settings,
     SourceKind,
-    import_attribute,
 )
-from airflow_provider_coordination.sources.landed import LandedBatches, LandedProgress, ProgressFormatError
-from airflow_provider_coordination.sources.progress import ItemPosition, PartitionProgress
-from airflow_provider_coordination.sources.reset_targets import EARLIEST, ResetAction, ResetPlan, ResetStep, Target
 from airflow_provider_coordination.sources.stored_values import integer_of, objects_in, text_of
 
 Datasets = Callable[[Settings], Iterable[DatasetName]]
@@ -201,28 +198,6 @@ def changed_values(before: Settings, now: Settings, names: Iterable[str]) -> Ite
     for name in names:
         if before.get(name) is not None and before[name] != now.get(name):
             yield f"{name} {shown_value(before[name])}"
-
-
-def reader_of(reads: ReadsSettings) -> ItemReader | FrameReader:
-    """Make the reader of items.
-
-    :raises ConfigurationError: if it cannot be imported, or its settings are wrong.
-    """
-    kind = reads.source_kind()
-    if not isinstance(kind, ItemKind):
-        raise ConfigurationError(
-            f"kind of source {reads.kind!r} is not divided into items, so it has no reader of items"
-        )
-    name, settings = kind.reader_named(reads.settings)
-    factory = import_attribute(name, "reader")
-    if hasattr(factory, "from_mapping"):
-        return factory.from_mapping(settings)  # type: ignore[no-any-return]
-    try:
-        return factory(**settings)  # type: ignore[no-any-return]
-    except TypeError as error:
-        raise ConfigurationError(
-            f"reader {name!r} does not accept its settings: {error}; correct 'reader_settings'"
-        ) from None
 
 
 def _progress_of(partition: Partition) -> PartitionProgress:

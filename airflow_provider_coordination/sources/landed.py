@@ -16,7 +16,28 @@ from airflow_provider_coordination.coordination.batches import Lookup, Progress,
 from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressChangedError, SourceError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.settings import read_settings, write_settings
-from airflow_provider_coordination.sources.event_time import EventTimeBounds
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventTimeBounds:
+    """Which records of a batch are late or early.
+
+    The bounds include the column's type and format, so that a later delivery with another schema leaves out the same
+    records.
+
+    :param column: the field of the payload that holds the event time.
+    :param type: its type, as Spark writes it.
+    :param earliest: records before this instant (aware) are late; None for no such bound.
+    :param latest: records after this instant (aware) are early; None for no such bound.
+    :param time_format: the format of its times; None for those that Spark accepts.
+    """
+
+    column: str
+    type: str
+    earliest: datetime | None
+    latest: datetime | None
+    time_format: str | None = None
+
 
 START = ""
 """The position before everything, unless a kind of source has another name for it."""

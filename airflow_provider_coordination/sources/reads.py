@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from datetime import datetime, timedelta
+from typing import Annotated, Any, Protocol, TypeVar, runtime_checkable
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Supplier
-from airflow_provider_coordination.settings import text_value
+from airflow_provider_coordination.settings import Described, Limits, text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 
@@ -176,3 +176,33 @@ def own_copy(value: R) -> R:
     if isinstance(value, list | tuple):
         return [copy(each) for each in value]  # type: ignore[return-value]
     return copy(value)
+
+
+Interval = Annotated[timedelta | None, Limits(above=timedelta(0))]
+Count = Annotated[int | None, Limits(minimum=1)]
+
+
+class Reread(Described):
+    """A source that may be read again.
+
+    :param interval: how long after its delivery a partition is read again; None for never.
+    :param count: how often it is read in total; None for no limit. Only with `interval`.
+    """
+
+    interval: Interval
+    count: Count
+
+    @property
+    def reread_seconds(self) -> float | None:
+        """How many seconds after its delivery a partition is read again; None for never."""
+        return None if self.interval is None else self.interval.total_seconds()
+
+    @property
+    def reads_left(self) -> int | None:
+        """How often each partition is read after the first time; None for no limit."""
+        return None if self.count is None else self.count - 1
+
+    def check_together(self) -> None:
+        """See `Described.check_together`."""
+        if self.count is not None and self.count > 1 and self.interval is None:
+            raise self.invalid("count", "needs 'interval', the time until the next read")

@@ -26,8 +26,7 @@ from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.lockstep import Steps
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.batches import progress_of
-from airflow_provider_coordination.sources.event_time import EventTimeBounds
-from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
+from airflow_provider_coordination.sources.landed import EventTimeBounds, LandedBatch, LandedProgress
 from airflow_provider_coordination.spark.deliveries import Deliveries
 from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.landed_row import Failure

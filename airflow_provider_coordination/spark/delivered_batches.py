@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol, runtime_checkable
 
 from airflow_provider_coordination.settings import read_settings, write_settings
-from airflow_provider_coordination.sources.event_time import EventTimeBounds
+from airflow_provider_coordination.sources.landed import EventTimeBounds
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 
 CLOCKS_APART = timedelta(hours=1)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
-from airflow_provider_coordination.sources.kinds import import_attribute
+from airflow_provider_coordination.coordination.registry import import_attribute
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.concurrency import side_by_side
 from airflow_provider_coordination.spark.executor_errors import ExecutorError

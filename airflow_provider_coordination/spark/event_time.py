@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import format_instant
-from airflow_provider_coordination.sources.event_time import EventTimeBounds
+from airflow_provider_coordination.sources.landed import EventTimeBounds
 from airflow_provider_coordination.spark.column_names import quoted
 from airflow_provider_coordination.spark.job_settings import RejectionSettings
 from airflow_provider_coordination.spark.payload import JsonPayload, payload_text

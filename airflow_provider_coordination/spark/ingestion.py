@@ -29,8 +29,7 @@ from airflow_provider_coordination.coordination.metrics import Metrics, NoMetric
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.renewal import LeaseRenewer, Renewable
 from airflow_provider_coordination.sources.batches import progress_of
-from airflow_provider_coordination.sources.event_time import EventTimeBounds
-from airflow_provider_coordination.sources.landed import LandedBatch
+from airflow_provider_coordination.sources.landed import EventTimeBounds, LandedBatch
 from airflow_provider_coordination.spark.active_partitions import ActivePartitions
 from airflow_provider_coordination.spark.bad_records import BadRecords, Stage
 from airflow_provider_coordination.spark.deliveries import Delivered, Deliveries

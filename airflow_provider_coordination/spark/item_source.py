@@ -8,9 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.sources.item_kind import reader_of
 from airflow_provider_coordination.sources.items import Checking, KnowsColumns, reads_at_once
-from airflow_provider_coordination.sources.kinds import ReadsSettings
+from airflow_provider_coordination.sources.kinds import ReadsSettings, reader_of
 from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.frame_columns import landed_columns
 from airflow_provider_coordination.spark.item_landing import land_items

@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.sources.kinds import ReadsSettings, import_attribute
+from airflow_provider_coordination.coordination.registry import import_attribute
+from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.layout import RecordLayout
 from airflow_provider_coordination.spark.reading import MakeReading

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.event_time import EventTimeBounds
+from airflow_provider_coordination.sources.landed import EventTimeBounds
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.bad_records import POSITION, Stage, is_caused_by_record
 from airflow_provider_coordination.spark.delivery import (

@@ -36,7 +36,6 @@ from airflow_provider_coordination.coordination.suspension import FAMILY, Suspen
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.forgetting import forget
-from airflow_provider_coordination.sources.kinds import Access, SourceKind
 from airflow_provider_coordination.sources.reset import Resets
 from airflow_provider_coordination.sources.reset_targets import (
     EARLIEST,
@@ -45,6 +44,7 @@ from airflow_provider_coordination.sources.reset_targets import (
     ResetStep,
     parse_target,
 )
+from airflow_provider_coordination.sources.source_kind import Access, SourceKind
 from airflow_provider_coordination.supervisor.changed_reads import check_reads, parts_of
 from airflow_provider_coordination.supervisor.spec import IngestionSpec, SpecChange, change_between
 from airflow_provider_coordination.supervisor.status import no_supervisor, read_status

@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.capacity import Capacity
+from airflow_provider_coordination.sources.source_kind import Capacity
 from airflow_provider_coordination.spark.slot_memory import ROW_GROUP_BYTES
 from airflow_provider_coordination.supervisor.assumptions import Assumptions
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings

@@ -82,7 +82,7 @@ class Checkable(Protocol):
 class IngestionSpec:
     """The spec of an ingestion.
 
-    :param reads: what to read: an object of one of the classes of `operators.reads`.
+    :param reads: what to read, such as `KinesisStreams`.
     :param writes: the sinks: one or several objects of the classes of `spark.writes`.
     :param source: the name of the source; by default the name that `reads` gives.
     :param schema: the schema of the payload as DDL; None to leave the payload unparsed.

@@ -10,12 +10,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.kinds import KINDS, import_attribute
+from airflow_provider_coordination.coordination.registry import import_attribute
+from airflow_provider_coordination.sources.kinds import KINDS
 from airflow_provider_coordination.spark.sinks import SINKS
 
 ITEMS = "items"
 """The kind of a user-defined source: a reader of items that no distribution registers as a kind."""
-ITEMS_CLASS = "airflow_provider_coordination.operators.reads.items:Items"
+ITEMS_CLASS = "airflow_provider_coordination.sources.own_source:Items"
 
 
 def reads_classes() -> Mapping[str, type]:

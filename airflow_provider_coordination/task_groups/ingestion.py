@@ -50,8 +50,8 @@ def coordinated_ingestion(
     and `wait_for_acknowledgments`, then `summarize` and `done`. If there is no work, no job is started: `ingest` is
     skipped, and the summary reports it. A failed job fails the group, after the summary is written.
 
-    :param reads: the source: one of the classes of `operators.reads`. It decides which operator creates the partitions.
-    :param writes: the sinks: one of the classes of `spark.writes`, or a list of them.
+    :param reads: the source, such as `KinesisStreams`. It decides which operator creates the partitions.
+    :param writes: the sinks: one, such as `ParquetDataset`, or a list of them.
     :param source: the source's name; by default `reads` provides it.
     :param partitions: what creates the partitions instead of the supplier of `reads`. Either a task of yours, which
         then runs before the group's tasks, such as a call of a function decorated with `@task.partitions`; or the

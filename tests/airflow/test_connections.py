@@ -11,9 +11,9 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.aws import AirflowConnections, aws_settings
 from airflow_provider_coordination.hooks.connections import airflow_connection
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
-from airflow_provider_coordination.operators.reads.items import Items
 from airflow_provider_coordination.sources.jdbc.database import database_of
 from airflow_provider_coordination.sources.opensearch.cluster import cluster_of
+from airflow_provider_coordination.sources.own_source import Items
 from tests.airflow.conftest import SECRET
 
 NAMED = "the environment variable AIRFLOW_CONN_C "

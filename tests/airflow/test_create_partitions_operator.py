@@ -18,9 +18,9 @@ from airflow_provider_coordination.coordination.source_claim import SourceClaim,
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY, Page
 from airflow_provider_coordination.coordination.suspension import CACHE_SECONDS
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
-from airflow_provider_coordination.operators.reads.items import Items
 from airflow_provider_coordination.operators.supplier_task import TaskKilledError, supply, work_for_jobs
 from airflow_provider_coordination.sources.forgetting import forget
+from airflow_provider_coordination.sources.own_source import Items
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.airflow.weather import weather

@@ -15,7 +15,7 @@ from airflow_provider_coordination.sources.dynamodb.reader import SegmentReader
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBTable
 from airflow_provider_coordination.sources.dynamodb_export.reader import ExportReader
 from airflow_provider_coordination.sources.dynamodb_export.settings import DynamoDBExport
-from airflow_provider_coordination.sources.item_kind import reader_of
+from airflow_provider_coordination.sources.kinds import reader_of
 from airflow_provider_coordination.sources.opensearch.reader import SliceReader
 from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
 from airflow_provider_coordination.sources.reads import Located

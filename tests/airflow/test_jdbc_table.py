@@ -20,8 +20,8 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.settings import written_fields
-from airflow_provider_coordination.sources.item_kind import reader_of
 from airflow_provider_coordination.sources.jdbc.settings import JdbcTable
+from airflow_provider_coordination.sources.kinds import reader_of
 from airflow_provider_coordination.sources.reads import Located
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.airflow.conftest import REPOSITORY

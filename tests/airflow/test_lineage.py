@@ -12,9 +12,9 @@ import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.operators.lineage import inputs_of, lineage_of, outputs_of
-from airflow_provider_coordination.sources.dataset_names import file_dataset
-from airflow_provider_coordination.sources.kinds import DatasetName, ReadsSettings
+from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
+from airflow_provider_coordination.sources.source_kind import DatasetName, file_dataset
 from airflow_provider_coordination.spark.job_settings import BadRecordSettings
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings

@@ -26,9 +26,9 @@ from airflow_provider_coordination import task_groups
 from airflow_provider_coordination.get_provider_info import get_provider_info
 from airflow_provider_coordination.hooks.configuration import SECTION, Configuration
 from airflow_provider_coordination.hooks.coordination import COMMON_FIELDS, CoordinationHook
-from airflow_provider_coordination.operators import reads
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.stores.kind import STORE_KINDS
+from airflow_provider_coordination.supervisor.spec_kinds import reads_classes, writes_classes
 from tests.airflow.conftest import REPOSITORY
 
 
@@ -97,7 +97,7 @@ def test_modules_import_without_warnings_or_heavy_dependencies() -> None:
             for name in g["python-modules"]
         ),
         *(each["class-name"].rpartition(".")[0] for each in info["task-decorators"]),
-        *(found.name for found in pkgutil.iter_modules(reads.__path__, f"{reads.__name__}.")),
+        *(found.__module__ for found in (*reads_classes().values(), *writes_classes().values())),
         *(found.name for found in pkgutil.iter_modules(task_groups.__path__, f"{task_groups.__name__}.")),
     ]
     look = """if True:

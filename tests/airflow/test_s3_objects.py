@@ -16,7 +16,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.operators.parsed_arguments import check_reads
-from airflow_provider_coordination.sources.item_kind import reader_of
+from airflow_provider_coordination.sources.kinds import reader_of
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
 from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.stores.in_memory import InMemoryStore

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from airflow_provider_coordination.operators.reads.items import Items
+from airflow_provider_coordination.sources.own_source import Items
 
 READER = "weather:Weather"
 

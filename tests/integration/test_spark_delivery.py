@@ -19,10 +19,9 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.retries import RetryPolicy
-from airflow_provider_coordination.sources.event_time import EventTimeBounds
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord
-from airflow_provider_coordination.sources.landed import LandedBatch
+from airflow_provider_coordination.sources.landed import EventTimeBounds, LandedBatch
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import (
     Attempt,

@@ -21,7 +21,7 @@ from tests.support.partitions import NOW, a_partition
 
 GROUP = "airflow_provider_coordination.sources"
 TIDES = """
-from airflow_provider_coordination.sources.kinds import SourceKind
+from airflow_provider_coordination.sources.source_kind import SourceKind
 KIND = SourceKind("tides")
 """
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_coordination.coordination.errors import CoordinationError
-from airflow_provider_coordination.sources.event_time import EventTimeBounds
+from airflow_provider_coordination.sources.landed import EventTimeBounds
 from airflow_provider_coordination.spark import landed_rows
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.files import MissingFileError

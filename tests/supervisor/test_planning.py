@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.capacity import Capacity
+from airflow_provider_coordination.sources.source_kind import Capacity
 from airflow_provider_coordination.supervisor.assumptions import Assumptions
 from airflow_provider_coordination.supervisor.planning import MB, MIB, Load, Plan, cores_in_spec, plan
 from airflow_provider_coordination.supervisor.spec import IngestionSpec

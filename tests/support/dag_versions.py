@@ -9,7 +9,7 @@ from datetime import timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_provider_coordination.sources.event_time import EventTimeBounds
+from airflow_provider_coordination.sources.landed import EventTimeBounds
 from airflow_provider_coordination.spark import storage
 from airflow_provider_coordination.spark.bad_records import Stage
 from airflow_provider_coordination.spark.event_time import EPOCH, MILLISECONDS

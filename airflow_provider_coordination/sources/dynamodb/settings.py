@@ -9,8 +9,7 @@ from typing import Annotated, Any, ClassVar
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.settings import CONNECTED, FieldError, Limits, text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver
-from airflow_provider_coordination.sources.reads import Connected, connected
-from airflow_provider_coordination.sources.rereading import Count, Interval, Reread
+from airflow_provider_coordination.sources.reads import Connected, Count, Interval, Reread, connected
 
 MAX_SEGMENTS = 1_000_000
 """The maximum number of segments of a parallel scan that DynamoDB allows."""

@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from airflow_provider_coordination.sources.dataset_names import file_dataset
 from airflow_provider_coordination.sources.dynamodb.kind import table_dataset
 from airflow_provider_coordination.sources.item_kind import ItemKind, changed_values
-from airflow_provider_coordination.sources.kinds import DatasetName, Settings
+from airflow_provider_coordination.sources.source_kind import DatasetName, Settings, file_dataset
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator

@@ -14,8 +14,6 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.permissions import Permission
 from airflow_provider_coordination.settings import read_settings
-from airflow_provider_coordination.sources.capacity import Capacity
-from airflow_provider_coordination.sources.kinds import Access, DatasetName, Inspection, Settings, SourceKind
 from airflow_provider_coordination.sources.kinesis.batches import ShardBatches
 from airflow_provider_coordination.sources.kinesis.keys import ShardKey, parse_partition_key, sibling_key
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, at_timestamp, parse_position
@@ -23,6 +21,14 @@ from airflow_provider_coordination.sources.kinesis.progress import KIND as NAME
 from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.landed import LandedProgress, ProgressFormatError
+from airflow_provider_coordination.sources.source_kind import (
+    Access,
+    Capacity,
+    DatasetName,
+    Inspection,
+    Settings,
+    SourceKind,
+)
 from airflow_provider_coordination.sources.stored_values import instant_of, number_of, objects_in, text_of
 
 if TYPE_CHECKING:
@@ -228,7 +234,7 @@ class KinesisKind(SourceKind):
 
     def datasets(self, settings: Settings) -> Iterable[DatasetName]:
         """See `SourceKind.datasets`."""
-        from airflow_provider_coordination.sources.dataset_names import aws_host
+        from airflow_provider_coordination.sources.source_kind import aws_host
 
         host = aws_host(self.name, settings.get("aws", {}))
         return (DatasetName(f"kinesis://{host}", stream) for stream in settings.get("streams", ()))

@@ -12,7 +12,6 @@ from typing import Any
 from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.permissions import Permission, Proof, prove
-from airflow_provider_coordination.sources.capacity import Capacity
 from airflow_provider_coordination.sources.kinesis.aggregation import expand
 from airflow_provider_coordination.sources.kinesis.batch_reading import MIN_RETENTION
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient
@@ -26,6 +25,7 @@ from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.kinesis.reader import read_shard
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
 from airflow_provider_coordination.sources.landed import ProgressFormatError
+from airflow_provider_coordination.sources.source_kind import Capacity
 
 WRITTEN_BYTES_PER_SECOND = 2**20
 """A shard accepts 1 MiB or 1,000 records a second."""

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from airflow_provider_coordination.sources.dataset_names import host_of
 from airflow_provider_coordination.sources.item_kind import ItemKind
-from airflow_provider_coordination.sources.kinds import DatasetName, Settings
+from airflow_provider_coordination.sources.source_kind import DatasetName, Settings, host_of
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator

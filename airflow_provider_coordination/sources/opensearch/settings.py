@@ -9,8 +9,7 @@ from typing import Annotated, Any, ClassVar
 from airflow_provider_coordination.settings import CONNECTED, Limits, Texts, text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.opensearch.cluster import OpenSearchCluster, cluster_of
-from airflow_provider_coordination.sources.reads import Connected, connected
-from airflow_provider_coordination.sources.rereading import Count, Interval, Reread
+from airflow_provider_coordination.sources.reads import Connected, Count, Interval, Reread, connected
 
 POINT_IN_TIME = "point_in_time"
 SCROLL = "scroll"

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from airflow_provider_coordination.sources.dataset_names import file_dataset
 from airflow_provider_coordination.sources.item_kind import ItemKind
-from airflow_provider_coordination.sources.kinds import DatasetName, Settings
 from airflow_provider_coordination.sources.s3.objects import ListedObject
+from airflow_provider_coordination.sources.source_kind import DatasetName, Settings, file_dataset
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.item_kind import reader_of
 from airflow_provider_coordination.sources.items import Checking, FrameReader, ItemUnreadableError
 from airflow_provider_coordination.sources.jdbc.reader import RangeReader, driver_properties
 from airflow_provider_coordination.sources.jdbc.settings import JdbcTable
-from airflow_provider_coordination.sources.kinds import ReadsSettings
+from airflow_provider_coordination.sources.kinds import ReadsSettings, reader_of
 from tests.support.jdbc_tables import jdbc_table
 
 SETTINGS = jdbc_table("jdbc:postgresql://db:5432/shop", user="me", password="s3cret!", properties={"sslkey": "private"})

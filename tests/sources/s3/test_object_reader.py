@@ -14,7 +14,6 @@ import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.item_kind import reader_of
 from airflow_provider_coordination.sources.items import (
     Conditional,
     Finishing,
@@ -23,7 +22,7 @@ from airflow_provider_coordination.sources.items import (
     ItemUnreadableError,
     ReadsAhead,
 )
-from airflow_provider_coordination.sources.kinds import ReadsSettings
+from airflow_provider_coordination.sources.kinds import ReadsSettings, reader_of
 from airflow_provider_coordination.sources.s3.listing import listing_of
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
 from airflow_provider_coordination.sources.s3.settings import S3Objects

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_coordination.sources.event_time import EventTimeBounds
+from airflow_provider_coordination.sources.landed import EventTimeBounds
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, SinkUnavailableError
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_files import ensure_landed

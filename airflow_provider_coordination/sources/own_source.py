@@ -14,8 +14,9 @@ from airflow_provider_coordination.settings import text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.function_supplier import PartitionSupplier, pages_of
 from airflow_provider_coordination.sources.item_kind import ItemKind
-from airflow_provider_coordination.sources.kinds import KINDS, READER, ReadsSettings, get_kind
+from airflow_provider_coordination.sources.kinds import KINDS, ReadsSettings, get_kind
 from airflow_provider_coordination.sources.reads import Connected
+from airflow_provider_coordination.sources.source_kind import READER
 
 CONNECTION = "connection"
 """The reader's setting that holds the fields of an Airflow connection."""

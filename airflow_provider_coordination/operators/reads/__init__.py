@@ -1,1 +1,0 @@
-"""The sources that a DAG describes: one class for each kind of source, given to the operators as `reads`."""
