@@ -146,9 +146,9 @@ def schema_version(connection: sa.Connection, database: Database, table: sa.Tabl
     number = None
     if inspector.has_table(versions.name):
         number = connection.scalar(sa.select(versions.c.version))
-    if number is None:  # created before there were steps: by step 1, possibly incomplete, or by part of a later step
+    if number is None:  # step 1 was interrupted
         _check_ours(inspector, database, table)
-        return int(inspector.has_index(table.name, order_index(table.name)))
+        return 0
     if number > len(STEPS):
         raise ConfigurationError(
             f"store {database.name}: table {table.name!r} is at schema version {number}, which is newer than this "
@@ -160,8 +160,7 @@ def schema_version(connection: sa.Connection, database: Database, table: sa.Tabl
 def _check_ours(inspector: sa.Inspector, database: Database, table: sa.Table) -> None:
     columns = [column["name"] for column in inspector.get_columns(table.name)]
     key = inspector.get_pk_constraint(table.name)["constrained_columns"]
-    ours = [column.name for column in _first_table(table.name).columns]
-    missing = [name for name in ours if name not in columns]
+    missing = [column.name for column in table.columns if column.name not in columns]
     if missing or key != ["source_identifier", "partition_key"]:
         raise ConfigurationError(
             f"store {database.name}: table {table.name!r} is not one of ours: it has the columns "
@@ -195,87 +194,24 @@ def _record_version(connection: sa.Connection, name: str, number: int) -> None:
 # The steps
 
 
-def _first_table(name: str) -> sa.Table:
-    # The original table. A later step that needs it changed must do so itself.
-    return sa.Table(
-        name,
-        sa.MetaData(),
-        sa.Column("source_identifier", KeyText(256).with_variant(sa.String(256), "postgresql"), primary_key=True),
-        sa.Column("partition_key", KeyText(1024).with_variant(sa.String(512), "postgresql"), primary_key=True),
-        sa.Column("status", KeyText(16).with_variant(sa.String(16), "postgresql"), nullable=False),
-        sa.Column("owner", LONG_TEXT.with_variant(sa.String(512), "postgresql")),
-        sa.Column("ownership_timeout", INSTANT),
-        sa.Column("progress", LONG_TEXT, nullable=False),
-        sa.Column("reopen_at", INSTANT),
-        sa.Column("closed_count", sa.BigInteger, nullable=False),
-        sa.Column("version", sa.BigInteger, nullable=False),
-        sa.Column("priority", KeyText(27).with_variant(sa.String(27), "postgresql"), nullable=False),
-        sa.Index(order_index(name), "source_identifier", "status", "priority", "partition_key"),
-        **MYSQL_TABLE,
-    )
-
-
 def _create(connection: sa.Connection, table: sa.Table) -> None:
     """Step 1: the table and its index."""
-    first = _first_table(table.name)
-    first.create(connection, checkfirst=True)
-    for index in first.indexes:
+    table.create(connection, checkfirst=True)
+    for index in table.indexes:
         index.create(connection, checkfirst=True)
-
-
-def _add_failures_and_binary_collation(connection: sa.Connection, table: sa.Table) -> None:
-    """Step 2: the columns for failures; longer keys, compared by code points."""
-    _add_missing(
-        connection,
-        table,
-        sa.Column("attempts", sa.BigInteger, nullable=False, server_default="0"),
-        sa.Column("last_error", LONG_TEXT),
-    )
     if connection.dialect.name == "postgresql":
-        _alter(
-            connection,
-            table.name,
-            'ALTER COLUMN source_identifier TYPE VARCHAR(256) COLLATE "C", '
-            'ALTER COLUMN partition_key TYPE VARCHAR(1024) COLLATE "C", '
-            'ALTER COLUMN status TYPE VARCHAR(16) COLLATE "C", '
-            'ALTER COLUMN priority TYPE VARCHAR(27) COLLATE "C", '
-            "ALTER COLUMN owner TYPE TEXT",
-        )
         # If two indexes seem to cost the same, as on a table that was never analyzed, the planner takes the newer one.
-        # It must be this one, because the other one finds a key only by trying every priority.
-        key = sa.inspect(connection).get_pk_constraint(table.name)["name"]
-        quoted = connection.dialect.identifier_preparer.quote(str(key))
-        _alter(connection, table.name, f"DROP CONSTRAINT {quoted}")
-        _alter(connection, table.name, f"ADD CONSTRAINT {quoted} PRIMARY KEY (source_identifier, partition_key)")
+        # It must be the key, because the other one finds a key only by trying every priority.
+        quote = connection.dialect.identifier_preparer.quote
+        name, key = quote(table.name), quote(str(sa.inspect(connection).get_pk_constraint(table.name)["name"]))
+        connection.exec_driver_sql(f"ALTER TABLE {name} DROP CONSTRAINT {key}")
+        connection.exec_driver_sql(
+            f"ALTER TABLE {name} ADD CONSTRAINT {key} PRIMARY KEY (source_identifier, partition_key)"
+        )
 
 
-def _add_held_since(connection: sa.Connection, table: sa.Table) -> None:
-    """Step 3: the column for when the owner acquired a partition."""
-    _add_missing(connection, table, sa.Column("held_since", INSTANT))
-
-
-def _add_missing(connection: sa.Connection, table: sa.Table, *columns: sa.Column[Any]) -> None:
-    existing = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
-    for column in columns:
-        if column.name not in existing:
-            _alter(connection, table.name, f"ADD COLUMN {_definition(connection, column)}")
-
-
-def _alter(connection: sa.Connection, name: str, change: str) -> None:
-    quoted = connection.dialect.identifier_preparer.quote(name)
-    connection.exec_driver_sql(f"ALTER TABLE {quoted} {change}")
-
-
-def _definition(connection: sa.Connection, column: sa.Column[Any]) -> str:
-    return str(sa.schema.CreateColumn(column).compile(dialect=connection.dialect))
-
-
-STEPS: tuple[Callable[[sa.Connection, sa.Table], None], ...] = (
-    _create,
-    _add_failures_and_binary_collation,
-    _add_held_since,
-)
-"""In order; steps are numbered from 1. A released step is never changed."""
+STEPS: tuple[Callable[[sa.Connection, sa.Table], None], ...] = (_create,)
+"""In order; steps are numbered from 1. A released step is never changed: the next one changes what it made."""
 
 
 # Locking

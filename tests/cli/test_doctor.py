@@ -21,7 +21,7 @@ from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.diagnosis import checks
 from airflow_provider_coordination.sources.kinds import get_kind
-from airflow_provider_coordination.stores import StoreSettings, open_store
+from airflow_provider_coordination.stores import StoreSettings, open_store, sql_schema
 from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
 from airflow_provider_coordination.stores.report import ReportingStore
 from tests.conftest import REPOSITORY
@@ -181,22 +181,15 @@ def test_old_spark_is_an_error(doctor: DoctorCommand, valid_arguments: list[str]
 
 
 def test_old_schema_is_an_error_and_is_not_changed(
-    doctor: DoctorCommand, valid_arguments: list[str], store_url: str
+    doctor: DoctorCommand, valid_arguments: list[str], store_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = store_url.removeprefix("sqlite:///")
-
-    def version(*change: str) -> int:
-        with sqlite3.connect(file) as connection:
-            for statement in change:
-                connection.execute(statement)
-            return int(connection.execute("SELECT version FROM coordination_partition_schema").fetchone()[0])
-
-    version("UPDATE coordination_partition_schema SET version = 1")
+    monkeypatch.setattr(sql_schema, "STEPS", 2 * sql_schema.STEPS)
     found = doctor(*valid_arguments)
     assert found.wrong == ["store"]
-    assert "its table has schema version 1, but this package needs 3" in found.text
+    assert "its table has schema version 1, but this package needs 2" in found.text
     assert "init-store" in found.remedy("store")
-    assert version() == 1
+    with sqlite3.connect(store_url.removeprefix("sqlite:///")) as connection:
+        assert connection.execute("SELECT version FROM coordination_partition_schema").fetchall() == [(1,)]
 
 
 def test_store_without_a_table_is_a_warning(doctor: DoctorCommand, tmp_path: Path) -> None:

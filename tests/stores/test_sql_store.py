@@ -24,7 +24,6 @@ from airflow_provider_coordination.coordination.errors import (
     StoreUnavailableError,
 )
 from airflow_provider_coordination.coordination.partition import (
-    MAX_KEY_BYTES,
     Partition,
     PartitionStatus,
     format_instant,
@@ -127,73 +126,7 @@ def execute(engine: sa.Engine, *statements: str) -> list[sa.Row[Any]]:
 # The schema
 
 
-def version_1(engine: sa.Engine, *more: sa.Column[Any], key_length: int = 512) -> sa.Table:
-    """The table as the first version made it, before there was a number for it."""
-    table = sa.Table(
-        TABLE,
-        sa.MetaData(),
-        sa.Column("source_identifier", sa.String(256), primary_key=True),
-        sa.Column("partition_key", sa.String(key_length), primary_key=True),
-        sa.Column("status", sa.String(16), nullable=False),
-        sa.Column("owner", sa.String(512)),
-        sa.Column("ownership_timeout", sa.String(27)),
-        sa.Column("progress", sa.Text, nullable=False),
-        sa.Column("reopen_at", sa.String(27)),
-        sa.Column("closed_count", sa.BigInteger, nullable=False),
-        sa.Column("version", sa.BigInteger, nullable=False),
-        sa.Column("priority", sa.String(27), nullable=False),
-        *more,
-        sa.Index(f"ix_{TABLE}_order", "source_identifier", "status", "priority", "partition_key"),
-    )
-    table.create(engine)
-    return table
-
-
-def a_row(key: str) -> dict[str, Any]:
-    return {
-        "source_identifier": SOURCE,
-        "partition_key": key,
-        "status": "ASSIGNED",
-        "owner": "me",
-        "ownership_timeout": format_instant(NOW + timedelta(seconds=60)),
-        "progress": '{"checkpoint":"7"}',
-        "closed_count": 2,
-        "version": 41,
-        "priority": format_instant(NOW + timedelta(seconds=60)),
-    }
-
-
-# MariaDB and MySQL came with step 2.
-@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.integration)])
-@pytest.mark.parametrize(
-    "more",
-    [(), (sa.Column("attempts", sa.BigInteger, nullable=False), sa.Column("last_error", sa.Text))],
-    ids=["as released", "with columns of step 2"],
-)
-def test_first_version_database_is_migrated_with_its_rows(
-    kind: str, more: Sequence[sa.Column[Any]], request: pytest.FixtureRequest, tmp_path: Path
-) -> None:
-    url = url_of(kind, request, tmp_path)
-    engine = Database(url, retry_deadline_seconds=1).engine
-    copies = [column.copy() if hasattr(column, "copy") else column._copy() for column in more]
-    table = version_1(engine, *copies)
-    extra = {"attempts": 0} if more else {}
-    with engine.begin() as connection:
-        connection.execute(sa.insert(table), [a_row("a") | extra, a_row("ä b") | extra])
-    engine.dispose()
-
-    with opened(url) as store:
-        store.initialize()
-        assert keys(store.query(SOURCE, PartitionStatus.ASSIGNED)) == ["a", "ä b"]
-        old = store.get(SOURCE, "a")
-        assert old is not None
-        assert (old.owner, old.version, old.closed_count, old.progress) == ("me", 41, 2, {"checkpoint": "7"})
-        assert (old.attempts, old.last_error) == (0, None)
-        store.transact(update=[old.failed("it failed")], create=[a_partition("x" * MAX_KEY_BYTES)])
-        assert store.get(SOURCE, "x" * MAX_KEY_BYTES) is not None
-
-
-def test_migrations_lead_to_the_current_table(store: SqlStore, engine: sa.Engine) -> None:
+def test_table_has_its_columns_key_and_index(store: SqlStore, engine: sa.Engine) -> None:
     ours = partition_table(TABLE)
     inspector = sa.inspect(engine)
     columns = {column["name"]: column for column in inspector.get_columns(TABLE)}
@@ -213,15 +146,13 @@ def test_migrations_lead_to_the_current_table(store: SqlStore, engine: sa.Engine
     "cut_off_after",
     [
         [],
-        [f"DELETE FROM {TABLE}_schema", f"ALTER TABLE {TABLE} DROP COLUMN last_error"],
-        [f"UPDATE {TABLE}_schema SET version = 1", f"ALTER TABLE {TABLE} DROP COLUMN last_error"],
-        [f"UPDATE {TABLE}_schema SET version = 2", f"ALTER TABLE {TABLE} DROP COLUMN held_since"],
+        [f"DELETE FROM {TABLE}_schema"],
         [f"DROP TABLE {TABLE}_schema", f"DROP INDEX ix_{TABLE}_order"],
         [f"DROP TABLE {TABLE}"],
     ],
-    ids=["the last step", "step 1", "half of step 2", "step 2", "a table without its index", "nothing at all"],
+    ids=["everything", "a table without its number", "a table without its index", "nothing at all"],
 )
-def test_interrupted_migrations_are_resumed(engine: sa.Engine, url: str, cut_off_after: list[str]) -> None:
+def test_interrupted_creation_is_resumed(engine: sa.Engine, url: str, cut_off_after: list[str]) -> None:
     with opened(url):
         pass
     for statement in cut_off_after:
@@ -230,7 +161,7 @@ def test_interrupted_migrations_are_resumed(engine: sa.Engine, url: str, cut_off
     with opened(url) as store:
         store.create([a_partition("a")])
         store.transact(update=[store.acquire(acquisition())[0].failed("it failed")])
-    test_migrations_lead_to_the_current_table(store, engine)
+    test_table_has_its_columns_key_and_index(store, engine)
 
 
 def test_database_newer_than_the_package_is_refused(store: SqlStore, engine: sa.Engine, url: str) -> None:
@@ -243,7 +174,7 @@ def test_database_newer_than_the_package_is_refused(store: SqlStore, engine: sa.
     "columns",
     [
         "id INTEGER PRIMARY KEY, name VARCHAR(10)",
-        ", ".join(f"{name} VARCHAR(99)" for name in a_row("")) + ", reopen_at INT",
+        ", ".join(f"{column.name} VARCHAR(99)" for column in partition_table(TABLE).columns),
     ],
     ids=["other columns", "no primary key"],
 )
