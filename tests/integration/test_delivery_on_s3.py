@@ -379,9 +379,7 @@ def test_next_job_aborts_old_dead_uploads_only(s3: S3Server, s3_bucket: str, roo
 def test_unwritable_dataset_is_named_by_field_without_secrets(s3: S3Server) -> None:
     aws = s3.settings_of("denied", "denied-secret")
     sink = ParquetSink(name=MAIN, path=f"s3://{OPEN_BUCKET}/lake", access=Access(((f"s3://{OPEN_BUCKET}/lake", aws),)))
-    with pytest.raises(
-        ConfigurationError, match=r"field 'path' of ParquetDataset 'main' is 's3://open/lake', which can"
-    ):
+    with pytest.raises(ConfigurationError, match=r"ParquetDataset 'main': field 'path' is 's3://open/lake', which can"):
         sink.check()
 
 

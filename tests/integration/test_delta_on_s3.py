@@ -131,6 +131,6 @@ def test_concurrent_jobs_commit_their_batches_to_a_bucket_once(s3: S3Server, s3_
 
 
 def test_unwritable_bucket_is_named_by_the_field(s3: S3Server) -> None:
-    with pytest.raises(ConfigurationError, match=r"^field 'path' of DeltaTable 'main' is 's3://") as raised:
+    with pytest.raises(ConfigurationError, match=r"^DeltaTable 'main': field 'path' is 's3://") as raised:
         a_sink(f"s3://{OPEN_BUCKET}/lake", s3.settings_of("denied", "denied-secret")).check()
     assert "denied-secret" not in str(raised.value)

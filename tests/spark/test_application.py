@@ -94,12 +94,12 @@ def test_unopenable_store_is_a_configuration_error(tmp_path: Path, capsys: pytes
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"output": "/proc/lake"}, "field 'path' of ParquetDataset 'main' is '/proc/lake', which"),
+        ({"output": "/proc/lake"}, "ParquetDataset 'main': field 'path' is '/proc/lake', which"),
         ({"landing_path": "/proc/landing"}, "field 'landing_path' is '/proc/landing', which"),
         ({"dead_letter_path": "/proc/dead"}, "BadRecordSettings: field 'dead_letter_path' is '/proc/dead', which"),
         (
             {"writes": (parquet("/proc/copy", "copy"),)},
-            "field 'path' of ParquetDataset 'copy' is '/proc/copy', which",
+            "ParquetDataset 'copy': field 'path' is '/proc/copy', which",
         ),
     ],
 )

@@ -55,7 +55,7 @@ class ForeachBatchSink:
 
     def check(self) -> None:
         """See `Sink.check`: the module must exist; it is imported after the Spark session has started."""
-        check_writable(f"field 'staging_path' of ForeachBatch {self.name!r}", self._settings.staging_path, self.access)
+        check_writable(f"ForeachBatch {self.name!r}: field 'staging_path'", self._settings.staging_path, self.access)
         module = self._settings.function.partition(":")[0]
         try:
             is_found = importlib.util.find_spec(module) is not None
@@ -63,7 +63,7 @@ class ForeachBatchSink:
             is_found = False
         if not is_found:
             raise ConfigurationError(
-                f"field 'function' of ForeachBatch {self.name!r} is {self._settings.function!r}, but there is no "
+                f"ForeachBatch {self.name!r}: field 'function' is {self._settings.function!r}, but there is no "
                 f"module {module!r} where the job runs; ship it with 'py_files'"
             )
         log.info("sink %s: function %s receives each batch at least once", self.name, self._settings.function)

@@ -131,7 +131,7 @@ class ParquetSink:
         field = (
             "BadRecordSettings: field 'dead_letter_path'"
             if is_dead_letter
-            else f"field 'path' of ParquetDataset {self.name!r}"
+            else f"ParquetDataset {self.name!r}: field 'path'"
         )
         check_writable(field, self.path, self.access)
 

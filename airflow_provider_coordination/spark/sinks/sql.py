@@ -73,7 +73,7 @@ class SqlSink:
 
     def check(self) -> None:
         """See `Sink.check`: connects to the database, and creates the table of batches if it is missing."""
-        check_writable(f"field 'staging_path' of SqlTable {self.name!r}", self._settings.staging_path, self.access)
+        check_writable(f"SqlTable {self.name!r}: field 'staging_path'", self._settings.staging_path, self.access)
         try:
             with closing(DatabaseSession(self._database, wait_seconds=0)) as session:
                 session.run(self._table.create_batches_table)

@@ -586,7 +586,7 @@ def test_other_partition_columns_end_the_job_at_start(folder: Path) -> None:
 
 
 def test_unwritable_folder_is_named_by_its_field() -> None:
-    with pytest.raises(ConfigurationError, match=r"^field 'path' of DeltaTable 'main' is '/proc/lake', which cannot"):
+    with pytest.raises(ConfigurationError, match=r"^DeltaTable 'main': field 'path' is '/proc/lake', which cannot"):
         a_sink(Path("/proc/lake")).check()
 
 

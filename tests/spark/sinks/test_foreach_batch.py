@@ -132,7 +132,7 @@ def test_missing_function_is_found_before_any_delivery(make_sink: MakeSink) -> N
 
 def test_missing_module_ends_the_job_at_start(tmp_path: Path) -> None:
     settings = ForeachBatch(function="no_such_module:publish", staging_path=str(tmp_path))
-    message = "^field 'function' of ForeachBatch 'main' is 'no_such_module:publish', but there is no module"
+    message = "^ForeachBatch 'main': field 'function' is 'no_such_module:publish', but there is no module"
     with pytest.raises(ConfigurationError, match=message):
         ForeachBatchSink("main", settings).check()
 

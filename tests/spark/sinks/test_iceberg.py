@@ -465,7 +465,7 @@ def test_unfit_partition_transform_is_named(new_sink: Callable[..., Sink]) -> No
 
 def test_different_partitioning_is_named_at_start(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
     deliver(new_sink(), [A], VALUES)
-    with pytest.raises(ConfigurationError, match=r"^field 'partition_by' of IcebergTable 'main' is \['n'\], but"):
+    with pytest.raises(ConfigurationError, match=r"^IcebergTable 'main': field 'partition_by' is \['n'\], but"):
         new_sink(partition_by=["n"]).check()
 
 

@@ -129,7 +129,7 @@ def test_foreign_files_beside_staging_and_datasets_are_kept(sink: ParquetSink) -
 
 @pytest.mark.parametrize(
     ("name", "field"),
-    [("main", "field 'path' of ParquetDataset 'main'"), ("dead_letter", "BadRecordSettings: field 'dead_letter_path'")],
+    [("main", "ParquetDataset 'main': field 'path'"), ("dead_letter", "BadRecordSettings: field 'dead_letter_path'")],
 )
 def test_unwritable_path_is_named_by_its_field(name: str, field: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^{field} is '/proc/lake', which cannot be written: "):

@@ -132,7 +132,7 @@ class DeltaSink:
 
     def check(self) -> None:
         """See `Sink.check`."""
-        field = f"field 'path' of DeltaTable {self.name!r}"
+        field = f"DeltaTable {self.name!r}: field 'path'"
         check_writable(field, self._path, self._access)
         try:
             table = self._log.open()
@@ -189,13 +189,13 @@ class DeltaSink:
         """See `KeepsHistory.history`."""
         table = self._log.open()
         if table is None:
-            raise ConfigurationError(f"field 'path' of DeltaTable {self.name!r} is {self._path!r}; there is no table")
+            raise ConfigurationError(f"DeltaTable {self.name!r}: field 'path' is {self._path!r}; there is no table")
         return table_log.history(table, self._path)
 
     def maintain(self, wanted: Maintenance) -> MaintenanceResult:
         """See `Maintains.maintain`."""
         if self._log.open() is None:
-            raise ConfigurationError(f"field 'path' of DeltaTable {self.name!r} is {self._path!r}; there is no table")
+            raise ConfigurationError(f"DeltaTable {self.name!r}: field 'path' is {self._path!r}; there is no table")
         return maintain(self._log, Staging(self._path, self._access), self._access, wanted)
 
     @property

@@ -98,14 +98,14 @@ class CatalogTable:
         except ConfigurationError:
             raise
         except Exception as error:
-            raise ConfigurationError(f"field 'columns' of {self._sink}: {_line(error)}") from None
+            raise ConfigurationError(f"{self._sink}: field 'columns': {_line(error)}") from None
 
     def _check_partitioning(self, table: Table) -> None:
         has = [str(each) for each in fields_of(table)]
         wanted = [str(each) for each in self.partition_fields]
         if wanted and has != wanted:
             raise ConfigurationError(
-                f"field 'partition_by' of {self._sink} is {wanted}, but {self} is partitioned by {has or 'nothing'}; "
+                f"{self._sink}: field 'partition_by' is {wanted}, but {self} is partitioned by {has or 'nothing'}; "
                 "leave the field out, or change the table's partitioning"
             )
 
@@ -274,7 +274,7 @@ class CatalogTable:
             return Schema.model_validate({"type": "struct", "fields": fields})
         except ValueError as error:
             raise ConfigurationError(
-                f"field 'columns' of {self._sink}: {columns} are not Iceberg columns: {_line(error)}; give types "
+                f"{self._sink}: field 'columns': {columns} are not Iceberg columns: {_line(error)}; give types "
                 "such as 'long', 'string', 'timestamptz' or 'decimal(10, 2)'"
             ) from None
 

@@ -190,14 +190,14 @@ class IcebergSink:
         """See `KeepsHistory.history`."""
         table = self._table.find()
         if table is None:
-            raise ConfigurationError(f"field 'table' of IcebergTable {self.name!r}: {self._table} does not exist")
+            raise ConfigurationError(f"IcebergTable {self.name!r}: field 'table': {self._table} does not exist")
         return table_history(table.metadata, str(self._table))
 
     def maintain(self, wanted: Maintenance) -> MaintenanceResult:
         """See `Maintains.maintain`."""
         table = self._table.find()
         if table is None:
-            raise ConfigurationError(f"field 'table' of IcebergTable {self.name!r}: {self._table} does not exist")
+            raise ConfigurationError(f"IcebergTable {self.name!r}: field 'table': {self._table} does not exist")
         return maintain(self._table, Staging(self._root(table), self._access), self._access, wanted)
 
     def _read_state(self, attempts: Sequence[Attempt]) -> TableState:
