@@ -123,7 +123,7 @@ def test_deadlock_is_retried_and_no_outage(target: SqlTarget, monkeypatch: pytes
                 met.wait(30)
             cursor.execute(f"UPDATE one SET n = n WHERE n = {second}")
 
-        with closing(database.Session(target.database)) as session:
+        with closing(database.DatabaseSession(target.database)) as session:
             session.run(work)
 
     other = threading.Thread(target=change, args=(2, 1))
