@@ -18,7 +18,9 @@ from airflow.sdk import Connection
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.hooks import aws
 from airflow_provider_coordination.hooks.aws import AirflowConnections
+from airflow_provider_coordination.hooks.connections import airflow_connection
 from airflow_provider_coordination.settings import written_fields
 from airflow_provider_coordination.sources.jdbc.settings import JdbcTable
 from airflow_provider_coordination.sources.kinds import reader_of
@@ -194,6 +196,23 @@ def test_database_is_queried_by_the_hook_of_its_provider(
     monkeypatch.setattr(Connection, "get_hook", lambda self: StubHook())
     connect("oracle", host="db")
     assert supply(table(url="jdbc:oracle:thin:@//db/shop", end=5)) == ["id (-inf, 5)"]
+
+
+def test_connection_is_resolved_once_for_all_statements(
+    connect: Any, shop: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect("sqlite", host=shop)
+    calls: list[str] = []
+
+    def resolved(conn_id: str, *others: str) -> Connection:
+        calls.append(conn_id)
+        return airflow_connection(conn_id, *others)
+
+    monkeypatch.setattr(aws, "airflow_connection", resolved)
+    assert len(supply(table(rows_per_partition=1))) == 10
+    of_many = len(calls)
+    supply(table(partitions=1))
+    assert len(calls) == 2 * of_many
 
 
 def test_unsupported_database_is_refused_with_the_package_to_install(connect: Any) -> None:

@@ -94,8 +94,8 @@ def database_of(conn_id: str, url: str | None, connections: ConnectionResolver) 
     return JdbcDatabase(url=jdbc_url, user=values.login, password=values.password, properties=properties)
 
 
-def open_from_python(conn_id: str, database: JdbcDatabase, connections: ConnectionResolver) -> Any:
-    """Return a connection to a database from Python, as PEP 249 describes it.
+def connect_from_python(conn_id: str, database: JdbcDatabase, connections: ConnectionResolver) -> Callable[[], Any]:
+    """Return what opens a connection to a database from Python, as PEP 249 describes it.
 
     The hook of the connection's provider opens it if that is installed. Otherwise SQLAlchemy does, for PostgreSQL,
     MySQL, MariaDB and SQLite.
@@ -110,7 +110,7 @@ def open_from_python(conn_id: str, database: JdbcDatabase, connections: Connecti
     connect = None
     if values.conn_type == "jdbc" or not (values.host or "").startswith("jdbc:"):
         connect = connections.from_python(conn_id)
-    return (connect or _connect_of(name, values, database))()
+    return connect or _connect_of(name, values, database)
 
 
 def _url_of(name: str, values: ConnectionValues) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.sources.item_kind import ItemKind, changed_values
@@ -46,11 +45,11 @@ def _left(before: Settings, now: Settings) -> Iterable[str]:
 
 
 def _supplier(table: JdbcTable, coordinator: SourceCoordinator, connections: ConnectionResolver) -> Supplier:
-    from airflow_provider_coordination.sources.jdbc.database import open_from_python
+    from airflow_provider_coordination.sources.jdbc.database import connect_from_python
     from airflow_provider_coordination.sources.jdbc.query import DbApiQuery
     from airflow_provider_coordination.sources.jdbc.supplier import RangeSupplier
 
-    connect = partial(open_from_python, table.jdbc_conn_id, table.database, connections)
+    connect = connect_from_python(table.jdbc_conn_id, table.database, connections)
     return RangeSupplier(DbApiQuery(connect, table.session_statement), table, coordinator.clock.now)
 
 

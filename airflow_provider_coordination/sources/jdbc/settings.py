@@ -140,8 +140,8 @@ class JdbcTable(Described):
         """See `Bounded.within`: the rows whose `column` is in the interval."""
         given = [name for name in ("start", "end") if text_value(getattr(self, name)) is not None]
         given += ["incremental"] if self.converted("incremental") else []
-        for name in given:
-            raise FieldError("JdbcTable", name, "and the operator's 'interval' are both given; remove one of them")
+        if given:
+            raise FieldError("JdbcTable", given[0], "and the operator's 'interval' are both given; remove one of them")
         return replace(self, start=start.isoformat(), end=end.isoformat())
 
     def beside(
