@@ -514,5 +514,7 @@ def _error_message(cls: Any, what: str, values: Any, message: str) -> str:
     else:  # such as `Invalid RFC3339 encoded datetime`, or `Duration is out of range`
         word = problem.split()[0] if problem.startswith("Duration") else problem.split()[-1]
         wanted = TYPE_NAMES.get(word.lower(), problem)
+    if "[...]" in path:  # the value of any name
+        wanted = f"{TYPE_NAMES['object']} whose values are {wanted}"
     got = repr(values) if shown else f"{type(values).__name__}, which may be a secret and is not shown"
     return f"{what} must be {wanted}; got {got}"

@@ -89,7 +89,11 @@ def test_table_properties_override_those_of_the_connection(monkeypatch: pytest.M
             r"'bucket\(id\)', which is neither a column nor a transform of one; give columns",
         ),
         ({"partition_by": ["at", "at"]}, "^IcebergTable 'main': field 'partition_by' has 'at' more than once"),
-        ({"table_properties": {"n": [1]}}, "^IcebergTable 'main': field 'table_properties' must be text; got"),
+        ({"table_properties": {"n": [1]}}, "field 'table_properties' must be a JSON object whose values are text"),
+        (
+            {"columns": {"n": 1}},
+            "^IcebergTable 'main': field 'columns' must be a JSON object whose values are text; got",
+        ),
         ({"columns": ["n"]}, "^IcebergTable 'main': field 'columns' must be a JSON object; got"),
         (
             {"merge_on": ["id", "id"]},

@@ -65,6 +65,7 @@ def test_at_sign_elsewhere_in_a_url_is_no_password() -> None:
         ({"session": "SET a = 1; SET b = 2"}, "field 'session' must be one statement"),
         ({"properties": {"Password": "x"}}, "field 'properties' must not contain"),
         ({"properties": {"customSchema": "x"}}, "field 'properties' must not change types"),
+        ({"properties": {"socketTimeout": 5}}, "field 'properties' must be a JSON object whose values are text"),
     ],
 )
 def test_invalid_setting_is_refused_by_name(changes: dict[str, Any], said: str) -> None:
