@@ -287,15 +287,16 @@ def test_custom_source_fields_are_documented() -> None:
 )
 def test_reads_parameters_are_documented_with_their_defaults(name: str, reads: Any) -> None:
     table = [row[:3] for row in rows(page(name), "parameter", below=f"{reads.__module__}.{reads.__name__}`")]
-    assert sorted(table) == sorted(
+    fields = {field.name: field for field in dataclasses.fields(reads)}
+    assert table == [
         [
             f"`{field.name}`",
             "required" if field.default is field.default_factory else f"`{shown(default_of(field))}`",
             "yes" if field.name in template_fields_of(reads) else "no",
         ]
-        for field in dataclasses.fields(reads)
-        if not field.name.startswith("_") and not is_connected(field)
-    )
+        for field in map(fields.__getitem__, inspect.signature(reads).parameters)
+        if not is_connected(field)
+    ]
 
 
 def template_fields_of(reads: Any) -> Sequence[str]:

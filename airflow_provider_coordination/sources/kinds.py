@@ -1,4 +1,4 @@
-"""Kinds of sources: the interface that each one implements for the package, and how a kind is found by its name.
+"""How a kind of source is found by its name; what it is, `source_kind` says.
 
 The package's own kinds are the folders here that have a module `kind`. Others are registered by an entry point of the
 group `airflow_provider_coordination.sources`. A Spark cluster may not see entry points, so a job's settings carry

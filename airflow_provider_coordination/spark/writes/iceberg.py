@@ -68,7 +68,7 @@ class IcebergTable(MergingSink):
     """
 
     kind: ClassVar[str] = "iceberg"
-    folder_field: ClassVar[str] = ""
+    folder_field: ClassVar[str] = ""  # table maintenance removes files that no snapshot references
 
     table: str
     _: KW_ONLY
@@ -80,11 +80,6 @@ class IcebergTable(MergingSink):
     table_properties: Mapping[str, str] = field(default_factory=dict)
     location: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict, repr=False, metadata=CONNECTED)
-
-    @property
-    def folder(self) -> str | None:
-        """See `DescribedSink.folder`: None, because table maintenance removes files that no snapshot references."""
-        return None
 
     @property
     def sink_location(self) -> str:

@@ -56,7 +56,7 @@ class DescribedSink(Described):
 
     kind: ClassVar[str]
     folder_field: ClassVar[str] = "path"
-    """The field that holds the folder of the sink's files."""
+    """The field that holds the folder of the sink's files; empty if the sink has no folder."""
 
     name: str = MAIN
     where: str | None = None
@@ -70,7 +70,7 @@ class DescribedSink(Described):
     @property
     def folder(self) -> str | None:
         """The folder of the sink's files; None if it has none."""
-        return text_value(getattr(self, self.folder_field))
+        return text_value(getattr(self, self.folder_field)) if self.folder_field else None
 
     @property
     def landing_path(self) -> str | None:
