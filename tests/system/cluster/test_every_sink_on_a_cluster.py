@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
+import psutil
 import pytest
 
 from tests.support.bucket_readers import Watch
@@ -24,6 +27,8 @@ SPECULATING = {
 }
 """A task that takes longer than half of the others, or is alone and takes long, is run again on another worker."""
 WAIT_SECONDS = 120
+STOPPED_SECONDS = 30
+"""How long Python stands still on a worker: longer than it takes until a task is run again."""
 WATCHED = ("parquet", "delta")
 RECORDS = at_depth(short=8, deep=20)
 """Sent at a time."""
@@ -70,10 +75,24 @@ def take_worker_away(cluster: SparkCluster) -> None:
 
 
 def stop_python(cluster: SparkCluster) -> None:
-    """Let what lands on one worker stand still: another one does its work as well."""
+    """Let what lands on one worker stand still for a while: another one does its work as well.
+
+    Not for good: Spark repeats no task on a host that has tried it. Where a task has failed on one of two hosts, and
+    stands still on the other, none is left.
+    """
     worker = wait_for(lambda: next((worker for worker in cluster.workers if worker.python_workers()), None))
-    for process in worker.python_workers():
+    stopped = worker.python_workers()
+    for process in stopped:
         process.suspend()
+    going_on = threading.Timer(STOPPED_SECONDS, resume, [stopped])
+    going_on.daemon = True
+    going_on.start()
+
+
+def resume(processes: Sequence[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.resume()
 
 
 HARMS = (kill_executor, kill_worker, take_worker_away, stop_python)
