@@ -6,6 +6,7 @@ errors. A class that users write in DAGs and specs, and jobs read, is `Described
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -13,7 +14,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Annotated, Any, Self, TypeVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
@@ -43,6 +44,22 @@ NOW = "start"
 def text_value(value: Any) -> str | None:
     """Return the text of a value that a user or a template gave; None if it is not given."""
     return None if value in NOTHING else str(value)
+
+
+def is_template(value: object) -> bool:
+    """Return whether a value of a DAG is a template, so that it is known only when a task runs."""
+    return isinstance(value, str) and any(mark in value for mark in ("{{", "{%", "{#"))
+
+
+def is_plain(value: object) -> bool:
+    """Return whether a value is the same when its task runs: it contains no template and no result of another task."""
+    if isinstance(value, str):
+        return not is_template(value)
+    if isinstance(value, Mapping):
+        return all(is_plain(each) for pair in value.items() for each in pair)
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(map(is_plain, value))
+    return value is None or isinstance(value, bool | int | float | date | timedelta)
 
 
 class FieldError(ConfigurationError):
@@ -263,6 +280,21 @@ class Described:
         if field.default is missing:
             raise FieldError(self.title, field.name, "is missing")
         return field.default
+
+
+def check_parsed(described: Any) -> None:
+    """Check what a DAG describes when it is parsed: all that has neither templates nor results of other tasks.
+
+    :param described: a source, a sink or other settings, also of a class that does not derive from `Described`.
+    :raises ConfigurationError: naming the field, the value and the remedy.
+    """
+    with contextlib.suppress(ImportError):  # the job has the library that checks it
+        if isinstance(described, Described):
+            described.check(is_plain)
+        elif hasattr(described, "check"):
+            fields: Sequence[str] = getattr(described, "template_fields", ())
+            if is_plain([getattr(described, name) for name in fields]):
+                described.check()
 
 
 @dataclasses.dataclass(frozen=True)

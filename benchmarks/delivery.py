@@ -48,7 +48,7 @@ from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 from airflow_provider_coordination.spark.application import delivery_of
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Attempt
-from airflow_provider_coordination.spark.ingestion import Ingestion
+from airflow_provider_coordination.spark.ingestion_job import IngestionJob
 from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.kinesis import landing
 from airflow_provider_coordination.spark.kinesis import reading as shard_reading
@@ -57,7 +57,7 @@ from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow
 from airflow_provider_coordination.spark.kinesis.layout import SHARD_RECORDS
 from airflow_provider_coordination.spark.kinesis.reading import ShardReading
 from airflow_provider_coordination.spark.kinesis.streams import Streams
-from airflow_provider_coordination.spark.settings import SinkSettings
+from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import make_sinks
 from airflow_provider_coordination.spark.spans import NoSpan
 from airflow_provider_coordination.stores import StoreSettings
@@ -194,7 +194,7 @@ class Job:
             each.check()
         job_spark = JobSpark("benchmark")
         self.delivery = TimedCommits(delivery_of(job_spark, settings, SHARD_RECORDS, None, sinks, None, BadRecords()))
-        self._ingestion = Ingestion(
+        self._ingestion = IngestionJob(
             settings,
             coordinator,
             self.delivery,  # type: ignore[arg-type]

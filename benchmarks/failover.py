@@ -124,12 +124,13 @@ def work(url: str, folder: str, owner: str, size: Size) -> None:
     from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord, ShardPage
     from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
     from airflow_provider_coordination.sources.kinesis.shards import StreamDescription
-    from airflow_provider_coordination.spark import ingestion
+    from airflow_provider_coordination.spark import ingestion_job
     from airflow_provider_coordination.spark.job_settings import RoundSettings
     from airflow_provider_coordination.spark.kinesis import landing
     from airflow_provider_coordination.spark.kinesis import reading as shard_reading
     from airflow_provider_coordination.spark.kinesis.streams import Streams
-    from airflow_provider_coordination.spark.settings import MAIN, PARQUET, IngestSettings, SinkSettings
+    from airflow_provider_coordination.spark.settings import IngestSettings
+    from airflow_provider_coordination.spark.sink_settings import MAIN, PARQUET, SinkSettings
     from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery
     from airflow_provider_coordination.stores import StoreSettings
 
@@ -170,7 +171,7 @@ def work(url: str, folder: str, owner: str, size: Size) -> None:
                 landed.clear()
 
         description = StreamDescription(name=STREAM, creation_epoch=EPOCH, open_shards=size.shards, retention_hours=24)
-        job = ingestion.Ingestion(
+        job = ingestion_job.IngestionJob(
             settings,
             coordinator_of(url, owner, size),
             ParquetLandedDelivery(settings.writes[0].location),

@@ -55,14 +55,14 @@ from airflow_provider_coordination.sources.kinesis.shards import describe_stream
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 from airflow_provider_coordination.spark.application import GC_THRESHOLDS, delivery_of
 from airflow_provider_coordination.spark.bad_records import BadRecords
-from airflow_provider_coordination.spark.ingestion import Ingestion
+from airflow_provider_coordination.spark.ingestion_job import IngestionJob
 from airflow_provider_coordination.spark.job_spark import WORKER_ENVIRONMENT, JobSpark
 from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, _land_slot, land
 from airflow_provider_coordination.spark.kinesis.layout import SHARD_RECORDS
 from airflow_provider_coordination.spark.kinesis.reading import ShardReading
 from airflow_provider_coordination.spark.kinesis.streams import Streams
-from airflow_provider_coordination.spark.settings import SinkSettings
+from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import make_sinks
 from airflow_provider_coordination.spark.spans import NoSpan
 from airflow_provider_coordination.stores import StoreSettings
@@ -301,7 +301,7 @@ def rounds(
         for sink in sinks:
             sink.check()
         phases = Phases()
-        ingestion = Ingestion(
+        ingestion = IngestionJob(
             settings,
             coordinator,
             delivery_of(JobSpark("benchmark"), settings, SHARD_RECORDS, None, sinks, None, BadRecords()),

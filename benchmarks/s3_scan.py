@@ -43,10 +43,11 @@ from airflow_provider_coordination.sources.s3.locations import s3_client
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
 from airflow_provider_coordination.sources.s3.scan import S3Scan
 from airflow_provider_coordination.sources.s3.settings import S3Objects
-from airflow_provider_coordination.spark.ingestion import Ingestion
+from airflow_provider_coordination.spark.ingestion_job import IngestionJob
 from airflow_provider_coordination.spark.item_reading import ItemReading
 from airflow_provider_coordination.spark.job_spark import SPARK_CONF, JobSpark
-from airflow_provider_coordination.spark.settings import MAIN, PARQUET, IngestSettings, SinkSettings
+from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.sink_settings import MAIN, PARQUET, SinkSettings
 from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from tests.support.s3_server import S3Server
@@ -207,7 +208,7 @@ def deliver(spark: SparkSession, aws: AwsSettings, found: str, folder: str) -> N
     )
     reading = partial(ItemReading, JobSpark("benchmark"), S3Objects.kind, ObjectReader(settings(aws)))
     delivery = ParquetLandedDelivery(of_job.writes[0].location)
-    summary = Ingestion(of_job, coordinator, delivery, reading=reading, stop=threading.Event()).run()
+    summary = IngestionJob(of_job, coordinator, delivery, reading=reading, stop=threading.Event()).run()
     coordinator.store.close()
     assert not summary.failed and not summary.lost, summary
 

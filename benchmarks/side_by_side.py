@@ -32,7 +32,7 @@ from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.spark.application import delivery_of
 from airflow_provider_coordination.spark.bad_records import BadRecords
-from airflow_provider_coordination.spark.ingestion import Ingestion
+from airflow_provider_coordination.spark.ingestion_job import IngestionJob
 from airflow_provider_coordination.spark.item_reading import ItemReading
 from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS
@@ -138,7 +138,7 @@ class Run:
         for sink in sinks:
             sink.check()
         job_spark = JobSpark("benchmark")
-        self.job = Ingestion(
+        self.job = IngestionJob(
             settings,
             coordinator,
             delivery_of(job_spark, settings, ITEM_RECORDS, None, sinks, None, BadRecords()),

@@ -22,6 +22,7 @@ from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOper
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, RoundSettings
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 
@@ -78,11 +79,13 @@ with DAG(
 
     jobs = CoordinatedSparkSubmitOperator.partial(
         task_id="deliver_to_staging",
-        reads=STREAMS,
-        writes=ParquetDataset(STAGING),
-        acknowledgments=AcknowledgmentSettings(by="downstream", timeout="{{ params.acknowledgment_timeout }}"),
+        ingestion=Ingestion(
+            reads=STREAMS,
+            writes=ParquetDataset(STAGING),
+            acknowledgments=AcknowledgmentSettings(by="downstream", timeout="{{ params.acknowledgment_timeout }}"),
+            rounds=RoundSettings(max_idle_rounds="{{ params.max_idle_rounds or '' }}"),
+        ),
         workers=WORKERS,
-        rounds=RoundSettings(max_idle_rounds="{{ params.max_idle_rounds or '' }}"),
         map_index_template="{{ task.name }}",
     ).expand(name=[f"acknowledged-delivery-{number}" for number in range(WORKERS)])
 

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from airflow.sdk import DAG, Param
 
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBTable
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 
@@ -44,12 +45,14 @@ with DAG(
     },
 ) as dag:
     coordinated_ingestion(
-        reads=DynamoDBTable(
-            table="{{ params.table }}",
-            scan="{{ run_id }}",
-            read_units_per_second="{{ params.read_units_per_second }}",
+        Ingestion(
+            reads=DynamoDBTable(
+                table="{{ params.table }}",
+                scan="{{ run_id }}",
+                read_units_per_second="{{ params.read_units_per_second }}",
+            ),
+            writes=ParquetDataset("{{ params.output_path }}"),
         ),
-        writes=ParquetDataset("{{ params.output_path }}"),
         workers="auto",
         name="dynamodb-ingestion",
     )

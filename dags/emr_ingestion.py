@@ -20,6 +20,7 @@ from airflow_provider_coordination.operators.follow_job import FollowJobOperator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.prepared_jobs import emr_step, prepare_job
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 
 with DAG(
@@ -52,8 +53,10 @@ with DAG(
         job = prepare_job(
             folder=params["folder"],
             aws_conn_id="aws_default",
-            reads=KinesisStreams(params["stream"]),
-            writes=ParquetDataset(params["output_path"]),
+            ingestion=Ingestion(
+                reads=KinesisStreams(params["stream"]),
+                writes=ParquetDataset(params["output_path"]),
+            ),
             conf={"spark.pyspark.python": params["python"]},
         )
         return {"job": job.to_mapping(), "step": emr_step(job, name=f"ingest {params['stream']}")}

@@ -20,6 +20,7 @@ from airflow_provider_coordination.operators.follow_job import FollowJobOperator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.prepared_jobs import emr_serverless_driver, prepare_job
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 
 with DAG(
@@ -54,8 +55,10 @@ with DAG(
         job = prepare_job(
             folder=params["folder"],
             aws_conn_id="aws_default",
-            reads=KinesisStreams(params["stream"]),
-            writes=ParquetDataset(params["output_path"]),
+            ingestion=Ingestion(
+                reads=KinesisStreams(params["stream"]),
+                writes=ParquetDataset(params["output_path"]),
+            ),
         )
         return {"job": job.to_mapping(), "driver": emr_serverless_driver(job)}
 

@@ -14,6 +14,7 @@ from airflow.sdk import DAG, CronDataIntervalTimetable, Param
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 
 with DAG(
@@ -45,7 +46,9 @@ with DAG(
     sync = KinesisShardSyncOperator(task_id="sync_shards", reads=clicks)
     ingest = CoordinatedSparkSubmitOperator(
         task_id="ingest",
-        reads=clicks,
-        writes=ParquetDataset("{{ params.output_path }}"),
+        ingestion=Ingestion(
+            reads=clicks,
+            writes=ParquetDataset("{{ params.output_path }}"),
+        ),
     )
     sync >> ingest

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param
 
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 
@@ -44,7 +45,9 @@ with DAG(
     },
 ) as dag:
     coordinated_ingestion(
-        reads=KinesisStreams("{{ params.stream }}", on_data_loss="fail"),
-        writes=ParquetDataset("{{ params.output_path }}"),
+        Ingestion(
+            reads=KinesisStreams("{{ params.stream }}", on_data_loss="fail"),
+            writes=ParquetDataset("{{ params.output_path }}"),
+        ),
         interval="{{ params.interval }}",
     )

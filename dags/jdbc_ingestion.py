@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param
 
 from airflow_provider_coordination.sources.jdbc.settings import JdbcTable
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 
@@ -44,14 +45,16 @@ with DAG(
     },
 ) as dag:
     coordinated_ingestion(
-        reads=JdbcTable(
-            jdbc_conn_id="{{ params.jdbc_conn_id }}",
-            table="{{ params.table }}",
-            column="{{ params.column }}",
-            nulls="ignore",
+        Ingestion(
+            reads=JdbcTable(
+                jdbc_conn_id="{{ params.jdbc_conn_id }}",
+                table="{{ params.table }}",
+                column="{{ params.column }}",
+                nulls="ignore",
+            ),
+            writes=ParquetDataset("{{ params.output_path }}"),
         ),
         interval="data_interval",
-        writes=ParquetDataset("{{ params.output_path }}"),
         workers="auto",
         packages="{{ params.driver_package }}",
         jars="{{ params.driver_jars }}",

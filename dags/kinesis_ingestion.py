@@ -18,6 +18,7 @@ from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOper
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sensors.partitions import PartitionsCompletedSensor
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.job_settings import RoundSettings
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 
@@ -94,17 +95,19 @@ with DAG(
 
     jobs = CoordinatedSparkSubmitOperator.partial(
         task_id="ingest",
-        reads=STREAMS,
-        writes=ParquetDataset("{{ params.output_path }}", aws_conn_id="{{ params.output_conn_id or '' }}"),
-        transform="{{ params.transform or '' }}",
-        workers=WORKERS,
-        rounds=RoundSettings(
-            until_caught_up="{{ params.until_caught_up }}",
-            max_idle_rounds="{{ params.max_idle_rounds or '' }}",
-            max_duration="{{ params.max_duration or '' }}",
-            round_duration="{{ params.round_duration }}",
-            idle_duration="{{ params.idle_duration }}",
+        ingestion=Ingestion(
+            reads=STREAMS,
+            writes=ParquetDataset("{{ params.output_path }}", aws_conn_id="{{ params.output_conn_id or '' }}"),
+            transform="{{ params.transform or '' }}",
+            rounds=RoundSettings(
+                until_caught_up="{{ params.until_caught_up }}",
+                max_idle_rounds="{{ params.max_idle_rounds or '' }}",
+                max_duration="{{ params.max_duration or '' }}",
+                round_duration="{{ params.round_duration }}",
+                idle_duration="{{ params.idle_duration }}",
+            ),
         ),
+        workers=WORKERS,
         map_index_template="{{ task.name }}",
     ).expand(name=[f"kinesis-ingest-{number}" for number in range(WORKERS)])
 

@@ -21,6 +21,7 @@ from airflow_provider_coordination.operators.create_partitions import CreatePart
 from airflow_provider_coordination.operators.follow_job import FollowJobOperator
 from airflow_provider_coordination.operators.prepared_jobs import livy_batch, prepare_job
 from airflow_provider_coordination.sources.s3.settings import S3Objects
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 
 with DAG(
@@ -52,8 +53,10 @@ with DAG(
         """Write the files of the job."""
         job = prepare_job(
             folder=params["folder"],
-            reads=S3Objects(paths=params["path"], source="events", format="json"),
-            writes=ParquetDataset(params["output_path"]),
+            ingestion=Ingestion(
+                reads=S3Objects(paths=params["path"], source="events", format="json"),
+                writes=ParquetDataset(params["output_path"]),
+            ),
         )
         return {"job": job.to_mapping(), "batch": json.dumps(livy_batch(job))}
 

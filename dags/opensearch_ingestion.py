@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from airflow.sdk import DAG, Param
 
 from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 
@@ -43,8 +44,10 @@ with DAG(
     },
 ) as dag:
     coordinated_ingestion(
-        reads=OpenSearchIndices(indices="{{ params.indices }}", exclude="{{ params.exclude }}"),
-        writes=ParquetDataset("{{ params.output_path }}"),
+        Ingestion(
+            reads=OpenSearchIndices(indices="{{ params.indices }}", exclude="{{ params.exclude }}"),
+            writes=ParquetDataset("{{ params.output_path }}"),
+        ),
         workers="auto",
         name="opensearch-ingestion",
     )

@@ -18,6 +18,7 @@ from typing import Any
 from airflow.sdk import DAG, Param, task
 
 from airflow_provider_coordination.sources.own_source import Items
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 
@@ -59,9 +60,11 @@ with DAG(
             yield {"key": file.name, "size": file.stat().st_size}
 
     coordinated_ingestion(
-        reads=EVENTS,
+        Ingestion(
+            reads=EVENTS,
+            writes=ParquetDataset("{{ params.output_path }}"),
+        ),
         partitions=find_files("{{ params.folder }}"),
-        writes=ParquetDataset("{{ params.output_path }}"),
         workers="auto",
         max_workers=2,
         partitions_per_worker=4,

@@ -17,6 +17,7 @@ from airflow.sdk import DAG, Param
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sources.s3.settings import S3Objects
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 
 EVENTS = S3Objects(
@@ -61,8 +62,10 @@ with DAG(
 
     ingest = CoordinatedSparkSubmitOperator(
         task_id="ingest",
-        reads=EVENTS,
-        writes=ParquetDataset("{{ params.output_path }}"),
+        ingestion=Ingestion(
+            reads=EVENTS,
+            writes=ParquetDataset("{{ params.output_path }}"),
+        ),
         name="s3-ingest",
     )
 

@@ -77,6 +77,7 @@ from airflow_provider_coordination.spark.bad_records import (
     MAX_FAILING,
     PAYLOAD_CHARACTERS,
 )
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.job_settings import (
     MAX_SAVED_PARSE_EXCEPTIONS,
     AcknowledgmentSettings,
@@ -107,7 +108,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = Path(airflow_provider_coordination.__file__).parent
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 MADE_BY_RUNS = (".venv", ".tools", ".demo", ".site")
-REQUIRED = {CoordinatedSparkSubmitOperator: ("reads", "writes"), KinesisShardSyncOperator: ("reads",)}
+REQUIRED = {KinesisShardSyncOperator: ("reads",)}
 """What has None as its default only so that its absence is answered in our words."""
 GIVEN_BY_TASKFLOW = ("python_callable", "op_args", "op_kwargs")
 HEADINGS: dict[type[Any], str] = {
@@ -257,11 +258,20 @@ def test_parameters_are_documented(operator: type[Any]) -> None:
 
 def test_task_group_arguments_are_documented() -> None:
     actual = {
-        p.name: "required" if p.name in ("reads", "writes") else repr(p.default)
+        p.name: "required" if p.default is p.empty else repr(p.default)
         for p in inspect.signature(coordinated_ingestion).parameters.values()
-        if p.kind is p.KEYWORD_ONLY
+        if p.kind is not p.VAR_KEYWORD
     }
     table = rows(page("operators.md"), "argument", below="\n## coordinated_ingestion\n")
+    assert {code(name): code(default) for name, default, _ in table} == actual
+
+
+def test_ingestion_fields_are_documented() -> None:
+    actual = {
+        p.name: ("required" if p.default is p.empty else repr(p.default) if p.default in (None, False) else "-")
+        for p in inspect.signature(Ingestion).parameters.values()
+    }
+    table = rows(page("job.md"), "field", below="\n## Ingestion\n")
     assert {code(name): code(default) for name, default, _ in table} == actual
 
 

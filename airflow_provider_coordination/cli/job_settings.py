@@ -95,7 +95,6 @@ def _prepared(
     from airflow_provider_coordination.hooks.coordination import CoordinationHook
     from airflow_provider_coordination.operators import prepared_jobs
     from airflow_provider_coordination.operators.claims import claim_for_job
-    from airflow_provider_coordination.operators.ingest_settings import ingest_settings
     from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 
     run = f"{user}__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}"
@@ -105,8 +104,8 @@ def _prepared(
     conf = prepared_jobs.properties_of(arguments)
     task = CoordinatedSparkSubmitOperator(**arguments, task_id="ingest")
     connection = CoordinationHook(task.coordination_conn_id).settings
-    settings = ingest_settings(task, connection, airflow_context)
-    suspension = claim_for_job(connection, airflow_context, settings, task.reads).suspension
+    settings = task.job_settings(connection, airflow_context)
+    suspension = claim_for_job(connection, airflow_context, settings, task.ingestion.reads).suspension
     if suspension is not None:
         raise CoordinationError(
             f"source {settings.source!r} is {suspension}; resume it with `airflow-coordination resume`"

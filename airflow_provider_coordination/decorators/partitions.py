@@ -15,9 +15,9 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.operators.claims import claim_reads
-from airflow_provider_coordination.operators.parsed_arguments import check_reads
 from airflow_provider_coordination.operators.supplier_task import KillableSupplierMixin, supply
 from airflow_provider_coordination.operators.template_values import bool_value
+from airflow_provider_coordination.settings import check_parsed
 from airflow_provider_coordination.sources.function_supplier import Supplied, pages_of
 from airflow_provider_coordination.sources.reads import Reads, own_copy, source_of
 
@@ -76,7 +76,7 @@ class PartitionsDecoratedOperator(KillableSupplierMixin, _PythonDecoratedOperato
         if _takes_state(python_callable):
             op_kwargs = {**op_kwargs, PARAMETER: None}  # the operator fills it in at run time, as Airflow does its own
         super().__init__(python_callable=python_callable, op_args=op_args, op_kwargs=op_kwargs, **kwargs)
-        check_reads(reads)
+        check_parsed(reads)
         self.reads = own_copy(reads)
         self.source = source
         self.skip_when_empty = skip_when_empty

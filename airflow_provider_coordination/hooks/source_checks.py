@@ -14,7 +14,7 @@ from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.limited_calls import LimitedCalls
 from airflow_provider_coordination.sources.source_kind import Settings, SourceKind
 from airflow_provider_coordination.spark.access import Access
-from airflow_provider_coordination.spark.settings import access_of, check_sinks
+from airflow_provider_coordination.spark.sink_settings import access_of, check_sinks
 from airflow_provider_coordination.spark.writes.writes import landing_path_of, sinks_of
 from airflow_provider_coordination.supervisor.operations import SourceCheck
 from airflow_provider_coordination.supervisor.schema_check import check_fits, implausible_times
@@ -48,10 +48,10 @@ def check_against_source(
     :raises SourceError: if the source does not respond.
     """
     connections = AirflowConnections(default_region or _region_of_jobs(spec))
-    sinks = sinks_of(spec.writes_objects(), connections)
-    landing_path = spec.tuning.landing_path or landing_path_of(spec.writes_objects())
-    check_sinks(sinks, spec.on_bad_records, spec.acknowledgments, landing_path)
-    reads = spec.reads_object().connect(connections).reads
+    sinks = sinks_of(spec.sinks, connections)
+    landing_path = spec.ingestion.landing_path or landing_path_of(spec.sinks)
+    check_sinks(sinks, spec.ingestion.bad_records, spec.ingestion.acknowledgments, landing_path)
+    reads = spec.ingestion.reads.connect(connections).reads
     kind: SourceKind = reads.source_kind()
     reads.check()
     try:
@@ -59,11 +59,13 @@ def check_against_source(
             lambda: kind.sample(service(kind, reads.settings), reads.settings), response_seconds
         )
     except ConfigurationError as error:
-        raise ConfigurationError(f"spec: field 'reads.{reads_kind_of(spec.reads)}': {error}") from error
+        raise ConfigurationError(f"spec: field 'reads.{reads_kind_of(spec.ingestion.reads)}': {error}") from error
     warnings = list(_undefined_connections(spec))
-    if spec.schema is not None:
-        check_fits(spec.schema, payloads, spec.time_formats)
-        warnings += implausible_times(spec.schema, payloads, spec.time_formats, spec.supervise.event_time)
+    if spec.ingestion.schema is not None:
+        check_fits(spec.ingestion.schema, payloads, spec.ingestion.time_formats)
+        warnings += implausible_times(
+            spec.ingestion.schema, payloads, spec.ingestion.time_formats, spec.supervise.event_time
+        )
     return tuple(warnings)
 
 
@@ -94,9 +96,9 @@ def written_locations(spec: IngestionSpec) -> tuple[list[str], Access]:
 
     :raises ConfigurationError: naming the field, the value and the remedy.
     """
-    sinks = sinks_of(spec.writes_objects(), AirflowConnections(_region_of_jobs(spec)))
-    landing_path = spec.tuning.landing_path or landing_path_of(spec.writes_objects())
-    dead_letter_path = spec.on_bad_records.dead_letter_path
+    sinks = sinks_of(spec.sinks, AirflowConnections(_region_of_jobs(spec)))
+    landing_path = spec.ingestion.landing_path or landing_path_of(spec.sinks)
+    dead_letter_path = spec.ingestion.bad_records.dead_letter_path
     locations = [*(sink.files or sink.location for sink in sinks), landing_path, dead_letter_path or landing_path]
     separate = [path for path in dict.fromkeys(locations) if not any(path.startswith(f"{each}/") for each in locations)]
     return separate, access_of(sinks)

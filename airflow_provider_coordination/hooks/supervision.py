@@ -67,7 +67,7 @@ class SourceProbe:
     def follow(self, spec: IngestionSpec) -> None:
         """See `Probe.follow`."""
         if spec is not self._spec:
-            self._spec, self._reads, self._service = spec, spec.reads_object(), None
+            self._spec, self._reads, self._service = spec, spec.ingestion.reads, None
 
     @property
     def must_discover_partitions(self) -> bool:

@@ -18,7 +18,8 @@ from airflow_provider_coordination.hooks.coordination import ConnectionSettings
 from airflow_provider_coordination.sources.forgetting import ABOUT_PREVIOUS_DATA, how_to_forget, left_of
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.reads import Located, Reads
-from airflow_provider_coordination.spark.settings import IngestSettings, SinkSettings
+from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.sink_settings import SinkSettings
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,10 +19,9 @@ from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.operators.claims import claim_reads
 from airflow_provider_coordination.operators.deduplication import other_source, remaining_reads
 from airflow_provider_coordination.operators.interval import Interval, interval_value
-from airflow_provider_coordination.operators.parsed_arguments import check_reads
 from airflow_provider_coordination.operators.supplier_task import KillableSupplierMixin, supply
 from airflow_provider_coordination.operators.template_values import bool_value
-from airflow_provider_coordination.settings import NOTHING
+from airflow_provider_coordination.settings import NOTHING, check_parsed
 from airflow_provider_coordination.sources.function_supplier import Supplied, pages_of
 from airflow_provider_coordination.sources.items import Item
 from airflow_provider_coordination.sources.reads import Reads, own_copy, source_of
@@ -86,7 +85,7 @@ class CreatePartitionsOperator(KillableSupplierMixin, BaseOperator):
             raise ValueError("fields 'reads' and 'partitions' are missing: give at least one of them")
         if reads is None and source is None:
             raise ValueError("field 'source' is missing: give it, or give 'reads', which names the source")
-        check_reads(reads)
+        check_parsed(reads)
         super().__init__(**kwargs)
         self.reads = own_copy(reads)
         self.partitions = partitions

@@ -15,8 +15,8 @@ from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.operators.claims import claim_reads
 from airflow_provider_coordination.operators.deduplication import other_source, remaining_reads
 from airflow_provider_coordination.operators.interval import bounded, interval_value
-from airflow_provider_coordination.operators.parsed_arguments import check_reads
 from airflow_provider_coordination.operators.supplier_task import KillableSupplierMixin
+from airflow_provider_coordination.settings import check_parsed
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.kinesis.sync_state import ShardSyncSummary
 from airflow_provider_coordination.sources.reads import own_copy, source_of
@@ -68,7 +68,7 @@ class KinesisShardSyncOperator(KillableSupplierMixin, BaseOperator):
         coordination_conn_id: str = CoordinationHook.default_conn_name,
         **kwargs: Any,
     ) -> None:
-        check_reads(reads)
+        check_parsed(reads)
         super().__init__(**kwargs)
         self.reads = own_copy(reads)
         self.source = source

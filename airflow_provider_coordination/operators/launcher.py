@@ -18,7 +18,6 @@ from airflow_provider_coordination.hooks.coordination import ConnectionSettings
 from airflow_provider_coordination.hooks.job_termination import end_local_processes
 from airflow_provider_coordination.hooks.settings_locations import remove_settings
 from airflow_provider_coordination.operators.claims import claim_for_job
-from airflow_provider_coordination.operators.ingest_settings import ingest_settings
 from airflow_provider_coordination.operators.job_follower import JobFollower, delete_log, show_log
 from airflow_provider_coordination.operators.packaging import packaged_application
 from airflow_provider_coordination.operators.spark_hook import kill_command
@@ -56,11 +55,11 @@ class SparkLauncher:
         """See `Launcher.start`."""
         job = job_operator(request)
         settings = replace(
-            ingest_settings(job, self.connection, self.context, request.job.owner),
+            job.job_settings(self.connection, self.context, request.job.owner),
             is_followed=True,
             expires_at=datetime.now(UTC) + request.spec.tuning.start_timeout,
         )
-        claim_for_job(self.connection, self.context, settings, job.reads, is_supervised=True)
+        claim_for_job(self.connection, self.context, settings, job.ingestion.reads, is_supervised=True)
         job.submit(JobFollower(connection=self.connection, source=self.source, task=request.task), settings)
 
     def end(self, job: Job, spec: IngestionSpec | None, reason: str) -> None:
@@ -101,14 +100,18 @@ class SparkLauncher:
 
 def job_operator(request: JobRequest) -> CoordinatedSparkSubmitOperator:
     """Return the operator that submits a job; it is not a task of any DAG."""
-    arguments = request.spec.job_arguments()
+    spec, arguments = request.spec, request.spec.job_arguments()
+    ingestion = replace(
+        spec.job_ingestion(),
+        rejection=spec.supervise.rejection(request.job.planned_at),
+        rounds=replace(spec.job_ingestion().rounds, max_duration=request.max_duration),
+    )
     return CoordinatedSparkSubmitOperator(
         **arguments
         | {
             "task_id": "ingest",
             "application": packaged_application(APPLICATION),
-            "rejection": request.spec.supervise.rejection(request.job.planned_at),
-            "rounds": replace(arguments["rounds"], max_duration=request.max_duration),
+            "ingestion": ingestion,
             "workers": request.workers,
             "deferrable": True,
         }

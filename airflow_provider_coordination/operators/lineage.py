@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination.sources.source_kind import DatasetName, file_dataset
-from airflow_provider_coordination.spark.settings import DEAD_LETTER, IngestSettings
+from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage

@@ -26,7 +26,7 @@ from airflow_provider_coordination.hooks.coordination import ConnectionSettings,
 from airflow_provider_coordination.hooks.settings_locations import OBJECT, SettingsLocation
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
 from airflow_provider_coordination.operators.claims import claim_for_job
-from airflow_provider_coordination.operators.ingest_settings import START_TIMEOUT, ingest_settings
+from airflow_provider_coordination.operators.ingest_settings import START_TIMEOUT
 from airflow_provider_coordination.operators.job_follower import JobFollower, task_of
 from airflow_provider_coordination.operators.packaging import packaged_application, write_package_archive
 from airflow_provider_coordination.operators.spark_submit import (
@@ -129,8 +129,8 @@ def prepare_job(
         conf = properties_of(arguments)
         task = CoordinatedSparkSubmitOperator(**{"task_id": "ingest", **arguments})
         connection = CoordinationHook(task.coordination_conn_id).settings
-        settings = ingest_settings(task, connection, context)
-        remaining = claim_for_job(connection, context, settings, task.reads)
+        settings = task.job_settings(connection, context)
+        remaining = claim_for_job(connection, context, settings, task.ingestion.reads)
         if remaining.suspension is not None:
             raise suspended_skip(settings.source, remaining.suspension)
         if not remaining.has_work:

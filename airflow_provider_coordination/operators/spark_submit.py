@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, replace
@@ -20,8 +20,7 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Context, conf
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferralError, TaskDeferralTimeout
 
-from airflow_provider_coordination.coordination.errors import CoordinationError
-from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.partition import format_instant, parse_instant
 from airflow_provider_coordination.coordination.suspension import Suspension
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
@@ -38,7 +37,7 @@ from airflow_provider_coordination.hooks.task_try import failing_when_misconfigu
 from airflow_provider_coordination.links.jobs import JobLogLink, JobUrls, SparkUiLink, application_url, running_job_ui
 from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.operators.claims import claim_for_job
-from airflow_provider_coordination.operators.ingest_settings import START_TIMEOUT, ingest_settings
+from airflow_provider_coordination.operators.ingest_settings import START_TIMEOUT, Reach, ingest_settings
 from airflow_provider_coordination.operators.job_follower import (
     JobFollower,
     job_folder,
@@ -60,7 +59,6 @@ from airflow_provider_coordination.operators.packaging import (
     packaged_application,
     write_package_archive,
 )
-from airflow_provider_coordination.operators.parsed_arguments import check_parsed
 from airflow_provider_coordination.operators.spark_hook import (
     NOT_FOLLOWED,
     before_submitting,
@@ -70,20 +68,13 @@ from airflow_provider_coordination.operators.spark_hook import (
     when_submitted,
 )
 from airflow_provider_coordination.operators.start_up import conf_with_archive, driver_options
-from airflow_provider_coordination.operators.template_values import seconds_value
-from airflow_provider_coordination.settings import text_value
-from airflow_provider_coordination.sources.reads import Reads, own_copy
-from airflow_provider_coordination.spark.job_settings import (
-    AcknowledgmentSettings,
-    BadRecordSettings,
-    RejectionSettings,
-    RoundSettings,
-)
+from airflow_provider_coordination.operators.template_values import int_value, seconds_value
+from airflow_provider_coordination.settings import is_plain, text_value
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.outcome import Outcome
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.summary import Summary
-from airflow_provider_coordination.spark.writes.writes import Writes
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.triggers.events import ERROR
 from airflow_provider_coordination.triggers.jobs import JobTrigger
@@ -99,8 +90,6 @@ KILL_WAIT_SECONDS = 3.0
 """How long `on_kill` waits for the job's end, while the task's own work is interrupted."""
 KILL_END_SECONDS = 60.0
 """How long a killed task waits for the rest of that before it ends."""
-OBJECTS = ("reads", "writes", "on_bad_records", "rejection", "acknowledgments", "leases", "rounds")
-"""Arguments that are objects with their own templates."""
 
 
 @dataclass(kw_only=True)
@@ -161,29 +150,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
     Parameters of `SparkSubmitOperator` that are not listed here work as they do there, except `durable`, which is not
     supported: leases make a new job beside a forgotten one harmless.
 
-    :param reads: the source, such as `KinesisStreams`. (templated)
-    :param writes: the sinks: one, such as `ParquetDataset`, or a list of them. (templated)
-    :param source: the source's name; by default `reads` provides it. (templated)
+    :param ingestion: what the job ingests: from where, to where, and how. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
-    :param landing_path: where raw batches wait for delivery; by default `_landing` below the path of the first
-        dataset. (templated)
-    :param transform: `module:function`, from DataFrame to DataFrame; None delivers the raw records.
-        (templated)
-    :param per_batch: whether the transform receives the records of one batch at a time even if it keeps `_batch_id`.
-        Otherwise a transform that keeps it receives the records of all batches of a round.
-    :param schema: the columns of the payload as DDL, such as `id STRING NOT NULL, amount DOUBLE`. The payload is parsed
-        as JSON into these columns before the transform; None does not parse it. (templated)
-    :param time_formats: the formats of TIMESTAMP columns of `schema`, by name, such as `{"at": "millis"}`: `"iso"`,
-        `"auto"`, `"seconds"`, `"millis"` or `"micros"`; None for the forms that Spark accepts.
-    :param on_bad_records: how to handle records that cannot be parsed or transformed; without `dead_letter_path` they
-        fail their batch. (templated)
-    :param rejection: which records to leave out because they are too late or too early by a column of `schema`; none by
-        default. (templated)
-    :param acknowledgments: who acknowledges a batch, and how long that may take; by default the job, once its sinks
-        have the batch. (templated)
-    :param leases: how many leases the job may hold, and how it acquires them. (templated)
-    :param rounds: the length of the job's rounds, and when the job ends; by default once it has delivered everything
-        that was there at the start. (templated)
     :param workers: the number of jobs that are expected to share the source. (templated)
     :param interval: deliver exactly what an interval contains, under leases of its own: `"data_interval"` for the
         interval of the run, or its two ends; see `interval_value`. None means no bounds. (templated)
@@ -205,18 +173,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
 
     template_fields: Sequence[str] = (
         *SparkSubmitOperator.template_fields,
-        "reads",
-        "writes",
-        "source",
+        "ingestion",
         "coordination_conn_id",
-        "landing_path",
-        "transform",
-        "schema",
-        "on_bad_records",
-        "rejection",
-        "acknowledgments",
-        "leases",
-        "rounds",
         "workers",
         "interval",
         "deduplicate_against",
@@ -231,20 +189,8 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
     def __init__(
         self,
         *,
-        reads: Reads,
-        writes: Writes | Sequence[Writes],
-        source: str | None = None,
+        ingestion: Ingestion,
         coordination_conn_id: str = CoordinationHook.default_conn_name,
-        landing_path: str | None = None,
-        transform: str | None = None,
-        per_batch: bool = False,
-        schema: str | None = None,
-        time_formats: Mapping[str, str] | None = None,
-        on_bad_records: BadRecordSettings | None = None,
-        rejection: RejectionSettings | None = None,
-        acknowledgments: AcknowledgmentSettings | None = None,
-        leases: LeaseSettings | None = None,
-        rounds: RoundSettings | None = None,
         workers: int | str = 1,
         interval: str | Sequence[Any] | None = None,
         deduplicate_against: str | None = None,
@@ -263,42 +209,13 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
                 raise ValueError(
                     f"{field}=True is not supported, because each try starts a new job under a new owner; remove it"
                 )
-        check_parsed(
-            type(self).__name__,
-            {
-                "reads": reads,
-                "writes": writes,
-                "source": source,
-                "workers": workers,
-                "transform": transform,
-                "schema": schema,
-                "time_formats": time_formats,
-                "landing_path": landing_path,
-                "on_bad_records": on_bad_records,
-                "rejection": rejection,
-                "acknowledgments": acknowledgments,
-                "leases": leases,
-                "rounds": rounds,
-            },
-        )
+        check_job(ingestion, workers)
         if deferrable:
             kwargs |= NOT_FOLLOWED
         super().__init__(application=application, name=name, **kwargs)
         self.durable = False
-        self.reads = own_copy(reads)
-        self.writes = own_copy(writes)
-        self.source = source
+        self.ingestion = ingestion.own_copy()
         self.coordination_conn_id = coordination_conn_id
-        self.landing_path = landing_path
-        self.transform = transform
-        self.per_batch = per_batch
-        self.schema = schema
-        self.time_formats = time_formats
-        self.on_bad_records = own_copy(on_bad_records or BadRecordSettings())
-        self.rejection = own_copy(rejection or RejectionSettings())
-        self.acknowledgments = own_copy(acknowledgments or AcknowledgmentSettings())
-        self.leases = own_copy(leases or LeaseSettings())
-        self.rounds = own_copy(rounds or RoundSettings())
         self.workers = workers
         self.interval = interval
         self.deduplicate_against = deduplicate_against
@@ -321,14 +238,14 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
 
         :raises ConfigurationError: if an argument is wrong whatever its templates render.
         """
-        check_parsed(cls.__name__, kwargs)
+        if "ingestion" in kwargs:
+            check_job(kwargs["ingestion"], kwargs.get("workers"))
         return super().partial(**kwargs)
 
     def prepare_for_execution(self) -> Self:
         """Return the copy of this task that runs; it renders its own templates."""
         prepared = super().prepare_for_execution()
-        for name in OBJECTS:
-            setattr(prepared, name, own_copy(getattr(self, name)))
+        prepared.ingestion = self.ingestion.own_copy()
         return prepared
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]
@@ -344,11 +261,11 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
     def _execute(self, context: Context) -> dict[str, Any]:
         with failing_when_misconfigured():
             connection = CoordinationHook(self.coordination_conn_id).settings
-            settings = ingest_settings(self, connection, context)
+            settings = self.job_settings(connection, context)
             self.source_worked_on = settings.source
             self.application = self.application or packaged_application(APPLICATION)
             # Find out that the store is unavailable, or another DAG has the claim, before Spark is started.
-            remaining = claim_for_job(connection, context, settings, self.reads)
+            remaining = claim_for_job(connection, context, settings, self.ingestion.reads)
         if not remaining.has_work:
             self.log.info("no job is started, nothing is left to do: source=%s", settings.source)
             nothing = Summary(stopped_because=NOTHING_LEFT).to_mapping()
@@ -431,9 +348,20 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         deadline = None if event["deadline"] is None else parse_instant(event["deadline"])
         settings = None
         with suppress(Exception):  # these settings only serve redaction and lineage: the job has its own
-            settings = ingest_settings(self, connection, context)
+            settings = self.job_settings(connection, context)
         result = self._result_or_defer(follower, event["owner"], event["log"], deadline, settings)
         return self._report(context, event["source"], result, settings)
+
+    def job_settings(
+        self, connection: ConnectionSettings, context: Context, owner: str | None = None
+    ) -> IngestSettings:
+        """Return the settings of a job of this task, with its templates rendered.
+
+        :param owner: the owner of the job's leases; a new one by default.
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        reach = Reach(interval=self.interval, deduplicate_against=self.deduplicate_against, workers=self.workers)
+        return ingest_settings(self.ingestion, reach, connection, context, owner=owner, timeout=self.execution_timeout)
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Resume after a deferral; stop the job if no try will follow it.
@@ -614,7 +542,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
     def _stop_followed(self, context: Context, reason: str) -> None:
         try:
             connection = CoordinationHook(self.coordination_conn_id).settings
-            source = ingest_settings(self, connection, context).source
+            source = self.job_settings(connection, context).source
             JobFollower(connection=connection, source=source, task=task_of(context)).stop(reason)
         except Exception as error:  # the task fails with its own error, not with this one
             self.log.warning("the stop request may not have reached the job: %s", error)
@@ -730,6 +658,20 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
                 "%d leases released: source=%s owner=%s partitions=%s",
                 len(keys), job.settings.source, owner, ", ".join(keys) or "none",
             )  # fmt: skip
+
+
+def check_job(ingestion: object, workers: object) -> None:
+    """Check the arguments of a job that are known when a DAG is parsed.
+
+    :raises ConfigurationError: naming the field, the value and the remedy.
+    """
+    if not isinstance(ingestion, Ingestion):
+        raise ConfigurationError(
+            f"field 'ingestion' must be an Ingestion, such as Ingestion(reads=..., writes=...); got {ingestion!r}"
+        )
+    ingestion.check(is_plain)
+    if is_plain(workers) and (number := int_value("workers", workers)) is not None and number <= 0:
+        raise ConfigurationError(f"field 'workers' must be positive; got {number!r}")
 
 
 def suspended_skip(source: str, suspension: Suspension) -> AirflowSkipException:

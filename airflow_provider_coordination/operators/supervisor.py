@@ -22,9 +22,10 @@ from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.source_checks import checks_against_source
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
-from airflow_provider_coordination.operators.parsed_arguments import check_transform, is_plain
 from airflow_provider_coordination.operators.partition_names import audit_fields
+from airflow_provider_coordination.settings import is_plain
 from airflow_provider_coordination.sources.reset_targets import EARLIEST
+from airflow_provider_coordination.spark.job_settings import check_transform
 from airflow_provider_coordination.supervisor.operations import (
     NOT_CHECKED,
     SupervisorVerbs,

@@ -22,7 +22,7 @@ from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Delivery, load_transform
 from airflow_provider_coordination.spark.error_texts import error_text, root_cause
 from airflow_provider_coordination.spark.event_time import bounds_of
-from airflow_provider_coordination.spark.ingestion import Ingestion, Observer
+from airflow_provider_coordination.spark.ingestion_job import IngestionJob, Observer
 from airflow_provider_coordination.spark.job_source import JobSource, job_source
 from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.layout import RecordLayout
@@ -232,7 +232,7 @@ def _run(
         reading = make_reading(spark)
         columns = read.columns(spark) if _names_columns(settings, sinks) else None
         delivery = delivery_of(spark, settings, read.layout, columns, sinks, payload, bad_records)
-        job = Ingestion(
+        job = IngestionJob(
             settings,
             coordinator,
             delivery,

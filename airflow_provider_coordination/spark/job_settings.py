@@ -10,8 +10,9 @@ from datetime import datetime, timedelta
 from typing import Annotated
 
 from airflow_provider_coordination.coordination.acknowledgment import MAX_NAME_CHARACTERS
+from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import format_instant
-from airflow_provider_coordination.settings import Described, FieldError, Limits
+from airflow_provider_coordination.settings import Described, FieldError, Limits, is_template, text_value
 
 NO_TIME = timedelta(0)
 MAX_SAVED_PARSE_EXCEPTIONS = 100
@@ -147,3 +148,34 @@ class RejectionSettings(Described):
             raise self.invalid(
                 "earliest", f"must not be after 'latest', {format_instant(self.latest)}: every record would be rejected"
             )
+
+
+def check_transform(owner: str, transform: object) -> None:
+    """Check that a transform is named as `module:function`, unless it is a template or the result of another task.
+
+    :param owner: how error messages name what has the field.
+    :raises ConfigurationError: naming the field, the value and the remedy.
+    """
+    if callable(transform) or (isinstance(transform, str) and text_value(transform) and not is_template(transform)):
+        check_function(f"{owner}: field 'transform'", transform)
+
+
+def check_function(field: str, value: object) -> None:
+    """Check that a value names a function as `module:function`.
+
+    :param field: how error messages name the field.
+    :raises ConfigurationError: naming the field, the value and the remedy.
+    """
+    if callable(value):
+        name = getattr(value, "__name__", type(value).__name__)
+        raise ConfigurationError(
+            f"{field} is the function {name!r} itself, which cannot be passed to Spark; give its name as text, such as "
+            f"'my_project.transforms:{name if name.isidentifier() else 'clean'}', and ship its module with 'py_files'"
+        )
+    module, _, function = value.partition(":") if isinstance(value, str) else ("", "", "")
+    names = [*module.split("."), function]
+    if not all(map(str.isidentifier, names)) or (len(names) > 2 and names[-2] == "py"):
+        raise ConfigurationError(
+            f"{field} must be of the form 'module:function', such as 'my_project.transforms:clean', with dots between "
+            f"packages and without '.py'; got {value!r}"
+        )

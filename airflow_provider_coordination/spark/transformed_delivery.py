@@ -34,8 +34,8 @@ from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.outages import translating_outages
 from airflow_provider_coordination.spark.payload import ERROR
 from airflow_provider_coordination.spark.rows import DeadLetterRows, TransformedRows
-from airflow_provider_coordination.spark.settings import DEAD_LETTER
 from airflow_provider_coordination.spark.shared_files import assign_shared_files, max_shared_bytes
+from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER
 from airflow_provider_coordination.spark.sinks import Rows, Sink, owed
 from airflow_provider_coordination.spark.storage import calls_at_once, delete_folder, join, read_tables, renames
 from airflow_provider_coordination.spark.transformation import MARKED, ROUTE, Transformation, Transformed

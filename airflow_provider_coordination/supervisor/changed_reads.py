@@ -40,13 +40,13 @@ class Location:
     @classmethod
     def of(cls, spec: IngestionSpec) -> Location:
         """Return where a spec reads from."""
-        location = as_stored(getattr(spec.reads, "reads_from", {}))
-        return cls(kind=spec.reads.kind, location=location, parts=frozenset(parts_of(spec)))
+        location = as_stored(getattr(spec.ingestion.reads, "reads_from", {}))
+        return cls(kind=spec.ingestion.reads.kind, location=location, parts=frozenset(parts_of(spec)))
 
 
 def parts_of(spec: IngestionSpec) -> Sequence[str]:
     """Return the names of the parts of the source that are reset as a whole, such as streams."""
-    parts: Sequence[str] = getattr(spec.reads_object(), "parts", ())
+    parts: Sequence[str] = getattr(spec.ingestion.reads, "parts", ())
     return parts
 
 

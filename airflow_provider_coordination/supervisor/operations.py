@@ -391,7 +391,7 @@ class SupervisorVerbs:
         try:
             warnings.extend(check(spec))
         except SourceError as error:
-            if before is None or before.reads != spec.reads:
+            if before is None or before.ingestion.reads != spec.ingestion.reads:
                 raise SourceError(
                     f"source {self._view.source!r} is unavailable, so the spec could not be checked and was not "
                     f"stored; try again, or submit it without the check: {error}"
@@ -575,7 +575,7 @@ def _access(spec: IngestionSpec, connections: ConnectionResolver) -> Access:
     """Return the access to the source with the connection of a spec."""
 
     def service(kind: SourceKind) -> Any:
-        return kind.service(spec.reads_object().connect(connections).reads.settings)
+        return kind.service(spec.ingestion.reads.connect(connections).reads.settings)
 
     return service
 

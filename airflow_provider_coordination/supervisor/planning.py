@@ -226,7 +226,7 @@ def plan(spec: IngestionSpec, load: Load, capacity: Capacity, assumptions: Assum
 class _Planner:
     def __init__(self, spec: IngestionSpec, load: Load, capacity: Capacity, assumptions: Assumptions) -> None:
         self._spec, self._load, self._capacity, self._assumptions = spec, load, capacity, assumptions
-        self._rounds = spec.tuning.rounds
+        self._rounds = spec.ingestion.rounds
         self._jobs = min(_max_jobs(spec.supervise), load.partitions)
         self._partitions_per_job = math.ceil(load.partitions / self._jobs)
         self._spec_cores = cores_in_spec(spec.tuning.spark)
@@ -246,7 +246,7 @@ class _Planner:
 
     @property
     def _transforming_seconds(self) -> float:
-        if self._spec.schema is None and self._spec.transform is None:
+        if self._spec.ingestion.schema is None and self._spec.ingestion.transform is None:
             return 0.0
         return self._assumptions.transforming_seconds(self._load.record_bytes)
 
@@ -411,7 +411,7 @@ def _remedy(throughput: Throughput) -> str:
         case "source":
             return "the source is the limit: reduce its other readers, read it as a separate consumer, or split it"
         case "rounds":
-            return "rounds are too short: raise tuning.rounds.round_duration and max_batch_bytes"
+            return "rounds are too short: raise rounds.round_duration and max_batch_bytes"
         case _:
             return f"{throughput.bottleneck} is the bottleneck: give jobs more cores, or raise task_count"
 

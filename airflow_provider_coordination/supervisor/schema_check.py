@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.spark.ddl import columns_of, required_columns_of
 from airflow_provider_coordination.spark.time_formats import AUTO, ISO, MILLIS, SECONDS, TIME_FORMATS, UNITS
-from airflow_provider_coordination.supervisor.ddl import columns_of, required_columns_of
 
 TEXTS = frozenset({"STRING", "CHAR", "CHARACTER", "VARCHAR", "BINARY"})
 WHOLE = frozenset({"BIGINT", "BYTE", "INT", "INTEGER", "LONG", "SHORT", "SMALLINT", "TINYINT"})

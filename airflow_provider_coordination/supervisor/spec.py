@@ -7,9 +7,8 @@ It is read strictly: an unknown, misplaced or wrong key is an error that names t
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, is_dataclass, replace
 from enum import IntEnum
 from typing import Any, Protocol, runtime_checkable
 
@@ -17,13 +16,15 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import source_identifier
 from airflow_provider_coordination.settings import FieldError
 from airflow_provider_coordination.sources.kinds import get_kind
-from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings
-from airflow_provider_coordination.spark.settings import MAIN, check_described_sinks, check_folders, check_function
+from airflow_provider_coordination.spark.ddl import columns_of
+from airflow_provider_coordination.spark.ingestion import Ingestion
+from airflow_provider_coordination.spark.job_settings import RoundSettings, check_function
+from airflow_provider_coordination.spark.sink_settings import MAIN, check_described_sinks, check_folders
 from airflow_provider_coordination.spark.time_formats import check_time_formats
-from airflow_provider_coordination.supervisor.ddl import columns_of
+from airflow_provider_coordination.spark.writes.writes import Writes, all_of
 from airflow_provider_coordination.supervisor.redaction import without_secrets
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
-from airflow_provider_coordination.supervisor.spec_keys import SECTIONS, check_keys, check_top_level_keys
+from airflow_provider_coordination.supervisor.spec_keys import OPTIONS, SECTIONS, check_keys, check_top_level_keys
 from airflow_provider_coordination.supervisor.spec_kinds import (
     is_exactly_once,
     reads_class,
@@ -31,7 +32,13 @@ from airflow_provider_coordination.supervisor.spec_kinds import (
     writes_class,
     writes_kind_of,
 )
-from airflow_provider_coordination.supervisor.spec_values import fields_of, read_value, to_json, to_json_with_defaults
+from airflow_provider_coordination.supervisor.spec_values import (
+    excluded_fields,
+    fields_of,
+    read_value,
+    to_json,
+    to_json_with_defaults,
+)
 from airflow_provider_coordination.supervisor.tuning import TuningSettings
 
 VERSION = 1
@@ -82,38 +89,26 @@ class Checkable(Protocol):
 class IngestionSpec:
     """The spec of an ingestion.
 
-    :param reads: what to read, such as `KinesisStreams`.
-    :param writes: the sinks: one or several objects of the classes of `spark.writes`.
-    :param source: the name of the source; by default the name that `reads` gives.
-    :param schema: the schema of the payload as DDL; None to leave the payload unparsed.
-    :param time_formats: the formats of TIMESTAMP columns of `schema`, by name; None for those that Spark accepts.
-    :param transform: `module:function` from DataFrame to DataFrame; None to deliver the records unchanged.
-    :param per_batch: whether the transform gets the records of one batch at a time even if it keeps `_batch_id`;
-        otherwise such a transform gets the records of all batches of a round.
-    :param on_bad_records: how to handle records that cannot be parsed or transformed.
-    :param acknowledgments: which parties acknowledge a batch, and how long that may take.
+    :param ingestion: what jobs ingest; its `rejection` and the end of its `rounds` are the supervisor's.
     :param tuning: how jobs run.
     :param supervise: how the source is supervised.
     :param context: information for people, such as a description; it has no effect.
     """
 
-    reads: Any
-    writes: Sequence[Any]
-    source: str = ""
-    schema: str | None = None
-    time_formats: Mapping[str, str] | None = None
-    transform: str | None = None
-    per_batch: bool = False
-    on_bad_records: BadRecordSettings = field(default_factory=BadRecordSettings)
-    acknowledgments: AcknowledgmentSettings = field(default_factory=AcknowledgmentSettings)
+    ingestion: Ingestion
     tuning: TuningSettings = field(default_factory=TuningSettings)
     supervise: SuperviseSettings = field(default_factory=SuperviseSettings)
     context: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        writes = self.writes if isinstance(self.writes, list | tuple) else (self.writes,)
-        object.__setattr__(self, "writes", tuple(writes))
-        object.__setattr__(self, "source", self.source or self.reads.default_source)
+        ingestion = self.ingestion
+        named = replace(ingestion, source=self.source, writes=tuple(all_of(ingestion.writes)))
+        object.__setattr__(self, "ingestion", named)
+
+    @property
+    def source(self) -> str:
+        """The source's name."""
+        return self.ingestion.source or self.ingestion.reads.default_source
 
     @classmethod
     def read(cls, values: object) -> IngestionSpec:
@@ -137,18 +132,24 @@ class IngestionSpec:
         check_top_level_keys(values, kind=kind)
         assert kind is not None
         reader = _Reader(kind)
+        options = {
+            name: read_value(field, name, values[name], reader.make)
+            for name, field in OPTIONS.items()
+            if values.get(name) is not None
+        }
+        for name, value in options.items():
+            if isinstance(value, str) and not value.strip():
+                raise ConfigurationError(f"spec: field {name!r} must be non-empty text; got {value!r}")
         spec = cls(
-            reads=reader.make(reads_class(kind), f"reads.{kind}", of_reads),
-            writes=[reader.sink(path, each) for path, each in _sinks(values["writes"])],
-            source=_text(values, "source") or "",
-            schema=_text(values, "schema"),
-            time_formats=values.get("time_formats"),
-            transform=_text(values, "transform"),
-            per_batch=_flag(values, "per_batch"),
+            ingestion=Ingestion(
+                reads=reader.make(reads_class(kind), f"reads.{kind}", of_reads),
+                writes=[reader.sink(path, each) for path, each in _sinks(values["writes"])],
+                **options,
+            ),
             context=_context(values.get("context")),
             **{
-                name: reader.make(section, name, values[name])
-                for name, section in SECTIONS.items()
+                name: reader.make(SECTIONS[name], name, values[name])
+                for name in ("tuning", "supervise")
                 if values.get(name) is not None
             },
         )
@@ -162,17 +163,21 @@ class IngestionSpec:
         """
         source_identifier(self.source)
         self._check_schema()
-        self._check_part(self.reads, f"reads.{reads_kind_of(self.reads)}")
-        for number, sink in enumerate(self.writes):
+        ingestion = self.ingestion
+        self._check_part(ingestion.reads, f"reads.{reads_kind_of(ingestion.reads)}")
+        for number, sink in enumerate(self.sinks):
             self._check_part(sink, f"writes[{number}].{writes_kind_of(sink)}")
-        for path in ("on_bad_records", "acknowledgments"):
-            self._check_part(getattr(self, path), path)
+        for name in OPTIONS:
+            self._check_part(getattr(ingestion, name), name)
+        for name, reason in excluded_fields(RoundSettings).items():
+            if getattr(ingestion.rounds, name) != getattr(RoundSettings(), name):
+                raise ConfigurationError(f"spec: field 'rounds.{name}' is not allowed in a spec: {reason}")
         for topic in (self.tuning, self.supervise):
             topic.check()
         self._check_folders()
         self._check_end()
-        if self.transform is not None:
-            check_function("spec: field 'transform'", self.transform)
+        if ingestion.transform is not None:
+            check_function("spec: field 'transform'", ingestion.transform)
         size = len(json.dumps(self.to_mapping()))
         if size > MAX_BYTES:
             raise ConfigurationError(
@@ -189,8 +194,9 @@ class IngestionSpec:
 
     def _check_schema(self) -> None:
         try:
-            columns = {} if self.schema is None else columns_of(self.schema)
-            check_time_formats(self.time_formats, columns)
+            schema = self.ingestion.schema
+            columns = {} if schema is None else columns_of(schema)
+            check_time_formats(self.ingestion.time_formats, columns)
         except ConfigurationError as error:
             raise ConfigurationError(f"spec: {error}") from None
         name = self.supervise.event_time
@@ -210,60 +216,50 @@ class IngestionSpec:
 
     def _check_folders(self) -> None:
         try:
-            check_folders(self.tuning.landing_path, self.on_bad_records.dead_letter_path)
-            check_described_sinks(self.writes, self.tuning.landing_path)
+            check_folders(self.ingestion.landing_path, self.ingestion.bad_records.dead_letter_path)
+            check_described_sinks(self.sinks, self.ingestion.landing_path)
         except ConfigurationError as error:
             raise ConfigurationError(f"spec: {error}") from None
 
     def _check_end(self) -> None:
         """Check that the source is bounded if `terminate_when_done` is set."""
-        if not self.supervise.terminate_when_done or not self.reads.is_endless:
+        if not self.supervise.terminate_when_done or not self.ingestion.reads.is_endless:
             return
-        if not get_kind(self.reads.kind).ends(to_json(self.reads)):
+        if not get_kind(self.ingestion.reads.kind).ends(to_json(self.ingestion.reads)):
             raise ConfigurationError(
                 "spec: field 'supervise.terminate_when_done' is true, but "
-                f"'reads.{reads_kind_of(self.reads)}' has no end: give it bounds, or omit 'terminate_when_done'"
+                f"'reads.{reads_kind_of(self.ingestion.reads)}' has no end: give it bounds, or omit "
+                "'terminate_when_done'"
             )
 
-    def reads_object(self) -> Any:
-        """Return a copy of `reads` for the caller, because operators render their arguments in place."""
-        return copy(self.reads)
-
-    def writes_objects(self) -> list[Any]:
-        """Return copies of `writes` for the caller."""
-        return [copy(each) for each in self.writes]
+    @property
+    def sinks(self) -> Sequence[Writes]:
+        """The sinks."""
+        return all_of(self.ingestion.writes)
 
     @property
     def at_least_once(self) -> list[str]:
         """The names of the sinks that may receive a batch more than once."""
-        return [each.name or MAIN for each in self.writes if not is_exactly_once(each)]
+        return [getattr(each, "name", None) or MAIN for each in self.sinks if not is_exactly_once(each)]
 
-    def job_arguments(self) -> dict[str, Any]:
-        """Return the arguments of `CoordinatedSparkSubmitOperator` for a job of this spec.
+    def job_ingestion(self) -> Ingestion:
+        """Return what a job of this spec ingests, for an operator, which renders it in place.
 
         Unless it is requested to hand over, a job ends on its own after `task_duration` plus `completion_timeout`.
         """
-        tuning, supervise = self.tuning, self.supervise
-        rounds = replace(
-            tuning.rounds,
-            until_caught_up=not self.reads.is_endless,
-            max_duration=supervise.task_duration + supervise.completion_timeout,
-        )
+        ingestion = self.ingestion.own_copy()
+        max_duration = self.supervise.task_duration + self.supervise.completion_timeout
+        until_caught_up = not ingestion.reads.is_endless
+        rounds = replace(ingestion.rounds, until_caught_up=until_caught_up, max_duration=max_duration)
+        return replace(ingestion, rounds=rounds)
+
+    def job_arguments(self) -> dict[str, Any]:
+        """Return the arguments of `CoordinatedSparkSubmitOperator` for a job of this spec."""
+        tuning = self.tuning
         return {
-            "reads": self.reads_object(),
-            "writes": self.writes_objects(),
-            "source": self.source,
-            "schema": self.schema,
-            "time_formats": self.time_formats,
-            "transform": self.transform,
-            "per_batch": self.per_batch,
-            "on_bad_records": copy(self.on_bad_records),
-            "acknowledgments": copy(self.acknowledgments),
-            "leases": copy(tuning.leases),
-            "rounds": rounds,
-            "workers": supervise.task_count,
+            "ingestion": self.job_ingestion(),
+            "workers": self.supervise.task_count,
             "coordination_conn_id": tuning.coordination_conn_id,
-            "landing_path": tuning.landing_path,
             "start_timeout": tuning.start_timeout,
             "spark_archive": tuning.spark_archive,
             "spark_ui_url": tuning.spark_ui_url,
@@ -273,40 +269,26 @@ class IngestionSpec:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the JSON object that `read` accepts, without default values. It may hold secrets."""
-        kind = reads_kind_of(self.reads)
-        fields = {
-            "schema": self.schema,
-            "time_formats": self.time_formats,
-            "transform": self.transform,
-            "per_batch": self.per_batch or None,
-            **{name: to_json(getattr(self, name)) for name in SECTIONS},
-            "context": dict(self.context),
-        }
-        return {
-            "version": VERSION,
-            "source": self.source,
-            "reads": {kind: to_json(self.reads)},
-            "writes": [{writes_kind_of(each): to_json(each)} for each in self.writes],
-            **{name: value for name, value in fields.items() if value not in (None, {})},
-        }
+        mapping = self._mapping(to_json)
+        return {name: value for name, value in mapping.items() if value not in (None, {}, False)}
 
     def effective(self) -> dict[str, Any]:
         """Return the spec as a JSON object with all defaults, for display: secrets are hidden."""
-        kind = reads_kind_of(self.reads)
-        mapping = {
+        shown: dict[str, Any] = without_secrets(self._mapping(_shown))
+        return shown
+
+    def _mapping(self, write: Callable[[Any], Any]) -> dict[str, Any]:
+        ingestion = self.ingestion
+        return {
             "version": VERSION,
             "source": self.source,
-            "reads": {kind: _shown(self.reads)},
-            "writes": [{writes_kind_of(each): _shown(each)} for each in self.writes],
-            "schema": self.schema,
-            "time_formats": self.time_formats,
-            "transform": self.transform,
-            "per_batch": self.per_batch,
-            **{name: _shown(getattr(self, name)) for name in SECTIONS},
+            "reads": {reads_kind_of(ingestion.reads): write(ingestion.reads)},
+            "writes": [{writes_kind_of(each): write(each)} for each in self.sinks],
+            **{name: write(getattr(ingestion, name)) for name in OPTIONS},
+            "tuning": write(self.tuning),
+            "supervise": write(self.supervise),
             "context": dict(self.context),
         }
-        shown: dict[str, Any] = without_secrets(mapping)
-        return shown
 
 
 def change_between(old: IngestionSpec | None, new: IngestionSpec) -> SpecChange:
@@ -328,15 +310,7 @@ def _job_settings(spec: IngestionSpec) -> tuple[Any, ...]:
     plain = TuningSettings()
     ours: dict[str, Any] = {name: getattr(plain, name) for name in MONITORING_FIELDS}
     return (
-        spec.source,
-        spec.reads,
-        spec.writes,
-        spec.schema,
-        spec.time_formats,
-        spec.transform,
-        spec.per_batch,
-        spec.on_bad_records,
-        spec.acknowledgments,
+        spec.ingestion,
         replace(spec.tuning, **ours),
         tuple(getattr(spec.supervise, name) for name in JOB_FIELDS),
     )
@@ -452,22 +426,6 @@ def _sinks(values: Any) -> Iterator[tuple[str, Any]]:
         yield f"writes[{number}]", each
 
 
-def _text(values: Mapping[str, Any], name: str) -> str | None:
-    value = values.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, str) or not value.strip():
-        raise ConfigurationError(f"spec: field {name!r} must be non-empty text; got {value!r}")
-    return value
-
-
-def _flag(values: Mapping[str, Any], name: str) -> bool:
-    value = values.get(name, False)
-    if not isinstance(value, bool):
-        raise ConfigurationError(f"spec: field {name!r} must be true or false; got {value!r}")
-    return value
-
-
 def _context(value: Any) -> Mapping[str, Any]:
     if value is None:
         return {}
@@ -478,8 +436,10 @@ def _context(value: Any) -> Mapping[str, Any]:
     return dict(value)
 
 
-def _shown(value: Any) -> dict[str, Any]:
-    """Return an object with all defaults, with the fields that its class marks as secret hidden."""
-    whole: dict[str, Any] = to_json_with_defaults(value)
-    cls: Any = value.__class__
+def _shown(value: Any) -> Any:
+    """Return a value with all defaults, with the fields that its class marks as secret hidden."""
+    whole = to_json_with_defaults(value)
+    if not is_dataclass(value):
+        return whole
+    cls: Any = type(value)
     return {name: "***" if field.is_secret and whole[name] else whole[name] for name, field in fields_of(cls).items()}

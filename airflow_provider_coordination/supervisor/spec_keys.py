@@ -6,35 +6,24 @@ import difflib
 from collections.abc import Iterator, Mapping
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, BadRecordSettings
+from airflow_provider_coordination.spark.ingestion import IngestionOptions
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
 from airflow_provider_coordination.supervisor.spec_kinds import reads_classes, writes_classes
 from airflow_provider_coordination.supervisor.spec_values import excluded_fields, fields_of
 from airflow_provider_coordination.supervisor.tuning import TuningSettings
 
-TOP_LEVEL_KEYS = (
-    "version",
-    "source",
-    "reads",
-    "writes",
-    "schema",
-    "time_formats",
-    "transform",
-    "per_batch",
-    "on_bad_records",
-    "acknowledgments",
-    "tuning",
-    "supervise",
-    "context",
-)
-"""The keys of a spec."""
+OPTIONS = fields_of(IngestionOptions)
+"""What a spec says of jobs beside `reads` and `writes`."""
 SECTIONS: Mapping[str, type] = {
-    "on_bad_records": BadRecordSettings,
-    "acknowledgments": AcknowledgmentSettings,
+    **{name: cls for name, field in OPTIONS.items() for each in field.expected if (cls := each.cls) is not None},
     "tuning": TuningSettings,
     "supervise": SuperviseSettings,
 }
 """The sections with a class of their own."""
+TOP_LEVEL_KEYS = tuple(
+    dict.fromkeys(("version", "source", "reads", "writes", *OPTIONS, "tuning", "supervise", "context"))
+)
+"""The keys of a spec."""
 
 OTHER_NAMES: Mapping[str, str] = {
     "workers": "supervise.task_count",

@@ -11,10 +11,11 @@ from typing import Any
 from airflow_provider_coordination.coordination.balance import BALANCE_BY
 from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
 from airflow_provider_coordination.settings import Limits
+from airflow_provider_coordination.spark.ingestion import Ingestion, IngestionOptions
 from airflow_provider_coordination.spark.time_formats import TIME_FORMATS
 from airflow_provider_coordination.supervisor.settings import LAG_AGGREGATES, AutoScaleSettings, SuperviseSettings
 from airflow_provider_coordination.supervisor.spec import VERSION, IngestionSpec
-from airflow_provider_coordination.supervisor.spec_keys import SECTIONS, TOP_LEVEL_KEYS
+from airflow_provider_coordination.supervisor.spec_keys import OPTIONS, TOP_LEVEL_KEYS
 from airflow_provider_coordination.supervisor.spec_kinds import reads_classes, writes_classes
 from airflow_provider_coordination.supervisor.spec_values import (
     ExpectedType,
@@ -23,22 +24,27 @@ from airflow_provider_coordination.supervisor.spec_values import (
     fields_of,
     to_json_with_defaults,
 )
-from airflow_provider_coordination.supervisor.tuning import DEPLOY_MODES, MEMORY, SparkSettings
+from airflow_provider_coordination.supervisor.tuning import DEPLOY_MODES, MEMORY, SparkSettings, TuningSettings
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 DURATION = r"^-?P(?=.)(\d+(\.\d+)?W)?(\d+(\.\d+)?D)?(T(?=.)(\d+(\.\d+)?H)?(\d+(\.\d+)?M)?(\d+(\.\d+)?S)?)?$"
+FUNCTION = r"^[^:]+:[^:]+$"
 PRIMITIVE_SCHEMAS: Mapping[ValueType, Mapping[str, Any]] = {
     ValueType.TEXT: {"type": "string"},
     ValueType.WHOLE: {"type": "integer"},
     ValueType.NUMBER: {"type": "number"},
     ValueType.BOOLEAN: {"type": "boolean"},
     ValueType.INSTANT: {"type": "string", "format": "date-time"},
-    ValueType.FUNCTION: {"type": "string", "pattern": r"^[^:]+:[^:]+$"},
+    ValueType.FUNCTION: {"type": "string", "pattern": FUNCTION},
     ValueType.ANYTHING: {},
 }
 AT_LEAST_ONE: Mapping[str, Any] = {"minimum": 1}
 FRACTION: Mapping[str, Any] = {"minimum": 0, "maximum": 1}
 LIMITS: Mapping[type, Mapping[str, Mapping[str, Any]]] = {
+    IngestionOptions: {
+        "transform": {"pattern": FUNCTION},
+        "time_formats": {"additionalProperties": {"enum": list(TIME_FORMATS)}},
+    },
     SuperviseSettings: {"task_count": AT_LEAST_ONE, "stop_task_count": AT_LEAST_ONE},
     AutoScaleSettings: {
         "task_count_min": AT_LEAST_ONE,
@@ -69,17 +75,17 @@ LIMITS: Mapping[type, Mapping[str, Mapping[str, Any]]] = {
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a spec, with the kinds of sources and sinks that are installed."""
     definitions: dict[str, Any] = {}
-    texts = _parameters(IngestionSpec)
+    texts = _parameters(IngestionSpec) | _parameters(IngestionOptions) | _parameters(Ingestion)
     properties: dict[str, Any] = {
         "version": {"const": VERSION, "description": "The version of the spec format."},
-        "source": {"type": "string"},
         "reads": _one_of(reads_classes(), definitions),
         "writes": {"type": "array", "minItems": 1, "items": _one_of(writes_classes(), definitions)},
-        "schema": {"type": ["string", "null"]},
-        "time_formats": {"type": ["object", "null"], "additionalProperties": {"enum": list(TIME_FORMATS)}},
-        "transform": {"anyOf": [PRIMITIVE_SCHEMAS[ValueType.FUNCTION], {"type": "null"}]},
-        "per_batch": {"type": "boolean"},
-        **{name: _reference(cls, definitions) for name, cls in SECTIONS.items()},
+        **{
+            name: {**_of_field(field, definitions), **LIMITS[IngestionOptions].get(name, {})}
+            for name, field in OPTIONS.items()
+        },
+        "tuning": _reference(TuningSettings, definitions),
+        "supervise": _reference(SuperviseSettings, definitions),
         "context": {"type": "object"},
     }
     return {

@@ -23,6 +23,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.coordination.registry import import_attribute
 from airflow_provider_coordination.settings import Limits, format_duration, hint_of, is_connected
+from airflow_provider_coordination.spark.ingestion import IngestionOptions
 from airflow_provider_coordination.spark.job_settings import RoundSettings
 
 T = TypeVar("T")
@@ -54,7 +55,8 @@ LOOSE_DURATION = re.compile(
 )
 WHEN_JOBS_END = "the supervisor decides when a job ends; see 'supervise.task_duration'"
 EXCLUDED: Mapping[type, Mapping[str, str]] = {
-    RoundSettings: dict.fromkeys(("until_caught_up", "max_duration", "max_idle_rounds"), WHEN_JOBS_END)
+    IngestionOptions: {"rejection": "the supervisor decides it; see 'supervise.late_message_rejection_period'"},
+    RoundSettings: dict.fromkeys(("until_caught_up", "max_duration", "max_idle_rounds"), WHEN_JOBS_END),
 }
 """The fields of classes that are not allowed in a spec, with the reasons."""
 EXCLUDED_READS_FIELDS = {

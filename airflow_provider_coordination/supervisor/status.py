@@ -129,7 +129,7 @@ def read_stored_state(view: SourceView) -> StoredState | None:
         latest=latest,
         spec=None if ruling is None else ruling.spec,
         settings=None if spec is None else spec.supervise,
-        bad_records=None if spec is None else spec.on_bad_records,
+        bad_records=None if spec is None else spec.ingestion.bad_records,
         at_least_once=() if spec is None else spec.at_least_once,
         job_log_url=None if spec is None else spec.tuning.job_log_url,
         problem=problem,

@@ -34,12 +34,13 @@ def _about_task_count(spec: IngestionSpec) -> Iterator[str]:
 
 
 def _about_transform(spec: IngestionSpec) -> Iterator[str]:
-    if spec.transform is None or spec.tuning.spark.py_files:
+    transform = spec.ingestion.transform
+    if transform is None or spec.tuning.spark.py_files:
         return
-    module = spec.transform.partition(":")[0]
+    module = transform.partition(":")[0]
     if not _is_found(module):
         yield (
-            f"field 'transform' is {spec.transform!r}, and module {module!r} is not found here: make sure that jobs "
+            f"field 'transform' is {transform!r}, and module {module!r} is not found here: make sure that jobs "
             "find it, for example with 'tuning.spark.py_files'"
         )
 
@@ -70,7 +71,7 @@ def _about_paths(spec: IngestionSpec, source: str, other: IngestionSpec) -> Iter
 
 def _paths(spec: IngestionSpec) -> Iterator[tuple[str, str]]:
     """Yield the paths that a spec names, with their fields."""
-    named = [(f"writes[{number}].path", getattr(each, "path", None)) for number, each in enumerate(spec.writes)]
-    named.append(("tuning.landing_path", spec.tuning.landing_path))
-    named.append(("on_bad_records.dead_letter_path", spec.on_bad_records.dead_letter_path))
+    named = [(f"writes[{number}].path", getattr(each, "path", None)) for number, each in enumerate(spec.sinks)]
+    named.append(("landing_path", spec.ingestion.landing_path))
+    named.append(("bad_records.dead_letter_path", spec.ingestion.bad_records.dead_letter_path))
     yield from ((field, path) for field, path in named if isinstance(path, str) and path)

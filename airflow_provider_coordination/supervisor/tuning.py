@@ -9,9 +9,6 @@ from datetime import timedelta
 from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
-from airflow_provider_coordination.spark.job_settings import RoundSettings
-from airflow_provider_coordination.supervisor.spec_values import excluded_fields
 
 DEPLOY_MODES = ("client", "cluster")
 MEMORY = re.compile(r"^\d+[kmgtpKMGTP][bB]?$")
@@ -114,9 +111,6 @@ class TuningSettings:
     """How the jobs of a spec run.
 
     :param coordination_conn_id: the connection of type `coordination`.
-    :param landing_path: where raw batches wait for delivery; by default `_landing` in the path of the first dataset.
-    :param leases: how many leases a job may have, and how it acquires them.
-    :param rounds: how a job makes its rounds; the supervisor decides when it ends.
     :param spark: how a job is submitted to Spark.
     :param start_timeout: how long a submitted job may take to start, for example in a cluster's queue.
     :param spark_archive: an archive of Spark's classes with which jobs start sooner.
@@ -125,9 +119,6 @@ class TuningSettings:
     """
 
     coordination_conn_id: str = "coordination_default"
-    landing_path: str | None = None
-    leases: LeaseSettings = field(default_factory=LeaseSettings)
-    rounds: RoundSettings = field(default_factory=RoundSettings)
     spark: SparkSettings = field(default_factory=SparkSettings)
     start_timeout: timedelta = timedelta(hours=1)
     spark_archive: str | None = None
@@ -139,11 +130,7 @@ class TuningSettings:
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
-        for topic in (self.leases, self.rounds, self.spark):
-            topic.check()
-        for name, reason in excluded_fields(RoundSettings).items():
-            if getattr(self.rounds, name) != getattr(RoundSettings(), name):
-                raise ConfigurationError(f"spec: field 'tuning.rounds.{name}' is not allowed in a spec: {reason}")
+        self.spark.check()
         if self.start_timeout <= timedelta(0):
             raise ConfigurationError(
                 "spec: field 'tuning.start_timeout' must be positive; got "

@@ -13,11 +13,11 @@ from airflow_provider_coordination.coordination.registry import registered
 from airflow_provider_coordination.decorators.acknowledges import acknowledges_task
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
-from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator, check_job
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.sources.reads import Reads
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.job_settings import BY_JOB, DOWNSTREAM, AcknowledgmentSettings
-from airflow_provider_coordination.spark.writes.writes import Writes
 from airflow_provider_coordination.task_groups.planning import plan_jobs, summarize
 
 OPERATORS_GROUP = "airflow_provider_coordination.operators"
@@ -25,10 +25,8 @@ OPERATORS_GROUP = "airflow_provider_coordination.operators"
 
 
 def coordinated_ingestion(
+    ingestion: Ingestion,
     *,
-    reads: Reads,
-    writes: Writes | Sequence[Writes],
-    source: str | None = None,
     partitions: Any = None,
     interval: str | Sequence[Any] | None = None,
     deduplicate_against: str | None = None,
@@ -37,7 +35,6 @@ def coordinated_ingestion(
     partitions_per_worker: int | str = 16,
     pool: str | None = None,
     check: Callable[..., Any] | None = None,
-    acknowledgments: AcknowledgmentSettings | None = None,
     deferrable: bool | None = None,
     coordination_conn_id: str = CoordinationHook.default_conn_name,
     group_id: str = "ingestion",
@@ -50,9 +47,8 @@ def coordinated_ingestion(
     and `wait_for_acknowledgments`, then `summarize` and `done`. If there is no work, no job is started: `ingest` is
     skipped, and the summary reports it. A failed job fails the group, after the summary is written.
 
-    :param reads: the source, such as `KinesisStreams`. It decides which operator creates the partitions.
-    :param writes: the sinks: one, such as `ParquetDataset`, or a list of them.
-    :param source: the source's name; by default `reads` provides it.
+    :param ingestion: what to ingest: from where, to where, and how. Its `reads` decides which operator creates the
+        partitions. If its `acknowledgments` are not by the job, the group waits for them.
     :param partitions: what creates the partitions instead of the supplier of `reads`. Either a task of yours, which
         then runs before the group's tasks, such as a call of a function decorated with `@task.partitions`; or the
         partitions themselves, as for `CreatePartitionsOperator`.
@@ -67,8 +63,6 @@ def coordinated_ingestion(
     :param pool: the Airflow pool of the jobs: its slots bound how many run at once, over all runs and DAGs.
     :param check: a function that checks what the jobs delivered before it is acknowledged. It becomes a task like those
         of `@task.acknowledges`.
-    :param acknowledgments: who acknowledges a batch, if there is no `check`, and how long that may take; see
-        `CoordinatedSparkSubmitOperator`. If it is not the job, the group waits for the acknowledgments.
     :param deferrable: whether tasks wait in the triggerer if they can; None for Airflow's default.
     :param coordination_conn_id: the connection of type `coordination`.
     :param group_id: the group's id.
@@ -76,7 +70,8 @@ def coordinated_ingestion(
     :param job_arguments: all other arguments are for the jobs; see `CoordinatedSparkSubmitOperator`.
     :raises ValueError: if arguments contradict each other.
     """
-    acknowledgments = acknowledgments or AcknowledgmentSettings()
+    check_job(ingestion, None)
+    reads, acknowledgments = ingestion.reads, ingestion.acknowledgments
     _check(reads, partitions, check, acknowledgments)
     if check is not None:
         acknowledgments = replace(acknowledgments, by=DOWNSTREAM)
@@ -90,7 +85,7 @@ def coordinated_ingestion(
     with TaskGroup(group_id, default_args=group_args) as group:
         supplied: Any
         source_arguments: dict[str, Any] = {
-            "source": source,
+            "source": ingestion.source,
             "interval": interval,
             "deduplicate_against": deduplicate_against,
             "coordination_conn_id": coordination_conn_id,
@@ -115,12 +110,9 @@ def coordinated_ingestion(
         )
         jobs = CoordinatedSparkSubmitOperator.partial(
             task_id="ingest",
-            reads=reads,
-            source=source_of_run,
+            ingestion=replace(ingestion, source=source_of_run, acknowledgments=acknowledgments),
             interval=interval,
             deduplicate_against=deduplicate_against,
-            writes=writes,
-            acknowledgments=acknowledgments,
             workers=f"{{{{ ti.xcom_pull(task_ids='{planned.operator.task_id}') | length }}}}",
             coordination_conn_id=coordination_conn_id,
             map_index_template="{{ task.name }}",

@@ -11,10 +11,13 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
+from tests.support.ingestions import with_ingestion
 
-JOB: dict[str, Any] = {"reads": KinesisStreams("clicks"), "writes": ParquetDataset("/data/lake/clicks")}
+PARTS: dict[str, Any] = {"reads": KinesisStreams("clicks"), "writes": ParquetDataset("/data/lake/clicks")}
+JOB = with_ingestion(PARTS)
 
 
 def group(**arguments: Any) -> None:
@@ -28,7 +31,7 @@ def group(**arguments: Any) -> None:
         lambda **arguments: CoordinatedSparkSubmitOperator(task_id="ingest", **JOB, **arguments),
         lambda **arguments: CoordinatedSparkSubmitOperator.partial(task_id="ingest", **JOB, **arguments),
         lambda **arguments: group(**JOB, **arguments),
-        lambda **arguments: KinesisShardSyncOperator(task_id="sync", reads=JOB["reads"], **arguments),
+        lambda **arguments: KinesisShardSyncOperator(task_id="sync", reads=PARTS["reads"], **arguments),
     ],
     ids=["operator", "mapped", "group", "shard sync"],
 )
@@ -38,13 +41,20 @@ def test_unknown_argument_is_refused_by_name(make: Any) -> None:
 
 
 @pytest.mark.parametrize("missing", ["reads", "writes"])
-@pytest.mark.parametrize("make", [lambda **arguments: CoordinatedSparkSubmitOperator(task_id="a", **arguments), group])
-def test_missing_argument_is_refused_by_name(make: Any, missing: str) -> None:
+def test_missing_part_of_an_ingestion_is_refused_by_name(missing: str) -> None:
     with pytest.raises(TypeError, match=f"missing .*'{missing}'"):
-        make(**{name: value for name, value in JOB.items() if name != missing})
+        Ingestion(**{name: value for name, value in PARTS.items() if name != missing})
+
+
+@pytest.mark.parametrize("make", [lambda **arguments: CoordinatedSparkSubmitOperator(task_id="a", **arguments), group])
+def test_missing_ingestion_is_refused_by_name(make: Any) -> None:
+    with pytest.raises(TypeError, match=r"missing .*'?ingestion'?"):
+        make()
+    with pytest.raises(ConfigurationError, match=r"field 'ingestion' must be an Ingestion, such as .*; got KinesisStr"):
+        make(ingestion=PARTS["reads"])
 
 
 @pytest.mark.parametrize("missing", ["reads", "writes"])
 def test_argument_of_none_names_what_to_give(missing: str) -> None:
     with pytest.raises(ConfigurationError, match=f"field '{missing}' is None; give a "):
-        CoordinatedSparkSubmitOperator(task_id="ingest", **{**JOB, missing: None})
+        CoordinatedSparkSubmitOperator(task_id="ingest", **with_ingestion({**PARTS, missing: None}))

@@ -45,6 +45,7 @@ from airflow_provider_coordination.sources.kinesis.settings import KinesisStream
 from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
 from airflow_provider_coordination.sources.own_source import Items
 from airflow_provider_coordination.sources.s3.settings import S3Objects
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.writes.delta import DeltaTable
 from airflow_provider_coordination.spark.writes.foreach_batch import ForeachBatch
 from airflow_provider_coordination.spark.writes.iceberg import IcebergTable
@@ -56,7 +57,6 @@ from tests.airflow.test_provider_info import classes
 GIVEN: dict[type[Any], Mapping[str, Any]] = {
     AcknowledgeOperator: {},
     AcknowledgmentSensor: {},
-    CoordinatedSparkSubmitOperator: {"reads": KinesisStreams("clicks"), "writes": ParquetDataset("/lake")},
     CreatePartitionsOperator: {"partitions": ["p"]},
     KinesisShardSyncOperator: {"reads": KinesisStreams("clicks")},
     PartitionsAvailableSensor: {},
@@ -87,7 +87,14 @@ every_class = pytest.mark.parametrize("cls", GIVEN, ids=lambda cls: cls.__name__
 
 
 def test_every_operator_and_sensor_is_listed_here() -> None:
-    assert {*GIVEN, FollowJobOperator, ListSupervisorsOperator, MaintainTableOperator, SuperviseOperator} == {
+    assert {
+        *GIVEN,
+        CoordinatedSparkSubmitOperator,
+        FollowJobOperator,
+        ListSupervisorsOperator,
+        MaintainTableOperator,
+        SuperviseOperator,
+    } == {
         *classes("operators", BaseOperator),
         *classes("sensors", BaseOperator),
     }
@@ -101,6 +108,23 @@ def test_class_can_be_mapped_and_stored(cls: type[Any]) -> None:
     stored = json.loads(json.dumps(DagSerialization.to_dict(dag)))
     assert DagSerialization.from_dict(stored).get_task("t").is_mapped
     assert mapped.unmap({"source": "views"}).source == "views"
+
+
+def test_job_can_be_mapped_over_ingestions_and_stored() -> None:
+    each = [Ingestion(reads=KinesisStreams(name), writes=ParquetDataset(f"/{name}")) for name in ("clicks", "views")]
+    with DAG("d", schedule=None) as dag:
+        mapped: Any = CoordinatedSparkSubmitOperator.partial(task_id="t").expand(ingestion=each)
+
+    stored = json.loads(json.dumps(DagSerialization.to_dict(dag)))
+    assert DagSerialization.from_dict(stored).get_task("t").is_mapped
+    assert mapped.unmap({"ingestion": each[1]}).ingestion == each[1]
+
+
+def test_undefined_connection_fails_a_job_without_a_retry(context: Any) -> None:
+    clicks = Ingestion(reads=KinesisStreams("clicks"), writes=ParquetDataset("/lake"))
+    operator = CoordinatedSparkSubmitOperator(task_id="t", coordination_conn_id="absent", ingestion=clicks)
+    with pytest.raises(AirflowFailException, match="connection 'absent' is not defined; create it with type 'coord"):
+        operator.execute(context)
 
 
 @every_class

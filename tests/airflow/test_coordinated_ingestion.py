@@ -13,17 +13,19 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.application import SUMMARY_MARK
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 from airflow_provider_coordination.task_groups.planning import merged, plan_jobs
 from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark, run_dag
 from tests.airflow.weather import weather
+from tests.support.ingestions import with_ingestion
 
 
 def a_dag(dag_id: str = "ingest_weather", **arguments: Any) -> DAG:
     with DAG(dag_id, schedule=None) as dag:
-        coordinated_ingestion(**{"writes": ParquetDataset("/out")} | arguments)
+        coordinated_ingestion(**with_ingestion({"writes": ParquetDataset("/out")} | arguments))
     return dag
 
 
@@ -64,7 +66,7 @@ def test_check_runs_between_the_jobs_and_the_summary() -> None:
         ("check", "done"),
         ("wait_for_acknowledgments", "done"),
     }
-    assert dag.get_task("ingestion.ingest").partial_kwargs["acknowledgments"].by == "downstream"
+    assert dag.get_task("ingestion.ingest").partial_kwargs["ingestion"].acknowledgments.by == "downstream"
 
 
 def test_group_waits_for_acknowledgments_by_others() -> None:
@@ -77,7 +79,7 @@ def test_shard_sync_uses_the_reads_of_the_jobs() -> None:
     dag = a_dag(reads=KinesisStreams("clicks", initial_position="LATEST", on_data_loss="reset"))
     sync = dag.get_task("ingestion.create_partitions")
     assert (sync.reads.initial_position, sync.reads.on_data_loss) == ("LATEST", "reset")
-    assert dag.get_task("ingestion.ingest").partial_kwargs["reads"].on_data_loss == "reset"
+    assert dag.get_task("ingestion.ingest").partial_kwargs["ingestion"].reads.on_data_loss == "reset"
 
 
 def test_own_task_may_create_the_partitions() -> None:
@@ -87,7 +89,7 @@ def test_own_task_may_create_the_partitions() -> None:
         def find() -> list[str]:
             return ["oslo"]
 
-        coordinated_ingestion(writes=ParquetDataset("/out"), reads=weather(), partitions=find())
+        coordinated_ingestion(Ingestion(writes=ParquetDataset("/out"), reads=weather()), partitions=find())
     assert ("find", "plan_jobs") in edges(dag)
     assert "ingestion.create_partitions" not in dag.task_ids
 
@@ -100,7 +102,7 @@ def test_pool_applies_to_the_jobs_only() -> None:
 
 def test_group_has_one_final_task() -> None:
     with DAG("dag", schedule=None):
-        group = coordinated_ingestion(writes=ParquetDataset("/out"), reads=weather(), check=check)
+        group = coordinated_ingestion(Ingestion(writes=ParquetDataset("/out"), reads=weather()), check=check)
     assert isinstance(group, TaskGroup)
     assert [each.task_id for each in group.get_leaves()] == ["ingestion.done"]
 

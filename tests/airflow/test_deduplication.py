@@ -25,6 +25,7 @@ from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark
 from tests.airflow.weather import weather
+from tests.support.ingestions import with_ingestion
 
 HOUR = timedelta(hours=1)
 START = datetime.now(UTC).replace(microsecond=0) - 3 * HOUR
@@ -56,7 +57,9 @@ def sync(**arguments: Any) -> KinesisShardSyncOperator:
 
 def ingest(spark: StubSpark, folder: Any, **arguments: Any) -> CoordinatedSparkSubmitOperator:
     given = {"task_id": "ingest", "writes": ParquetDataset(str(folder)), "env_vars": {"PATH": spark.path}}
-    return CoordinatedSparkSubmitOperator(**given | {"reads": KinesisStreams("clicks")} | SHARED | arguments)
+    return CoordinatedSparkSubmitOperator(
+        **with_ingestion(given | {"reads": KinesisStreams("clicks")} | SHARED | arguments)
+    )
 
 
 @pytest.mark.parametrize(

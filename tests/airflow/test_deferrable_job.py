@@ -30,7 +30,6 @@ from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import owner_of_try
 from airflow_provider_coordination.operators import job_follower
-from airflow_provider_coordination.operators.ingest_settings import ingest_settings
 from airflow_provider_coordination.operators.job_follower import JobFollower, digest_of, job_folder
 from airflow_provider_coordination.operators.packaging import job_processes
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
@@ -42,6 +41,7 @@ from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from airflow_provider_coordination.triggers.jobs import JobTrigger
 from airflow_provider_coordination.triggers.watchers import Watchers
 from tests.airflow.conftest import SECRET, StubSpark, until
+from tests.support.ingestions import with_ingestion
 from tests.support.job_settings import changed, streams_of
 from tests.support.watched import first_payload, in_loop
 
@@ -72,7 +72,7 @@ def operator(spark: StubSpark, tmp_path: Path) -> Callable[..., CoordinatedSpark
             "env_vars": {"PATH": spark.path},
             "deferrable": True,
         }
-        return CoordinatedSparkSubmitOperator(**defaults | arguments)
+        return CoordinatedSparkSubmitOperator(**with_ingestion(defaults | arguments))
 
     return make
 
@@ -80,7 +80,7 @@ def operator(spark: StubSpark, tmp_path: Path) -> Callable[..., CoordinatedSpark
 @pytest.fixture
 def job_settings(operator: Any, context: Any) -> IngestSettings:
     """The settings of the job of a try."""
-    settings = ingest_settings(operator(), CoordinationHook().settings, context)
+    settings = operator().job_settings(CoordinationHook().settings, context)
     return replace(settings, expires_at=datetime.now(UTC) + timedelta(hours=1), is_followed=True)
 
 
@@ -207,7 +207,7 @@ def test_output_of_an_unstarted_job_is_kept_without_secrets(
     operator: Any, context: Any, jobs: Jobs, follower: JobFollower
 ) -> None:
     job_settings = replace(
-        ingest_settings(operator(reads=KinesisStreams("clicks")), CoordinationHook().settings, context),
+        operator(reads=KinesisStreams("clicks")).job_settings(CoordinationHook().settings, context),
         expires_at=datetime.now(UTC),
     )
     folder = job_folder()

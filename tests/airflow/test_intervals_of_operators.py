@@ -21,6 +21,7 @@ from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark
 from tests.airflow.weather import weather
+from tests.support.ingestions import with_ingestion
 
 HOUR = timedelta(hours=1)
 START = datetime.now(UTC).replace(microsecond=0) - 3 * HOUR
@@ -54,7 +55,7 @@ def ingest(spark: StubSpark, folder: Any, **arguments: Any) -> CoordinatedSparkS
         "env_vars": {"PATH": spark.path},
         "interval": INTERVAL,
     }
-    return CoordinatedSparkSubmitOperator(**given | arguments)
+    return CoordinatedSparkSubmitOperator(**with_ingestion(given | arguments))
 
 
 def test_shards_are_read_from_the_start_of_the_interval(coordination: SourceCoordinator, context: Any) -> None:

@@ -8,6 +8,7 @@ from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 
 LINK = LeasesLink()
@@ -23,7 +24,7 @@ def test_link_leads_to_the_pages_of_the_source() -> None:
 
 def test_link_appears_once_the_source_is_resolved() -> None:
     operator = CoordinatedSparkSubmitOperator(
-        task_id="t", reads=KinesisStreams("clicks"), writes=ParquetDataset("/out")
+        task_id="t", ingestion=Ingestion(reads=KinesisStreams("clicks"), writes=ParquetDataset("/out"))
     )
     assert LINK.get_link(operator, ti_key=None) == ""
 

@@ -36,6 +36,7 @@ from airflow_provider_coordination.spark.settings_reference import SettingsRefer
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from airflow_provider_coordination.triggers.jobs import JobTrigger
 from tests.airflow.conftest import REPOSITORY, SECRET
+from tests.support.ingestions import with_ingestion
 from tests.support.watched import in_loop
 
 pytestmark = pytest.mark.usefixtures("temporary")
@@ -64,7 +65,7 @@ def folder(tmp_path: Path) -> Path:
 def prepare(folder: Path, tmp_path: Path, context: Any) -> Callable[..., PreparedJob]:
     def make(**arguments: Any) -> PreparedJob:
         defaults = {"reads": KinesisStreams("clicks"), "writes": ParquetDataset(str(tmp_path / "out"))}
-        return prepare_job(folder=str(folder), context=context, **defaults | arguments)
+        return prepare_job(folder=str(folder), context=context, **with_ingestion(defaults | arguments))
 
     return make
 
@@ -146,7 +147,7 @@ def test_suspended_source_skips_the_task(prepare: Any, coordination: SourceCoord
 def test_invalid_argument_is_named(context: Any, tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
     defaults = {"folder": str(tmp_path), "reads": KinesisStreams("clicks"), "writes": ParquetDataset("/out")}
     with pytest.raises(AirflowFailException, match=message):
-        prepare_job(**defaults | arguments, context=context)
+        prepare_job(**with_ingestion(defaults | arguments), context=context)
 
 
 # In the words of each submitter, held against the services' own descriptions

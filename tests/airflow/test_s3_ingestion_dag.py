@@ -18,5 +18,5 @@ def test_example_finds_objects_and_reads_them() -> None:
     find, ingest = dag.get_task("find_objects"), dag.get_task("ingest")
     assert isinstance(find, CreatePartitionsOperator) and isinstance(ingest, CoordinatedSparkSubmitOperator)
     assert find.downstream_task_ids == {"ingest"} and find.skip_when_empty
-    assert isinstance(find.reads, S3Objects) and find.reads == ingest.reads
+    assert isinstance(find.reads, S3Objects) and find.reads == ingest.ingestion.reads
     assert tuple(dag.params.get_param("format").schema["enum"]) == FORMATS

@@ -15,7 +15,7 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.aws import AirflowConnections
-from airflow_provider_coordination.operators.parsed_arguments import check_reads
+from airflow_provider_coordination.settings import check_parsed
 from airflow_provider_coordination.sources.kinds import reader_of
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
 from airflow_provider_coordination.sources.s3.settings import S3Objects
@@ -135,4 +135,4 @@ def test_paths_may_be_given_by_position() -> None:
 
 def test_parsing_needs_no_arrow_for_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "airflow_provider_coordination.sources.s3.columns", None)
-    check_reads(S3Objects("/data/in", format="csv", format_options={"columns": "a INT"}))
+    check_parsed(S3Objects("/data/in", format="csv", format_options={"columns": "a INT"}))

@@ -26,6 +26,7 @@ from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, Outc
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from airflow_provider_coordination.triggers.jobs import JobTrigger
 from tests.airflow.conftest import SECRET, StubSpark, until
+from tests.support.ingestions import with_ingestion
 from tests.support.kubernetes_api import KubernetesApi
 from tests.support.watched import in_loop
 
@@ -80,7 +81,7 @@ def operator(submits: Any, tmp_path: Path) -> Callable[..., CoordinatedSparkSubm
             "reads": KinesisStreams("clicks"),
             "writes": ParquetDataset(str(tmp_path / "out")),
         }
-        return CoordinatedSparkSubmitOperator(**defaults | arguments)
+        return CoordinatedSparkSubmitOperator(**with_ingestion(defaults | arguments))
 
     return make
 

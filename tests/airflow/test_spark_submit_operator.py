@@ -52,6 +52,7 @@ from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.kinds.sql import SqlSettings
 from tests.airflow.conftest import REPOSITORY, SECRET, StubSpark
+from tests.support.ingestions import with_ingestion
 from tests.support.spark_home import make_spark_home
 
 ERROR_LINE = "2026-01-31 12:00:00,000 ERROR airflow_provider_coordination.spark.application: {}"
@@ -64,6 +65,12 @@ def connections(connect: Any, coordination: SourceCoordinator) -> None:
     coordination.create_partitions({f"p{number}": {"n": number} for number in range(3)})
 
 
+def mapped(**arguments: Any) -> object:
+    """Return a mapped task."""
+    defaults = {"reads": KinesisStreams("clicks"), "writes": ParquetDataset("/lake")}
+    return CoordinatedSparkSubmitOperator.partial(task_id="ingest", **with_ingestion(defaults | arguments))
+
+
 @pytest.fixture
 def operator(spark: StubSpark, tmp_path: Path) -> Callable[..., CoordinatedSparkSubmitOperator]:
     def make(**arguments: Any) -> CoordinatedSparkSubmitOperator:
@@ -73,7 +80,7 @@ def operator(spark: StubSpark, tmp_path: Path) -> Callable[..., CoordinatedSpark
             "writes": ParquetDataset(str(tmp_path / "out")),
             "env_vars": {"PATH": spark.path},
         }
-        return CoordinatedSparkSubmitOperator(**defaults | arguments)
+        return CoordinatedSparkSubmitOperator(**with_ingestion(defaults | arguments))
 
     return make
 
@@ -162,7 +169,7 @@ def test_sinks_and_bad_record_settings_reach_the_job(operator: Any, spark: StubS
             ParquetDataset("/lake/large", name="large", where="amount > 100"),
             ParquetDataset("/copy", name="copy"),
         ],
-        on_bad_records=BadRecordSettings(
+        bad_records=BadRecordSettings(
             dead_letter_path="/lake/dead", max_parse_exceptions=10, max_saved_parse_exceptions=3, keeps_rejected=True
         ),
     ).execute(context)
@@ -396,7 +403,7 @@ def a(topic: Any, **values: Any) -> Any:
     ],
 )
 def test_wrong_settings_are_refused_when_parsed(operator: Any, arguments: dict[str, Any], message: str) -> None:
-    for make in (operator, CoordinatedSparkSubmitOperator.partial):
+    for make in (operator, mapped):
         with pytest.raises(ConfigurationError) as error:
             make(**arguments)
         assert message in str(error.value)
@@ -424,10 +431,10 @@ def test_wrong_settings_fail_without_a_retry_before_spark_starts(
 
 def test_function_given_as_transform_is_refused_when_parsed(operator: Any) -> None:
     message = (
-        "CoordinatedSparkSubmitOperator: field 'transform' is the function 'len' itself, which cannot be passed to "
+        "Ingestion: field 'transform' is the function 'len' itself, which cannot be passed to "
         "Spark; give its name as text, such as 'my_project.transforms:len', and ship its module with 'py_files'"
     )
-    for make in (operator, CoordinatedSparkSubmitOperator.partial):
+    for make in (operator, mapped):
         with pytest.raises(ConfigurationError, match=f"^{re.escape(message)}$"):
             make(transform=len)
     with pytest.raises(ConfigurationError, match=r"the function '<lambda>' itself.*'my_project.transforms:clean'"):
@@ -445,7 +452,7 @@ def test_function_given_as_transform_is_refused_when_parsed(operator: Any) -> No
             "^the folder of ParquetDataset in field 'writes' is 'lake', which depends",
         ),
         (
-            {"landing_path": "s3://a/raw", "on_bad_records": BadRecordSettings(dead_letter_path="s3a://a/raw/dead")},
+            {"landing_path": "s3://a/raw", "bad_records": BadRecordSettings(dead_letter_path="s3a://a/raw/dead")},
             "^field 'dead_letter_path' of BadRecordSettings is in 's3a://a/raw/dead', inside 'landing_path' 's3://a/raw'",
         ),
         (
@@ -463,11 +470,11 @@ def test_function_given_as_transform_is_refused_when_parsed(operator: Any) -> No
     ],
 )
 def test_wrong_folders_are_refused_when_parsed(operator: Any, arguments: dict[str, Any], message: str) -> None:
-    for make in (operator, CoordinatedSparkSubmitOperator.partial):
+    for make in (operator, mapped):
         with pytest.raises(ConfigurationError, match=message):
             make(**arguments)
     templates = BadRecordSettings(dead_letter_path="{{ var.value.dead }}")
-    operator(landing_path="{{ var.value.raw }}", writes=ParquetDataset("{{ ds }}/lake"), on_bad_records=templates)
+    operator(landing_path="{{ var.value.raw }}", writes=ParquetDataset("{{ ds }}/lake"), bad_records=templates)
     operator(landing_path="{{ var.value.raw }}", writes=ParquetDataset("/lake"))
     operator(landing_path="/lake/raw", writes=ParquetDataset("/lake/{{ ds }}"))
 

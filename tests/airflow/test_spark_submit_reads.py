@@ -18,7 +18,6 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.operators.claims import claim_reads
-from airflow_provider_coordination.operators.ingest_settings import ingest_settings
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBTable
@@ -26,11 +25,13 @@ from airflow_provider_coordination.sources.jdbc.settings import JdbcTable
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
 from airflow_provider_coordination.sources.s3.settings import S3Objects
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from tests.airflow.conftest import SECRET, StubSpark, run_dag
 from tests.airflow.weather import weather
+from tests.support.ingestions import with_ingestion
 
 pytestmark = pytest.mark.usefixtures("coordination")
 
@@ -53,7 +54,7 @@ def operator(spark: StubSpark, tmp_path: Path) -> Callable[..., CoordinatedSpark
             "writes": ParquetDataset(str(tmp_path / "out")),
             "env_vars": {"PATH": spark.path},
         }
-        return CoordinatedSparkSubmitOperator(**defaults | arguments)
+        return CoordinatedSparkSubmitOperator(**with_ingestion(defaults | arguments))
 
     return make
 
@@ -76,7 +77,7 @@ def test_reader_settings_travel_in_the_private_file_alone(
 
 
 def settings_of(operator: CoordinatedSparkSubmitOperator, context: Any) -> IngestSettings:
-    return ingest_settings(operator, CoordinationHook().settings, context)
+    return operator.job_settings(CoordinationHook().settings, context)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +102,7 @@ def test_secrets_of_a_source_reach_the_job_unseen(
     shown = {
         "settings": repr(settings),
         "reads": repr(reads.connect(AirflowConnections())),
-        "rendered template": serialize_template_field(task.reads, "reads"),
+        "rendered template": serialize_template_field(task.ingestion, "ingestion"),
         "claim": reads.reads_from,
         "log": Redaction(settings).text(f"login failed: me/{SECRET}"),
     }
@@ -154,9 +155,9 @@ def test_templates_are_rendered_per_mapped_task_and_run(
     reads = weather(source="{{ params.source }}", reader_settings={"of": ["{{ task.name }}", "{{ run_id }}"]})
     writes = [ParquetDataset("/out/{{ run_id }}"), ParquetDataset("/copy", name="{{ params.source }}-copy")]
     with DAG("mapped", schedule=None, params={"source": "met"}) as dag:
-        CoordinatedSparkSubmitOperator.partial(task_id="ingest", reads=reads, writes=writes).expand(
-            name=["first", "second"]
-        )
+        CoordinatedSparkSubmitOperator.partial(
+            task_id="ingest", ingestion=Ingestion(reads=reads, writes=writes)
+        ).expand(name=["first", "second"])
     runs = [run_dag(dag) for _ in range(2)]
     settings = [call["settings"] for call in spark.calls]
     assert {each["source"] for each in settings} == {"met"}

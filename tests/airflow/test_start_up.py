@@ -16,6 +16,7 @@ from airflow_provider_coordination.operators.start_up import LATE_OPTIMIZATION, 
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from tests.airflow.conftest import StubSpark
+from tests.support.ingestions import with_ingestion
 
 Make = Callable[..., CoordinatedSparkSubmitOperator]
 ELSEWHERE = "/opt/spark/spark.jsa"
@@ -38,7 +39,7 @@ def operator(spark: StubSpark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             "writes": ParquetDataset(str(tmp_path / "out")),
             "env_vars": {"PATH": spark.path},
         }
-        return CoordinatedSparkSubmitOperator(**defaults | arguments)
+        return CoordinatedSparkSubmitOperator(**with_ingestion(defaults | arguments))
 
     return make
 

@@ -16,6 +16,7 @@ from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOper
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sources.kinesis.bounds import Bounds, ShardBounds, bounds_value
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark
@@ -151,9 +152,9 @@ def test_equal_positions_in_any_format_are_one_source() -> None:
 
 def test_tasks_of_a_group_work_on_the_same_part() -> None:
     with DAG("backfill", schedule=None) as dag:
-        coordinated_ingestion(reads=KinesisStreams("clicks", bounds=INSTANTS), writes=ParquetDataset("/out"))
+        coordinated_ingestion(Ingestion(reads=KinesisStreams("clicks", bounds=INSTANTS), writes=ParquetDataset("/out")))
     sync, ingest = dag.get_task("ingestion.create_partitions"), dag.get_task("ingestion.ingest")
-    assert sync.reads.default_source == ingest.partial_kwargs["reads"].default_source
+    assert sync.reads.default_source == ingest.partial_kwargs["ingestion"].reads.default_source
 
 
 # In tasks
@@ -192,7 +193,9 @@ def test_job_within_bounds_does_no_shard_sync(
     reads = KinesisStreams("clicks", bounds={"start": end - timedelta(hours=1), "end": end})
     KinesisShardSyncOperator(task_id="sync", reads=reads).execute(context)
     ingest = CoordinatedSparkSubmitOperator(
-        task_id="ingest", reads=reads, writes=ParquetDataset(str(tmp_path)), env_vars={"PATH": spark.path}
+        task_id="ingest",
+        ingestion=Ingestion(reads=reads, writes=ParquetDataset(str(tmp_path))),
+        env_vars={"PATH": spark.path},
     )
     ingest.execute(context)
     [call] = spark.calls

@@ -18,7 +18,6 @@ from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.suspension import KEY
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
-from airflow_provider_coordination.operators.ingest_settings import ingest_settings
 from airflow_provider_coordination.operators.job_follower import JobFollower
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.release_partitions import ReleasePartitionsOperator
@@ -34,6 +33,7 @@ from airflow_provider_coordination.triggers.partitions import PartitionsReopened
 from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark
 from tests.airflow.weather import weather
 from tests.support.delivered import status
+from tests.support.ingestions import with_ingestion
 from tests.support.watched import first_payload
 
 IS_SUSPENDED = r"source '{}' is suspended by ann since \S+Z: the table is migrated"
@@ -80,7 +80,7 @@ def ingest(connect: Any, spark: StubSpark, tmp_path: Path) -> Callable[..., Coor
             "writes": ParquetDataset(str(tmp_path / "out")),
             "env_vars": {"PATH": spark.path},
         }
-        return CoordinatedSparkSubmitOperator(task_id="ingest", **defaults | arguments)
+        return CoordinatedSparkSubmitOperator(task_id="ingest", **with_ingestion(defaults | arguments))
 
     return make
 
@@ -101,7 +101,7 @@ def test_job_of_an_earlier_try_is_followed_to_its_end(
     suspended: SourceCoordinator, ingest: Any, spark: StubSpark, context: Any
 ) -> None:
     connection = CoordinationHook().settings
-    job_settings = ingest_settings(ingest(deferrable=True), connection, context)
+    job_settings = ingest(deferrable=True).job_settings(connection, context)
     JobFollower(connection=connection, source="clicks", task="dag/run/task/3").submit(job_settings, None)
     with pytest.raises(TaskDeferred) as defers:
         ingest(deferrable=True).execute(context)

@@ -13,7 +13,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.reads import own_copy
-from airflow_provider_coordination.spark.settings import SinkSettings, access_of
+from airflow_provider_coordination.spark.sink_settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import GROUP
 from airflow_provider_coordination.spark.writes.delta import DeltaTable
 from airflow_provider_coordination.spark.writes.foreach_batch import ForeachBatch

@@ -242,7 +242,7 @@ def test_unwritable_output_path_is_an_error(doctor: DoctorCommand, valid_argumen
 def test_outputs_of_a_spec_are_tried_without_nested_ones(
     doctor: DoctorCommand, valid_arguments: list[str], tmp_path: Path
 ) -> None:
-    spec = {**spec_without("on_bad_records"), "writes": [{"parquet": {"path": str(tmp_path / "out")}}]}
+    spec = {**spec_without("bad_records"), "writes": [{"parquet": {"path": str(tmp_path / "out")}}]}
     (tmp_path / "clicks.json").write_text(json.dumps(spec))
     found = doctor(*valid_arguments[:2], "--spec", str(tmp_path / "clicks.json"))
     assert found.of("output") == [
@@ -257,7 +257,7 @@ def test_bucket_is_reached_by_the_connection_of_its_sink(
     given = {"conn_type": "aws", "login": "key", "password": SECRET, "extra": extra}
     monkeypatch.setenv("AIRFLOW_CONN_LAKE", json.dumps(given))
     writes = [{"parquet": {"path": "s3://lake/clicks", "aws_conn_id": "lake"}}]
-    spec = {**spec_without("on_bad_records"), "writes": writes}
+    spec = {**spec_without("bad_records"), "writes": writes}
     (tmp_path / "clicks.json").write_text(json.dumps(spec))
     found = doctor(*valid_arguments[:2], "--spec", str(tmp_path / "clicks.json"))
     [(status, text)] = found.of("output")

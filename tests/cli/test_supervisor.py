@@ -162,7 +162,7 @@ def test_absence_of_bad_records_is_reported(shell: Shell, clicks: Clicks, submit
 
 def test_unlisted_bad_records_are_counted(shell: Shell, clicks: Clicks, tmp_path: Path) -> None:
     file = tmp_path / "clicks.json"
-    file.write_text(json.dumps({**SPEC, "on_bad_records": {"dead_letter_path": "s3://lake/dead"}}))
+    file.write_text(json.dumps({**SPEC, "bad_records": {"dead_letter_path": "s3://lake/dead"}}))
     assert shell("supervisor", "submit", str(file)).exit_code == 0
     store = SupervisionStore(clicks.a.view)
     claimant = Claimant(owner="run", dag_id="dag", run_at=clicks.clock.now())

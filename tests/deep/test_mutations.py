@@ -111,7 +111,7 @@ MUTATIONS = {
         "spark/test_storage.py::test_safe_names_differ_in_other_scripts_and_stay_short",
     ),
     "a lease that is lost while its partition is taken over ends the round": Mutation(
-        "spark/ingestion.py",
+        "spark/ingestion_job.py",
         '            log.warning("partition %s is left to its next owner: %s", key, error)\n',
         "            raise\n",
         "spark/test_struck_jobs.py::test_lease_lost_within_a_round_does_not_end_it",

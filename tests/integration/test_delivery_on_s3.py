@@ -27,7 +27,7 @@ from airflow_provider_coordination.spark.files import Claim, MissingFileError
 from airflow_provider_coordination.spark.filesystems import open_files
 from airflow_provider_coordination.spark.landed_identity import as_landed, file_name
 from airflow_provider_coordination.spark.s3_refusals import S3RefusedError
-from airflow_provider_coordination.spark.settings import MAIN
+from airflow_provider_coordination.spark.sink_settings import MAIN
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from tests.support.faulty_s3 import Fault, FaultyS3
 from tests.support.s3_server import OPEN_BUCKET, S3Server

@@ -24,7 +24,7 @@ from airflow_provider_coordination.spark.delivery import DeliveryError, SinkUnav
 from airflow_provider_coordination.spark.landed_identity import as_landed, file_name
 from airflow_provider_coordination.spark.outages import is_outage
 from airflow_provider_coordination.spark.redaction import Redaction
-from airflow_provider_coordination.spark.settings import access_of
+from airflow_provider_coordination.spark.sink_settings import access_of
 from airflow_provider_coordination.spark.sinks import AcceptsLandedFiles, make_sinks
 from airflow_provider_coordination.spark.sinks.iceberg import catalog as catalogs
 from airflow_provider_coordination.spark.storage import write_table

@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.spark import ingestion
+from airflow_provider_coordination.spark import ingestion_job
 from airflow_provider_coordination.stores.sql import SqlStore
 from tests.support.cable import Cable
 from tests.support.depth import at_depth
@@ -66,7 +66,7 @@ def test_jobs_survive_a_database_outage(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ingestion, "STORE_POLL_SECONDS", 0.5)
+    monkeypatch.setattr(ingestion_job, "STORE_POLL_SECONDS", 0.5)
     stream = FakeStream(6)
     stream.send(60)
     fleet = Fleet(

@@ -12,7 +12,7 @@ import pytest
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
-from airflow_provider_coordination.spark import ingestion
+from airflow_provider_coordination.spark import ingestion_job
 from airflow_provider_coordination.spark.delivery import Attempt, Prepared
 from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery
 from airflow_provider_coordination.spark.stop_conditions import STOPPED
@@ -25,7 +25,7 @@ SECONDS = 20
 @pytest.fixture
 def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
     """Three shards; the third is quiet."""
-    monkeypatch.setattr(ingestion, "END_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(ingestion_job, "END_POLL_SECONDS", 0.01)
     fleet = Fleet(FakeStream(3), tmp_path)
     quiet = fleet.stream.shards.pop("shard-2")
     fleet.stream.send(4)

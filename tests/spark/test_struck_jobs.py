@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pytest
 
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
-from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN
+from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER, MAIN
 from tests.support.dag_versions import CASES, CHECKED_OLD, FIXED, OLD, PLAIN, TWO, Case, Dag
 from tests.support.freezing import Calls, Strike
 from tests.support.history import History

@@ -50,7 +50,7 @@ class SupervisedBackfill:
     # What it asks the source
 
     def follow(self, spec: IngestionSpec) -> None:
-        self.history.bounds = bounds_value(spec.reads.bounds)
+        self.history.bounds = bounds_value(spec.ingestion.reads.bounds)
 
     def discover_partitions(self) -> None:
         self.history.sync()

@@ -27,7 +27,7 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 from airflow_provider_coordination.coordination.suspension import KEY
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
-from airflow_provider_coordination.spark import ingestion
+from airflow_provider_coordination.spark import ingestion_job
 from airflow_provider_coordination.spark.summary import Summary
 from tests.support.depth import examples
 from tests.support.fleet import EPOCH, PHASES, Crash, FakeStream, Fleet, MortalStore, crash_at
@@ -44,7 +44,7 @@ def fleet(tmp_path: Path) -> Fleet:
 def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let jobs hear of a suspension at their next look."""
     monkeypatch.setattr(suspension, "CACHE_SECONDS", 0.0)
-    monkeypatch.setattr(ingestion, "SUSPENSION_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(ingestion_job, "SUSPENSION_POLL_SECONDS", 0.01)
 
 
 def suspend(fleet: Fleet) -> None:
@@ -129,7 +129,7 @@ def test_suspension_during_a_round_stops_reading(fleet: Fleet) -> None:
 @pytest.mark.integration
 @pytest.mark.usefixtures("short_intervals")
 def test_suspension_check_waits_for_an_unavailable_store(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingestion, "STORE_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(ingestion_job, "STORE_POLL_SECONDS", 0.001)
     fleet.stream.send(20)
     for look in range(1, 8):
         fleet.run(store=SuspendingStore(fleet, look, away=True))
@@ -138,7 +138,7 @@ def test_suspension_check_waits_for_an_unavailable_store(fleet: Fleet, monkeypat
 
 @pytest.mark.usefixtures("short_intervals")
 def test_batches_held_back_by_an_outage_are_delivered_first(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingestion, "STORE_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(ingestion_job, "STORE_POLL_SECONDS", 0.001)
     fleet.stream.send(4)
     away: list[bool] = []
 

@@ -72,7 +72,7 @@ def test_example_of_the_druid_manual_is_translated() -> None:
         "writes": [{"parquet": {"path": "s3://lake/metrics"}}],
         "schema": "`at` TIMESTAMP NOT NULL, `page` STRING, `added` BIGINT, `value` DOUBLE",
         "time_formats": {"at": "iso"},
-        "on_bad_records": {"dead_letter_path": "s3://lake/_bad/metrics"},
+        "bad_records": {"dead_letter_path": "s3://lake/_bad/metrics"},
         "supervise": {"task_count": 2, "task_duration": "PT2H"},
     }
 
@@ -106,10 +106,10 @@ def test_every_spec_field_has_a_row() -> None:
             "ioConfig.lateMessageRejectionStartDateTime", "2026-01-01T00:00:00",
             "supervise.late_message_rejection_start", "2026-01-01T00:00:00.000000Z",
         ),
-        ("tuningConfig.maxParseExceptions", 7, "on_bad_records.max_parse_exceptions", 7),
-        ("tuningConfig.maxParseExceptions", 2147483647, "on_bad_records.max_parse_exceptions", {}),
-        ("tuningConfig.maxSavedParseExceptions", 5000, "on_bad_records.max_saved_parse_exceptions", 100),
-        ("tuningConfig.reportParseExceptions", True, "on_bad_records.max_parse_exceptions", 0),
+        ("tuningConfig.maxParseExceptions", 7, "bad_records.max_parse_exceptions", 7),
+        ("tuningConfig.maxParseExceptions", 2147483647, "bad_records.max_parse_exceptions", {}),
+        ("tuningConfig.maxSavedParseExceptions", 5000, "bad_records.max_saved_parse_exceptions", 100),
+        ("tuningConfig.reportParseExceptions", True, "bad_records.max_parse_exceptions", 0),
         ("tuningConfig.resetOffsetAutomatically", True, "reads.kinesis.on_data_loss", "reset"),
         (
             "tuningConfig.repartitionTransitionDuration", "PT2M",

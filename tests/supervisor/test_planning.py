@@ -33,7 +33,13 @@ COSTLY = Assumptions(
 """Ten thousand records a second land on a core, and a third as many are transformed."""
 
 
-def a_spec(*, schema: str | None = None, tuning: dict[str, Any] | None = None, **supervise: Any) -> IngestionSpec:
+def a_spec(
+    *,
+    schema: str | None = None,
+    tuning: dict[str, Any] | None = None,
+    rounds: dict[str, Any] | None = None,
+    **supervise: Any,
+) -> IngestionSpec:
     return IngestionSpec.read(
         {
             "version": 1,
@@ -41,6 +47,7 @@ def a_spec(*, schema: str | None = None, tuning: dict[str, Any] | None = None, *
             "writes": [{"parquet": {"path": "/data/lake/clicks"}}],
             **({"schema": schema} if schema else {}),
             **({"tuning": tuning} if tuning else {}),
+            **({"rounds": rounds} if rounds else {}),
             **({"supervise": supervise} if supervise else {}),
         }
     )
@@ -160,7 +167,7 @@ def test_other_readers_share_throughput_unless_it_is_reserved() -> None:
 
 
 def test_full_batch_ends_reading_early() -> None:
-    spec = a_spec(tuning={"rounds": {"max_batch_bytes": 4 * MIB}})
+    spec = a_spec(rounds={"max_batch_bytes": 4 * MIB})
     assert planned(spec).throughput.round_seconds == 3
 
 

@@ -16,12 +16,12 @@ from airflow_provider_coordination.sources.jdbc.settings import JdbcTable
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.own_source import Items
 from airflow_provider_coordination.sources.s3.settings import S3Objects
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
 from airflow_provider_coordination.supervisor.spec import IngestionSpec, SpecChange, change_between
 from airflow_provider_coordination.supervisor.spec_values import read_duration
-from airflow_provider_coordination.supervisor.tuning import TuningSettings
 from tests.supervisor.specs import SPEC, spec_with, spec_without
 
 
@@ -33,9 +33,10 @@ def test_error_of_a_source_names_its_path() -> None:
 
 def test_spec_holds_the_objects_of_operators() -> None:
     spec = IngestionSpec.read(SPEC)
-    assert spec.reads_object() == KinesisStreams("clicks", aws_conn_id=None, region_name="eu-west-1")
-    assert spec.writes_objects() == [ParquetDataset("/data/lake/clicks")]
-    assert spec.acknowledgments == AcknowledgmentSettings(timeout=timedelta(hours=1))
+    ingestion = spec.ingestion
+    assert ingestion.reads == KinesisStreams("clicks", aws_conn_id=None, region_name="eu-west-1")
+    assert ingestion.writes == (ParquetDataset("/data/lake/clicks"),)
+    assert ingestion.acknowledgments == AcknowledgmentSettings(timeout=timedelta(hours=1))
     assert spec.supervise == SuperviseSettings(
         task_count=2, task_duration=timedelta(hours=2), period=timedelta(seconds=10)
     )
@@ -47,11 +48,13 @@ def test_source_defaults_to_the_name_of_reads() -> None:
 
 def test_python_spec_equals_the_read_one() -> None:
     made = IngestionSpec(
-        reads=KinesisStreams("clicks"),
-        writes=ParquetDataset("/data/lake/clicks"),
-        schema="at TIMESTAMP",
+        ingestion=Ingestion(
+            reads=KinesisStreams("clicks"),
+            writes=ParquetDataset("/data/lake/clicks"),
+            schema="at TIMESTAMP",
+            leases=LeaseSettings(handover_timeout=timedelta(seconds=90)),
+        ),
         supervise=SuperviseSettings(late_message_rejection_start=datetime(2026, 1, 1, tzinfo=UTC), event_time="at"),
-        tuning=TuningSettings(leases=LeaseSettings(handover_timeout=timedelta(seconds=90))),
     )
     mapping = made.to_mapping()
     assert mapping == {
@@ -60,7 +63,7 @@ def test_python_spec_equals_the_read_one() -> None:
         "reads": {"kinesis": {"streams": "clicks"}},
         "writes": [{"parquet": {"path": "/data/lake/clicks"}}],
         "schema": "at TIMESTAMP",
-        "tuning": {"leases": {"handover_timeout": "PT1M30S"}},
+        "leases": {"handover_timeout": "PT1M30S"},
         "supervise": {"event_time": "at", "late_message_rejection_start": "2026-01-01T00:00:00.000000Z"},
     }
     assert IngestionSpec.read(mapping) == made
@@ -78,8 +81,8 @@ def test_effective_spec_reads_back_the_same() -> None:
 
 def test_callers_do_not_share_read_objects() -> None:
     spec = IngestionSpec.read(SPEC)
-    spec.reads_object().streams = "others"
-    assert spec.reads_object().streams == "clicks"
+    spec.job_ingestion().reads.streams = "others"
+    assert spec.job_ingestion().reads.streams == "clicks"
 
 
 @pytest.mark.parametrize(
@@ -100,33 +103,33 @@ def test_callers_do_not_share_read_objects() -> None:
     ],
 )
 def test_every_source_kind_is_read_by_name(reads: dict[str, Any], expected: object) -> None:
-    assert IngestionSpec.read(spec_with("reads", reads)).reads == expected
+    assert IngestionSpec.read(spec_with("reads", reads)).ingestion.reads == expected
 
 
 def test_custom_source_imports_its_supplier_when_called() -> None:
     items = {"kind": "weather", "reader": "no_such_module:Reader", "supplier": "no_such_module:find"}
     spec = IngestionSpec.read(spec_with("reads", {"items": items}))
-    assert isinstance(spec.reads, Items) and spec.reads.kind == "weather"
+    assert isinstance(spec.ingestion.reads, Items) and spec.ingestion.reads.kind == "weather"
     assert spec.to_mapping()["reads"] == {"items": items}
     with pytest.raises(ConfigurationError, match="'no_such_module:find' cannot be imported"):
-        spec.reads.supplier({})  # type: ignore[misc]
+        spec.ingestion.reads.supplier({})  # type: ignore[misc]
 
 
 def test_job_arguments_make_the_operator() -> None:
     task = CoordinatedSparkSubmitOperator(task_id="job", **IngestionSpec.read(SPEC).job_arguments())
-    assert (task.source, task.transform, task.conf) == (
+    assert (task.ingestion.source, task.ingestion.transform, task.conf) == (
         "clicks", "my_project.transforms:clean", {"spark.ui.enabled": "false"},
     )  # fmt: skip
 
 
 def test_endless_job_reads_until_handover_within_a_maximum_duration() -> None:
-    rounds = IngestionSpec.read(SPEC).job_arguments()["rounds"]
+    rounds = IngestionSpec.read(SPEC).job_ingestion().rounds
     assert (rounds.until_caught_up, rounds.max_duration) == (False, timedelta(hours=2, minutes=30))
 
 
 def test_finite_job_stops_after_its_last_partition() -> None:
     spec = IngestionSpec.read(spec_with("reads", {"s3": {"paths": "s3://incoming/a/"}}))
-    assert spec.job_arguments()["rounds"].until_caught_up
+    assert spec.job_ingestion().rounds.until_caught_up
 
 
 def test_spark_tuning_keys_are_arguments_of_the_spark_operator() -> None:
@@ -145,7 +148,7 @@ def test_spark_tuning_keys_are_arguments_of_the_spark_operator() -> None:
     ("path", "value", "change"),
     [
         ("supervise.task_count", 2, SpecChange.NONE),
-        ("tuning.leases.max_leases_to_steal", None, SpecChange.NONE),
+        ("leases.max_leases_to_steal", None, SpecChange.NONE),
         ("supervise.task_duration", 7200, SpecChange.NONE),
         ("context.owner", "somebody", SpecChange.COSMETIC),
         ("supervise.task_count", 3, SpecChange.SUPERVISION),
@@ -158,7 +161,7 @@ def test_spark_tuning_keys_are_arguments_of_the_spark_operator() -> None:
         ("per_batch", True, SpecChange.JOBS),
         ("reads.kinesis.on_data_loss", "reset", SpecChange.JOBS),
         ("writes.0.parquet.where", "amount > 1", SpecChange.JOBS),
-        ("on_bad_records.max_parse_exceptions", 1, SpecChange.JOBS),
+        ("bad_records.max_parse_exceptions", 1, SpecChange.JOBS),
         ("acknowledgments.timeout", "PT2H", SpecChange.JOBS),
         ("tuning.spark.executor_memory", "4g", SpecChange.JOBS),
         ("supervise.event_time", "at", SpecChange.JOBS),

@@ -126,11 +126,11 @@ def test_event_time_needs_its_column_in_the_schema(schema: str | None, said: str
         ("until_caught_up", "'supervise.terminate_when_done'"),
         ("initial_position", "'reads.kinesis.initial_position'"),
         ("supervise.initial_position", "'reads.kinesis.initial_position'"),
-        ("max_leases", "'tuning.leases.max_leases'"),
-        ("tuning.max_leases", "'tuning.leases.max_leases'"),
+        ("max_leases", "'leases.max_leases'"),
+        ("tuning.max_leases", "'leases.max_leases'"),
         ("executor_memory", "'tuning.spark.executor_memory'"),
         ("tuning.conf", "'tuning.spark.conf'"),
-        ("dead_letter_path", "'on_bad_records.dead_letter_path'"),
+        ("dead_letter_path", "'bad_records.dead_letter_path'"),
         ("supervise.task_count_max", "'supervise.auto_scale.task_count_max'"),
         ("supervise.task_duratoin", "'supervise.task_duration'"),
         ("description", "'context.description'"),
@@ -160,7 +160,7 @@ def test_unrecognizable_key_names_the_known_ones() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "said"),
     [
-        ("tuning.rounds.until_caught_up", True, "the supervisor decides when a job ends"),
+        ("rounds.until_caught_up", True, "the supervisor decides when a job ends"),
         ("reads.kinesis.source", "clicks", "the source is named by the key 'source' at the top of the spec"),
         ("reads.kinesis.stop_at", "start", "bound what is read by 'bounds'"),
     ],
@@ -211,8 +211,8 @@ def test_druid_spec_is_referred_to_its_translation() -> None:
         ("transform", "clean", "'transform' must be of the form 'module:function'"),
         ("per_batch", "yes", "field 'per_batch' must be true or false; got 'yes'"),
         ("acknowledgments.by", 5, "field 'acknowledgments.by' must be text or a list"),
-        ("on_bad_records.max_parse_exceptions", 1.5, "must be a whole number; got 1.5"),
-        ("on_bad_records.max_parse_exceptions", True, "must be a whole number; got True"),
+        ("bad_records.max_parse_exceptions", 1.5, "must be a whole number; got 1.5"),
+        ("bad_records.max_parse_exceptions", True, "must be a whole number; got True"),
         ("tuning.spark.env_vars", {"A": 1}, "field 'tuning.spark.env_vars.A' must be text; got 1: write it in quotes"),
         ("tuning.spark.deploy_mode", "cloud", "'tuning.spark.deploy_mode' must be 'client' or 'cluster'; got 'cloud'"),
         ("supervise.late_message_rejection_start", "2026-01-01T00:00:00", "must be an instant with a time zone"),
@@ -252,7 +252,7 @@ def test_error_shows_both_ends_of_a_long_value() -> None:
 
 def test_schema_may_have_nested_types_and_comments() -> None:
     schema = "`a b` STRUCT<x: INT, y: ARRAY<STRING>> COMMENT 'one, two', d DECIMAL(10, 2) NOT NULL, m MAP<STRING, INT>"
-    assert IngestionSpec.read(spec_with("schema", schema)).schema == schema
+    assert IngestionSpec.read(spec_with("schema", schema)).ingestion.schema == schema
 
 
 def test_effective_spec_hides_secrets() -> None:

@@ -27,7 +27,7 @@ from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord, 
 from airflow_provider_coordination.sources.kinesis.shards import StreamDescription
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Delivery
-from airflow_provider_coordination.spark.ingestion import Ingestion
+from airflow_provider_coordination.spark.ingestion_job import IngestionJob
 from airflow_provider_coordination.spark.kinesis import landing
 from airflow_provider_coordination.spark.kinesis import reading as shard_reading
 from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions, ShardReadPlan
@@ -150,7 +150,7 @@ class MortalWorker:
     """
 
     name: str
-    job: Ingestion
+    job: IngestionJob
     store: MortalStore
     dies_at: tuple[str, int] | None = None
 
@@ -238,7 +238,7 @@ class Fleet:
                 mortal.dead = True
                 raise
 
-        job = Ingestion(
+        job = IngestionJob(
             job_settings,
             self.coordinator(job_settings.owner, store, job_settings.retry_policy),
             delivery

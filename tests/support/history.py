@@ -29,7 +29,7 @@ from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery
-from airflow_provider_coordination.spark.ingestion import Ingestion
+from airflow_provider_coordination.spark.ingestion_job import IngestionJob
 from airflow_provider_coordination.spark.kinesis import reading as shard_reading
 from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, land_shard
@@ -241,7 +241,7 @@ class History:
             clock=self.clock,
         )
         worker: MortalWorker
-        job = Ingestion(
+        job = IngestionJob(
             settings,
             coordinator,
             self.delivery(),

@@ -34,7 +34,7 @@ from airflow_provider_coordination.sources.reset import Resets
 from airflow_provider_coordination.sources.reset_targets import parse_target
 from airflow_provider_coordination.spark import item_reading
 from airflow_provider_coordination.spark.delivery import Attempt
-from airflow_provider_coordination.spark.ingestion import Ingestion
+from airflow_provider_coordination.spark.ingestion_job import IngestionJob
 from airflow_provider_coordination.spark.item_file import ItemLandingOptions, ItemPlan
 from airflow_provider_coordination.spark.item_landing import LandedItems, land_partition
 from airflow_provider_coordination.spark.item_reading import ItemReading
@@ -191,7 +191,7 @@ class ItemHistory:
             }
         )
         worker: Worker
-        job = Ingestion(
+        job = IngestionJob(
             settings,
             self.coordinator(name, network),
             PublishNoted(self, keep=self.confirmed),

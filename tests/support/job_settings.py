@@ -19,7 +19,8 @@ from airflow_provider_coordination.spark.job_settings import (
     RejectionSettings,
     RoundSettings,
 )
-from airflow_provider_coordination.spark.settings import MAIN, PARQUET, IngestSettings, SinkSettings
+from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.sink_settings import MAIN, PARQUET, SinkSettings
 
 TOPICS = {
     "bad_records": BadRecordSettings,

@@ -37,8 +37,8 @@ from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.sources.items import Item, ReadPage
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.progress import PartitionProgress
-from airflow_provider_coordination.spark import ingestion, item_reading
-from airflow_provider_coordination.spark.ingestion import Ingestion
+from airflow_provider_coordination.spark import ingestion_job, item_reading
+from airflow_provider_coordination.spark.ingestion_job import IngestionJob
 from airflow_provider_coordination.spark.item_file import ItemLandingOptions, ItemPlan
 from airflow_provider_coordination.spark.item_landing import LandedItems, land_partition
 from airflow_provider_coordination.spark.item_reading import ItemReading
@@ -207,7 +207,7 @@ def work(harm: FleetFaults, owner: str) -> None:
         safety_margin=MARGIN,
         handover_timeout=LEASE.total_seconds(),
     )
-    job = Ingestion(
+    job = IngestionJob(
         settings,
         open_coordinator(harm, owner),
         ParquetLandedDelivery(settings.writes[0].location),
@@ -216,7 +216,7 @@ def work(harm: FleetFaults, owner: str) -> None:
     )
     with (
         patch.object(item_reading, "land_items", land),
-        patch.object(ingestion, "STORE_POLL_SECONDS", STORE_POLL_SECONDS),
+        patch.object(ingestion_job, "STORE_POLL_SECONDS", STORE_POLL_SECONDS),
     ):
         job.run()
 

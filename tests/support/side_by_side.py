@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from airflow_provider_coordination.spark import concurrency, ingestion
+from airflow_provider_coordination.spark import concurrency, ingestion_job
 
 
 class _PendingCall(NamedTuple):
@@ -68,8 +68,8 @@ def one_after_the_other(*, lands_first: bool) -> Iterator[None]:
     """
     pool = _LandingFirst if lands_first else _DeliveryFirst
     with (
-        patch.object(ingestion, "ThreadPoolExecutor", pool),
-        patch.object(ingestion, "wait", _wait),
+        patch.object(ingestion_job, "ThreadPoolExecutor", pool),
+        patch.object(ingestion_job, "wait", _wait),
         patch.object(concurrency, "ThreadPoolExecutor", _DeliveryFirst),
     ):
         yield

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from airflow_provider_coordination.spark.settings import SinkSettings
+from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.sinks.sql import SqlSink
 from airflow_provider_coordination.spark.sql.database import SinkDatabase, database_of
 from airflow_provider_coordination.spark.writes.sql import MYSQL, POSTGRESQL, SqlServer, SqlTable

@@ -43,7 +43,7 @@ from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.spark import item_reading
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Delivery
-from airflow_provider_coordination.spark.ingestion import Ingestion
+from airflow_provider_coordination.spark.ingestion_job import IngestionJob
 from airflow_provider_coordination.spark.item_landing import land_partition
 from airflow_provider_coordination.spark.item_reading import ItemReading
 from airflow_provider_coordination.spark.kinesis import reading as shard_reading
@@ -52,7 +52,7 @@ from airflow_provider_coordination.spark.kinesis.layout import SHARD_RECORDS
 from airflow_provider_coordination.spark.kinesis.reading import ShardReading
 from airflow_provider_coordination.spark.kinesis.streams import Streams
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
-from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN
+from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER, MAIN
 from airflow_provider_coordination.spark.sinks import AcceptsLandedFiles, make_sinks
 from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
 from airflow_provider_coordination.stores import StoreSettings
@@ -168,7 +168,7 @@ class StruckSource(ABC):
         owner: str = "",
         counts: bool = False,
         observer: Callable[[str], None] = lambda phase: None,
-    ) -> Ingestion:
+    ) -> IngestionJob:
         self.started += 1
         owner = owner or f"worker-{self.started}"
         coordinator = self.coordinator(owner, CountedStore(self.store, self.calls) if counts else self.store)
@@ -188,7 +188,7 @@ class StruckSource(ABC):
                 **self.settings(),
             }
         )
-        return Ingestion(
+        return IngestionJob(
             settings,
             coordinator,
             self.delivery(dag),
@@ -218,14 +218,14 @@ class StruckSource(ABC):
             clock=self.clock,
         )
 
-    def round(self, job: Ingestion) -> None:
+    def round(self, job: IngestionJob) -> None:
         try:
             self.renew(job)
             job.round()
         except StoreUnavailableError as error:
             job._wait_for_store(error)
 
-    def renew(self, job: Ingestion) -> None:
+    def renew(self, job: IngestionJob) -> None:
         for renewable in job.renewables:
             renewable.renew_due()
         if self.record is not None and acting.get() == VICTIM:
@@ -350,7 +350,7 @@ class StruckSource(ABC):
             ]
             raise AssertionError(f"the fleet never came to rest: {states}")
 
-    def _make_rounds(self, job: Ingestion, rounds: int) -> bool:
+    def _make_rounds(self, job: IngestionJob, rounds: int) -> bool:
         """Let a job work until everything that was sent is delivered; return whether that is so after some rounds."""
         for _ in range(rounds):
             self.round(job)

@@ -23,11 +23,11 @@ from airflow_provider_coordination.sources.s3.scan import S3Scan
 from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark import item_reading
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, Prepared
-from airflow_provider_coordination.spark.ingestion import Ingestion
+from airflow_provider_coordination.spark.ingestion_job import IngestionJob
 from airflow_provider_coordination.spark.item_file import ItemLandingOptions, ItemPlan
 from airflow_provider_coordination.spark.item_landing import LandedItems, land_partition
 from airflow_provider_coordination.spark.item_reading import ItemReading
-from airflow_provider_coordination.spark.settings import SinkSettings
+from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Sink, make_sinks, owed
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
@@ -152,7 +152,7 @@ class FilesIntoTables:
                 **changes,
             }
         )
-        job = Ingestion(
+        job = IngestionJob(
             settings,
             self.coordinator("job"),
             IntoTables(self.tables),

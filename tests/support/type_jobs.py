@@ -23,7 +23,7 @@ from airflow_provider_coordination.spark.item_file import ItemLandingOptions, It
 from airflow_provider_coordination.spark.item_landing import LandedItems, land_partition
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, PAYLOAD
 from airflow_provider_coordination.spark.payload import JsonPayload
-from airflow_provider_coordination.spark.settings import SinkSettings
+from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import AcceptsLandedFiles, make_sinks
 from airflow_provider_coordination.spark.transformation import SparkTransformation
 from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery

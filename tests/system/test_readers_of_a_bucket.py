@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_coordination.spark.settings import PARQUET, SinkSettings
+from airflow_provider_coordination.spark.sink_settings import PARQUET, SinkSettings
 from tests.support.bucket_readers import ArrowReader, SparkReader, Watch
 from tests.support.depth import at_depth
 from tests.support.s3_server import S3Server

@@ -18,7 +18,7 @@ from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.filesystems import open_files
 from airflow_provider_coordination.spark.job_settings import BadRecordSettings
-from airflow_provider_coordination.spark.settings import PARQUET, SinkSettings
+from airflow_provider_coordination.spark.sink_settings import PARQUET, SinkSettings
 from airflow_provider_coordination.spark.sinks.delta.options import storage_options
 from airflow_provider_coordination.spark.storage import files_below
 from tests.support.s3_job import ObjectPipeline

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-    from airflow_provider_coordination.spark.settings import SinkSettings
+    from airflow_provider_coordination.spark.sink_settings import SinkSettings
 
 GROUP = "airflow_provider_coordination.sinks"
 

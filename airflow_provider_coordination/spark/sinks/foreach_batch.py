@@ -17,7 +17,7 @@ from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, load_transform
 from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.parquet_frames import read_frame, spark_schema
-from airflow_provider_coordination.spark.settings import SinkSettings, access_of
+from airflow_provider_coordination.spark.sink_settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import Rows, SinkKind
 from airflow_provider_coordination.spark.staged_batches import StagedBatches
 from airflow_provider_coordination.spark.storage import check_writable, join, safe_name

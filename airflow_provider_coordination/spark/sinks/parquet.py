@@ -31,7 +31,6 @@ from airflow_provider_coordination.spark.landed_files import check_all_of_it, la
 from airflow_provider_coordination.spark.landed_identity import batch_landed_in, file_name, without_batch
 from airflow_provider_coordination.spark.landed_rows import MergedFile
 from airflow_provider_coordination.spark.outages import translating_outages
-from airflow_provider_coordination.spark.settings import DEAD_LETTER, MAIN, SinkSettings, access_of
 from airflow_provider_coordination.spark.shared_files import (
     SharedFiles,
     assign_shared_files,
@@ -40,6 +39,7 @@ from airflow_provider_coordination.spark.shared_files import (
     may_share,
     new_shared_file,
 )
+from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER, MAIN, SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import Rows, SinkKind, owed
 from airflow_provider_coordination.spark.staging import (
     EMPTY_ABOVE,

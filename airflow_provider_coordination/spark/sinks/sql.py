@@ -20,7 +20,7 @@ import pyarrow as pa
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, SinkLockedError
-from airflow_provider_coordination.spark.settings import SinkSettings, access_of
+from airflow_provider_coordination.spark.sink_settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import Rows, SinkKind, owed
 from airflow_provider_coordination.spark.sql.committed_batches import TABLE, CommittedBatches
 from airflow_provider_coordination.spark.sql.database import DatabaseSession, SinkDatabase, database_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
-from airflow_provider_coordination.spark.settings import check_function
+from airflow_provider_coordination.spark.job_settings import check_function
 from airflow_provider_coordination.spark.writes.writes import DescribedSink
 
 

@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, ClassVar
 
 from airflow_provider_coordination.settings import Limits
-from airflow_provider_coordination.spark.settings import PARQUET
+from airflow_provider_coordination.spark.sink_settings import PARQUET
 from airflow_provider_coordination.spark.writes.writes import DescribedSink
 
 TARGET_FILE_BYTES = 128 * 2**20

@@ -11,7 +11,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.settings import Described, Limits, Texts, text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.spark.access import is_s3
-from airflow_provider_coordination.spark.settings import MAIN, SinkSettings
+from airflow_provider_coordination.spark.sink_settings import MAIN, SinkSettings
 from airflow_provider_coordination.spark.sinks import SINKS
 
 EXAMPLE = "ParquetDataset('/data/lake/clicks')"

@@ -284,7 +284,7 @@ class _Translation:
         where = self.spec.pop("writes", {}).get("where")
         sink = {"path": f"{self._lake}/{source}", **({} if where is None else {"where": where})}
         self.spec["writes"] = [{"parquet": sink}]
-        self._put("on_bad_records.dead_letter_path", f"{self._lake}/_bad/{source}")
+        self._put("bad_records.dead_letter_path", f"{self._lake}/_bad/{source}")
         schema = self._columns.ddl if self._is_parsed else None
         formats = self._columns.time_formats or None
         for name, value in (

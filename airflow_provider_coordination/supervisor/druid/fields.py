@@ -272,11 +272,11 @@ TUNING_CONFIG = (
         for names, note in (
             (
                 ("maxRowsInMemory", "maxBytesInMemory", "skipBytesInMemoryOverheadCheck"),
-                "Records are written to files as they arrive. A slot holds at most `tuning.rounds.slot_memory_bytes`.",
+                "Records are written to files as they arrive. A slot holds at most `rounds.slot_memory_bytes`.",
             ),
             (
                 ("maxRowsPerSegment", "maxTotalRows"),
-                "There are no segments: each batch is a file of at most `tuning.rounds.max_batch_bytes`.",
+                "There are no segments: each batch is a file of at most `rounds.max_batch_bytes`.",
             ),
             (
                 ("intermediateHandoffPeriod",),
@@ -305,7 +305,7 @@ TUNING_CONFIG = (
     ),
     translated(
         "tuningConfig.reportParseExceptions",
-        "on_bad_records.max_parse_exceptions",
+        "bad_records.max_parse_exceptions",
         "0 if true, regardless of `maxParseExceptions`.",
         _no_exceptions,
     ),
@@ -314,13 +314,13 @@ TUNING_CONFIG = (
     ),
     translated(
         "tuningConfig.maxParseExceptions",
-        "on_bad_records.max_parse_exceptions",
+        "bad_records.max_parse_exceptions",
         "The same. 2147483647 means no limit.",
         _number_of_exceptions,
     ),
     translated(
         "tuningConfig.maxSavedParseExceptions",
-        "on_bad_records.max_saved_parse_exceptions",
+        "bad_records.max_saved_parse_exceptions",
         f"The same, at most {MAX_SAVED_PARSE_EXCEPTIONS}: the dead letters have all bad records.",
         _saved_exceptions,
     ),
@@ -358,13 +358,13 @@ TUNING_CONFIG = (
     *(
         not_applicable(
             f"tuningConfig.{name}",
-            "All shards of a slot share one buffer, `tuning.rounds.slot_memory_bytes`.",
+            "All shards of a slot share one buffer, `rounds.slot_memory_bytes`.",
         )
         for name in ("recordBufferSize", "recordBufferSizeBytes", "recordBufferOfferTimeout", "recordBufferFullWait")
     ),
     not_applicable(
         "tuningConfig.fetchThreads",
-        "A slot reads all its shards at the same time, within `tuning.rounds.slot_memory_bytes`.",
+        "A slot reads all its shards at the same time, within `rounds.slot_memory_bytes`.",
     ),
     not_applicable("tuningConfig.fetchSequenceNumberTimeout", "`LATEST` is resolved once to an instant."),
     *(

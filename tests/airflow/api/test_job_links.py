@@ -15,6 +15,7 @@ from airflow_provider_coordination.operators.job_output import JobOutput
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.application import APPLICATION_MARK
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 
 OWNER = "host:dag:manual__2026-01-01T00:00:00+00:00:a task:-1:1:abcd"
@@ -40,7 +41,7 @@ def op(as_role: Any) -> TestClient:
 
 def test_links_return_the_urls_of_the_operator() -> None:
     operator = CoordinatedSparkSubmitOperator(
-        task_id="t", reads=KinesisStreams("clicks"), writes=ParquetDataset("/out")
+        task_id="t", ingestion=Ingestion(reads=KinesisStreams("clicks"), writes=ParquetDataset("/out"))
     )
     links = [SparkUiLink(), JobLogLink()]
     assert {type(link) for link in links} <= {type(link) for link in operator.operator_extra_links}

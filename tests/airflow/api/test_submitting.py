@@ -26,7 +26,7 @@ SPEC: dict[str, Any] = {
     "reads": {"kinesis": {"streams": "clicks"}},
     "writes": [{"parquet": {"path": "/data/lake/clicks"}}],
     "schema": "id STRING, at TIMESTAMP, amount DOUBLE",
-    "tuning": {"landing_path": "/data/landing"},
+    "landing_path": "/data/landing",
     "supervise": {"task_count": 2, "event_time": "at"},
 }
 ELSEWHERE = {"kinesis": {"streams": "clicks", "aws_conn_id": "aws_elsewhere"}}

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.spark.delivery import DeliveryError
-from airflow_provider_coordination.spark.settings import SinkSettings
+from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import make_sinks
 from airflow_provider_coordination.spark.sinks.foreach_batch import ForeachBatchSink
 from airflow_provider_coordination.spark.storage import files_below

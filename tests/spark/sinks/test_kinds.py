@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.spark.settings import SinkSettings
+from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import SINKS, make_sinks
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from tests.support.sinks import AT_LEAST_ONCE

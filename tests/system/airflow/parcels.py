@@ -22,7 +22,7 @@ class Parcels(SupervisedStream):
             "source": SOURCE,
             "reads": {"kinesis": {"streams": self.pipeline.stream}},
             "writes": [{"parquet": {"path": str(self.lake / SOURCE)}}],
-            "tuning": {"rounds": {"round_duration": 1, "idle_duration": 0.5}},
+            "rounds": {"round_duration": 1, "idle_duration": 0.5},
             "supervise": {
                 "task_duration": "PT4H",
                 "start_delay": 0,

@@ -273,13 +273,13 @@ class Life:
 
     def _write(self, *dimensions: str, **io: Any) -> None:
         """Write the file again, from a spec of Druid and how its jobs run here."""
-        tuning = {
-            "spark": {"driver_memory": "512m", "conf": {"spark.ui.enabled": "false"}},
+        here = {
+            "tuning": {"spark": {"driver_memory": "512m", "conf": {"spark.ui.enabled": "false"}}},
             "rounds": {"round_duration": 1, "idle_duration": 0.5},
         }
         druid = druid_spec(self.clicks.pipeline.stream, *dimensions, **io)
         self.version += 1
-        self.clicks.write({**from_druid(druid, lake=str(self.clicks.lake)).spec, "tuning": tuning})
+        self.clicks.write({**from_druid(druid, lake=str(self.clicks.lake)).spec, **here})
 
     def _stored(self) -> float:
         """Wait until the spec of the file is stored, which is when it can be known; return when it was."""
@@ -406,7 +406,7 @@ def test_run_ends_on_time_and_the_next_keeps_the_job(
         "source": "visits",
         "reads": {"kinesis": {"streams": pipeline.stream}},
         "writes": [{"parquet": {"path": str(pipeline.output)}}],
-        "tuning": {"rounds": {"round_duration": 1, "idle_duration": 0.5}},
+        "rounds": {"round_duration": 1, "idle_duration": 0.5},
         "supervise": {"task_duration": "PT30S", "start_delay": 0, "period": 2, "completion_timeout": "PT10M"},
     }
     file = folder / "dags" / "specs" / "visits.yaml"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airflow_provider_coordination.spark.settings import SinkSettings, access_of
+from airflow_provider_coordination.spark.sink_settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import Sink, SinkKind
 from airflow_provider_coordination.spark.writes.delta import DeltaTable
 

@@ -5,7 +5,7 @@ The library is imported when a table is used. A DAG describes a table, and a job
 
 from __future__ import annotations
 
-from airflow_provider_coordination.spark.settings import SinkSettings
+from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Sink, SinkKind
 
 

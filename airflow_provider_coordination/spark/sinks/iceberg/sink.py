@@ -32,7 +32,7 @@ from airflow_provider_coordination.spark.landed_rows import LandedDelivery
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.maintenance import Maintenance, MaintenanceResult
 from airflow_provider_coordination.spark.merging import Merging
-from airflow_provider_coordination.spark.settings import SinkSettings
+from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Rows
 from airflow_provider_coordination.spark.sinks.iceberg import data_files
 from airflow_provider_coordination.spark.sinks.iceberg.addition import PendingSnapshot

@@ -11,6 +11,7 @@ from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOper
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, RoundSettings
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 
@@ -28,10 +29,12 @@ with DAG(
     sync = KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("{{ params.stream }}"))
     ingest = CoordinatedSparkSubmitOperator(
         task_id="ingest",
-        reads=KinesisStreams("{{ params.stream }}"),
-        writes=ParquetDataset("{{ params.output_path }}"),
-        acknowledgments=AcknowledgmentSettings(by="downstream", timeout="{{ params.timeout_seconds }}"),
-        rounds=RoundSettings(round_duration=2),
+        ingestion=Ingestion(
+            reads=KinesisStreams("{{ params.stream }}"),
+            writes=ParquetDataset("{{ params.output_path }}"),
+            acknowledgments=AcknowledgmentSettings(by="downstream", timeout="{{ params.timeout_seconds }}"),
+            rounds=RoundSettings(round_duration=2),
+        ),
     )
     wait = AcknowledgmentSensor(
         task_id="wait", source="{{ params.stream }}", deferrable=True, timeout=timedelta(minutes=10).total_seconds()

@@ -13,6 +13,7 @@ from pathlib import Path
 from airflow.sdk import DAG, CronDataIntervalTimetable, CronPartitionTimetable, Param, task
 
 from airflow_provider_coordination.sources.s3.settings import S3Objects
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 
@@ -50,10 +51,12 @@ with DAG(
 
     wait("{{ params.gate }}")
     coordinated_ingestion(
-        reads=FILES,
+        Ingestion(
+            reads=FILES,
+            writes=ParquetDataset("{{ params.output_path }}/" + DAY_OF_RUN),
+        ),
         interval="{{ params.interval }}",
         deduplicate_against="{{ params.deduplicate_against }}",
-        writes=ParquetDataset("{{ params.output_path }}/" + DAY_OF_RUN),
         application=os.environ["CRASHING_APPLICATION"],
         env_vars={
             "CRASH_AT": "{{ 'delivered:1' if ti.try_number == 1 and data_interval_start is defined "
@@ -70,7 +73,9 @@ with DAG(
     params=PARAMS,
 ):
     coordinated_ingestion(
-        reads=FILES,
+        Ingestion(
+            reads=FILES,
+            writes=ParquetDataset("{{ params.output_path }}/{{ dag_run.partition_date | ds }}"),
+        ),
         interval="{{ dag_run.partition_date.isoformat() }}/P1D",
-        writes=ParquetDataset("{{ params.output_path }}/{{ dag_run.partition_date | ds }}"),
     )

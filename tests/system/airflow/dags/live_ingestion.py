@@ -9,6 +9,7 @@ from airflow.sdk import DAG, Param
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.job_settings import RoundSettings
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 
@@ -21,8 +22,10 @@ with DAG(
     sync = KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("{{ params.stream }}"))
     ingest = CoordinatedSparkSubmitOperator(
         task_id="ingest",
-        reads=KinesisStreams("{{ params.stream }}"),
-        writes=ParquetDataset("{{ params.output_path }}"),
-        rounds=RoundSettings(until_caught_up=False, max_duration=1200, round_duration=1, idle_duration=1),
+        ingestion=Ingestion(
+            reads=KinesisStreams("{{ params.stream }}"),
+            writes=ParquetDataset("{{ params.output_path }}"),
+            rounds=RoundSettings(until_caught_up=False, max_duration=1200, round_duration=1, idle_duration=1),
+        ),
     )
     sync >> ingest

@@ -24,7 +24,7 @@ from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.coordination.store import Acquisition
 from airflow_provider_coordination.sources.kinesis.errors import AccessDeniedError, KinesisUnavailableError
 from airflow_provider_coordination.sources.kinesis.keys import partition_key
-from airflow_provider_coordination.spark import ingestion
+from airflow_provider_coordination.spark import ingestion_job
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared
 from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
@@ -292,7 +292,7 @@ class UnavailableStore(MortalStore):
 def test_temporary_store_outage_loses_and_doubles_nothing(
     fleet: Fleet, phase: str | None, calls: int, get_through: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ingestion, "STORE_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(ingestion_job, "STORE_POLL_SECONDS", 0.001)
     store = UnavailableStore(fleet.store, calls=calls, get_through=get_through)
     store.away = phase is None
 
@@ -308,8 +308,8 @@ def test_temporary_store_outage_loses_and_doubles_nothing(
 
 
 def test_lasting_store_outage_ends_the_job(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ingestion, "STORE_POLL_SECONDS", 0.001)
-    monkeypatch.setattr(ingestion, "STORE_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(ingestion_job, "STORE_POLL_SECONDS", 0.001)
+    monkeypatch.setattr(ingestion_job, "STORE_WAIT_SECONDS", 0.05)
     store = UnavailableStore(fleet.store, calls=10**9, get_through=False)
     store.away = True
     with pytest.raises(StoreUnavailableError, match="no route"):

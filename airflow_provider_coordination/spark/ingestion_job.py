@@ -1,0 +1,583 @@
+"""The ingestion job: rounds of acquire, land, record, until a stop condition holds.
+
+While a round lands, the job delivers and acknowledges the batches that the round before it recorded.
+
+Exactly-once delivery follows from the order of the steps. A batch is *recorded* in its partition's progress, under the
+lease, before it is delivered. From then on every owner of the partition delivers exactly that file. A sink takes each
+batch id once. The checkpoint moves only when the batch's acknowledgment set ends. A crash between any two steps repeats
+at most one step, which is idempotent.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from typing import Any
+
+from airflow_provider_coordination.coordination.balancer import Balancer
+from airflow_provider_coordination.coordination.clock import Clock, SystemClock
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import CoordinationError, StoreUnavailableError
+from airflow_provider_coordination.coordination.job_reports import JobReport
+from airflow_provider_coordination.coordination.leases import LOST
+from airflow_provider_coordination.coordination.metrics import Metrics, NoMetrics
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.renewal import LeaseRenewer, Renewable
+from airflow_provider_coordination.sources.batches import progress_of
+from airflow_provider_coordination.sources.landed import EventTimeBounds, LandedBatch
+from airflow_provider_coordination.spark.active_partitions import ActivePartitions
+from airflow_provider_coordination.spark.bad_records import BadRecords, Stage
+from airflow_provider_coordination.spark.deliveries import Delivered, Deliveries
+from airflow_provider_coordination.spark.delivery import (
+    Delivery,
+    Prepared,
+    SinkLockedError,
+    SinkUnavailableError,
+    by_halves,
+)
+from airflow_provider_coordination.spark.error_texts import error_text
+from airflow_provider_coordination.spark.job_reporting import JobReporting
+from airflow_provider_coordination.spark.landed_files import LandedFiles
+from airflow_provider_coordination.spark.landed_row import Failure
+from airflow_provider_coordination.spark.metrics import RoundCounts
+from airflow_provider_coordination.spark.reading import MakeReading, Reading, RoundRead
+from airflow_provider_coordination.spark.redaction import Redaction
+from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER
+from airflow_provider_coordination.spark.sinks import sink_reports
+from airflow_provider_coordination.spark.spans import NoSpans, Span, Spans
+from airflow_provider_coordination.spark.stop_conditions import STOPPED, StopConditions, suspension_reason
+from airflow_provider_coordination.spark.summary import Summary
+
+log = logging.getLogger(__name__)
+
+STORE_WAIT_SECONDS = 300.0
+"""How long a job waits for an unavailable store; its leases expire long before."""
+STORE_POLL_SECONDS = 5.0
+END_POLL_SECONDS = 1.0
+"""How often a delivering job checks whether it should end."""
+SUSPENSION_POLL_SECONDS = 5.0
+"""How often a pausing job checks whether its source is suspended."""
+
+Observer = Callable[[str], None]
+"""Called at the end of a phase, with its name: `landed`, `recorded`, `delivering`, `delivered`. For fault injection."""
+
+
+class IngestionJob:
+    """The work of one job on one source.
+
+    :param settings: the job's settings.
+    :param coordinator: the source's coordinator, initialized, for this job's owner.
+    :param delivery: delivers batches to the sinks.
+    :param reading: makes the reading for this kind of source.
+    :param bad_records: the job's budget, count and samples of bad records.
+    :param bounds: the event-time bounds for batches that the job lands; None if no record is late or early.
+    :param stop: set from outside to end the job after the present step.
+    :param stop_at: the instant (aware) up to which the job reads; None for no such bound.
+    :param is_bounded: whether the job ends once no partition is left for it.
+    :param default_leases: the maximum number of leases if `settings` give none; None for no limit.
+    :param observer: called at the end of each phase.
+    :param metrics: receives the counts.
+    :param spans: makes the spans of rounds.
+    :param clock: the clock of the job.
+    """
+
+    def __init__(
+        self,
+        settings: IngestSettings,
+        coordinator: SourceCoordinator,
+        delivery: Delivery,
+        *,
+        reading: MakeReading,
+        stop: threading.Event,
+        stop_at: datetime | None = None,
+        is_bounded: bool = False,
+        default_leases: int | None = None,
+        bad_records: BadRecords | None = None,
+        bounds: EventTimeBounds | None = None,
+        observer: Observer = lambda phase: None,
+        metrics: Metrics | None = None,
+        spans: Spans | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._settings = settings
+        self._coordinator = coordinator
+        self._delivery = delivery
+        self._bad_records = bad_records or BadRecords()
+        self._stop = stop
+        self._observer = observer
+        tags = {"source": settings.source, "store": coordinator.store.kind}
+        self._counts = RoundCounts(metrics or NoMetrics(), tags)
+        self._clock = clock or SystemClock()
+        self._conditions = StopConditions(settings.rounds, stop_at=stop_at, is_bounded=is_bounded)
+        self._spans = spans or NoSpans()
+        self._files = LandedFiles(settings.landing_path, coordinator, settings.access)
+        self._deliveries = Deliveries(settings, coordinator, delivery, self._files, observer, self._spans)
+        self._balancer = Balancer(
+            coordinator,
+            leases=settings.leases,
+            max_leases=default_leases,
+            expected_workers=settings.workers,
+        )
+        self._summary = Summary()
+        self._redaction = Redaction(settings)
+        self._reporting = JobReporting(
+            settings.rounds, self._bad_records, self._redaction, self._clock, sink_reports(settings.all_sinks)
+        )
+        self._partitions = ActivePartitions(
+            coordinator,
+            self._balancer,
+            self._deliveries,
+            self._files,
+            self._summary,
+            self._redaction,
+            completed=lambda partition: self._reading.completed(partition),
+            failed=self._reporting.note_failed,
+            bounds=bounds,
+        )
+        self._reading: Reading = reading(settings, coordinator, self._partitions, self._summary)
+        self._delivered: set[str] = set()
+        self._refused: set[str] = set()
+        self._is_delivery_long = True
+        self._end_reason = ""
+        self._leases_given_back = 0
+
+    def report(self) -> JobReport:
+        """Return the job report as of now. Called from any thread."""
+        return self._reporting.report()
+
+    def run(self) -> Summary:
+        """Make rounds until a stop condition holds; then give back every lease.
+
+        If the store is unavailable, the job waits for it. Then it delivers what it recorded, and leaves partitions that
+        other workers acquired during that time to them. If the source is suspended, the job ends after the present
+        round or pause.
+
+        :raises StoreUnavailableError: if the store stays unavailable for `STORE_WAIT_SECONDS`, or the job is stopped
+            while it waits; then the leases expire on their own.
+        """
+        started_at, started = self._clock.now(), self._clock.monotonic()
+        summary, idle_rounds = self._summary, 0
+        try:
+            self._files.sweep_finished()
+            with LeaseRenewer(*self.renewables):
+                while True:
+                    before, completed, refused = summary.records_landed, len(summary.completed), len(self._refused)
+                    try:
+                        ending = summary.stopped_because or self._suspension_reason()
+                        if ending:
+                            self.finish()
+                            summary.stopped_because = ending
+                            break
+                        acquired = self.round()
+                    except StoreUnavailableError as error:
+                        self._wait_for_store(error)
+                        continue
+                    # A batch that is refused for the first time may be accepted in the next round.
+                    is_refused = len(self._refused) > refused
+                    is_idle = summary.records_landed == before and not is_refused
+                    idle_rounds = idle_rounds + 1 if is_idle else 0
+                    summary.seconds = self._clock.monotonic() - started
+                    summary.stopped_because = self._reason_to_end() or (
+                        self._conditions.reason(
+                            started_at=started_at,
+                            running_seconds=summary.seconds,
+                            idle_rounds=idle_rounds,
+                            acquired=acquired
+                            or is_refused
+                            or len(summary.completed) > completed
+                            or self._reading.expects_more,
+                            **self._read_positions(),
+                        )
+                        or ""
+                    )
+                    if idle_rounds and not summary.stopped_because:
+                        self._pause()
+        finally:
+            self.give_back()
+        log.info("job ends: %s", summary.stopped_because)
+        return summary
+
+    @property
+    def renewables(self) -> tuple[Renewable, ...]:
+        """What a thread must renew while rounds are made."""
+        return self._deliveries, self._balancer
+
+    def round(self) -> bool:
+        """Make one round; for callers that make the rounds themselves instead of calling `run`.
+
+        The next round, or `finish`, delivers what this round lands and records.
+
+        :returns: whether further partitions may become available.
+        :raises StoreUnavailableError: if the store is unavailable.
+        """
+        self._summary.rounds += 1
+        with self._spans.span("round", round=self._summary.rounds) as span:
+            return self._make_round(span)
+
+    def _make_round(self, span: Span) -> bool:
+        summary = self._summary
+        landed_before, delivered_before = summary.records_landed, summary.records_delivered
+        seconds = dict.fromkeys(("acquire", "land", "record", "deliver"), 0.0)
+        self._partitions.refresh_pending()
+        self._reading.refresh_source()
+        with self._timed(seconds, "acquire") as acquiring:
+            acquired = not self._reason_to_end() and self._acquire()
+            acquiring.note(partitions=len(self._partitions))
+        self._hand_over()
+        rows: list[Any] = []
+
+        def land(leave_slot: bool) -> None:
+            with self._timed(seconds, "land") as landing:
+                rows.extend(self._land(leave_slot))
+                landing.note(partitions=len(rows), records=sum(row.records for row in rows))
+            self._observer("landed")
+
+        self._deliver(seconds, beside=land)
+        rows = [row for row in rows if row.partition_key in self._partitions]  # without those that ended while landing
+        with self._timed(seconds, "record") as recording:
+            read = self._reading.record(rows)
+            self._partitions.write_records()
+            recording.note(records=summary.records_landed - landed_before)
+        reached = dict.fromkeys(self._reading.at_stop, 0)  # nothing is left to read of these partitions
+        self._reporting.note_read({**read.behind_ms, **reached}, self._partitions.read_until)
+        self._observer("recorded")
+        if seconds["deliver"]:
+            self._is_delivery_long = seconds["deliver"] > seconds["land"] / 2
+        self._hand_over()
+        self._end_round()
+        log.info(
+            "round %d: leases=%d read=[%s] landed=%d records %d bytes delivered=%d records seconds=[%s] "
+            "completed=%d failed=%d lost=%d",
+            summary.rounds, len(self._coordinator.leases.held), read.text, summary.records_landed - landed_before,
+            read.bytes, summary.records_delivered - delivered_before,
+            " ".join(f"{phase}={spent:.1f}" for phase, spent in seconds.items()),
+            len(summary.completed), len(summary.failed), len(summary.lost),
+        )  # fmt: skip
+        span.note(
+            partitions=len(self._coordinator.leases.held),
+            landed=summary.records_landed - landed_before,
+            records=summary.records_delivered - delivered_before,
+        )
+        self._counts.note(summary, read)
+        return acquired
+
+    def _end_round(self) -> None:
+        self._reading.end_round()
+        for key in list(self._partitions.read_until):
+            self._partitions.delete_delivered(key)
+        self._partitions.notice_gone()
+        self._files.clear()
+
+    def finish(self) -> None:
+        """Deliver what the last round recorded, and what an outage of the store left undone.
+
+        :raises StoreUnavailableError: if the store is unavailable.
+        """
+        before, seconds = self._summary.records_delivered, {"deliver": 0.0}
+        self._deliver(seconds)
+        self._end_round()
+        if delivered := self._summary.records_delivered - before:
+            log.info("last batches delivered: %d records in %.1f s", delivered, seconds["deliver"])
+        self._counts.note(self._summary, RoundRead())
+
+    # Requests to end
+
+    def _suspension_reason(self) -> str:
+        """Return why the job ends if its source is suspended, as of some seconds ago; empty if it is not suspended.
+
+        :raises StoreUnavailableError: if the store is unavailable.
+        """
+        suspension = self._coordinator.view.suspension()
+        return "" if suspension is None else suspension_reason(suspension)
+
+    def _reason_to_end(self) -> str:
+        """Return why the job should start nothing more, without a request to the store; empty if it may continue."""
+        if self._end_reason:
+            return self._end_reason
+        if self._stop.is_set():
+            return STOPPED
+        suspension = self._coordinator.view.suspensions.known
+        return "" if suspension is None else suspension_reason(suspension)
+
+    def _withdraw(self, besides: Collection[str] = ()) -> None:
+        """If the job should end, leave the balancing and give back the partitions that have nothing landed.
+
+        So other workers continue with these partitions while this job delivers the rest. This is final.
+
+        :param besides: the partitions that are in delivery.
+        :raises StoreUnavailableError: if the store is unavailable.
+        """
+        if not (reason := self._reason_to_end()):
+            return
+        if not self._end_reason:
+            self._balancer.leave()
+            self._end_reason = reason
+        if given_back := self._partitions.give_back_idle(self._reading.last_known, besides):
+            self._leases_given_back += given_back
+            log.info("leases given back before the end: %d, still to deliver: %d", given_back, len(self._partitions))
+
+    def _pause(self) -> None:
+        """Pause after a round without a record; return early if the job should end."""
+        left = self._settings.rounds.idle_duration.total_seconds()
+        while left > 0 and not self._stop.wait(min(left, SUSPENSION_POLL_SECONDS)):
+            left -= SUSPENSION_POLL_SECONDS
+            if left > 0:
+                with suppress(StoreUnavailableError):  # the next round handles the outage
+                    self._coordinator.view.suspensions.get()
+                if self._reason_to_end():
+                    return
+
+    def _read_positions(self) -> dict[str, Any]:
+        """Return up to when the partitions at work are read, without those that wait for acknowledgments."""
+        active = {
+            key: until for key, until in self._partitions.read_until.items() if not self._partitions.is_paused(key)
+        }
+        return {"read_until": list(active.values()), "at_stop": len(active.keys() & set(self._reading.at_stop))}
+
+    # Acquire
+
+    def _acquire(self) -> bool:
+        """Acquire the leases that this job should have; return whether it acquired some, or expects to soon."""
+        self._deliveries.end_overdue()
+        acquired = self._balancer.rebalance()
+        # Not only the leases that were acquired just now: an earlier response may have been lost in a store outage.
+        started_partitions: dict[str, Partition] = {}
+        for key, partition in self._coordinator.leases.held.items():
+            if key not in self._partitions:
+                with self._starting(key):
+                    partition.with_progress(partition.progress)  # raises if what is stored is unreadable
+                    progress_of(partition)
+                    if self._reading.may_start(partition):
+                        started_partitions[key] = partition
+        for key in self._take_over(started_partitions):
+            self._partitions.begin(key)
+        return bool(acquired) or self._balancer.is_waiting
+
+    def _hand_over(self) -> None:
+        """Hand over the leases that other jobs requested, unless the job is about to give back all of them."""
+        if not self._reason_to_end():
+            self._partitions.hand_over()
+
+    def _take_over(self, partitions: Mapping[str, Partition]) -> list[str]:
+        """Remove what previous owners of partitions left unfinished; return the keys of the partitions taken over."""
+        landed = {key: progress_of(partition).landed for key, partition in partitions.items()}
+        swept: dict[str, int] = {}
+        for key, result in self._files.take_over(landed).items():
+            with self._starting(key):
+                if isinstance(result, Exception):
+                    raise result
+                swept[key] = result
+        taken: list[str] = []
+        for keys, error in by_halves(list(swept), self._sweep, "sweep of what previous owners prepared"):
+            for key in keys:
+                with self._starting(key):
+                    if error is not None:
+                        raise error
+                    taken.append(key)
+        for key in taken:
+            if swept[key] or landed[key]:
+                log.info(
+                    "partition taken over: partition=%s files swept=%d, batches landed and not delivered=%d",
+                    key, swept[key], len(landed[key]),
+                )  # fmt: skip
+        return taken
+
+    def _sweep(self, keys: Sequence[str]) -> None:
+        leases = self._coordinator.leases
+        self._delivery.sweep({self._files.folder(key): leases.fencing_token(key) for key in keys})
+
+    @contextmanager
+    def _starting(self, key: str) -> Iterator[None]:
+        """Fail only the partition that cannot be started, so that it does not delay the others."""
+        try:
+            yield
+        except LOST as error:
+            log.warning("partition %s is left to its next owner: %s", key, error)
+            self._partitions.check_lease(key)
+        except StoreUnavailableError:
+            raise
+        except Exception as error:  # an error of a partition's files fails only that partition
+            self._partitions.fail(key, self._reason(error), Failure.of(error))
+
+    def _land(self, leave_slot: bool) -> Sequence[Any]:
+        if self._reason_to_end():
+            return []
+        try:
+            return self._reading.land(leave_slot=leave_slot)
+        except Exception:
+            if self._stop.is_set():  # the landing was cancelled; the files that it wrote are swept later
+                log.info("landing abandoned: the job was stopped")
+                return []
+            raise
+
+    # Deliver and acknowledge
+
+    def _deliver(self, seconds: dict[str, float], beside: Callable[[bool], None] | None = None) -> None:
+        """Deliver the batches that this job or a previous owner recorded.
+
+        :param seconds: receives the duration, added to `deliver`.
+        :param beside: called once, during the delivery, with whether it should leave a slot to the delivery.
+        :raises Exception: what `beside` raises, once the batches in delivery are delivered.
+        """
+        self._withdraw()
+        while batches := {
+            key: batch
+            for key, progress in self._partitions.all()
+            if (batch := self._deliveries.next_batch(progress)) is not None
+        }:
+            outage: Exception | None = None
+            together, raised = self._deliver_together(batches, seconds, beside)
+            beside = None
+            for key, delivered in together.items():
+                batch = batches[key]
+                if isinstance(delivered, LOST):
+                    log.warning("batch %s is left to the partition's next owner: %s", batch.batch_id, delivered)
+                    self._partitions.check_lease(key)
+                elif isinstance(delivered, StoreUnavailableError):  # other batches may be delivered: count them first
+                    outage = delivered
+                elif isinstance(delivered, SinkUnavailableError):
+                    self._hold(key, batch, delivered)
+                elif isinstance(delivered, Exception):  # an error of a partition's files fails only that partition
+                    self._reject(key, batch, self._reason(delivered), Failure(type(delivered).__name__))
+                else:
+                    self._note_delivery(key, batch, delivered)
+            if (error := raised or outage) is not None:
+                raise error
+            self._withdraw()
+        if beside is not None:
+            beside(False)
+        self._summary.parse_exceptions = self._bad_records.total
+        self._summary.saved_parse_exceptions = self._bad_records.samples
+
+    def _deliver_together(
+        self, batches: Mapping[str, LandedBatch], seconds: dict[str, float], beside: Callable[[bool], None] | None
+    ) -> tuple[Mapping[str, Delivered], Exception | None]:
+        """Deliver batches, by partition, on a thread: the job may be stopped while it waits for them.
+
+        :param beside: called during the delivery.
+        :returns: the results of the batches, and the error that `beside` raised.
+        """
+
+        def deliver() -> Mapping[str, Delivered]:
+            with self._timed(seconds, "deliver"):
+                return self._deliveries.deliver(batches)
+
+        raised = None
+        with ThreadPoolExecutor(1, thread_name_prefix="delivery") as pool:
+            # In a copy of this context, so that its spans are part of this round's.
+            delivery = pool.submit(contextvars.copy_context().run, deliver)
+            try:
+                if beside is not None:
+                    beside(self._is_delivery_long)
+            except Exception as error:  # the delivered batches must be noted first
+                raised = error
+            while wait([delivery], END_POLL_SECONDS).not_done:
+                with suppress(StoreUnavailableError):  # the delivery notices the outage as well
+                    self._withdraw(besides=batches)
+            return delivery.result(), raised
+
+    def _note_delivery(self, key: str, batch: LandedBatch, delivered: Prepared | None) -> None:
+        summary = self._summary
+        self._partitions.note_delivered(key, batch)
+        if delivered is not None:
+            summary.note_delivered(key, batch, is_first=key not in self._delivered)
+            self._delivered.add(key)
+            self._reporting.note_delivered(batch, delivered)
+            summary.note_columns(delivered.columns)
+            summary.unrouted += delivered.unrouted
+            summary.thrown_away += delivered.left_out.get(Stage.TIME, 0)
+            summary.dead_letters += delivered.records.get(DEAD_LETTER, 0)
+            for sink, records in delivered.records.items():
+                summary.records_by_sink[sink] = summary.records_by_sink.get(sink, 0) + records
+        self._partitions.delete_delivered(key)
+
+    def _reject(self, key: str, batch: LandedBatch, reason: str, failure: Failure) -> None:
+        if not self._coordinator.leases.holds(key):  # handed over undelivered; its next owner swept the files
+            log.warning("batch %s is left to the partition's next owner: %s", batch.batch_id, reason)
+            return
+        self._refused.add(batch.batch_id)
+        reason = self._redaction.text(reason)
+        with suppress(*LOST):
+            if self._deliveries.reject(key, batch, reason):
+                self._partitions.stop_work(key, reason, failure)
+                return
+        self._partitions.fail(key, reason, failure)
+
+    def _hold(self, key: str, batch: LandedBatch, error: SinkUnavailableError) -> None:
+        """Give back a partition whose batch waits for a sink; the other sinks have the batch already."""
+        held = self._summary.held_by_sink
+        held[error.sink] = held.get(error.sink, 0) + 1
+        self._refused.add(batch.batch_id)
+        self._reporting.note_held(error.sink, batch, error.reason)
+        self._deliveries.leave_to_next_owner(batch)
+        give_back = self._partitions.give_back if isinstance(error, SinkLockedError) else self._partitions.fail
+        give_back(key, self._reason(error), Failure.of(error))
+
+    def _reason(self, error: Exception) -> str:
+        """Return why a partition failed; for errors of other code, the debug log has the traceback."""
+        if isinstance(error, CoordinationError | OSError):
+            return str(error)
+        log.debug("raised here:", exc_info=error)
+        return error_text(error)
+
+    # The store, and the end
+
+    def _wait_for_store(self, error: StoreUnavailableError) -> None:
+        """Wait until the store is available again, then read which leases the job still has.
+
+        A stopped job tries once more and then waits no longer, so that it can deliver what it has recorded.
+        """
+        log.warning("the store is unavailable; the job waits for it: %s", error)
+        since = self._clock.monotonic()
+        while True:
+            is_stopped = self._stop.wait(STORE_POLL_SECONDS)
+            try:
+                self._coordinator.leases.recover()
+            except StoreUnavailableError as outage:
+                error = outage
+                if is_stopped or self._clock.monotonic() - since > STORE_WAIT_SECONDS:
+                    break
+            else:
+                self._partitions.notice_gone()
+                log.info(
+                    "the store is available again after %.0f s: leases=%d lost=%d",
+                    self._clock.monotonic() - since, len(self._coordinator.leases.held), len(self._summary.lost),
+                )  # fmt: skip
+                return
+        raise error
+
+    def give_back(self) -> None:
+        """Give back every lease; leases of partitions that wait for acknowledgments are kept for that."""
+        try:
+            if not self._end_reason:
+                self._balancer.leave()
+        except CoordinationError as error:
+            log.warning("other workers count this job until its registration expires: %s", error)
+        try:
+            self._partitions.refresh_pending()
+            paused = sum(map(self._partitions.is_paused, self._partitions.read_until))
+            self._leases_given_back += self._partitions.give_back_idle(self._reading.last_known)
+            pending = self._partitions.leave_pending()
+            self._partitions.notice_gone()
+            self._leases_given_back += len(self._coordinator.leases.give_up_all())
+            log.info("leases given back: %d, waiting for acknowledgments: %d", self._leases_given_back, pending)
+            if paused:
+                log.warning("%d partitions continue only once their delivered batches are acknowledged", paused)
+            self._deliveries.purge()
+            self._summary.note_resting(self._coordinator.view.partitions(PartitionStatus.CLOSED))
+        except CoordinationError as error:
+            log.warning("leases could not be given back; they expire on their own: %s", error)
+        self._files.clear()
+
+    @contextmanager
+    def _timed(self, seconds: dict[str, float], phase: str) -> Iterator[Span]:
+        start = self._clock.monotonic()
+        with self._spans.span(phase) as span:
+            yield span
+        seconds[phase] += self._clock.monotonic() - start
