@@ -28,7 +28,7 @@ from airflow_provider_coordination.operators.supplier_task import work_for_jobs
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
-from airflow_provider_coordination.task_groups import planning
+from airflow_provider_coordination.task_groups import ingestion
 from airflow_provider_coordination.triggers.partitions import PartitionsReopenedTrigger
 from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark
 from tests.airflow.weather import weather
@@ -126,7 +126,7 @@ def test_resumed_source_submits_jobs(suspended: SourceCoordinator, ingest: Any, 
 def test_group_plans_no_job_and_logs_the_reason(
     suspended: SourceCoordinator, context: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(planning, "get_current_context", lambda: context)
+    monkeypatch.setattr(ingestion, "get_current_context", lambda: context)
     arguments: dict[str, Any] = {
         "name": "x",
         "workers": 2,
@@ -135,10 +135,10 @@ def test_group_plans_no_job_and_logs_the_reason(
         "coordination_conn_id": CoordinationHook.default_conn_name,
     }
     for shared in (True, False):
-        assert planning.plan_jobs({"source": "clicks"}, shared=shared, **arguments) == []
+        assert ingestion.plan_jobs({"source": "clicks"}, shared=shared, **arguments) == []
     assert "no job is started, the source is suspended by ann since" in caplog.text
     resumes(suspended)()
-    assert planning.plan_jobs({"source": "clicks"}, shared=True, **arguments) == ["x-0"]
+    assert ingestion.plan_jobs({"source": "clicks"}, shared=True, **arguments) == ["x-0"]
 
 
 def test_suspended_source_has_no_work_for_jobs(suspended: SourceCoordinator) -> None:
