@@ -35,11 +35,7 @@ from airflow_provider_coordination.coordination.acknowledgment import (
 )
 from airflow_provider_coordination.coordination.acknowledgment_sets import MAX_TIMEOUT
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.lease_settings import (
-    DEFAULT_OWNERSHIP_TIMEOUT,
-    DEFAULT_SAFETY_MARGIN,
-    LeaseSettings,
-)
+from airflow_provider_coordination.coordination.lease_settings import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.metrics import PARTITIONS, WORKERS, CoordinationMetric
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.store import CoordinationStore
@@ -82,6 +78,7 @@ from airflow_provider_coordination.spark.job_settings import (
     MAX_SAVED_PARSE_EXCEPTIONS,
     AcknowledgmentSettings,
     BadRecordSettings,
+    LeaseSettings,
     RejectionSettings,
     RoundSettings,
 )

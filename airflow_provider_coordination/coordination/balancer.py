@@ -17,10 +17,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from airflow_provider_coordination.coordination.balance import BalancePlan, Lease, Member, Move, Rules, plan
+from airflow_provider_coordination.coordination.balance import BY_COUNT, BalancePlan, Lease, Member, Move, Rules, plan
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError
-from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
+from airflow_provider_coordination.coordination.lease_settings import DEFAULT_HANDOVER_TIMEOUT
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.metrics import WORKERS, CoordinationMetric
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus
@@ -67,8 +67,10 @@ class Balancer:
     neither the registration nor a handover.
 
     :param coordinator: the initialized coordinator of the source.
-    :param leases: how many leases the worker may hold, and how it gets them.
-    :param max_leases: the maximum number of leases if the settings give none; None for no limit.
+    :param max_leases: the maximum number of leases, even if a fair share is larger; None for no limit.
+    :param balance_by: what workers share evenly: the count of leases, or their throughput.
+    :param max_leases_to_steal: how many leases it requests from others at a time; None for an eighth of an even share.
+    :param handover_timeout: how long an owner may take to hand over a lease that another worker requested.
     :param expected_workers: the minimum number of workers to assume during this worker's first ownership timeout,
         because the others may not have started yet.
     """
@@ -77,19 +79,20 @@ class Balancer:
         self,
         coordinator: SourceCoordinator,
         *,
-        leases: LeaseSettings | None = None,
         max_leases: int | None = None,
+        balance_by: str = BY_COUNT,
+        max_leases_to_steal: int | None = None,
+        handover_timeout: timedelta = DEFAULT_HANDOVER_TIMEOUT,
         expected_workers: int = 1,
     ) -> None:
         self._coordinator = coordinator
         self._workers = coordinator.workers
         self._me = coordinator.owner
         self._clock = coordinator.clock
-        leases = leases or LeaseSettings()
-        self._balance_by = leases.balance_by
-        self._max_leases = leases.max_leases or max_leases
-        self._max_leases_to_steal = leases.max_leases_to_steal
-        self._handover_seconds = leases.handover_timeout.total_seconds()
+        self._balance_by = balance_by
+        self._max_leases = max_leases
+        self._max_leases_to_steal = max_leases_to_steal
+        self._handover_seconds = handover_timeout.total_seconds()
         self._expected_workers = expected_workers
         self._timeout_seconds = coordinator.leases.ownership_timeout.total_seconds()
         self._poll_seconds = self._timeout_seconds / POLLS_PER_TIMEOUT

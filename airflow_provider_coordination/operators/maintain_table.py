@@ -13,7 +13,6 @@ from airflow.sdk import BaseOperator, Context
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
-from airflow_provider_coordination.operators.template_values import resolved
 from airflow_provider_coordination.spark.maintenance import Maintains, Maintenance
 from airflow_provider_coordination.spark.sinks import make_sinks
 from airflow_provider_coordination.spark.writes.writes import Writes, sinks_of
@@ -80,7 +79,7 @@ class MaintainTableOperator(BaseOperator):
                 "target_file_bytes": self.target_file_bytes,
                 "is_dry_run": self.is_dry_run,
             }
-            maintenance = resolved(Maintenance(**fields))
+            maintenance = Maintenance(**fields).resolved()
             [settings] = sinks_of(self.table, AirflowConnections())
             [sink] = make_sinks([settings])
             if not isinstance(sink, Maintains):

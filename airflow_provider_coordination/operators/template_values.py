@@ -7,39 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import fields
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.settings import NOTHING, YES_OR_NO, read_settings
-
-
-class Checked(Protocol):
-    """Settings that check themselves, such as `RoundSettings`."""
-
-    def check(self) -> None:
-        """Check every value.
-
-        :raises ConfigurationError: naming the field, the value and the remedy.
-        """
-        ...
-
-
-S = TypeVar("S", bound=Checked)
-
-
-def resolved(settings: S) -> S:
-    """Return the settings with every value converted to its type and checked; users and templates may give text.
-
-    :param settings: a dataclass, with its templates rendered.
-    :raises ConfigurationError: naming the class, the field, the value and the remedy.
-    """
-    values = {f.name: getattr(settings, f.name) for f in fields(settings)}  # type: ignore[arg-type]
-    present = {name: value for name, value in values.items() if value not in NOTHING}
-    checked = read_settings(type(settings), type(settings).__name__, present, lenient=True)
-    checked.check()
-    return checked
+from airflow_provider_coordination.settings import NOTHING, YES_OR_NO
 
 
 def int_value(field: str, value: Any) -> int | None:

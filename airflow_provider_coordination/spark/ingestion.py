@@ -8,15 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
 from airflow_provider_coordination.coordination.partition import source_identifier
 from airflow_provider_coordination.settings import (
-    NOTHING,
     Described,
     check_parsed,
     is_plain,
     is_template,
-    read_settings,
     text_value,
 )
 from airflow_provider_coordination.sources.reads import Reads, own_copy
@@ -24,6 +21,7 @@ from airflow_provider_coordination.spark.ddl import columns_of
 from airflow_provider_coordination.spark.job_settings import (
     AcknowledgmentSettings,
     BadRecordSettings,
+    LeaseSettings,
     RejectionSettings,
     RoundSettings,
     check_transform,
@@ -73,14 +71,7 @@ class IngestionOptions(Described):
     def converted(self, name: str) -> Any:
         """See `Described.converted`."""
         value = getattr(self, name)
-        if isinstance(value, Described):
-            return value.resolved()
-        if not isinstance(value, LeaseSettings):
-            return super().converted(name)
-        given = {each: held for each, held in vars(value).items() if held not in NOTHING}
-        leases = read_settings(LeaseSettings, LeaseSettings.__name__, given, lenient=True)
-        leases.check()
-        return leases
+        return value.resolved() if isinstance(value, Described) else super().converted(name)
 
 
 @dataclass(kw_only=True)
@@ -122,10 +113,8 @@ class Ingestion(IngestionOptions):
             source_identifier(source)
         if is_known(self.per_batch):
             self.converted("per_batch")
-        for settings in (self.bad_records, self.rejection, self.acknowledgments, self.rounds):
+        for settings in (self.bad_records, self.rejection, self.acknowledgments, self.leases, self.rounds):
             check_parsed(settings)
-        if is_plain(vars(self.leases)):
-            self.converted("leases")
         check_parsed(self.reads)
         self._check_writes()
 

@@ -120,8 +120,10 @@ class IngestionJob:
         self._deliveries = Deliveries(settings, coordinator, delivery, self._files, observer, self._spans)
         self._balancer = Balancer(
             coordinator,
-            leases=settings.leases,
-            max_leases=default_leases,
+            max_leases=settings.leases.max_leases or default_leases,
+            balance_by=settings.leases.balance_by,
+            max_leases_to_steal=settings.leases.max_leases_to_steal,
+            handover_timeout=settings.leases.handover_timeout,
             expected_workers=settings.workers,
         )
         self._summary = Summary()

@@ -10,7 +10,9 @@ from datetime import datetime, timedelta
 from typing import Annotated
 
 from airflow_provider_coordination.coordination.acknowledgment import MAX_NAME_CHARACTERS
+from airflow_provider_coordination.coordination.balance import BALANCE_BY, BY_COUNT
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.lease_settings import DEFAULT_HANDOVER_TIMEOUT
 from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.settings import Described, FieldError, Limits, is_template, text_value
 
@@ -53,6 +55,25 @@ class RoundSettings(Described):
     until_caught_up: bool = True
     max_duration: Annotated[timedelta | None, Limits(above=NO_TIME)] = None
     max_idle_rounds: Annotated[int | None, Limits(minimum=1)] = None
+
+
+@dataclass(kw_only=True)
+class LeaseSettings(Described):
+    """How many leases of a source a job may hold, and how it gets them.
+
+    :param max_leases: the maximum number of partitions the job holds, even if its fair share is larger; None for no
+        limit. (templated)
+    :param balance_by: what jobs share evenly: the `"count"` of leases, or the `"throughput"` recorded in each
+        partition's progress. (templated)
+    :param max_leases_to_steal: how many leases the job requests from others at a time; None for an eighth of an even
+        share. (templated)
+    :param handover_timeout: how long an owner may take to hand over a lease that another job requested. (templated)
+    """
+
+    max_leases: Annotated[int | None, Limits(minimum=1)] = None
+    balance_by: Annotated[str, Limits(one_of=BALANCE_BY)] = BY_COUNT
+    max_leases_to_steal: Annotated[int | None, Limits(minimum=1)] = None
+    handover_timeout: Annotated[timedelta, Limits(above=NO_TIME)] = DEFAULT_HANDOVER_TIMEOUT
 
 
 @dataclass(kw_only=True)

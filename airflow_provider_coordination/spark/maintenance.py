@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol, runtime_checkable
+from typing import Annotated, Protocol, runtime_checkable
 
-from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.settings import Described, Limits, format_duration
 
 SHORTEST_RETENTION = timedelta(hours=1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Maintenance:
+class Maintenance(Described):
     """The maintenance to do.
 
     :param compact: whether to compact small files.
@@ -29,21 +29,16 @@ class Maintenance:
 
     compact: bool = True
     retention: timedelta = timedelta(days=7)
-    target_file_bytes: int = 128 * 1024 * 1024
+    target_file_bytes: Annotated[int, Limits(minimum=1)] = 128 * 1024 * 1024
     is_dry_run: bool = False
 
-    def check(self) -> None:
-        """Check every value.
-
-        :raises ConfigurationError: naming the field, the value and the remedy.
-        """
+    def check_together(self) -> None:
+        """See `Described.check_together`."""
         if self.retention < SHORTEST_RETENTION:
-            raise ConfigurationError(
-                f"field 'retention' must be at least {SHORTEST_RETENTION}, and above the longest delivery; got "
-                f"{self.retention}"
+            raise self.invalid(
+                "retention",
+                f"must be at least {format_duration(SHORTEST_RETENTION)}, and above the longest delivery",
             )
-        if self.target_file_bytes <= 0:
-            raise ConfigurationError(f"field 'target_file_bytes' must be positive; got {self.target_file_bytes}")
 
 
 @dataclass(frozen=True, kw_only=True)

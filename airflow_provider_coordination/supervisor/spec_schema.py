@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from airflow_provider_coordination.coordination.balance import BALANCE_BY
-from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
 from airflow_provider_coordination.settings import Limits
 from airflow_provider_coordination.spark.ingestion import Ingestion, IngestionOptions
 from airflow_provider_coordination.spark.time_formats import TIME_FORMATS
@@ -54,11 +52,6 @@ LIMITS: Mapping[type, Mapping[str, Mapping[str, Any]]] = {
         "scale_out_step": AT_LEAST_ONE,
         "scale_in_step": AT_LEAST_ONE,
         "lag_aggregate": {"enum": list(LAG_AGGREGATES)},
-    },
-    LeaseSettings: {
-        "max_leases": AT_LEAST_ONE,
-        "max_leases_to_steal": AT_LEAST_ONE,
-        "balance_by": {"enum": list(BALANCE_BY)},
     },
     SparkSettings: {
         "driver_memory": {"pattern": MEMORY.pattern},

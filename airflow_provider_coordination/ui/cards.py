@@ -11,7 +11,7 @@ from typing import Literal
 
 from airflow_provider_coordination.coordination.acknowledgment import FAMILY as ACKNOWLEDGMENT_FAMILY
 from airflow_provider_coordination.coordination.acknowledgment_view import AcknowledgmentView
-from airflow_provider_coordination.coordination.job_reports import sinks_of
+from airflow_provider_coordination.coordination.job_reports import SinkReport, sinks_of
 from airflow_provider_coordination.coordination.jobs import Jobs
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.partition_state import PartitionState, state_of
@@ -31,7 +31,6 @@ from airflow_provider_coordination.ui.models.sources import (
     AlarmSubject,
     FailingPartition,
     OldestLease,
-    SinkFacts,
     SourceCard,
     SuspensionFacts,
 )
@@ -146,12 +145,11 @@ def _kind_of_finished(view: SourceView, now: datetime) -> str | None:
     return None if inspection is None else inspection.kind
 
 
-def _sinks(view: SourceView) -> list[SinkFacts]:
+def _sinks(view: SourceView) -> list[SinkReport]:
     """Return the status of the sinks of a source, as its jobs report it."""
     jobs = Jobs(view)
     known = [*islice(jobs.unfinished(), MAX_REPORTS), *jobs.latest_ended(ENDED_REPORTS)]
-    sinks = sinks_of([job.report for job in known if job.report is not None])
-    return [SinkFacts.model_validate(sink, from_attributes=True) for sink in sinks]
+    return sinks_of([job.report for job in known if job.report is not None])
 
 
 def _oldest_lease(held: list[Partition], now: datetime, *, is_every_one: bool) -> OldestLease | None:

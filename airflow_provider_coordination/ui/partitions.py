@@ -28,7 +28,6 @@ from airflow_provider_coordination.ui.kinds import details_of
 from airflow_provider_coordination.ui.listing import LISTED, Cursor, ListOrder, page_of
 from airflow_provider_coordination.ui.models.partitions import (
     FailedItemFacts,
-    LandedBatchFacts,
     PartitionDetail,
     PartitionPage,
 )
@@ -119,7 +118,7 @@ def detail_of(view: SourceView, key: str, history_days: float) -> PartitionDetai
         progress=dict(partition.progress),
         unreadable_progress=partition.unreadable_progress,
         throughput=inspect_partition(partition, now).throughput,
-        landed=[LandedBatchFacts(**batch.__dict__) for batch in landed_facts(partition)],
+        landed=landed_facts(partition),
         acknowledgment_sets=_sets(view, partition),
         gaps=lost(partition),
         failed_items=[FailedItemFacts(item=item, reason=reason) for item, reason in unreadable_items(partition)],

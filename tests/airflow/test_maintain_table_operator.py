@@ -55,7 +55,7 @@ def test_dry_run_returns_the_same_counts_and_changes_nothing(target: SinkTarget)
     [
         ({"table": ParquetDataset("/data/lake/clicks")}, "of kind 'parquet', which needs no maintenance"),
         ({"table": DeltaTable("/nowhere/clicks")}, "there is no table"),
-        ({"table": DeltaTable("/nowhere/clicks"), "retention": 60}, "'retention' must be at least 1:00:00"),
+        ({"table": DeltaTable("/nowhere/clicks"), "retention": 60}, "'retention' must be at least PT1H"),
     ],
 )
 def test_unmaintainable_sink_fails_without_a_retry(given: dict[str, Any], problem: str) -> None:

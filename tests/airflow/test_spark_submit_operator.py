@@ -23,7 +23,6 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.jobs import Jobs, JobState
-from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.operators import spark_submit
 from airflow_provider_coordination.operators.job_output import JobOutput
@@ -40,6 +39,7 @@ from airflow_provider_coordination.spark.application import SUMMARY_MARK
 from airflow_provider_coordination.spark.job_settings import (
     AcknowledgmentSettings,
     BadRecordSettings,
+    LeaseSettings,
     RejectionSettings,
     RoundSettings,
 )

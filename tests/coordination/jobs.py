@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from airflow_provider_coordination.coordination.balancer import Balancer
-from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
 from airflow_provider_coordination.coordination.metrics import MetricTotals
 from tests.coordination.fleet import Fleet, keys
 from tests.support.clock import ManualClock
@@ -23,7 +22,7 @@ class Job:
         self.name, self.fleet = name, fleet
         self.totals = MetricTotals()
         self.coordinator = fleet.owner(name, clock, metrics=self.totals)
-        self.balancer = Balancer(self.coordinator, leases=LeaseSettings(**options), expected_workers=expected_workers)
+        self.balancer = Balancer(self.coordinator, expected_workers=expected_workers, **options)
         self.slow: set[str] = set()  # what it does not finish
 
     def round(self) -> list[str]:

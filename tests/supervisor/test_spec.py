@@ -9,7 +9,6 @@ import pytest
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.settings import format_duration
 from airflow_provider_coordination.sources.jdbc.settings import JdbcTable
@@ -17,7 +16,7 @@ from airflow_provider_coordination.sources.kinesis.settings import KinesisStream
 from airflow_provider_coordination.sources.own_source import Items
 from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark.ingestion import Ingestion
-from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings
+from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, LeaseSettings
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
 from airflow_provider_coordination.supervisor.spec import IngestionSpec, SpecChange, change_between

@@ -10,12 +10,12 @@ from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Any
 
-from airflow_provider_coordination.coordination.lease_settings import LeaseSettings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.job_settings import (
     AcknowledgmentSettings,
     BadRecordSettings,
+    LeaseSettings,
     RejectionSettings,
     RoundSettings,
 )

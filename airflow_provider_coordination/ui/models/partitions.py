@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from airflow_provider_coordination.coordination.partition import ChangeKind
+from airflow_provider_coordination.sources.inspection import LandedFacts
 from airflow_provider_coordination.ui.models.values import Owner
 
 
@@ -49,18 +50,6 @@ class PartitionPage(BaseModel):
     next: str | None
 
 
-class LandedBatchFacts(BaseModel):
-    """A batch that is landed and not delivered."""
-
-    batch_id: str
-    start: str
-    end: str
-    records: int
-    file: str
-    acknowledgment_set: str | None
-    state: str
-
-
 class FailedItemFacts(BaseModel):
     """An item that could not be read, and its index among the partition's items, from 0."""
 
@@ -92,7 +81,7 @@ class PartitionDetail(PartitionRow):
     progress: dict[str, Any]
     unreadable_progress: str | None
     throughput: float | None
-    landed: list[LandedBatchFacts]
+    landed: list[LandedFacts]
     acknowledgment_sets: list[dict[str, Any]]
     gaps: list[str]
     failed_items: list[FailedItemFacts]

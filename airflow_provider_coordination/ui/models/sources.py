@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel
 
+from airflow_provider_coordination.coordination.job_reports import SinkReport
 from airflow_provider_coordination.ui.models.partitions import PartitionRow
 from airflow_provider_coordination.ui.models.values import Owner
 
@@ -71,21 +72,6 @@ class Alarm(BaseModel):
     manual: str
 
 
-class SinkFacts(BaseModel):
-    """The status of a sink, as jobs report it.
-
-    `unavailable_since` is null while the sink is available. Otherwise `error` is why it is not, and `waiting_batches`
-    is the number of batches that wait for it.
-    """
-
-    name: str
-    kind: str
-    is_exactly_once: bool
-    unavailable_since: datetime | None
-    error: str
-    waiting_batches: int
-
-
 class SourceCard(BaseModel):
     """The status of a source.
 
@@ -117,7 +103,7 @@ class SourceCard(BaseModel):
     failing_partitions: list[FailingPartition]
     completed: list[int | None]
     is_complete: bool
-    sinks: list[SinkFacts]
+    sinks: list[SinkReport]
     alarms: list[Alarm]
 
 

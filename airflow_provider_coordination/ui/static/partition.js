@@ -101,7 +101,7 @@ function OwnerFacts({ owner }) {
   );
 }
 
-/** @param {{batches: Api.LandedBatchFacts[]}} props */
+/** @param {{batches: Api.LandedFacts[]}} props */
 function Landed({ batches }) {
   return h(
     Section,

@@ -9,7 +9,7 @@ import { countText } from "./text.js";
 /**
  * The sinks from the latest report of a job. Each row keeps its height, however long its error is.
  *
- * @param {{sinks: Api.SinkFacts[]}} props
+ * @param {{sinks: Api.SinkReport[]}} props
  */
 export function Sinks({ sinks }) {
   if (sinks.length === 0) return null;
