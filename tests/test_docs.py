@@ -35,9 +35,9 @@ from airflow_provider_coordination.coordination.acknowledgment import (
 )
 from airflow_provider_coordination.coordination.acknowledgment_sets import MAX_TIMEOUT
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.lease_settings import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.metrics import PARTITIONS, WORKERS, CoordinationMetric
 from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.renewal import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.decorators.acknowledges import AcknowledgesDecoratedOperator

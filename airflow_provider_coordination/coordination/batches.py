@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Protocol
 
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition
 
 Progress = Mapping[str, Any]
@@ -64,27 +65,27 @@ class BatchLedger(Protocol):
         ...
 
 
-class WholePartition:
+class WholePartition(BatchLedger):
     """A partition that is one batch, such as an object or a range of a table. It is finished once delivered.
 
     The batch may have any id. The progress stores the id of its set as `acknowledgment_set`.
     """
 
+    @override
     def set_of(self, progress: Progress, batch_id: str) -> str | None:
-        """See `BatchLedger.set_of`."""
         waiting = progress.get("acknowledgment_set")
         return waiting if isinstance(waiting, str) else None
 
+    @override
     def in_delivery(self, progress: Progress, batch_id: str, set_id: str) -> Progress:
-        """See `BatchLedger.in_delivery`."""
         return {**progress, "acknowledgment_set": set_id}
 
+    @override
     def delivered(self, partition: Partition, batch_id: str, lookup: Lookup) -> Settlement:
-        """See `BatchLedger.delivered`."""
         return Settlement(progress=_without_set(partition.progress), moved=True, finished=True)
 
+    @override
     def undelivered(self, partition: Partition, batch_id: str) -> Settlement:
-        """See `BatchLedger.undelivered`."""
         return Settlement(progress=_without_set(partition.progress))
 
 

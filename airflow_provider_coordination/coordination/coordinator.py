@@ -19,11 +19,6 @@ from airflow_provider_coordination.coordination.claims import Claims
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.coordination.errors import ConfigurationError, PartitionUpdateError
 from airflow_provider_coordination.coordination.lease_handover import LeaseHandover
-from airflow_provider_coordination.coordination.lease_settings import (
-    DEFAULT_OWNERSHIP_TIMEOUT,
-    DEFAULT_SAFETY_MARGIN,
-    check_lease_times,
-)
 from airflow_provider_coordination.coordination.leases import Leases
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric, Metrics, NoMetrics
 from airflow_provider_coordination.coordination.partition import (
@@ -34,6 +29,11 @@ from airflow_provider_coordination.coordination.partition import (
 )
 from airflow_provider_coordination.coordination.partition_events import PartitionEvents
 from airflow_provider_coordination.coordination.partition_leases import PartitionLeases
+from airflow_provider_coordination.coordination.renewal import (
+    DEFAULT_OWNERSHIP_TIMEOUT,
+    DEFAULT_SAFETY_MARGIN,
+    check_lease_times,
+)
 from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.coordination.settlement import PartitionSettlement
 from airflow_provider_coordination.coordination.source_view import SourceView

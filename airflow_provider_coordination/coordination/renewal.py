@@ -1,4 +1,4 @@
-"""Renews leases in a separate thread, so that slow reading or a slow sink never costs a lease."""
+"""How long leases last, and a thread that renews them, so that slow reading or a slow sink never costs a lease."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Protocol
 
-from airflow_provider_coordination.coordination.errors import CoordinationError
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+
+DEFAULT_OWNERSHIP_TIMEOUT = timedelta(seconds=60)
+DEFAULT_SAFETY_MARGIN = timedelta(seconds=2)
+DEFAULT_HANDOVER_TIMEOUT = timedelta(seconds=30)
 
 log = logging.getLogger(__name__)
 
@@ -64,3 +68,16 @@ class LeaseRenewer:
                     log.warning("leases could not be renewed, trying again: %s", error)
                 except Exception:
                     log.exception("leases could not be renewed, trying again")
+
+
+def check_lease_times(ownership_timeout: timedelta, safety_margin: timedelta) -> None:
+    """Check that the ownership timeout is long enough for the safety margin on both sides.
+
+    :raises ConfigurationError: if it is not.
+    """
+    if safety_margin < timedelta(0) or ownership_timeout < 4 * safety_margin or ownership_timeout <= timedelta(0):
+        raise ConfigurationError(
+            f"ownership_timeout {ownership_timeout.total_seconds():g} s with safety_margin "
+            f"{safety_margin.total_seconds():g} s is not usable: make the timeout positive and "
+            "at least four times the margin"
+        )

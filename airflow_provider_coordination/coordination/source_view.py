@@ -14,7 +14,6 @@ from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import UninitializedCoordinatorError
 from airflow_provider_coordination.coordination.history import FAMILY as HISTORY_FAMILY
 from airflow_provider_coordination.coordination.history import History
-from airflow_provider_coordination.coordination.lease_settings import DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.partition import (
     PARKED_UNTIL,
     UNFINISHED,
@@ -24,6 +23,7 @@ from airflow_provider_coordination.coordination.partition import (
     new_partition,
     source_identifier,
 )
+from airflow_provider_coordination.coordination.renewal import DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.store import CoordinationStore, all_partitions, is_available
 from airflow_provider_coordination.coordination.supplier import FAMILY as GLOBAL_STATE_FAMILY
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY

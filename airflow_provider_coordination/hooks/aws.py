@@ -10,12 +10,13 @@ from airflow.sdk.exceptions import AirflowException
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.hooks.connections import airflow_connection, check_readable
-from airflow_provider_coordination.sources.connections import ConnectionValues
+from airflow_provider_coordination.sources.connections import ConnectionResolver, ConnectionValues
 
 
 @dataclass(frozen=True)
-class AirflowConnections:
+class AirflowConnections(ConnectionResolver):
     """Resolves what a source names by Airflow's connections; see `sources.connections.ConnectionResolver`.
 
     :param default_region: the AWS region to use if nothing else names one.
@@ -23,12 +24,12 @@ class AirflowConnections:
 
     default_region: str | None = None
 
+    @override
     def aws(self, conn_id: str | None, region_name: str | None, service: str) -> AwsSettings:
-        """See `ConnectionResolver.aws`."""
         return aws_settings(conn_id, region_name, service=service, default_region=self.default_region)
 
+    @override
     def values(self, conn_id: str, name: str) -> ConnectionValues:
-        """See `ConnectionResolver.values`."""
         connection = airflow_connection(conn_id, name, "create it")
         try:
             extra = connection.extra_dejson
@@ -44,8 +45,8 @@ class AirflowConnections:
             extra=extra,
         )
 
+    @override
     def from_python(self, conn_id: str) -> Callable[[], Any] | None:
-        """See `ConnectionResolver.from_python`."""
         try:
             hook: Any = airflow_connection(conn_id, f"connection {conn_id!r}", "create it").get_hook()  # type: ignore[no-untyped-call]
         except (AirflowException, ImportError):  # the provider of this type is not installed

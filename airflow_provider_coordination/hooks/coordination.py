@@ -15,7 +15,7 @@ from airflow.sdk.log import mask_secret
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
-from airflow_provider_coordination.coordination.lease_settings import (
+from airflow_provider_coordination.coordination.renewal import (
     DEFAULT_OWNERSHIP_TIMEOUT,
     DEFAULT_SAFETY_MARGIN,
     check_lease_times,

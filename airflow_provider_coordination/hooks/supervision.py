@@ -13,11 +13,13 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.hooks.limited_calls import LimitedCalls
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.reads import Reads, Synced
+from airflow_provider_coordination.supervisor.observer import Probe
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.supervision import Claimant
 from airflow_provider_coordination.supervisor.turn import Supervisor
@@ -49,7 +51,7 @@ class _Service:
     made_at: float
 
 
-class SourceProbe:
+class SourceProbe(Probe):
     """Queries the source itself; see `Probe`.
 
     :param coordinator: an initialized coordinator of the source, for the supervisor.
@@ -64,18 +66,18 @@ class SourceProbe:
         self._service: _Service | None = None
         self._calls = LimitedCalls()
 
+    @override
     def follow(self, spec: IngestionSpec) -> None:
-        """See `Probe.follow`."""
         if spec is not self._spec:
             self._spec, self._reads, self._service = spec, spec.ingestion.reads, None
 
     @property
+    @override
     def must_discover_partitions(self) -> bool:
-        """See `Probe.must_discover_partitions`."""
         return self._reads is not None and not isinstance(self._reads, Synced)
 
+    @override
     def discover_partitions(self) -> None:
-        """See `Probe.discover_partitions`."""
         reads, connections = self._reads, self._connections
         if reads is None:
             return
@@ -85,8 +87,8 @@ class SourceProbe:
             else:  # it is enough if another worker runs the supplier
                 self._coordinator.supply(reads.connect(connections).supplier(self._coordinator), wait_timeout=None)
 
+    @override
     def count(self) -> int | None:
-        """See `Probe.count`."""
         with self._refusals():
             service = self._current_service()
             if service is None:
@@ -96,8 +98,8 @@ class SourceProbe:
                 lambda: kind.open_partitions(service.client, reads.settings), self._response_seconds
             )
 
+    @override
     def lag(self, partition: Partition) -> int | None:
-        """See `Probe.lag`."""
         with self._refusals():
             service = self._current_service()
             if service is None:

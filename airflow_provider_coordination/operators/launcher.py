@@ -13,6 +13,7 @@ from airflow.sdk import Context
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.jobs import Job, JobState
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.owner import new_owner
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
 from airflow_provider_coordination.hooks.job_termination import end_local_processes
@@ -25,7 +26,7 @@ from airflow_provider_coordination.operators.spark_submit import APPLICATION, Co
 from airflow_provider_coordination.spark.outcome import Outcome
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
-from airflow_provider_coordination.supervisor.turn import JobRequest
+from airflow_provider_coordination.supervisor.turn import JobRequest, Launcher
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,7 @@ KILL_TIMEOUT_SECONDS = 60
 
 
 @dataclass(frozen=True, kw_only=True)
-class SparkLauncher:
+class SparkLauncher(Launcher):
     """Submits jobs to Spark in the deploy mode of the connection, without waiting for any; see `Launcher`.
 
     :param connection: the settings of the store's connection.
@@ -46,13 +47,13 @@ class SparkLauncher:
     source: str
     context: Context
 
+    @override
     def new_owner(self) -> str:
-        """See `Launcher.new_owner`."""
         ti: Any = self.context["ti"]
         return new_owner(ti.dag_id, ti.run_id, ti.task_id, -1, ti.try_number)
 
+    @override
     def start(self, request: JobRequest) -> None:
-        """See `Launcher.start`."""
         job = job_operator(request)
         settings = replace(
             job.job_settings(self.connection, self.context, request.job.owner),
@@ -62,8 +63,8 @@ class SparkLauncher:
         claim_for_job(self.connection, self.context, settings, job.ingestion.reads, is_supervised=True)
         job.submit(JobFollower(connection=self.connection, source=self.source, task=request.task), settings)
 
+    @override
     def end(self, job: Job, spec: IngestionSpec | None, reason: str) -> None:
-        """See `Launcher.end`."""
         if end_local_processes(job.log):
             log.info("job killed: source=%s owner=%s: %s", self.source, job.owner, reason)
         if job.cluster_id is not None and spec is not None:

@@ -18,6 +18,7 @@ from airflow_provider_coordination.coordination.errors import (
     PartitionNotFoundError,
     PartitionStatusError,
 )
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import (
     Partition,
     PartitionStatus,
@@ -117,8 +118,8 @@ class ReopenPartitionsOperator(DeferrableSensor):
                     return self._done(coordinator.view, len(reopened), reopened)
                 return self._reopen_due(coordinator, keys, wait)
 
+    @override
     def trigger(self, context: Context, deadline: str) -> BaseTrigger:
-        """See `DeferrableSensor.trigger`."""
         assert self._waiting is not None
         return PartitionsReopenedTrigger(
             source=self.source,
@@ -129,8 +130,8 @@ class ReopenPartitionsOperator(DeferrableSensor):
             deadline=deadline,
         )
 
+    @override
     def resumed(self, event: dict[str, Any]) -> None:
-        """See `DeferrableSensor.resumed`."""
         self._waiting = Waiting(
             reopens_at=parse_instant(event["reopens_at"]),
             partitions=event["partitions"],

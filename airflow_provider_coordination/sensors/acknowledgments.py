@@ -15,6 +15,7 @@ from airflow.triggers.base import BaseTrigger
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet, AcknowledgmentState
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.acknowledgment_view import RETENTION
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.shown import first_of
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
@@ -106,8 +107,8 @@ class AcknowledgmentSensor(DeferrableSensor):
         }
         return PokeReturnValue(is_done=not pending, xcom_value=summary)
 
+    @override
     def trigger(self, context: Context, deadline: str) -> BaseTrigger:
-        """See `DeferrableSensor.trigger`."""
         ids, run = self._selection(context)
         return AcknowledgmentTrigger(
             source=self.source,

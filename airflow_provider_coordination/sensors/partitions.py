@@ -15,6 +15,7 @@ from airflow.triggers.base import BaseTrigger
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.metrics import PARTITIONS, Metrics
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import (
     UNFINISHED,
     Partition,
@@ -92,8 +93,8 @@ class PartitionsCompletedSensor(DeferrableSensor):
             raise AirflowFailException(f"source {self.source!r}: {check.parked_message}")
         return PokeReturnValue(is_done=check.is_met, xcom_value={str(s): n for s, n in check.counts.items()})
 
+    @override
     def trigger(self, context: Context, deadline: str) -> BaseTrigger:
-        """See `DeferrableSensor.trigger`."""
         instant = instant_of(self.delivered_until)
         return PartitionsCompletedTrigger(
             source=self.source,
@@ -148,8 +149,8 @@ class PartitionsAvailableSensor(DeferrableSensor):
         report_partitions(AirflowMetrics(), view, counts)
         return PokeReturnValue(is_done=is_available, xcom_value={str(s): n for s, n in counts.items()})
 
+    @override
     def trigger(self, context: Context, deadline: str) -> BaseTrigger:
-        """See `DeferrableSensor.trigger`."""
         return PartitionsAvailableTrigger(
             source=self.source, coordination_conn_id=self.coordination_conn_id, deadline=deadline
         )

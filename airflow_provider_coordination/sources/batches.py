@@ -10,31 +10,32 @@ from airflow_provider_coordination.coordination.batches import (
     WholePartition,
 )
 from airflow_provider_coordination.coordination.errors import SourceError
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.kinds import kind_of
 from airflow_provider_coordination.sources.landed import LandedProgress, pending_sets
 
 
-class SourceBatches:
+class SourceBatches(BatchLedger):
     """A `BatchLedger` for every kind of source; it finds the kind by the partition's progress."""
 
     def __init__(self) -> None:
         self._whole = WholePartition()
 
+    @override
     def set_of(self, progress: Progress, batch_id: str) -> str | None:
-        """See `BatchLedger.set_of`."""
         return self._of(progress).set_of(progress, batch_id)
 
+    @override
     def in_delivery(self, progress: Progress, batch_id: str, set_id: str) -> Progress:
-        """See `BatchLedger.in_delivery`."""
         return self._of(progress).in_delivery(progress, batch_id, set_id)
 
+    @override
     def delivered(self, partition: Partition, batch_id: str, lookup: Lookup) -> Settlement:
-        """See `BatchLedger.delivered`."""
         return self._of(partition.progress).delivered(partition, batch_id, lookup)
 
+    @override
     def undelivered(self, partition: Partition, batch_id: str) -> Settlement:
-        """See `BatchLedger.undelivered`."""
         return self._of(partition.progress).undelivered(partition, batch_id)
 
     def pending(self, progress: Progress) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 from airflow_provider_coordination.coordination.batches import BatchLedger, Lookup, Settlement
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressError
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.source_claim import shown_value
 from airflow_provider_coordination.coordination.supplier import Supplier
@@ -70,15 +71,15 @@ class ItemKind(SourceKind):
         self._left = left
         self._supplier = supplier
 
+    @override
     def supplier(self, described: Any, coordinator: SourceCoordinator, connections: ConnectionResolver) -> Supplier:
-        """See `SourceKind.supplier`."""
         if self._supplier is None:
             return super().supplier(described, coordinator, connections)
         return self._supplier(described, coordinator, connections)
 
     @property
+    @override
     def batches(self) -> BatchLedger:
-        """See `SourceKind.batches`."""
         return ItemBatches()
 
     def rebuilt(
@@ -97,12 +98,12 @@ class ItemKind(SourceKind):
         split = progress.split(partition_key)
         return {partition_key: progress, **{key: each for key, each in split.items() if each.items not in known}}
 
+    @override
     def claims_of(self, progress: PartitionProgress) -> Sequence[str]:
-        """See `SourceKind.claims_of`."""
         return () if self._claims is None or progress.split_of else [self._claims(item) for item in progress.items]
 
+    @override
     def inspect(self, partition: Partition, now: datetime) -> Inspection:
-        """See `SourceKind.inspect`."""
         glance = super().inspect(partition, now)
         items = partition.progress.get("items")
         done: int | None = None
@@ -116,15 +117,15 @@ class ItemKind(SourceKind):
             is_readable=has_items and done is not None,
         )
 
+    @override
     def unreadable_items(self, progress: Mapping[str, Any]) -> list[tuple[int | None, str]]:
-        """See `SourceKind.unreadable_items`."""
         return [
             (integer_of(failed.get("item")), text_of(failed.get("reason")) or "")
             for failed in objects_in(progress, "failed")
         ]
 
+    @override
     def facts(self, progress: Mapping[str, Any]) -> Iterator[tuple[str, str | datetime | None]]:
-        """See `SourceKind.facts`."""
         with suppress(ProgressFormatError):
             known = PartitionProgress.from_mapping(progress)
             yield "epoch", str(known.epoch)
@@ -156,8 +157,8 @@ class ItemKind(SourceKind):
         steps += [ResetStep(action=ResetAction.REMOVE, partition=p) for p in partitions if p.partition_key in split]
         return replace(plan, steps=tuple(steps))
 
+    @override
     def check(self, settings: Settings) -> None:
-        """See `SourceKind.check`."""
         _ = self.reader_named(settings)
 
     def ends(self, settings: Settings) -> bool:
@@ -179,14 +180,14 @@ class ItemKind(SourceKind):
             )
         return named, settings.get("reader_settings", {})
 
+    @override
     def left(self, before: Settings, now: Settings) -> Sequence[str]:
-        """See `SourceKind.left`."""
         if self._left is not None:
             return list(self._left(before, now))
         return list(changed_values(before, now, [name for name in before if name not in HOW]))
 
+    @override
     def datasets(self, settings: Settings) -> Iterable[DatasetName]:
-        """See `SourceKind.datasets`."""
         return () if self._datasets is None else self._datasets(settings)
 
 

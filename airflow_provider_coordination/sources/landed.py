@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, ClassVar, Self
 
-from airflow_provider_coordination.coordination.batches import Lookup, Progress, Settlement
+from airflow_provider_coordination.coordination.batches import BatchLedger, Lookup, Progress, Settlement
 from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressChangedError, SourceError
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.settings import read_settings, write_settings
 
@@ -245,7 +246,7 @@ class LandedProgress:
         return replace(self, landed=landed)
 
 
-class LandedBatches:
+class LandedBatches(BatchLedger):
     """The batches of partitions that jobs read; a `BatchLedger`. A kind of source decides what follows a finished one.
 
     :param progress: the class of the partitions' progress.
@@ -262,12 +263,12 @@ class LandedBatches:
         batch = self._class.from_mapping(progress).batch(batch_id)
         return None if batch is None else batch.acknowledgment_set
 
+    @override
     def in_delivery(self, progress: Progress, batch_id: str, set_id: str) -> Progress:
-        """See `BatchLedger.in_delivery`."""
         return self._class.from_mapping(progress).in_delivery(batch_id, set_id).to_mapping()
 
+    @override
     def delivered(self, partition: Partition, batch_id: str, lookup: Lookup) -> Settlement:
-        """See `BatchLedger.delivered`."""
         before = partition.progress_as(self._class.from_mapping)
         after = before.acknowledged(batch_id)
         settlement = Settlement(
@@ -296,8 +297,8 @@ class LandedBatches:
         """
         return settlement
 
+    @override
     def undelivered(self, partition: Partition, batch_id: str) -> Settlement:
-        """See `BatchLedger.undelivered`."""
         after = self._class.from_mapping(partition.progress).rejected(batch_id)
         return Settlement(progress=after.to_mapping(), pending=pending_sets(after.landed))
 

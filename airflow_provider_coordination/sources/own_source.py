@@ -9,13 +9,14 @@ from typing import Any, ClassVar
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.supplier import Supplier
 from airflow_provider_coordination.settings import text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.function_supplier import PartitionSupplier, pages_of
 from airflow_provider_coordination.sources.item_kind import ItemKind
 from airflow_provider_coordination.sources.kinds import KINDS, ReadsSettings, get_kind
-from airflow_provider_coordination.sources.reads import Connected
+from airflow_provider_coordination.sources.reads import Connected, Located
 from airflow_provider_coordination.sources.source_kind import READER
 
 CONNECTION = "connection"
@@ -23,7 +24,7 @@ CONNECTION = "connection"
 
 
 @dataclass
-class Items:
+class Items(Located):
     """A source of your own, for the `reads` of operators.
 
     :param kind: the name of this kind of source; its partitions keep it.
@@ -59,8 +60,8 @@ class Items:
         return text_value(self.source) or self.kind
 
     @property
+    @override
     def reads_from(self) -> Mapping[str, Any]:
-        """See `Located.reads_from`."""
         chosen = {name: self.reader_settings[name] for name in self.located_by if name in self.reader_settings}
         return {"reader": self.reader, "conn_id": text_value(self.conn_id), **chosen}
 

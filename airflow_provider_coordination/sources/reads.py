@@ -10,6 +10,7 @@ from typing import Annotated, Any, Protocol, TypeVar, runtime_checkable
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.supplier import Supplier
 from airflow_provider_coordination.settings import Described, Limits, text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver
@@ -202,7 +203,7 @@ class Reread(Described):
         """How often each partition is read after the first time; None for no limit."""
         return None if self.count is None else self.count - 1
 
+    @override
     def check_together(self) -> None:
-        """See `Described.check_together`."""
         if self.count is not None and self.count > 1 and self.interval is None:
             raise self.invalid("count", "needs 'interval', the time until the next read")

@@ -24,12 +24,14 @@ from airflow_provider_coordination.coordination.errors import (
 )
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.lockstep import Steps
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.batches import progress_of
 from airflow_provider_coordination.sources.landed import EventTimeBounds, LandedBatch, LandedProgress
 from airflow_provider_coordination.spark.deliveries import Deliveries
 from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.landed_row import Failure
+from airflow_provider_coordination.spark.reading import PartitionsToRead
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.summary import Summary
 
@@ -39,7 +41,7 @@ WAITING = timedelta(seconds=10)
 """How long a partition rests that waits for a lock, so that no job does nothing but wait for it."""
 
 
-class ActivePartitions:
+class ActivePartitions(PartitionsToRead):
     """The partitions that one job works on; for a reading they are `PartitionsToRead`.
 
     :param coordinator: the source's coordinator, for the job's owner.
@@ -88,12 +90,12 @@ class ActivePartitions:
         return len(self._read_until)
 
     @property
+    @override
     def read_until(self) -> Mapping[str, datetime | None]:
-        """See `PartitionsToRead.read_until`."""
         return MappingProxyType(self._read_until)
 
+    @override
     def all(self) -> Iterator[tuple[str, LandedProgress]]:
-        """See `PartitionsToRead.all`."""
         for key, partition in self._coordinator.leases.held.items():
             if key in self._read_until and self._coordinator.leases.owns(key):
                 try:
@@ -103,8 +105,8 @@ class ActivePartitions:
                     continue
                 yield key, progress
 
+    @override
     def may_land(self, key: str, progress: LandedProgress) -> bool:
-        """See `PartitionsToRead.may_land`."""
         return key not in self._balancer.leaving and self._deliveries.may_land(progress)
 
     def is_paused(self, key: str) -> bool:
@@ -121,10 +123,11 @@ class ActivePartitions:
         """Begin to work on a partition."""
         self._read_until[key] = None
 
+    @override
     def note_read(self, key: str, until: datetime | None) -> None:
-        """See `PartitionsToRead.note_read`."""
         self._read_until[key] = until
 
+    @override
     def record(
         self,
         key: str,
@@ -132,7 +135,6 @@ class ActivePartitions:
         landing: Callable[[LandedBatch], LandedProgress],
         recorded: Callable[[], object] = lambda: None,
     ) -> None:
-        """See `PartitionsToRead.record`."""
         landed = replace(batch, bounds=self._bounds if batch.file else None, landed_at=self._coordinator.clock.now())
         self._to_record[key] = self._record(key, landed, landing, recorded)
 
@@ -169,8 +171,8 @@ class ActivePartitions:
         recorded()
 
     @contextmanager
+    @override
     def recording(self, key: str) -> Iterator[None]:
-        """See `PartitionsToRead.recording`."""
         try:
             yield
         except LOST as error:
@@ -247,13 +249,13 @@ class ActivePartitions:
         self._read_until.pop(key, None)
         self._files.forget(key)
 
+    @override
     def park(self, key: str, reason: str, progress: dict[str, Any], failure: Failure) -> None:
-        """See `PartitionsToRead.park`."""
         self.stop_work(key, reason, failure)
         self._coordinator.leases.park(key, self._redaction.text(reason), progress)
 
+    @override
     def fail(self, key: str, reason: str, failure: Failure) -> None:
-        """See `PartitionsToRead.fail`."""
         with self._stopping(key, reason, failure):
             self._coordinator.leases.fail(key, self._redaction.text(reason))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import source_identifier
 from airflow_provider_coordination.settings import (
     Described,
@@ -68,8 +69,8 @@ class IngestionOptions(Described):
     leases: LeaseSettings = field(default_factory=LeaseSettings)
     rounds: RoundSettings = field(default_factory=RoundSettings)
 
+    @override
     def converted(self, name: str) -> Any:
-        """See `Described.converted`."""
         value = getattr(self, name)
         return value.resolved() if isinstance(value, Described) else super().converted(name)
 

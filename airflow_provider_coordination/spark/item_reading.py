@@ -10,6 +10,7 @@ from dataclasses import replace
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.leases import LOST
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.items import Conditional, Finishing, FrameReader, ItemReader
 from airflow_provider_coordination.sources.progress import PartitionProgress
@@ -19,7 +20,7 @@ from airflow_provider_coordination.spark.item_landing import MAX_FAILED_ITEMS, L
 from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.kind_partitions import KindPartitions
 from airflow_provider_coordination.spark.landed_row import Failure
-from airflow_provider_coordination.spark.reading import PartitionsToRead, RoundRead
+from airflow_provider_coordination.spark.reading import PartitionsToRead, Reading, RoundRead
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.shared_locations import SharedLocations
@@ -29,7 +30,7 @@ from airflow_provider_coordination.spark.summary import Summary
 log = logging.getLogger(__name__)
 
 
-class ItemReading:
+class ItemReading(Reading):
     """Reads partitions of items; a `Reading`.
 
     :param spark: the job's Spark.
@@ -74,12 +75,12 @@ class ItemReading:
         return set()
 
     @property
+    @override
     def expects_more(self) -> bool:
-        """See `Reading.expects_more`."""
         return False
 
+    @override
     def refresh_source(self) -> None:
-        """See `Reading.refresh_source`."""
         self._item_partitions.forget_ended()
 
     def may_start(self, partition: Partition) -> bool:
@@ -111,8 +112,8 @@ class ItemReading:
             self._summary.closed.append(key)
         return False
 
+    @override
     def land(self, *, leave_slot: bool) -> list[LandedItems]:
-        """See `Reading.land`."""
         plans = [self._plan(*each) for each in self._item_partitions.to_land()]
         if not plans:
             return []
@@ -132,8 +133,8 @@ class ItemReading:
             start=progress.landed_position,
         )
 
+    @override
     def record(self, rows: Sequence[LandedItems]) -> RoundRead:
-        """See `Reading.record`."""
         held = max((row.memory_bytes for row in rows), default=0)
         self._summary.slot_memory_bytes = max(self._summary.slot_memory_bytes, held)
         for row in rows:
@@ -214,8 +215,9 @@ class ItemReading:
                     partition.partition_key, error,
                 )  # fmt: skip
 
+    @override
     def end_round(self) -> None:
-        """See `Reading.end_round`."""
+        pass
 
     def last_known(self, key: str) -> None:
         """See `Reading.last_known`: the stored progress is complete."""

@@ -8,12 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.items import Checking, KnowsColumns, reads_at_once
 from airflow_provider_coordination.sources.kinds import ReadsSettings, reader_of
 from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.frame_columns import landed_columns
 from airflow_provider_coordination.spark.item_landing import land_items
 from airflow_provider_coordination.spark.item_reading import ItemReading
+from airflow_provider_coordination.spark.job_source import JobSource
 from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.reading import MakeReading
@@ -27,7 +29,7 @@ DEFAULT_LEASES = 64
 """The default number of partitions of items that a job holds at a time: what one round reads."""
 
 
-class ItemSource:
+class ItemSource(JobSource):
     """The items that a job reads; a `JobSource`."""
 
     default_leases = DEFAULT_LEASES
@@ -39,17 +41,17 @@ class ItemSource:
         self._reads = reads
 
     @property
+    @override
     def name(self) -> str:
-        """See `JobSource.name`."""
         return self._reads.kind
 
     @property
+    @override
     def layout(self) -> RecordLayout:
-        """See `JobSource.layout`."""
         return ITEM_RECORDS
 
+    @override
     def columns(self, spark: JobSpark) -> StructType | None:
-        """See `JobSource.columns`."""
         reader = reader_of(self._reads)
         if not isinstance(reader, KnowsColumns):
             return None

@@ -12,8 +12,9 @@ from typing import Annotated
 from airflow_provider_coordination.coordination.acknowledgment import MAX_NAME_CHARACTERS
 from airflow_provider_coordination.coordination.balance import BALANCE_BY, BY_COUNT
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.lease_settings import DEFAULT_HANDOVER_TIMEOUT
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import format_instant
+from airflow_provider_coordination.coordination.renewal import DEFAULT_HANDOVER_TIMEOUT
 from airflow_provider_coordination.settings import Described, FieldError, Limits, is_template, text_value
 
 NO_TIME = timedelta(0)
@@ -99,8 +100,8 @@ class AcknowledgmentSettings(Described):
             return () if self.by == BY_JOB else (self.by,)
         return self.by
 
+    @override
     def check_together(self) -> None:
-        """See `Described.check_together`."""
         if not self.by or (isinstance(self.by, str) and self.by not in (BY_JOB, DOWNSTREAM)):
             raise self.invalid("by", f"must be {BY_JOB!r}, {DOWNSTREAM!r} or a list of names")
         for n, handle in enumerate(self.handles):
@@ -127,8 +128,8 @@ class BadRecordSettings(Described):
     max_saved_parse_exceptions: Annotated[int | None, Limits(minimum=0, maximum=MAX_SAVED_PARSE_EXCEPTIONS)] = None
     keeps_rejected: bool = False
 
+    @override
     def check_together(self) -> None:
-        """See `Described.check_together`."""
         if self.dead_letter_path is not None and not self.dead_letter_path.strip():
             raise self.invalid("dead_letter_path", "must not be empty; leave it out")
         if self.keeps_rejected and self.dead_letter_path is None:
@@ -152,8 +153,8 @@ class RejectionSettings(Described):
     earliest: datetime | None = None
     latest: datetime | None = None
 
+    @override
     def check_together(self) -> None:
-        """See `Described.check_together`."""
         bounds = [name for name in ("earliest", "latest") if getattr(self, name) is not None]
         if bounds and not self.event_time:
             raise FieldError(

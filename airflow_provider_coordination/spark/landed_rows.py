@@ -11,10 +11,18 @@ from functools import partial
 
 import pyarrow as pa
 
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.landed_types import typed_columns
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.concurrency import result_or_raise, side_by_side
-from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, by_halves, each_separately
+from airflow_provider_coordination.spark.delivery import (
+    Attempt,
+    Delivery,
+    DeliveryError,
+    Prepared,
+    by_halves,
+    each_separately,
+)
 from airflow_provider_coordination.spark.landed_files import check_all_of_it, landed_schema
 from airflow_provider_coordination.spark.outages import translating_outages
 from airflow_provider_coordination.spark.sinks import Rows, Sink, owed
@@ -131,7 +139,7 @@ def _groups(attempts: Iterable[Attempt]) -> Iterator[list[Attempt]]:
         yield group
 
 
-class LandedDelivery:
+class LandedDelivery(Delivery):
     """Delivers batches to one table as they were landed; see `Delivery`.
 
     :param sink: the table.
@@ -143,8 +151,8 @@ class LandedDelivery:
         self._access = access
 
     @property
+    @override
     def sinks(self) -> Sequence[str]:
-        """See `Delivery.sinks`."""
         return (self._sink.name,)
 
     def prepare(self, attempts: Sequence[Attempt], sinks: Collection[str]) -> Mapping[str, Prepared | Exception]:
@@ -185,14 +193,14 @@ class LandedDelivery:
                 f"file {attempt.file} is damaged: {error}; restore it, or reset its partition"
             ) from error
 
+    @override
     def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
-        """See `Delivery.commit`."""
         self._sink.commit(attempts)
 
+    @override
     def discard(self, attempts: Sequence[Attempt]) -> None:
-        """See `Delivery.discard`."""
         self._sink.discard(attempts)
 
+    @override
     def sweep(self, tokens: Mapping[str, int]) -> None:
-        """See `Delivery.sweep`."""
         self._sink.sweep(tokens)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Protocol, runtime_checkable
 
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.settings import Described, Limits, format_duration
 
 SHORTEST_RETENTION = timedelta(hours=1)
@@ -32,8 +33,8 @@ class Maintenance(Described):
     target_file_bytes: Annotated[int, Limits(minimum=1)] = 128 * 1024 * 1024
     is_dry_run: bool = False
 
+    @override
     def check_together(self) -> None:
-        """See `Described.check_together`."""
         if self.retention < SHORTEST_RETENTION:
             raise self.invalid(
                 "retention",

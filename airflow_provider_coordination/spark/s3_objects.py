@@ -20,6 +20,7 @@ from typing import Any
 from pyarrow import fs
 
 from airflow_provider_coordination.aws import ACCESS_CODES, response_time
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark.files import (
     Claim,
     Files,
@@ -82,21 +83,21 @@ class BucketFiles(Files):
         self._deletes_pages = True
 
     @property
+    @override
     def filesystem(self) -> fs.FileSystem:
-        """See `Files.filesystem`."""
         return self._present()
 
     @property
+    @override
     def is_local(self) -> bool:
-        """See `Files.is_local`."""
         return False
 
+    @override
     def are(self, other: Files) -> bool:
-        """See `Files.are`."""
         return isinstance(other, BucketFiles) and self._client is other._client
 
+    @override
     def size(self, path: str) -> int | None:
-        """See `Files.size`."""
         found = self._head(path)
         return None if found is None else found.size
 
@@ -107,8 +108,8 @@ class BucketFiles(Files):
     def make_folder(self, path: str) -> None:
         """See `Files.make_folder`: there are none."""
 
+    @override
     def read(self, path: str) -> bytes:
-        """See `Files.read`."""
         with _as_os_errors(path):
             return bytes(self._client.get_object(**_named(path))["Body"].read())
 
@@ -142,8 +143,8 @@ class BucketFiles(Files):
                 more = {"ContinuationToken": response["NextContinuationToken"]}
         raise AssertionError("a listing has an end")
 
+    @override
     def write(self, path: str, content: bytes) -> None:
-        """See `Files.write`."""
         with _as_os_errors(path):
             self._client.put_object(**_named(path), Body=content)
 
@@ -258,8 +259,8 @@ class BucketFiles(Files):
             raise
         return str(response["CopyPartResult"]["ETag"])
 
+    @override
     def delete(self, path: str) -> None:
-        """See `Files.delete`."""
         with _as_os_errors(path):
             self._client.delete_object(**_named(path))
 

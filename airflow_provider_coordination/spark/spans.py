@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark.otlp import FLUSH_SECONDS, TRACES, make_sender, resource_of
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class NoSpans:
         return NOTHING
 
 
-class JobSpans:
+class JobSpans(Spans):
     """The spans of one job; an implementation of `Spans`. Close it when the job ends, however it ends.
 
     :param owner: the job's owner.
@@ -71,8 +72,8 @@ class JobSpans:
         self._spans: Spans = sender or NoSpans()
         self._sender = sender
 
+    @override
     def span(self, name: str, **attributes: Value) -> AbstractContextManager[Span]:
-        """See `Spans.span`."""
         return self._spans.span(name, **attributes)
 
     def close(self) -> None:
@@ -81,7 +82,7 @@ class JobSpans:
             self._sender.close()
 
 
-class OtlpSpans:
+class OtlpSpans(Spans):
     """Sends spans to an OpenTelemetry collector, from a thread of OpenTelemetry.
 
     :param provider: makes the tracer; `close` shuts it down.
@@ -98,8 +99,8 @@ class OtlpSpans:
         self._parent = TraceContextTextMapPropagator().extract(carrier)
 
     @contextmanager
+    @override
     def span(self, name: str, **attributes: Value) -> Iterator[Span]:
-        """See `Spans.span`."""
         from opentelemetry import trace
 
         parent = None if trace.get_current_span().get_span_context().is_valid else self._parent

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.files import MissingFileError
@@ -169,8 +170,8 @@ class LandedStaging(Staging):
         super().__init__(root, access)
         self._contents = contents
 
+    @override
     def seal(self, attempt: Attempt, content: Mapping[str, Any]) -> None:
-        """See `Staging.seal`."""
         self._contents[attempt.set_id] = {**_signature(attempt), "content": content}
 
     def sealed(self, attempt: Attempt) -> Mapping[str, Any]:
@@ -186,8 +187,8 @@ class LandedStaging(Staging):
             return content
         raise DeliveryError(f"batch {attempt.batch_id}: it has no staged data")
 
+    @override
     def discard(self, attempts: Sequence[Attempt]) -> None:
-        """See `Staging.discard`."""
         for attempt in attempts:
             self._contents.pop(attempt.set_id, None)
 

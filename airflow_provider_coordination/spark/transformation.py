@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.landed import EventTimeBounds
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.bad_records import POSITION, Stage, is_caused_by_record
@@ -190,7 +191,7 @@ class Transformation(Protocol):
         ...
 
 
-class SparkTransformation:
+class SparkTransformation(Transformation):
     """A transformation by Spark.
 
     :param spark: the session.
@@ -338,8 +339,8 @@ class SparkTransformation:
             )
         return False
 
+    @override
     def left_out(self, inputs: Sequence[TransformInput]) -> pa.Table | None:
-        """See `Transformation.left_out`."""
         from pyspark.sql import functions
 
         bounded = list(_by_bounds(inputs))
@@ -361,8 +362,8 @@ class SparkTransformation:
         found = self._read(inputs).where(is_left_out)
         return found.select(BATCH_ID, *self.layout.position, error.alias("error"), stage.alias("stage")).toArrow()
 
+    @override
     def write(self, inputs: Sequence[TransformInput], folder: str) -> Transformed:
-        """See `Transformation.write`."""
         plan = self._routing(inputs)
         check_required_columns(self._routed, _written(plan))
         batch_ids = [each.batch_id for each in inputs]
@@ -376,8 +377,8 @@ class SparkTransformation:
         )
         return Transformed(batch_ids=batch_ids, output=output, types=types, schema=plan.schema, shared_files=shared)
 
+    @override
     def error_of(self, transform_input: TransformInput) -> str | None:
-        """See `Transformation.error_of`."""
         try:
             self._routing([transform_input]).write.format("noop").mode("overwrite").save()
         except Exception as error:
@@ -386,10 +387,10 @@ class SparkTransformation:
             return error_text(error)
         return None
 
+    @override
     def select_rows(
         self, transformed: Transformed, number: int, sink: Sink, batch_ids: Collection[str], folder: str
     ) -> RowFiles:
-        """See `Transformation.select_rows`."""
         from pyspark.sql import functions
 
         rows = read_frame(self._spark, transformed.output.files, transformed.schema, self._access)

@@ -16,10 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.bad_records import BadRecords, is_caused_by_record
 from airflow_provider_coordination.spark.delivery import (
     Attempt,
+    Delivery,
     DeliveryError,
     Prepared,
     SinkUnavailableError,
@@ -46,7 +48,7 @@ log = logging.getLogger(__name__)
 Result = Prepared | Exception
 
 
-class TransformedDelivery:
+class TransformedDelivery(Delivery):
     """Delivers batches through Spark.
 
     :param transformation: makes the rows for all sinks except the dead-letter sink from the landed records.
@@ -89,8 +91,8 @@ class TransformedDelivery:
         )
 
     @property
+    @override
     def sinks(self) -> Sequence[str]:
-        """See `Delivery.sinks`."""
         return tuple(self._sinks)
 
     def prepare(self, attempts: Sequence[Attempt], sinks: Collection[str]) -> Mapping[str, Result]:
@@ -138,17 +140,17 @@ class TransformedDelivery:
         if attempt.has_previous_owners or attempt.batch.redeliver or renames(attempt.file, self._access):
             ensure_landed(attempt, self._routed, self._access)
 
+    @override
     def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
-        """See `Delivery.commit`."""
         self._sinks[sink].commit(attempts)
 
+    @override
     def discard(self, attempts: Sequence[Attempt]) -> None:
-        """See `Delivery.discard`."""
         for sink in self._sinks.values():
             sink.discard(attempts)
 
+    @override
     def sweep(self, tokens: Mapping[str, int]) -> None:
-        """See `Delivery.sweep`."""
         for sink in self._sinks.values():
             sink.sweep(tokens)
 

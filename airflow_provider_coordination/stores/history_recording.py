@@ -36,6 +36,7 @@ from airflow_provider_coordination.coordination.history import (
     pages_of,
     transition_of,
 )
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, progress_text
 from airflow_provider_coordination.coordination.store import Acquisition, CoordinationStore
 
@@ -70,7 +71,7 @@ ITEM_OVERHEAD_BYTES = 400
 PARTITION_SUFFIX = "|PARTITION"
 
 
-class RecordingStore:
+class RecordingStore(CoordinationStore):
     """Wraps a store and records a history of its partitions.
 
     A failure to write the history never affects the wrapped store's operations.
@@ -110,22 +111,22 @@ class RecordingStore:
         self._pause = RETRY_PAUSE_SECONDS
 
     @property
+    @override
     def kind(self) -> str:
-        """See `CoordinationStore.kind`."""
         return self.inner.kind
 
     @property
+    @override
     def transaction_items(self) -> int:
-        """See `CoordinationStore.transaction_items`."""
         return self.inner.transaction_items
 
     @property
+    @override
     def combines_writes_cheaply(self) -> bool:
-        """See `CoordinationStore.combines_writes_cheaply`."""
         return self.inner.combines_writes_cheaply
 
+    @override
     def initialize(self) -> None:
-        """See `CoordinationStore.initialize`."""
         self.inner.initialize()
 
     def close(self) -> None:
@@ -134,30 +135,30 @@ class RecordingStore:
             self._write()
         self.inner.close()
 
+    @override
     def create(self, partitions: Sequence[Partition]) -> list[str]:
-        """See `CoordinationStore.create`."""
         with self._recording():
             created = self.inner.create(partitions)
             self._earn(len(created))
             return created
 
+    @override
     def get(self, source_identifier: str, partition_key: str) -> Partition | None:
-        """See `CoordinationStore.get`."""
         with self._recording():
             return self.inner.get(source_identifier, partition_key)
 
+    @override
     def get_many(self, source_identifier: str, partition_keys: Sequence[str]) -> dict[str, Partition]:
-        """See `CoordinationStore.get_many`."""
         with self._recording():
             return self.inner.get_many(source_identifier, partition_keys)
 
+    @override
     def existing_keys(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
-        """See `CoordinationStore.existing_keys`."""
         with self._recording():
             return self.inner.existing_keys(source_identifier, partition_keys)
 
+    @override
     def acquire(self, request: Acquisition) -> list[Partition]:
-        """See `CoordinationStore.acquire`."""
         with self._recording():
             acquired = self.inner.acquire(request)
             self._earn(len(acquired))
@@ -165,6 +166,7 @@ class RecordingStore:
             self._add_pending(request.source_identifier, [transition_of(p, p.version, now) for p in acquired])
             return [replace(partition, change=None) for partition in acquired]  # each change is recorded once
 
+    @override
     def transact(
         self,
         *,
@@ -173,7 +175,6 @@ class RecordingStore:
         new: Sequence[Partition] = (),
         unchanged: Sequence[Partition] = (),
     ) -> list[Partition]:
-        """See `CoordinationStore.transact`."""
         with self._recording():
             written = self.inner.transact(update=update, create=create, new=new, unchanged=unchanged)
             self._earn(len(update) + len(create) + len(new))
@@ -182,13 +183,14 @@ class RecordingStore:
                 self._add_pending(before.source_identifier, [transition_of(before, after.version, now)])
             return written
 
+    @override
     def delete(self, partition: Partition) -> None:
-        """See `CoordinationStore.delete`."""
         with self._recording():
             self.inner.delete(partition)
             self._earn(1)
             self._add_pending(partition.source_identifier, [deletion_of(partition, self._clock.now())])
 
+    @override
     def query(
         self,
         source_identifier: str,
@@ -198,10 +200,10 @@ class RecordingStore:
         after: Partition | None = None,
         limit: int = 500,
     ) -> list[Partition]:
-        """See `CoordinationStore.query`."""
         with self._recording():
             return self.inner.query(source_identifier, status, since=since, after=after, limit=limit)
 
+    @override
     def browse(
         self,
         source_identifier: str,
@@ -213,21 +215,20 @@ class RecordingStore:
         limit: int = 100,
         examine: int = EXAMINED_PER_PAGE,
     ) -> BrowsePage:
-        """See `CoordinationStore.browse`."""
         with self._recording():
             return self.inner.browse(
                 source_identifier, wanted, order=order, descending=descending, after=after, limit=limit, examine=examine
             )
 
+    @override
     def count_by_status(
         self, source_identifier: str, statuses: Collection[PartitionStatus] = tuple(PartitionStatus)
     ) -> dict[PartitionStatus, int]:
-        """See `CoordinationStore.count_by_status`."""
         with self._recording():
             return self.inner.count_by_status(source_identifier, statuses)
 
+    @override
     def source_identifiers(self) -> list[str]:
-        """See `CoordinationStore.source_identifiers`."""
         return self.inner.source_identifiers()
 
     # Collecting and writing transitions

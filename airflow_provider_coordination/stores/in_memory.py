@@ -21,6 +21,7 @@ from airflow_provider_coordination.coordination.browsing import (
     SortOrder,
     position_of,
 )
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import (
     Partition,
     PartitionStatus,
@@ -29,13 +30,14 @@ from airflow_provider_coordination.coordination.partition import (
 )
 from airflow_provider_coordination.coordination.store import (
     Acquisition,
+    CoordinationStore,
     acquisition_order,
     creation_refused,
     version_refused,
 )
 
 
-class InMemoryStore:
+class InMemoryStore(CoordinationStore):
     """A store in memory, shared by all threads of the process and lost when the process ends."""
 
     kind = "in_memory"
@@ -52,31 +54,31 @@ class InMemoryStore:
     def close(self) -> None:
         """Do nothing: there is nothing to close."""
 
+    @override
     def create(self, partitions: Sequence[Partition]) -> list[str]:
-        """See `CoordinationStore.create`."""
         with self._lock:
             _check(partitions)
             return [p.partition_key for p in partitions if self._create(p)]
 
+    @override
     def get(self, source_identifier: str, partition_key: str) -> Partition | None:
-        """See `CoordinationStore.get`."""
         with self._lock:
             found = self._partitions.get((source_identifier, partition_key))
             return None if found is None else _copy(found)
 
+    @override
     def get_many(self, source_identifier: str, partition_keys: Sequence[str]) -> dict[str, Partition]:
-        """See `CoordinationStore.get_many`."""
         with self._lock:
             found = {key: self._partitions.get((source_identifier, key)) for key in partition_keys}
             return {key: _copy(partition) for key, partition in found.items() if partition is not None}
 
+    @override
     def existing_keys(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
-        """See `CoordinationStore.existing_keys`."""
         with self._lock:
             return {key for key in partition_keys if (source_identifier, key) in self._partitions}
 
+    @override
     def acquire(self, request: Acquisition) -> list[Partition]:
-        """See `CoordinationStore.acquire`."""
         with self._lock:
             chosen: list[Partition] = []
             for status, latest in acquisition_order(request):
@@ -87,6 +89,7 @@ class InMemoryStore:
                 self._put(partition)
             return [_copy(p) for p in written]
 
+    @override
     def transact(
         self,
         *,
@@ -95,7 +98,6 @@ class InMemoryStore:
         new: Sequence[Partition] = (),
         unchanged: Sequence[Partition] = (),
     ) -> list[Partition]:
-        """See `CoordinationStore.transact`."""
         with self._lock:
             for partition in (*update, *unchanged):
                 self._require_version(partition)
@@ -110,12 +112,13 @@ class InMemoryStore:
                 self._create(partition)
             return [_copy(p) for p in written]
 
+    @override
     def delete(self, partition: Partition) -> None:
-        """See `CoordinationStore.delete`."""
         with self._lock:
             self._require_version(partition)
             del self._partitions[_key(partition)]
 
+    @override
     def query(
         self,
         source_identifier: str,
@@ -125,7 +128,6 @@ class InMemoryStore:
         after: Partition | None = None,
         limit: int = 500,
     ) -> list[Partition]:
-        """See `CoordinationStore.query`."""
         with self._lock:
             queue = [
                 p
@@ -134,6 +136,7 @@ class InMemoryStore:
             ]
             return [_copy(p) for p in queue[:limit]]
 
+    @override
     def browse(
         self,
         source_identifier: str,
@@ -145,7 +148,6 @@ class InMemoryStore:
         limit: int = 100,
         examine: int = EXAMINED_PER_PAGE,
     ) -> BrowsePage:
-        """See `CoordinationStore.browse`."""
         wanted.check(order, after)
 
         def is_after(position: BrowsePosition) -> bool:
@@ -167,16 +169,16 @@ class InMemoryStore:
             next_position = examined[-1][0] if len(examined) < len(entries) else None
         return BrowsePage(partitions=[_copy(p) for _, p in matches[:limit]], next=next_position)
 
+    @override
     def count_by_status(
         self, source_identifier: str, statuses: Collection[PartitionStatus] = tuple(PartitionStatus)
     ) -> dict[PartitionStatus, int]:
-        """See `CoordinationStore.count_by_status`."""
         with self._lock:
             counts = Counter(partition.status for partition in self._of(source_identifier))
             return {status: counts[status] for status in statuses}
 
+    @override
     def source_identifiers(self) -> list[str]:
-        """See `CoordinationStore.source_identifiers`."""
         with self._lock:
             return sorted({source_identifier for source_identifier, _ in self._partitions})
 

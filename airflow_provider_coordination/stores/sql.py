@@ -30,6 +30,7 @@ from airflow_provider_coordination.coordination.browsing import (
     end_of_prefix,
     position_of,
 )
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import (
     Partition,
     PartitionStatus,
@@ -40,12 +41,13 @@ from airflow_provider_coordination.coordination.partition import (
 )
 from airflow_provider_coordination.coordination.store import (
     Acquisition,
+    CoordinationStore,
     acquisition_order,
     creation_refused,
     version_refused,
 )
 from airflow_provider_coordination.stores import RETRY_DEADLINE_SECONDS, sql_schema
-from airflow_provider_coordination.stores.report import StoreReport, measure_quickest
+from airflow_provider_coordination.stores.report import ReportingStore, StoreReport, measure_quickest
 from airflow_provider_coordination.stores.sql_database import Database
 
 CHUNK_ROWS = 1000
@@ -63,7 +65,7 @@ Comparison = Callable[[Any, Any], Any]
 STRICT: dict[Comparison, Comparison] = {le: lt, ge: gt}
 
 
-class SqlStore:
+class SqlStore(CoordinationStore, ReportingStore):
     """A store in one table of a SQL database.
 
     :param url: an SQLAlchemy URL; see `Database`.
@@ -90,8 +92,8 @@ class SqlStore:
     combines_writes_cheaply = True
 
     @property
+    @override
     def kind(self) -> str:
-        """See `CoordinationStore.kind`."""
         return self._database.kind
 
     def initialize(self) -> None:
@@ -102,8 +104,8 @@ class SqlStore:
         """
         sql_schema.initialize(self._database, self._table)
 
+    @override
     def report(self, now: Callable[[], datetime]) -> StoreReport:
-        """See `ReportingStore.report`."""
         schema = self._database.read(partial(sql_schema.schema_version, database=self._database, table=self._table))
         self._database.check_version()
         server_time, local_time, took = measure_quickest(self._database.time, now)
@@ -117,8 +119,9 @@ class SqlStore:
             newest_schema=len(sql_schema.STEPS),
         )
 
+    @override
     def permissions(self) -> None:
-        """See `ReportingStore.permissions`."""
+        pass
 
     def close(self) -> None:
         """Close the pooled connections."""
@@ -131,8 +134,8 @@ class SqlStore:
             created += self._database.write(partial(self._insert_absent, partitions=chunk))
         return created
 
+    @override
     def get(self, source_identifier: str, partition_key: str) -> Partition | None:
-        """See `CoordinationStore.get`."""
         statement = sa.select(self._table).where(self._is(source_identifier, partition_key))
         row = self._database.read(lambda connection: connection.execute(statement).one_or_none())
         return None if row is None else _partition(row)
@@ -201,8 +204,8 @@ class SqlStore:
 
         return self._database.write(change)
 
+    @override
     def delete(self, partition: Partition) -> None:
-        """See `CoordinationStore.delete`."""
 
         def remove(connection: sa.Connection) -> None:
             if connection.execute(sa.delete(self._table).where(self._is_version(partition))).rowcount != 1:
@@ -210,6 +213,7 @@ class SqlStore:
 
         self._database.write(remove)
 
+    @override
     def query(
         self,
         source_identifier: str,
@@ -219,7 +223,6 @@ class SqlStore:
         after: Partition | None = None,
         limit: int = 500,
     ) -> list[Partition]:
-        """See `CoordinationStore.query`."""
         statement = self._in_order(source_identifier, status).limit(limit)
         if since is not None:
             statement = statement.where(self._table.c.priority >= format_instant(since))
@@ -264,10 +267,10 @@ class SqlStore:
 
         return self._database.read(read)
 
+    @override
     def count_by_status(
         self, source_identifier: str, statuses: Collection[PartitionStatus] = tuple(PartitionStatus)
     ) -> dict[PartitionStatus, int]:
-        """See `CoordinationStore.count_by_status`."""
         columns = self._table.c
         statement = (
             sa.select(columns.status, sa.func.count())
@@ -277,8 +280,8 @@ class SqlStore:
         found = self._database.read(lambda connection: connection.execute(statement).all())
         return dict.fromkeys(statuses, 0) | {PartitionStatus(status): count for status, count in found}
 
+    @override
     def source_identifiers(self) -> list[str]:
-        """See `CoordinationStore.source_identifiers`."""
         column = self._table.c.source_identifier
         statement = sa.select(column).distinct().order_by(column)
         return self._database.read(lambda connection: list(connection.scalars(statement)))

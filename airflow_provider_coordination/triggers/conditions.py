@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from enum import Flag, auto
 from typing import Protocol
 
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.supervisor.supervision import Claimant
 
 NEVER = datetime.min.replace(tzinfo=UTC)
@@ -92,7 +93,7 @@ class Condition(Protocol):
         ...
 
 
-class SetsEnded:
+class SetsEnded(Condition):
     """None of these acknowledgment sets, or none of an Airflow run's sets, is pending.
 
     Sets that the source does not have do not count as pending.
@@ -113,8 +114,8 @@ class SetsEnded:
         """See `Condition.wanted`: the first poll must list the pending sets."""
         return Wanted.SETS | (Wanted.LISTING if self._waiting is None else Wanted.NOTHING)
 
+    @override
     def met_by(self, snapshot: SourceSnapshot) -> str | None:
-        """See `Condition.met_by`."""
         if snapshot.pending is not None:
             self._waiting = self._pending(snapshot.pending)
         if self._waiting is None:

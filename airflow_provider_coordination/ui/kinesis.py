@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import APIRouter, Response
 from pydantic import BaseModel
 
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.partition_state import state_of
 from airflow_provider_coordination.coordination.source_view import SourceView
@@ -20,6 +21,7 @@ from airflow_provider_coordination.sources.kinesis.progress import ChildShard
 from airflow_provider_coordination.sources.kinesis.shard_leases import Leases, ShardLease, StreamKey, leases_by_stream
 from airflow_provider_coordination.ui.access import may_read_connection
 from airflow_provider_coordination.ui.facts import known_owner
+from airflow_provider_coordination.ui.kinds import KindPages
 from airflow_provider_coordination.ui.models.values import Owner
 from airflow_provider_coordination.ui.responses import SOURCE, query_response
 from airflow_provider_coordination.ui.store_queries import Queries
@@ -72,22 +74,22 @@ class ShardTrees(BaseModel):
     complete: bool
 
 
-class ShardPages:
+class ShardPages(KindPages):
     """The pages of Kinesis sources; a `KindPages`."""
 
     @property
+    @override
     def names(self) -> Sequence[str]:
-        """See `KindPages.names`."""
         return ("shards",)
 
+    @override
     def router(self) -> APIRouter:
-        """See `KindPages.router`."""
         routes = APIRouter()
         routes.get(SOURCE + "/shards", dependencies=[may_read_connection()], response_model=ShardTrees)(shards)
         return routes
 
+    @override
     def details(self, partition: Partition, now: datetime) -> Mapping[str, Any]:
-        """See `KindPages.details`."""
         node = node_of(partition, now)
         return {} if node is None else {"shard": node}
 

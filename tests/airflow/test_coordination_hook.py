@@ -14,7 +14,7 @@ from airflow.sdk import BaseHook
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.lease_settings import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
+from airflow_provider_coordination.coordination.renewal import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings

@@ -9,10 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.dynamodb.calls import DynamoDBCalls, table_identity
 from airflow_provider_coordination.sources.dynamodb.documents import key_at, plain_json, position_of, typed_values
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBTable
-from airflow_provider_coordination.sources.items import Item, ItemGoneError, ReadPage
+from airflow_provider_coordination.sources.items import Item, ItemGoneError, KnowsColumns, ReadPage
 
 RECORD_SCHEMA = pa.schema([pa.field("key", pa.string()), pa.field("data", pa.string())])
 """`key` is the item's key, `data` the whole item, both as plain JSON."""
@@ -20,7 +21,7 @@ FIRST_PAGE_ITEMS = 100
 """How many items the first page has if reading is limited: their cost is not known yet."""
 
 
-class SegmentReader:
+class SegmentReader(KnowsColumns):
     """Reads segments, page by page; an `ItemReader`.
 
     A position is the key of the last item that was read, as DynamoDB's JSON. DynamoDB continues after it, even if the
@@ -54,8 +55,8 @@ class SegmentReader:
         """The calls to DynamoDB."""
         return DynamoDBCalls(self._settings.aws, f"table {self._settings.table!r}")
 
+    @override
     def columns(self, spark: object) -> pa.Schema:
-        """See `KnowsColumns.columns`."""
         return RECORD_SCHEMA
 
     def origin(self, item: Item) -> str:

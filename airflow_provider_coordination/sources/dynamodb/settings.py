@@ -7,16 +7,17 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Any, ClassVar
 
 from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.settings import CONNECTED, FieldError, Limits, text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver
-from airflow_provider_coordination.sources.reads import Connected, Count, Interval, Reread, connected
+from airflow_provider_coordination.sources.reads import Connected, Count, Interval, Located, Reads, Reread, connected
 
 MAX_SEGMENTS = 1_000_000
 """The maximum number of segments of a parallel scan that DynamoDB allows."""
 
 
 @dataclass
-class DynamoDBTable(Reread):
+class DynamoDBTable(Reread, Reads, Located):
     """A DynamoDB table, read by a parallel scan, for the `reads` of operators.
 
     :param table: the name of the table. (templated)
@@ -58,23 +59,23 @@ class DynamoDBTable(Reread):
     aws: AwsSettings = field(default_factory=AwsSettings, repr=False, metadata=CONNECTED)
 
     @property
+    @override
     def default_source(self) -> str:
-        """See `Reads.default_source`."""
         return text_value(self.source) or f"dynamodb-{self.table}"
 
     @property
+    @override
     def reads_from(self) -> Mapping[str, Any]:
-        """See `Located.reads_from`."""
         return {"table": self.table, "region_name": text_value(self.region_name)}
 
+    @override
     def connect(self, connections: ConnectionResolver) -> Connected:
-        """See `Reads.connect`."""
         table = self.resolved()
         table.aws = connections.aws(table.aws_conn_id, table.region_name, self.kind)
         return connected(table, connections)
 
+    @override
     def check_together(self) -> None:
-        """See `Described.check_together`."""
         super().check_together()
         for name, value in self.expression_attribute_values.items():
             if len(value) != 1:

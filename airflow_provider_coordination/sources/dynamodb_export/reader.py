@@ -9,10 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.dynamodb.documents import plain_json
 from airflow_provider_coordination.sources.dynamodb_export.files import ExportStorage
 from airflow_provider_coordination.sources.dynamodb_export.settings import DynamoDBExport
-from airflow_provider_coordination.sources.items import Item, ItemUnreadableError, ReadPage
+from airflow_provider_coordination.sources.items import Item, ItemUnreadableError, KnowsColumns, ReadPage
 from airflow_provider_coordination.sources.s3.format_settings import AUTO
 from airflow_provider_coordination.sources.s3.formats import PAGE_BYTES
 from airflow_provider_coordination.sources.s3.lines import DATA, JsonDataFormat
@@ -21,7 +22,7 @@ RECORD_SCHEMA = pa.schema([pa.field(DATA, pa.string())])
 """`data` is the item as plain JSON."""
 
 
-class ExportReader:
+class ExportReader(KnowsColumns):
     """Reads data files, page by page; an `ItemReader`.
 
     A position is a number of uncompressed bytes, as for JSON lines in S3: a file is decompressed from its start
@@ -54,8 +55,8 @@ class ExportReader:
     def _storage(self) -> ExportStorage:
         return ExportStorage(self._settings.s3)
 
+    @override
     def columns(self, spark: object) -> pa.Schema:
-        """See `KnowsColumns.columns`."""
         return RECORD_SCHEMA
 
     def origin(self, item: Item) -> str:

@@ -8,13 +8,14 @@ from typing import Annotated, Any, ClassVar
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.settings import CONNECTED, Described, Limits, text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver
-from airflow_provider_coordination.sources.reads import Connected, connected
+from airflow_provider_coordination.sources.reads import Connected, Reads, connected
 
 
 @dataclass
-class DynamoDBExport(Described):
+class DynamoDBExport(Described, Reads):
     """A point-in-time export of a DynamoDB table, for the `reads` of operators.
 
     `ExportTableToPointInTime` writes it to S3, in DynamoDB's JSON. Give one of `location`, `export_arn` and
@@ -57,8 +58,8 @@ class DynamoDBExport(Described):
     s3: AwsSettings = field(default_factory=AwsSettings, repr=False, metadata=CONNECTED)
 
     @property
+    @override
     def default_source(self) -> str:
-        """See `Reads.default_source`."""
         if source := text_value(self.source):
             return source
         name = text_value(self.table_arn) or text_value(self.location) or text_value(self.export_arn) or ""
@@ -69,15 +70,15 @@ class DynamoDBExport(Described):
         """See `Located.reads_from`: the table; another export of it holds the same data at a later time."""
         return {"table_arn": table} if (table := text_value(self.table_arn)) else {}
 
+    @override
     def connect(self, connections: ConnectionResolver) -> Connected:
-        """See `Reads.connect`."""
         export = self.resolved()
         export.aws = connections.aws(export.aws_conn_id, export.region_name, "dynamodb")
         export.s3 = connections.aws(export.aws_conn_id, export.region_name, "s3")
         return connected(export, connections)
 
+    @override
     def check_together(self) -> None:
-        """See `Described.check_together`."""
         names = [name for name in ("export_arn", "location", "table_arn") if getattr(self, name)]
         if len(names) != 1:
             raise ConfigurationError(

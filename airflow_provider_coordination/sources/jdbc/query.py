@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError, SourceError
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.items import SourceUnavailableError
 
 _TEMPORARY = ("OperationalError", "InterfaceError")
@@ -47,7 +48,7 @@ class Query(Protocol):
         ...
 
 
-class DbApiQuery:
+class DbApiQuery(Query):
     """Queries through PEP 249 connections, a new one for each statement; a `Query`.
 
     :param connect: opens a connection.
@@ -58,8 +59,8 @@ class DbApiQuery:
         self._connect = connect
         self._session = session
 
+    @override
     def ask(self, sql: str, *, max_rows: int | None = None) -> QueryResult:
-        """See `Query.ask`."""
         try:
             with closing(self._connect()) as connection, closing(connection.cursor()) as cursor:
                 if self._session is not None:

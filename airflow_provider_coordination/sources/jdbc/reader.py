@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.items import ARRIVES_AS, REMEDY, Item, ItemUnreadableError
+from airflow_provider_coordination.coordination.override import override
+from airflow_provider_coordination.sources.items import ARRIVES_AS, REMEDY, Item, ItemReader, ItemUnreadableError
 from airflow_provider_coordination.sources.jdbc.column import RANGE_KEY
 from airflow_provider_coordination.sources.jdbc.ranges import Range
 from airflow_provider_coordination.sources.jdbc.settings import DRIVERS, JdbcTable
@@ -34,7 +35,7 @@ NUMBERS_OF_MYSQL = {"tinyInt1isBit": "false", "yearIsDateType": "false"}
 """What the drivers of MySQL and MariaDB need, so that small numbers and years do not become booleans and dates."""
 
 
-class RangeReader:
+class RangeReader(ItemReader):
     """Reads ranges of a table or query; a `FrameReader`, `Checking` and `KnowsColumns`.
 
     :param settings: the connection, and the table or query.
@@ -103,8 +104,8 @@ class RangeReader:
             ]
         )
 
+    @override
     def origin(self, item: Item) -> str:
-        """See `ItemReader.origin`."""
         return f"{self._settings.name}: {Range.from_item(item)}"
 
     def _converting(self, relation: str, readings: Mapping[str, ColumnReading], cut_by: Iterable[str]) -> str:

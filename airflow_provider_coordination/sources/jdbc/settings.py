@@ -10,11 +10,12 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.settings import CONNECTED, Described, FieldError, Limits, ParsedBy, text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.jdbc.database import JdbcDatabase, database_of
 from airflow_provider_coordination.sources.jdbc.values import MYSQL
-from airflow_provider_coordination.sources.reads import Connected, connected
+from airflow_provider_coordination.sources.reads import Connected, Located, Reads, connected
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
@@ -63,7 +64,7 @@ Bound = Annotated[str | None, ParsedBy(parse=bound_text, written=str | int | flo
 
 
 @dataclass
-class JdbcTable(Described):
+class JdbcTable(Described, Reads, Located):
     """A database table or query, for the `reads` of operators.
 
     The supplier splits it into ranges of a column that hold about the same number of rows. Each range is a partition.
@@ -119,8 +120,8 @@ class JdbcTable(Described):
     database: JdbcDatabase = field(default_factory=JdbcDatabase, repr=False, metadata=CONNECTED)
 
     @property
+    @override
     def default_source(self) -> str:
-        """See `Reads.default_source`."""
         if source := text_value(self.source):
             return source
         table, query = text_value(self.table), text_value(self.query)
@@ -131,8 +132,8 @@ class JdbcTable(Described):
         return f"{name}@{start or ''}--{end or ''}"
 
     @property
+    @override
     def reads_from(self) -> Mapping[str, Any]:
-        """See `Located.reads_from`."""
         given = {name: text_value(getattr(self, name)) for name in ("jdbc_conn_id", "table", "query", "column")}
         return {name: value for name, value in given.items() if value is not None}
 
@@ -155,8 +156,8 @@ class JdbcTable(Described):
             return None
         return self.within(start, min(end, began))
 
+    @override
     def connect(self, connections: ConnectionResolver) -> Connected:
-        """See `Reads.connect`."""
         table = self.resolved()
         database = database_of(table.jdbc_conn_id, table.url, connections)
         database.check()
@@ -164,8 +165,8 @@ class JdbcTable(Described):
         _ = table.driver_class  # raises if none is known
         return connected(table, connections)
 
+    @override
     def check_together(self) -> None:
-        """See `Described.check_together`."""
         self._check_relation()
         if self.partitions is not None and self.rows_per_partition is not None:
             raise self.invalid("partitions", "and 'rows_per_partition' are both given; give one of them")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.batches import BatchLedger
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.permissions import Permission
 from airflow_provider_coordination.settings import read_settings
@@ -50,8 +51,8 @@ class KinesisKind(SourceKind):
     import_commands = "airflow_provider_coordination.cli.kinesis:register"
 
     @property
+    @override
     def batches(self) -> BatchLedger:
-        """See `SourceKind.batches`."""
         return ShardBatches()
 
     def rebuilt(
@@ -86,8 +87,8 @@ class KinesisKind(SourceKind):
         states = (StreamState(stream=name, creation_epoch=epoch, began=began) for name, epoch in streams)
         return SyncState(streams=tuple(states), named=tuple(sorted({name for name, _ in streams}))).to_mapping()
 
+    @override
     def inspect(self, partition: Partition, now: datetime) -> Inspection:
-        """See `SourceKind.inspect`."""
         glance = super().inspect(partition, now)
         if partition.status is PartitionStatus.COMPLETED:
             return glance
@@ -96,8 +97,8 @@ class KinesisKind(SourceKind):
 
     loss_remedy = "Sync shards once with on_data_loss='reset', reopen what stays parked, run a job with it"
 
+    @override
     def lost(self, progress: Mapping[str, Any]) -> list[str]:
-        """See `SourceKind.lost`."""
         return [_gap(gap) for gap in objects_in(progress, "gaps")]
 
     def open_loss(self, progress: Mapping[str, Any]) -> str | None:
@@ -106,8 +107,8 @@ class KinesisKind(SourceKind):
         position = landed[-1].get("end") if landed else progress.get("checkpoint")
         return _gap(gaps[-1]) if gaps and gaps[-1].get("after") == position else None
 
+    @override
     def facts(self, progress: Mapping[str, Any]) -> Iterator[tuple[str, str | datetime | None]]:
-        """See `SourceKind.facts`."""
         with suppress(ProgressFormatError):
             known = ShardProgress.from_mapping(progress)
             set_at = datetime.fromtimestamp(known.epoch, UTC)
@@ -116,8 +117,8 @@ class KinesisKind(SourceKind):
             if known.end is not None:
                 yield "end", known.end
 
+    @override
     def stream_of(self, partition_key: str) -> str | None:
-        """See `SourceKind.stream_of`."""
         key = _key(partition_key)
         return None if key is None else key.stream
 
@@ -130,8 +131,8 @@ class KinesisKind(SourceKind):
         key = _key(partition.partition_key)
         return None if key is None else key.shard_id
 
+    @override
     def check_target(self, target: Target) -> None:
-        """See `SourceKind.check_target`."""
         from airflow_provider_coordination.sources.kinesis.reset import position_of
 
         position_of(target)
@@ -155,8 +156,8 @@ class KinesisKind(SourceKind):
 
         return kinesis_client(read_settings(AwsSettings, "AWS settings of Kinesis", settings.get("aws", {})))
 
+    @override
     def sample(self, service: KinesisClient, settings: Settings) -> Sequence[bytes]:
-        """See `SourceKind.sample`."""
         from airflow_provider_coordination.sources.kinesis.service import sample
 
         return sample(service, settings["streams"])
@@ -185,14 +186,14 @@ class KinesisKind(SourceKind):
 
         return sum(describe_stream(service, name, ready_within_seconds=0).open_shards for name in settings["streams"])
 
+    @override
     def unread_lag(self, service: KinesisClient, partition: Partition) -> timedelta | None:
-        """See `SourceKind.unread_lag`."""
         from airflow_provider_coordination.sources.kinesis.service import unread_lag
 
         return unread_lag(service, partition)
 
+    @override
     def check(self, settings: Settings) -> None:
-        """See `SourceKind.check`."""
         KinesisStreams.from_mapping(settings)
 
     def ends(self, settings: Settings) -> bool:
@@ -232,8 +233,8 @@ class KinesisKind(SourceKind):
         settings = access(self.name)
         return settings, list(permissions(kinesis_client(settings), stream, consumer_name or None))
 
+    @override
     def datasets(self, settings: Settings) -> Iterable[DatasetName]:
-        """See `SourceKind.datasets`."""
         from airflow_provider_coordination.sources.source_kind import aws_host
 
         host = aws_host(self.name, settings.get("aws", {}))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, ClassVar, Protocol, Self
 
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key
 from airflow_provider_coordination.sources.kinesis.positions import (
     TRIM_HORIZON,
@@ -178,8 +179,8 @@ class ShardProgress(LandedProgress):
                 raise ValueError(f"batch '{batch.batch_id}' ends at {batch.end}, before its start {batch.start}")
 
     @property
+    @override
     def name(self) -> str:
-        """See `LandedProgress.name`."""
         return f"shard '{self.shard_id}'"
 
     @property
@@ -252,8 +253,8 @@ class ShardProgress(LandedProgress):
         is_comparable = (requested.timestamp is None) == (start.timestamp is None) and position != TRIM_HORIZON
         return position if is_comparable and position_order(position) >= position_order(self.start) else self.start
 
+    @override
     def rebuilt(self, delivered_until: datetime | None) -> Self:
-        """See `LandedProgress.rebuilt`."""
         return replace(self, delivered_until=delivered_until)
 
     def with_gap(self, gap: Gap) -> ShardProgress:

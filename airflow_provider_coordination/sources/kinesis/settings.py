@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.settings import (
     CONNECTED,
     NOTHING,
@@ -23,7 +24,7 @@ from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.kinesis.bounds import Bounds, bounds_value
 from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON, at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import ON_DATA_LOSS
-from airflow_provider_coordination.sources.reads import Connected, connected
+from airflow_provider_coordination.sources.reads import Bounded, Connected, Located, Reads, connected
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
@@ -54,7 +55,7 @@ def position_text(value: Any) -> str:
 
 
 @dataclass
-class KinesisStreams(Described):
+class KinesisStreams(Described, Located, Bounded, Reads):
     """Kinesis streams, for the `reads` of operators. Partitions are shards; `KinesisShardSyncOperator` creates them.
 
     :param streams: the name of the stream, or a list of names. Partitions of a stream that is no longer named are put
@@ -105,8 +106,8 @@ class KinesisStreams(Described):
         return self.listed("streams")
 
     @property
+    @override
     def reads_from(self) -> Mapping[str, Any]:
-        """See `Located.reads_from`."""
         region = text_value(self.region_name)
         return {"streams": sorted(self.parts), **({} if region is None else {"region": region})}
 
@@ -138,8 +139,8 @@ class KinesisStreams(Described):
             return self.initial_position
         return at_timestamp(datetime.fromisoformat(self.initial_position))
 
+    @override
     def check_together(self) -> None:
-        """See `Described.check_together`."""
         if self.consumer_name is not None and not CONSUMER_NAME.fullmatch(self.consumer_name):
             raise self.invalid("consumer_name", "must be 1 to 128 letters, digits, '_', '.' and '-'")
         if self.bounds is None:
@@ -152,8 +153,8 @@ class KinesisStreams(Described):
         if self.stop_at is not None:
             raise self._conflict("stop_at", self.stop_at.isoformat(), "field 'bounds' also sets where reading ends")
 
+    @override
     def within(self, start: datetime, end: datetime) -> KinesisStreams:
-        """See `Bounded.within`."""
         own = (("stop_at", NOTHING), ("bounds", NOTHING), ("initial_position", (*NOTHING, TRIM_HORIZON)))
         for name, nothing in own:
             if (given := getattr(self, name)) not in nothing:
@@ -172,8 +173,8 @@ class KinesisStreams(Described):
         began = began_at(other, self.parts)
         return None if began <= start else self.within(start, min(began, end))
 
+    @override
     def connect(self, connections: ConnectionResolver) -> Connected:
-        """See `Reads.connect`."""
         return connected(self._with_aws(connections), connections)
 
     def _with_aws(self, connections: ConnectionResolver) -> KinesisStreams:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_provider_coordination.sources.items import Item, ItemGoneError, ItemUnreadableError, ReadPage
+from airflow_provider_coordination.coordination.override import override
+from airflow_provider_coordination.sources.items import Item, ItemGoneError, ItemUnreadableError, KnowsColumns, ReadPage
 from airflow_provider_coordination.sources.opensearch.client import OpenSearchClient, ViewLostError
 from airflow_provider_coordination.sources.opensearch.indices import WHOLE, IndexPart, find_indices, selected_part
 from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
@@ -33,7 +34,7 @@ EVERYTHING = -1
 """The sequence number before the first one."""
 
 
-class SliceReader:
+class SliceReader(KnowsColumns):
     """Reads slices; an `ItemReader`.
 
     A position is the sequence number of the last document that was read. Each call reads its own view, which the server
@@ -72,8 +73,8 @@ class SliceReader:
     def _views(self) -> Views:
         return Views(self.client, self._settings)
 
+    @override
     def columns(self, spark: object) -> pa.Schema:
-        """See `KnowsColumns.columns`."""
         return RECORD_SCHEMA
 
     def origin(self, item: Item) -> str:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Any, ClassVar
 
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.settings import CONNECTED, Limits, Texts, text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.opensearch.cluster import OpenSearchCluster, cluster_of
-from airflow_provider_coordination.sources.reads import Connected, Count, Interval, Reread, connected
+from airflow_provider_coordination.sources.reads import Connected, Count, Interval, Located, Reads, Reread, connected
 
 POINT_IN_TIME = "point_in_time"
 SCROLL = "scroll"
@@ -20,7 +21,7 @@ MAX_PAGE_DOCUMENTS = 10_000
 
 
 @dataclass
-class OpenSearchIndices(Reread):
+class OpenSearchIndices(Reread, Reads, Located):
     """Indices of an OpenSearch cluster, for the `reads` of operators.
 
     :param indices: a name, or a list of names, of indices, aliases and data streams; `*` matches any characters.
@@ -55,23 +56,23 @@ class OpenSearchIndices(Reread):
     cluster: OpenSearchCluster = field(default_factory=OpenSearchCluster, repr=False, metadata=CONNECTED)
 
     @property
+    @override
     def default_source(self) -> str:
-        """See `Reads.default_source`."""
         return text_value(self.source) or f"opensearch-{','.join(self.listed('indices'))}"
 
     @property
+    @override
     def reads_from(self) -> Mapping[str, Any]:
-        """See `Located.reads_from`."""
         return {"opensearch_conn_id": self.opensearch_conn_id, "indices": sorted(self.listed("indices"))}
 
+    @override
     def connect(self, connections: ConnectionResolver) -> Connected:
-        """See `Reads.connect`."""
         indices = self.resolved()
         indices.cluster = cluster_of(indices.opensearch_conn_id, connections)
         return connected(indices, connections)
 
+    @override
     def check_together(self) -> None:
-        """See `Described.check_together`."""
         super().check_together()
         for field_name in ("indices", "exclude"):
             for name in getattr(self, field_name):

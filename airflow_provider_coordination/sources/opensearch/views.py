@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.items import Item, ItemUnreadableError, SourceUnavailableError
 from airflow_provider_coordination.sources.opensearch.client import OpenSearchClient, index_path
 from airflow_provider_coordination.sources.opensearch.indices import WHOLE, IndexPart
@@ -172,7 +173,7 @@ class Views:
             self.forget("/_search/point_in_time", {"pit_id": [opened["pit_id"]]})
 
 
-class _PointInTime:
+class _PointInTime(View):
     """A view by a point in time of the slice's shard."""
 
     def __init__(self, views: Views, item: Item, query: Mapping[str, Any], name: str) -> None:
@@ -181,8 +182,8 @@ class _PointInTime:
         self._query = query
         self._name = name
 
+    @override
     def pages(self) -> Iterator[list[Document]]:
-        """See `View.pages`."""
         page: list[Document] = []
         body: dict[str, Any] = {
             "query": self._query,
@@ -204,7 +205,7 @@ class _PointInTime:
             body["search_after"] = [page[-1].seq_no]
 
 
-class _Scroll:
+class _Scroll(View):
     """A view by a scroll over the slice's shard, for servers without points in time."""
 
     def __init__(self, views: Views, item: Item, query: Mapping[str, Any]) -> None:
@@ -213,8 +214,8 @@ class _Scroll:
         self._query = query
         self._name = ""
 
+    @override
     def pages(self) -> Iterator[list[Document]]:
-        """See `View.pages`."""
         size = self._views.page_documents([])
         body: dict[str, Any] = {
             "query": self._query,

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.items import ItemUnreadableError
 from airflow_provider_coordination.sources.s3.format_settings import AUTO, CODECS, NONE
 
@@ -53,13 +54,13 @@ def decompressed(stream: ByteStream, codec: str) -> ByteStream:
     return _Decompressed(stream, codec)
 
 
-class _Decompressed:
+class _Decompressed(ByteStream):
     def __init__(self, stream: ByteStream, codec: str) -> None:
         self._codec = codec
         self._plain = _opened(_AsFile(stream), codec)
 
+    @override
     def read(self, size: int) -> bytes:
-        """See `ByteStream.read`."""
         try:
             return bytes(self._plain.read(size))
         except (OSError, EOFError, zlib.error, pa.ArrowInvalid) as error:  # the stream raises errors of this package
@@ -90,7 +91,7 @@ class _AsFile(io.RawIOBase):
         return len(found)
 
 
-class _Snappy:
+class _Snappy(ByteStream):
     """Hadoop's snappy format: blocks of an uncompressed length and chunks, each with its compressed length first."""
 
     def __init__(self, stream: ByteStream) -> None:
@@ -98,8 +99,8 @@ class _Snappy:
         self._pieces = self._chunks()
         self._rest = b""
 
+    @override
     def read(self, size: int) -> bytes:
-        """See `ByteStream.read`."""
         read = [self._rest]
         length = len(self._rest)
         while length < size and (piece := next(self._pieces, b"")):

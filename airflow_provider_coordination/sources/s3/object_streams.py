@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.items import ItemGoneError, SourceUnavailableError
 from airflow_provider_coordination.sources.s3.compression import ByteStream
 from airflow_provider_coordination.sources.s3.errors import object_errors
@@ -112,7 +113,7 @@ class S3Object:
         return _S3Stream(self, start, end).read(end - start) if start < end else b""
 
 
-class _S3Stream:
+class _S3Stream(ByteStream):
     """Reads a part of an object, and requests the rest again if the body is interrupted.
 
     The first request is made in the constructor, so that an object that is gone is reported at once.
@@ -125,8 +126,8 @@ class _S3Stream:
         self._failures = 0
         self._body = source.body(start, self._end)
 
+    @override
     def read(self, size: int) -> bytes:
-        """See `ByteStream.read`."""
         pieces = []
         left = min(size, self._end - self._at)
         while left > 0:
@@ -207,12 +208,12 @@ class FileObject:
 
 
 @dataclass(frozen=True)
-class _FileStream:
+class _FileStream(ByteStream):
     opened: Any
     errors: Callable[[], AbstractContextManager[None]]
 
+    @override
     def read(self, size: int) -> bytes:
-        """See `ByteStream.read`."""
         with self.errors():
             return bytes(self.opened.read(size))
 

@@ -12,7 +12,17 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from airflow_provider_coordination.sources.items import Item, ItemGoneError, ItemReader, ReadPage, Wait
+from airflow_provider_coordination.coordination.override import override
+from airflow_provider_coordination.sources.items import (
+    Conditional,
+    Finishing,
+    Item,
+    ItemGoneError,
+    ItemReader,
+    KnowsColumns,
+    ReadPage,
+    Wait,
+)
 from airflow_provider_coordination.sources.s3.deletion import Deletion
 from airflow_provider_coordination.sources.s3.errors import object_errors
 from airflow_provider_coordination.sources.s3.formats import Format, columns_before_reading, format_of
@@ -27,7 +37,7 @@ from airflow_provider_coordination.sources.s3.object_streams import FetchedObjec
 from airflow_provider_coordination.sources.s3.settings import S3Objects
 
 
-class ObjectReader:
+class ObjectReader(ItemReader, KnowsColumns, Conditional, Finishing):
     """Reads objects of S3, and files of the filesystems that pyarrow supports.
 
     :param settings: of the source.
@@ -47,12 +57,12 @@ class ObjectReader:
         """
         return cls(S3Objects.from_mapping(settings))
 
+    @override
     def read(self, item: Item, position: str) -> Iterator[ReadPage]:
-        """See `ItemReader.read`."""
         return self._format.pages(self._opened(item), position)
 
+    @override
     def columns(self, spark: object) -> pa.Schema | None:
-        """See `KnowsColumns.columns`."""
         return columns_before_reading(self._format_settings)
 
     def origin(self, item: Item) -> str:
@@ -68,12 +78,12 @@ class ObjectReader:
         with ReadAhead(self, items, self._fetched, self._parsed) as ahead:
             yield ahead
 
+    @override
     def waits_for(self, items: Sequence[Item]) -> Wait | None:
-        """See `Conditional.waits_for`."""
         return Conditions(self._settings, lambda: self._client).waits_for(items)
 
+    @override
     def delivered(self, items: Sequence[Item]) -> None:
-        """See `Finishing.delivered`."""
         Deletion(self._settings, lambda: self._client).delivered(items)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -154,7 +164,7 @@ SMALL_BYTES = 2**20
 """A larger object is read while it is parsed."""
 
 
-class ReadAhead:
+class ReadAhead(ItemReader):
     """Reads the objects of a partition in order, fetching ahead: an `ItemReader`, and a context manager.
 
     :param reader: reads the objects that are not fetched ahead.
@@ -188,12 +198,12 @@ class ReadAhead:
         """Fetch nothing more."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
+    @override
     def origin(self, item: Item) -> str:
-        """See `ItemReader.origin`."""
         return self._reader.origin(item)
 
+    @override
     def read(self, item: Item, position: str) -> Iterator[ReadPage]:
-        """See `ItemReader.read`."""
         self._top_up()
         if not _is_small(item):
             return self._reader.read(item, position)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.settings import (
     CONNECTED,
     Described,
@@ -19,7 +20,7 @@ from airflow_provider_coordination.settings import (
     text_value,
 )
 from airflow_provider_coordination.sources.connections import ConnectionResolver
-from airflow_provider_coordination.sources.reads import Connected, connected
+from airflow_provider_coordination.sources.reads import Connected, Located, Reads, connected
 from airflow_provider_coordination.sources.s3.format_settings import FORMATS, JSON, FormatSettings
 from airflow_provider_coordination.sources.s3.globs import glob_regex
 from airflow_provider_coordination.sources.s3.locations import check_path, is_s3
@@ -32,7 +33,7 @@ AT_LEAST_ONE = Limits(minimum=1)
 
 
 @dataclass
-class S3Objects(Described):
+class S3Objects(Described, Reads, Located):
     """Objects in S3, or files on any filesystem that pyarrow reaches, for the `reads` of operators.
 
     Each object is delivered once, by its name and version: an object that is uploaded again with other content is
@@ -106,8 +107,8 @@ class S3Objects(Described):
         return read_settings(FormatSettings, what, {**self.format_options, "name": self.format})
 
     @property
+    @override
     def default_source(self) -> str:
-        """See `Reads.default_source`."""
         if source := text_value(self.source):
             return source
         paths = self.listed("paths")
@@ -120,8 +121,8 @@ class S3Objects(Described):
         return paths[0].partition("://")[2].strip("/") or paths[0]
 
     @property
+    @override
     def reads_from(self) -> Mapping[str, Any]:
-        """See `Located.reads_from`."""
         names = ("paths", "include", "exclude", "exclude_suffixes")
         return {name: sorted(texts) for name in names if (texts := self.listed(name))}
 
@@ -148,8 +149,8 @@ class S3Objects(Described):
             objects.aws = connections.aws(objects.aws_conn_id, objects.region_name, self.kind)
         return connected(objects, connections)
 
+    @override
     def check_together(self) -> None:
-        """See `Described.check_together`."""
         for path in self.paths:
             if remedy := check_path(path):
                 raise FieldError(type(self).__name__, "paths", f"{remedy}; got {path!r}")

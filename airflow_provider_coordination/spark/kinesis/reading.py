@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.kinesis.cleanup import ended, gap_after, with_loss
 from airflow_provider_coordination.sources.kinesis.errors import StreamGoneError
@@ -26,7 +27,7 @@ from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOpti
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, land
 from airflow_provider_coordination.spark.kinesis.streams import Streams
 from airflow_provider_coordination.spark.landed_row import Failure
-from airflow_provider_coordination.spark.reading import PartitionsToRead, RoundRead
+from airflow_provider_coordination.spark.reading import PartitionsToRead, Reading, RoundRead
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.shared_locations import SharedLocations
 from airflow_provider_coordination.spark.slot_count import SlotCount
@@ -53,7 +54,7 @@ class _Iterator(NamedTuple):
     given_at: float
 
 
-class ShardReading:
+class ShardReading(Reading):
     """How a job reads shards; a `Reading`.
 
     :param context: the Spark context.
@@ -105,8 +106,8 @@ class ShardReading:
         self._settling: dict[str, datetime] = {}  # by child put back until its resharding has settled: until when
 
     @property
+    @override
     def at_stop(self) -> set[str]:
-        """See `Reading.at_stop`."""
         return self._at_stop
 
     @property
@@ -143,8 +144,8 @@ class ShardReading:
     def completed(self, partition: Partition) -> None:
         """See `Reading.completed`: the end of a shard is written with its last batch."""
 
+    @override
     def end_round(self) -> None:
-        """See `Reading.end_round`."""
         self._report_lost_shards()
 
     def _report_lost_shards(self) -> None:
@@ -204,8 +205,8 @@ class ShardReading:
 
     # Land and record
 
+    @override
     def land(self, *, leave_slot: bool) -> list[LandedShardRow]:
-        """See `Reading.land`."""
         plans = [self._plan(*each) for each in self._shards.to_land(besides=self._at_stop | self._gone.keys())]
         options = replace(self._landing, leave_slot=leave_slot)
         return land(self._context, plans, options, self._places, self._slots) if plans else []
@@ -236,8 +237,8 @@ class ShardReading:
             return None
         return known.iterator if self._clock.monotonic() - known.given_at < ITERATOR_SECONDS else None
 
+    @override
     def record(self, rows: Sequence[LandedShardRow]) -> RoundRead:
-        """See `Reading.record`."""
         self._check_batch_starts(rows)
         held = max((row.memory_bytes for row in rows), default=0)
         self._summary.slot_memory_bytes = max(self._summary.slot_memory_bytes, held)
@@ -341,8 +342,8 @@ class ShardReading:
 
     # Idle shards
 
+    @override
     def last_known(self, key: str) -> ShardProgress | None:
-        """See `Reading.last_known`."""
         until = self._partitions.read_until.get(key)
         return None if until is None else self._idle(key, until, after=timedelta(0))
 

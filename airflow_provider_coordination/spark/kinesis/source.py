@@ -8,12 +8,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
 from airflow_provider_coordination.sources.kinesis.fan_out import ensure_consumer
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.kinesis.shards import StreamDescription, describe_stream
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
+from airflow_provider_coordination.spark.job_source import JobSource
 from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.kinesis.landing import land
 from airflow_provider_coordination.spark.kinesis.layout import SHARD_RECORDS
@@ -29,7 +31,7 @@ DESCRIBE_INTERVAL = timedelta(minutes=1)
 """How often a job that leaves shard sync to others checks whether its streams still exist."""
 
 
-class KinesisSource:
+class KinesisSource(JobSource):
     """The streams that a job reads; a `JobSource`."""
 
     default_leases = None
@@ -39,27 +41,27 @@ class KinesisSource:
         self._settings = KinesisStreams.from_mapping(reads.settings)
 
     @property
+    @override
     def name(self) -> str:
-        """See `JobSource.name`."""
         return f"streams {', '.join(self._settings.streams)}"
 
     @property
+    @override
     def layout(self) -> RecordLayout:
-        """See `JobSource.layout`."""
         return SHARD_RECORDS
 
+    @override
     def columns(self, spark: object) -> StructType | None:
-        """See `JobSource.columns`."""
         return self.layout.columns
 
     @property
+    @override
     def stop_at(self) -> datetime | None:
-        """See `JobSource.stop_at`."""
         return self._settings.stop_at
 
     @property
+    @override
     def is_bounded(self) -> bool:
-        """See `JobSource.is_bounded`."""
         return self._settings.bounds is not None
 
     def opened(self, coordinator: SourceCoordinator) -> Callable[[JobSpark], MakeReading]:

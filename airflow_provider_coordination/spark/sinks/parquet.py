@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.concurrency import each_at_once, result_or_raise, side_by_side
 from airflow_provider_coordination.spark.delivery import (
@@ -40,7 +41,7 @@ from airflow_provider_coordination.spark.shared_files import (
     new_shared_file,
 )
 from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER, MAIN, SinkSettings, access_of
-from airflow_provider_coordination.spark.sinks import Rows, SinkKind, owed
+from airflow_provider_coordination.spark.sinks import AcceptsLandedFiles, Rows, SharesFiles, SinkKind, owed
 from airflow_provider_coordination.spark.staging import (
     EMPTY_ABOVE,
     MANIFEST,
@@ -104,7 +105,7 @@ class CombinedBatch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParquetSink:
+class ParquetSink(SharesFiles, AcceptsLandedFiles):
     """A Parquet dataset; a `Sink` that accepts landed files unchanged.
 
     :param name: the name of the sink.
@@ -170,8 +171,8 @@ class ParquetSink:
         found = {name: result_or_raise(batches) for name, batches in checks}
         return {a.batch_id for a in attempts if a.batch_id in found.get(a.batch.shared_file or "", ())}
 
+    @override
     def shared_bytes(self, attempt: Attempt) -> int:
-        """See `SharesFiles.shared_bytes`."""
         return self.target_file_bytes if self._shared.takes(attempt) else 0
 
     @property
@@ -363,14 +364,14 @@ class ParquetSink:
         """See `AcceptsLandedFiles.check_landing_path`: files cannot be published across filesystems."""
         probe_rename(landing_path, self.path, self.access)
 
+    @override
     def landed_delivery(self, *, keep: bool) -> Delivery:
-        """See `AcceptsLandedFiles.landed_delivery`."""
         return ParquetLandedDelivery(
             self.path, name=self.name, keep=keep, access=self.access, target_file_bytes=self.target_file_bytes
         )
 
+    @override
     def restore_landed_file(self, attempt: Attempt) -> bool:
-        """See `AcceptsLandedFiles.restore_landed_file`."""
         batch, published = attempt.batch, self.file(attempt.batch_id)
         if file_size(published, self.access) != batch.file_bytes:
             return False
@@ -382,7 +383,7 @@ class ParquetSink:
         return True
 
 
-class ParquetLandedDelivery:
+class ParquetLandedDelivery(Delivery):
     """Delivers batches as they were landed: large landed files are published unchanged, small ones are combined.
 
     The landed file itself carries a fencing token. The next owner renames it before it delivers.
@@ -409,8 +410,8 @@ class ParquetLandedDelivery:
         self._copies = keep and renames(path, access)
 
     @property
+    @override
     def sinks(self) -> Sequence[str]:
-        """See `Delivery.sinks`."""
         return (self._sink.name,)
 
     def prepare(self, attempts: Sequence[Attempt], sinks: Collection[str]) -> Mapping[str, Prepared | Exception]:
@@ -495,12 +496,12 @@ class ParquetLandedDelivery:
         source = self._staged(attempt) if self._copies else attempt.file
         self._sink.publish(source, attempt, attempt.batch.file_bytes)
 
+    @override
     def discard(self, attempts: Sequence[Attempt]) -> None:
-        """See `Delivery.discard`."""
         self._sink.discard([a for a in attempts if self._copies or a.shared_file is not None])
 
+    @override
     def sweep(self, tokens: Mapping[str, int]) -> None:
-        """See `Delivery.sweep`."""
         self._sink.sweep(tokens)
 
     def _is_name_decisive(self, attempt: Attempt) -> bool:

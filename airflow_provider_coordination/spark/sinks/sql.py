@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, SinkLockedError
 from airflow_provider_coordination.spark.sink_settings import SinkSettings, access_of
-from airflow_provider_coordination.spark.sinks import Rows, SinkKind, owed
+from airflow_provider_coordination.spark.sinks import RequiresColumns, Rows, SinkKind, owed
 from airflow_provider_coordination.spark.sql.committed_batches import TABLE, CommittedBatches
 from airflow_provider_coordination.spark.sql.database import DatabaseSession, SinkDatabase, database_of
 from airflow_provider_coordination.spark.sql.table import Table
@@ -39,7 +40,7 @@ CONNECTIONS = 4
 transaction would wait for the rows of another."""
 
 
-class SqlSink:
+class SqlSink(RequiresColumns):
     """A table of a database; a `Sink`.
 
     :param name: the name of the sink.
@@ -86,8 +87,8 @@ class SqlSink:
             ) from None
 
     @property
+    @override
     def required_columns(self) -> Mapping[str, Sequence[str]]:
-        """See `RequiresColumns.required_columns`."""
         return {"'merge_on'": self._settings.merge_on}
 
     def committed(self, attempts: Sequence[Attempt]) -> set[str]:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.sql import locks
 from airflow_provider_coordination.spark.sql.database import (
@@ -17,6 +18,7 @@ from airflow_provider_coordination.spark.sql.database import (
     LOCK_TIMEOUT_SECONDS,
     REASON_CHARACTERS,
     Column,
+    SinkDatabase,
 )
 from airflow_provider_coordination.spark.sql.locks import LockHolder
 from airflow_provider_coordination.spark.sql.text_values import as_json, hexadecimal, is_binary, is_nested
@@ -86,8 +88,8 @@ _REMEDIES = dict.fromkeys((1264, 1292), "replace the value in the transform, or 
 _PARAMETERS = re.compile(r"\((\d+)(?:,(\d+))?\)")
 
 
-class MySql:
-    """See `Database`.
+class MySql(SinkDatabase):
+    """See `SinkDatabase`.
 
     :param settings: the settings of the table.
     """
@@ -103,12 +105,12 @@ class MySql:
         self._settings = settings
 
     @property
+    @override
     def location(self) -> str:
-        """See `Database.location`."""
         return self._settings.sink_location
 
+    @override
     def connect(self) -> Any:
-        """See `Database.connect`."""
         import pymysql
 
         server = self._settings.server
@@ -137,31 +139,31 @@ class MySql:
             cursor.execute("SELECT GET_LOCK(CONCAT(%s, CONNECTION_ID()), 0)", (OURS,))
         return connection
 
+    @override
     def quoted(self, name: str) -> str:
-        """See `Database.quoted`."""
         if len(name) > MAX_NAME_CHARACTERS:
             raise DeliveryError(
                 f"the name {name!r} has more than {MAX_NAME_CHARACTERS} characters, which MySQL does not accept"
             )
         return "`" + name.replace("`", "``") + "`"
 
+    @override
     def is_transient(self, error: Exception) -> bool:
-        """See `Database.is_transient`."""
         return bool(error.args) and error.args[0] in _PASSING
 
+    @override
     def reason(self, error: Exception) -> str:
-        """See `Database.reason`."""
         code, *texts = error.args or ("",)
         text = " ".join(map(str, texts)) or "the connection is closed"
         reason = f"{' '.join(text.split())[:REASON_CHARACTERS]} ({code})"
         return f"{reason}; {_REMEDIES[code]}" if code in _REMEDIES else reason
 
+    @override
     def is_lock(self, error: Exception) -> bool:
-        """See `Database.is_lock`."""
         return bool(error.args) and error.args[0] in _LOCKED
 
+    @override
     def lock(self, cursor: Any) -> None:
-        """See `Database.lock`."""
         import pymysql
 
         cursor.execute("SELECT GET_LOCK(%s, %s)", (self._lock_name, LOCK_TIMEOUT_SECONDS))
@@ -173,7 +175,7 @@ class MySql:
         return self.location[-LOCK_NAME_CHARACTERS:]
 
     def lock_holders(self, cursor: Any, seconds: float) -> list[LockHolder]:
-        """See `Database.lock_holders`.
+        """See `SinkDatabase.lock_holders`.
 
         Without the privilege PROCESS, the server shows only that sessions of the same login are idle.
         """
@@ -196,8 +198,8 @@ class MySql:
             cursor.execute(_IDLE_SESSIONS, wanted)
         return locks.lock_holders(cursor.fetchall(), "KILL {}", is_certain=is_certain)
 
+    @override
     def columns(self, cursor: Any, table: str) -> list[Column] | None:
-        """See `Database.columns`."""
         place = (self._settings.schema, table)
         cursor.execute(
             "SELECT engine FROM information_schema.tables WHERE table_schema = %s AND table_name = %s", place
@@ -217,8 +219,8 @@ class MySql:
         )
         return [Column(name=name, type=kind, is_required=bool(required)) for name, kind, required in cursor.fetchall()]
 
+    @override
     def unique_keys(self, cursor: Any) -> set[frozenset[str]]:
-        """See `Database.unique_keys`."""
         cursor.execute(
             "SELECT index_name, column_name FROM information_schema.statistics WHERE table_schema = %s AND "
             "table_name = %s AND non_unique = 0",
@@ -229,8 +231,8 @@ class MySql:
             keys.setdefault(index, set()).add(column)
         return set(map(frozenset, keys.values()))
 
+    @override
     def type_for(self, kind: pa.DataType, *, is_key: bool) -> str | None:
-        """See `Database.type_for`."""
         if pa.types.is_decimal(kind):
             return f"DECIMAL({kind.precision},{kind.scale})" if kind.scale <= MAX_SCALE else None
         if pa.types.is_timestamp(kind):
@@ -240,8 +242,8 @@ class MySql:
         name = "binary" if pa.types.is_fixed_size_binary(kind) else str(kind).removeprefix("large_")
         return (KEY_TYPES.get(name) if is_key else None) or TYPES.get(name)
 
+    @override
     def holds(self, column: Column, kind: pa.DataType) -> bool:
-        """See `Database.holds`."""
         words = column.type.lower().partition("(")[0].split()
         base = words[0] if words else ""
         parameters = _PARAMETERS.search(column.type)
@@ -271,8 +273,8 @@ class MySql:
             return base in _BLOBS
         return base in _TEXTS and (pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
+    @override
     def load(self, cursor: Any, rows: pa.Table, merge_on: Sequence[str]) -> None:
-        """See `Database.load`."""
         target = f"{self.quoted(self._settings.schema)}.{self.quoted(self._settings.table_name)}"
         names = [self.quoted(name) for name in rows.column_names]
         cursor.execute("SELECT @@max_allowed_packet")

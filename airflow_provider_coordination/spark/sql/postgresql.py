@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.sql import locks
 from airflow_provider_coordination.spark.sql.committed_batches import TABLE
@@ -18,6 +19,7 @@ from airflow_provider_coordination.spark.sql.database import (
     LOCK_TIMEOUT_SECONDS,
     REASON_CHARACTERS,
     Column,
+    SinkDatabase,
 )
 from airflow_provider_coordination.spark.sql.locks import LockHolder
 from airflow_provider_coordination.spark.sql.text_values import as_json, hexadecimal, is_binary, is_nested
@@ -81,8 +83,8 @@ _PLACE = re.compile(r"COPY [^,]+, line \d+(?:, column [^:]+)?")
 _PARAMETERS = re.compile(r"\((\d+)(?:,(-?\d+))?\)")
 
 
-class PostgreSql:
-    """See `Database`.
+class PostgreSql(SinkDatabase):
+    """See `SinkDatabase`.
 
     :param settings: the settings of the table.
     """
@@ -98,12 +100,12 @@ class PostgreSql:
         self._settings = settings
 
     @property
+    @override
     def location(self) -> str:
-        """See `Database.location`."""
         return self._settings.sink_location
 
+    @override
     def connect(self) -> Any:
-        """See `Database.connect`."""
         import psycopg
 
         server = self._settings.server
@@ -131,14 +133,14 @@ class PostgreSql:
             **tls,
         )
 
+    @override
     def quoted(self, name: str) -> str:
-        """See `Database.quoted`."""
         if len(name.encode()) > MAX_NAME_BYTES:
             raise DeliveryError(f"the name {name!r} has more than {MAX_NAME_BYTES} bytes; PostgreSQL would cut it off")
         return '"' + name.replace('"', '""') + '"'
 
+    @override
     def is_transient(self, error: Exception) -> bool:
-        """See `Database.is_transient`."""
         import psycopg
 
         state = getattr(error, "sqlstate", None)
@@ -146,8 +148,8 @@ class PostgreSql:
             return _PASSING.match(state) is not None
         return isinstance(error, psycopg.OperationalError) and not _LASTING.search(str(error))
 
+    @override
     def reason(self, error: Exception) -> str:
-        """See `Database.reason`."""
         diagnosis = getattr(error, "diag", None)
         text = getattr(diagnosis, "message_primary", None) or str(error).strip() or type(error).__name__
         place = _PLACE.match(getattr(diagnosis, "context", None) or "")
@@ -155,16 +157,16 @@ class PostgreSql:
         reason = " ".join(text.split())[:REASON_CHARACTERS] + (f" ({place[0]})" if place else "")
         return f"{reason}; {remedy}" if remedy else reason
 
+    @override
     def is_lock(self, error: Exception) -> bool:
-        """See `Database.is_lock`."""
         return getattr(error, "sqlstate", None) in _LOCKED
 
+    @override
     def lock(self, cursor: Any) -> None:
-        """See `Database.lock`."""
         cursor.execute(f"SELECT pg_advisory_xact_lock({_LOCK_ID})", {"location": self.location})
 
+    @override
     def lock_holders(self, cursor: Any, seconds: float) -> list[LockHolder]:
-        """See `Database.lock_holders`."""
         tables = [
             f"{self.quoted(self._settings.schema)}.{self.quoted(name)}" for name in (self._settings.table_name, TABLE)
         ]
@@ -172,8 +174,8 @@ class PostgreSql:
         cursor.execute(_HOLDERS, wanted | {"abandoned": locks.ABANDONED_SECONDS})
         return locks.lock_holders(cursor.fetchall(), "SELECT pg_terminate_backend({})")
 
+    @override
     def columns(self, cursor: Any, table: str) -> list[Column] | None:
-        """See `Database.columns`."""
         cursor.execute(
             "SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull AND NOT a.atthasdef "
             "AND a.attidentity = '' AND a.attgenerated = '' FROM pg_class c JOIN pg_namespace n ON n.oid = "
@@ -186,8 +188,8 @@ class PostgreSql:
             return None
         return [Column(name=name, type=kind, is_required=required) for name, kind, required in rows if name]
 
+    @override
     def unique_keys(self, cursor: Any) -> set[frozenset[str]]:
-        """See `Database.unique_keys`."""
         cursor.execute(
             "SELECT array_agg(a.attname::text) FROM pg_index i JOIN pg_class c ON c.oid = i.indrelid JOIN pg_namespace "
             "n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = ANY(i.indkey) WHERE "
@@ -197,8 +199,8 @@ class PostgreSql:
         )
         return {frozenset(names) for (names,) in cursor.fetchall()}
 
+    @override
     def type_for(self, kind: pa.DataType, *, is_key: bool) -> str | None:
-        """See `Database.type_for`."""
         if pa.types.is_decimal(kind):
             return f"numeric({kind.precision},{kind.scale})"
         if pa.types.is_timestamp(kind):
@@ -209,8 +211,8 @@ class PostgreSql:
             return "bytea"
         return TYPES.get(str(kind).removeprefix("large_"))
 
+    @override
     def holds(self, column: Column, kind: pa.DataType) -> bool:
-        """See `Database.holds`."""
         base = _PARAMETERS.sub("", column.type)
         parameters = _PARAMETERS.search(column.type)
         if pa.types.is_null(kind):
@@ -237,8 +239,8 @@ class PostgreSql:
             return base == "bytea"
         return base in _TEXTS and (pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
+    @override
     def load(self, cursor: Any, rows: pa.Table, merge_on: Sequence[str]) -> None:
-        """See `Database.load`."""
         target = f"{self.quoted(self._settings.schema)}.{self.quoted(self._settings.table_name)}"
         names = [self.quoted(name) for name in rows.column_names]
         listed = ", ".join(names)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar
 
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.settings import FieldError, Texts
 from airflow_provider_coordination.spark.writes.writes import MergingSink
 
@@ -40,8 +41,8 @@ class DeltaTable(MergingSink):
     partition_by: Texts = ()
     columns: Mapping[str, str] = field(default_factory=dict)
 
+    @override
     def check_together(self) -> None:
-        """See `Described.check_together`."""
         super().check_together()
         if not all(name.strip() for name in self.partition_by):
             raise self.invalid("partition_by", "must name columns; leave an empty name out")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark.job_settings import check_function
 from airflow_provider_coordination.spark.writes.writes import DescribedSink
 
@@ -43,7 +44,7 @@ class ForeachBatch(DescribedSink):
         """See `DescribedSink.sink_location`: the function, and that it is called at least once."""
         return f"at-least-once://{self.function}"
 
+    @override
     def check_together(self) -> None:
-        """See `Described.check_together`."""
         super().check_together()
         check_function(f"{self.title}: field 'function'", self.function)

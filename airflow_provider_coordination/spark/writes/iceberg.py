@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.settings import CONNECTED, FieldError, Texts
 from airflow_provider_coordination.sources.connections import ConnectionResolver, ConnectionValues
 from airflow_provider_coordination.spark.writes.writes import MergingSink
@@ -99,8 +100,8 @@ class IcebergTable(MergingSink):
                 "is missing; name a connection to the table's catalog, or give the catalog's properties as 'catalog'",
             )
 
+    @override
     def check_together(self) -> None:
-        """See `Described.check_together`."""
         super().check_together()
         if not IDENTIFIER.fullmatch(self.table):
             raise self.invalid("table", "must be a namespace and a name, such as 'lake.clicks'")

@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.settings import CONNECTED, Limits, Texts
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.spark.writes.writes import DescribedSink
@@ -101,8 +102,8 @@ class SqlTable(DescribedSink):
         """See `DescribedSink.use`: the server."""
         self.server = sql_server(self.conn_id, connections)
 
+    @override
     def check_together(self) -> None:
-        """See `Described.check_together`."""
         super().check_together()
         if not self.conn_id.strip():
             raise self.invalid("conn_id", "must not be empty")

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.settings import Described, Limits, Texts, text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.spark.access import is_s3
@@ -46,7 +47,7 @@ class Writes(Protocol):
 
 
 @dataclass(kw_only=True)
-class DescribedSink(Described):
+class DescribedSink(Described, Writes):
     """A sink that a user writes in a DAG or a spec, and that a job reads.
 
     :param name: the sink's name, unique within the task: up to 64 letters, digits, `_` and `-`. (templated)
@@ -73,8 +74,8 @@ class DescribedSink(Described):
         return text_value(getattr(self, self.folder_field)) if self.folder_field else None
 
     @property
+    @override
     def landing_path(self) -> str | None:
-        """See `Writes.landing_path`."""
         return None if self.folder is None else f"{self.folder.rstrip('/')}/_landing"
 
     @property
@@ -82,8 +83,8 @@ class DescribedSink(Described):
         """The sink's location; see `SinkSettings.location`."""
         return str(self.folder)
 
+    @override
     def connect(self, connections: ConnectionResolver) -> SinkSettings:
-        """See `Writes.connect`."""
         sink = self.resolved()
         aws = None if sink.aws_conn_id is None else connections.aws(sink.aws_conn_id, None, "s3")
         sink.use(connections, aws)
@@ -104,8 +105,8 @@ class DescribedSink(Described):
         :param aws: how to reach its files.
         """
 
+    @override
     def check_together(self) -> None:
-        """See `Described.check_together`."""
         if self.where is not None and not self.where.strip():
             raise self.invalid("where", "must not be empty; leave it out")
         if self.folder_field:
@@ -135,8 +136,8 @@ class MergingSink(DescribedSink):
     merge_on: Annotated[Texts, Limits(is_unique=True)] = ()
     order_by: str | None = None
 
+    @override
     def check_together(self) -> None:
-        """See `Described.check_together`."""
         super().check_together()
         if not all(name.strip() for name in self.merge_on):
             raise self.invalid("merge_on", "must name columns that identify a row")

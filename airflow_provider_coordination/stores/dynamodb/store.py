@@ -27,9 +27,11 @@ from airflow_provider_coordination.coordination.browsing import (
     SortOrder,
 )
 from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, format_instant
 from airflow_provider_coordination.coordination.store import (
     Acquisition,
+    CoordinationStore,
     acquisition_order,
     creation_refused,
     version_refused,
@@ -65,7 +67,7 @@ from airflow_provider_coordination.stores.dynamodb.items import (
 )
 from airflow_provider_coordination.stores.dynamodb.permissions import permissions
 from airflow_provider_coordination.stores.dynamodb.table import TableOptions, ensure_table, inspect_table
-from airflow_provider_coordination.stores.report import StoreReport, measure_quickest
+from airflow_provider_coordination.stores.report import ReportingStore, StoreReport, measure_quickest
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +85,7 @@ HALF_A_SECOND = timedelta(seconds=0.5)
 CREATE_CHUNK_ITEMS = 1000
 
 
-class DynamoDbStore:
+class DynamoDbStore(ReportingStore, CoordinationStore):
     """A store in one DynamoDB table.
 
     :param aws: the location of DynamoDB and the credentials.
@@ -136,8 +138,8 @@ class DynamoDbStore:
         """
         ensure_table(self._call, self._options, expire=self._ttl_seconds is not None)
 
+    @override
     def report(self, now: Callable[[], datetime]) -> StoreReport:
-        """See `ReportingStore.report`."""
         (is_there, server_time), local_time, took = measure_quickest(partial(inspect_table, self._call), now)
         if server_time is not None:
             server_time += HALF_A_SECOND  # in whole seconds: the real time is later by less than one
@@ -151,8 +153,8 @@ class DynamoDbStore:
             newest_schema=1,
         )
 
+    @override
     def permissions(self) -> tuple[AwsSettings, Sequence[Permission]]:
-        """See `ReportingStore.permissions`."""
         creates, expires = not self._options.skip_creation, self._ttl_seconds is not None
         return self._aws, list(permissions(self.client, self._table, creates=creates, expires=expires))
 
@@ -236,8 +238,8 @@ class DynamoDbStore:
         self._write(list(update), list(reversed(creates.values())), list(new), checks)
         return [p.written() for p in update]
 
+    @override
     def delete(self, partition: Partition) -> None:
-        """See `CoordinationStore.delete`."""
         try:
             self._call("delete_item", **at_version(partition))
         except RefusedError as refused:

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.stores.connection_fields import ConnectionFields
 from airflow_provider_coordination.stores.kind import DEFAULT_TABLE, StoreKind
@@ -52,8 +53,8 @@ class DynamoDbKind(StoreKind[DynamoDbSettings]):
         *CAPACITIES,
     )
 
+    @override
     def open(self, settings: DynamoDbSettings, *, retry_deadline_seconds: float) -> CoordinationStore:
-        """See `StoreKind.open`."""
         from airflow_provider_coordination.stores.dynamodb.store import DynamoDbStore
         from airflow_provider_coordination.stores.dynamodb.table import TableOptions
 
@@ -69,8 +70,8 @@ class DynamoDbKind(StoreKind[DynamoDbSettings]):
             retry_deadline_seconds=retry_deadline_seconds,
         )
 
+    @override
     def check(self, settings: DynamoDbSettings) -> None:
-        """See `StoreKind.check`."""
         for name in ("ttl_seconds", "read_capacity_units", "write_capacity_units"):
             value = getattr(settings, name)
             if value is not None and (type(value) is not int or value < 1):
@@ -101,8 +102,8 @@ class DynamoDbKind(StoreKind[DynamoDbSettings]):
         aws = AwsSettings(**{field: value or None for field, value in query.items()})  # type: ignore[arg-type]
         return DynamoDbSettings(aws=aws, table=parts.netloc or table or DEFAULT_TABLE)
 
+    @override
     def from_connection(self, connection: ConnectionFields) -> DynamoDbSettings:
-        """See `StoreKind.from_connection`."""
         if connection.login or connection.password:
             raise ConfigurationError(
                 f"{connection.name}: DynamoDB has no login; leave login and password empty, and give a connection with "
@@ -123,8 +124,8 @@ class DynamoDbKind(StoreKind[DynamoDbSettings]):
             write_capacity_units=write,
         )
 
+    @override
     def secrets(self, settings: DynamoDbSettings) -> Iterable[str]:
-        """See `StoreKind.secrets`."""
         return filter(None, (settings.aws.secret_access_key, settings.aws.session_token))
 
 

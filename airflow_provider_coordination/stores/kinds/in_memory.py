@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.stores.kind import StoreKind
 
@@ -19,8 +20,8 @@ class InMemoryKind(StoreKind[InMemorySettings]):
     settings = InMemorySettings
     is_shared = False
 
+    @override
     def open(self, settings: InMemorySettings, *, retry_deadline_seconds: float) -> CoordinationStore:
-        """See `StoreKind.open`."""
         from airflow_provider_coordination.stores.in_memory import InMemoryStore
 
         return InMemoryStore()

@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.stores.connection_fields import ConnectionFields
 from airflow_provider_coordination.stores.kind import DEFAULT_TABLE, StoreKind
@@ -31,14 +32,14 @@ class SqlKind(StoreKind[SqlSettings]):
 
     settings = SqlSettings
 
+    @override
     def open(self, settings: SqlSettings, *, retry_deadline_seconds: float) -> CoordinationStore:
-        """See `StoreKind.open`."""
         from airflow_provider_coordination.stores.sql import SqlStore
 
         return SqlStore(settings.url or "", table=settings.table, retry_deadline_seconds=retry_deadline_seconds)
 
+    @override
     def check(self, settings: SqlSettings) -> None:
-        """See `StoreKind.check`."""
         if not settings.url:
             raise ConfigurationError(
                 "store 'sql': field 'url' is missing; give an SQLAlchemy URL, "
@@ -71,8 +72,8 @@ class SqlKind(StoreKind[SqlSettings]):
         """
         return SqlSettings(url=_with_login(connection), table=connection.text("table") or DEFAULT_TABLE)
 
+    @override
     def secrets(self, settings: SqlSettings) -> Iterable[str]:
-        """See `StoreKind.secrets`."""
         if settings.url is None:
             return
         import sqlalchemy as sa

@@ -23,16 +23,17 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, CommitProperties
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.column_names import quoted
-from airflow_provider_coordination.spark.delivered_batches import TableHistory
+from airflow_provider_coordination.spark.delivered_batches import KeepsHistory, TableHistory
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_rows import LandedDelivery
 from airflow_provider_coordination.spark.layout import BATCH_ID
-from airflow_provider_coordination.spark.maintenance import Maintenance, MaintenanceResult
+from airflow_provider_coordination.spark.maintenance import Maintains, Maintenance, MaintenanceResult
 from airflow_provider_coordination.spark.merging import Merging
-from airflow_provider_coordination.spark.sinks import Rows
+from airflow_provider_coordination.spark.sinks import RequiresColumns, Rows, Sink
 from airflow_provider_coordination.spark.sinks.delta import log as table_log
 from airflow_provider_coordination.spark.sinks.delta.files import DataFile, DataFiles
 from airflow_provider_coordination.spark.sinks.delta.log import TableLog
@@ -83,7 +84,7 @@ class Staged:
     files: tuple[DataFile, ...]
 
 
-class DeltaSink:
+class DeltaSink(Sink, RequiresColumns, KeepsHistory, Maintains):
     """A Delta table; a `Sink`.
 
     :param name: the name of the sink.
@@ -116,22 +117,22 @@ class DeltaSink:
         self._unnamed: dict[str, set[str]] = {}  # by file that no commit was tried with: the sets that it is for
 
     @property
+    @override
     def name(self) -> str:
-        """See `Sink.name`."""
         return self._name
 
     @property
+    @override
     def where(self) -> str | None:
-        """See `Sink.where`."""
         return self._where
 
     @property
+    @override
     def location(self) -> str:
-        """See `Sink.location`."""
         return self._path
 
+    @override
     def check(self) -> None:
-        """See `Sink.check`."""
         field = f"DeltaTable {self.name!r}: field 'path'"
         check_writable(field, self._path, self._access)
         try:
@@ -172,35 +173,35 @@ class DeltaSink:
             )
 
     @property
+    @override
     def required_columns(self) -> Mapping[str, Sequence[str]]:
-        """See `RequiresColumns.required_columns`."""
         return {
             **self._merging.required,
             "'partition_by'": self._settings.partition_by,
             "the table's partitioning": self._partitioned_by,
         }
 
+    @override
     def committed(self, attempts: Sequence[Attempt]) -> set[str]:
-        """See `Sink.committed`."""
         table = self._log.open() if attempts else None
         return set() if table is None else self._log.committed(table, attempts)
 
+    @override
     def history(self) -> TableHistory:
-        """See `KeepsHistory.history`."""
         table = self._log.open()
         if table is None:
             raise ConfigurationError(f"DeltaTable {self.name!r}: field 'path' is {self._path!r}; there is no table")
         return table_log.history(table, self._path)
 
+    @override
     def maintain(self, wanted: Maintenance) -> MaintenanceResult:
-        """See `Maintains.maintain`."""
         if self._log.open() is None:
             raise ConfigurationError(f"DeltaTable {self.name!r}: field 'path' is {self._path!r}; there is no table")
         return maintain(self._log, Staging(self._path, self._access), self._access, wanted)
 
     @property
+    @override
     def access(self) -> Access:
-        """See `Sink.access`."""
         return self._access
 
     @property
@@ -212,14 +213,14 @@ class DeltaSink:
         """See `Sink.repartition`: Spark makes even partitions, and keeps rows of a table partition together."""
         return rows.hint("rebalance", *map(quoted, self._settings.partition_by))
 
+    @override
     def scratch(self, attempts: Sequence[Attempt]) -> str:
-        """See `Sink.scratch`."""
         return self._staging.folder(attempts[0]) + ".work"
 
     # Preparation
 
+    @override
     def prepare(self, attempts: Sequence[Attempt], rows: Rows) -> None:
-        """See `Sink.prepare`."""
         self.discard(attempts)
         filled = [attempt.batch_id for attempt in attempts if rows.count(attempt.batch_id)]
         table = self._log.open() if attempts else None
@@ -335,8 +336,8 @@ class DeltaSink:
                     del self._unnamed[name]
                     delete_file(join(self._path, name), self._access)
 
+    @override
     def sweep(self, tokens: Mapping[str, int]) -> None:
-        """See `Sink.sweep`."""
         self._staging.sweep(tokens)
 
     # Landed files, unchanged
@@ -356,8 +357,8 @@ class DeltaSink:
 
     # Commit
 
+    @override
     def commit(self, attempts: Sequence[Attempt]) -> None:
-        """See `Sink.commit`."""
         if attempts:
             with self._lock:
                 self._commit(attempts)

@@ -24,13 +24,19 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.column_names import quoted
-from airflow_provider_coordination.spark.delivered_batches import TableHistory, may_be_older, unknown_batch
+from airflow_provider_coordination.spark.delivered_batches import (
+    KeepsHistory,
+    TableHistory,
+    may_be_older,
+    unknown_batch,
+)
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError
 from airflow_provider_coordination.spark.landed_rows import LandedDelivery
 from airflow_provider_coordination.spark.layout import BATCH_ID
-from airflow_provider_coordination.spark.maintenance import Maintenance, MaintenanceResult
+from airflow_provider_coordination.spark.maintenance import Maintains, Maintenance, MaintenanceResult
 from airflow_provider_coordination.spark.merging import Merging
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Rows
@@ -119,7 +125,7 @@ class _Part:
     rows: int
 
 
-class IcebergSink:
+class IcebergSink(KeepsHistory, Maintains):
     """An Iceberg table; a `Sink`.
 
     :param name: the name of the sink.
@@ -186,15 +192,15 @@ class IcebergSink:
         state = self._read_state(attempts)
         return {attempt.batch_id for attempt in attempts if state.has(attempt.batch_id)}
 
+    @override
     def history(self) -> TableHistory:
-        """See `KeepsHistory.history`."""
         table = self._table.find()
         if table is None:
             raise ConfigurationError(f"IcebergTable {self.name!r}: field 'table': {self._table} does not exist")
         return table_history(table.metadata, str(self._table))
 
+    @override
     def maintain(self, wanted: Maintenance) -> MaintenanceResult:
-        """See `Maintains.maintain`."""
         table = self._table.find()
         if table is None:
             raise ConfigurationError(f"IcebergTable {self.name!r}: field 'table': {self._table} does not exist")
