@@ -52,7 +52,7 @@ from airflow_provider_coordination.spark.ingestion_job import IngestionJob
 from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.kinesis import landing
 from airflow_provider_coordination.spark.kinesis import reading as shard_reading
-from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions, ShardReadPlan
+from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow
 from airflow_provider_coordination.spark.kinesis.layout import SHARD_RECORDS
 from airflow_provider_coordination.spark.kinesis.reading import ShardReading
@@ -225,7 +225,7 @@ class Job:
         assert self.delivery.records == self._sent, f"{self.delivery.records} of {self._sent} records were delivered"
 
     def _land(
-        self, spark: object, plans: Sequence[ShardReadPlan], options: LandingOptions, *_: object
+        self, spark: object, plans: Sequence[ShardReadPlan], options: ShardLandingOptions, *_: object
     ) -> list[LandedShardRow]:
         rows = [
             landing.land_shard(None, options, plan, clock=self._clock, sleep=self._clock.sleep)  # type: ignore[arg-type]

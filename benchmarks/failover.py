@@ -203,7 +203,7 @@ def warm_up(folder: Path, size: Size) -> None:
         shard_id="shardId-000000000000",
         start="TRIM_HORIZON",
     )
-    options = landing.LandingOptions(
+    options = landing.ShardLandingOptions(
         kinesis=AwsSettings(), root=str(folder), seconds=size.read_seconds, max_bytes=1, slot_memory_bytes=2**29
     )
     landing.land_shard(None, options, plan)  # type: ignore[arg-type]

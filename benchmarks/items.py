@@ -38,8 +38,9 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.s3.locations import bucket_and_key, s3_client
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
 from airflow_provider_coordination.sources.s3.settings import S3Objects
-from airflow_provider_coordination.spark.item_file import ItemLandingOptions, ItemPlan
+from airflow_provider_coordination.spark.item_file import ItemPlan
 from airflow_provider_coordination.spark.item_landing import READS_AT_ONCE_OF_SLOT, LandedItems, _land_slot
+from airflow_provider_coordination.spark.slots import LandingOptions
 from demo.server_process import free_ports
 from tests.support.s3_server import S3Server
 
@@ -149,7 +150,7 @@ def delayed(server: S3Server, seconds: float) -> Iterator[AwsSettings]:
 # What is measured
 
 
-def by_slot(reader: ObjectReader, options: ItemLandingOptions, at_once: int, plans: Sequence[ItemPlan]) -> int:
+def by_slot(reader: ObjectReader, options: LandingOptions, at_once: int, plans: Sequence[ItemPlan]) -> int:
     """Land partitions as a slot does; return the number of records."""
     rows: list[LandedItems] = _land_slot(reader, options, at_once, plans)
     assert not (errors := [row.error for row in rows if row.error]), errors[0]
@@ -204,7 +205,7 @@ def measured(aws: AwsSettings, folder: str, objects: int, ways: Sequence[str], r
     found: dict[str, list[dict[str, float]]] = {}
     for way in list(ways) * repetitions:
         with tempfile.TemporaryDirectory() as root:
-            options = ItemLandingOptions(root=root, seconds=3600, max_bytes=2**40, slot_memory_bytes=SLOT_MEMORY_BYTES)
+            options = LandingOptions(root=root, seconds=3600, max_bytes=2**40, slot_memory_bytes=SLOT_MEMORY_BYTES)
             act = partial(by_boto3, aws, root, plans)
             if way in WAYS:
                 act = partial(by_slot, reader, options, WAYS[way], plans)

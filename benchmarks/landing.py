@@ -34,7 +34,7 @@ from airflow_provider_coordination.sources.kinesis.pages import KinesisRecord, K
 from airflow_provider_coordination.sources.kinesis.user_records import user_records
 from airflow_provider_coordination.spark.job_spark import SPARK_CONF, set_worker_environment
 from airflow_provider_coordination.spark.kinesis import landing
-from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions, ShardReadPlan
+from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
 
 SLOTS = 2
 PAGES = 5
@@ -63,7 +63,9 @@ def land(make: MakePages, root: str, batches: Iterable[pa.RecordBatch]) -> Itera
     """Land a slot's pages as the job does."""
     made = make()
     landing.read_shard = lambda *arguments, **options: (page for page in made)
-    options = LandingOptions(kinesis=AwsSettings(), root=root, seconds=1e6, max_bytes=2**60, slot_memory_bytes=2**29)
+    options = ShardLandingOptions(
+        kinesis=AwsSettings(), root=root, seconds=1e6, max_bytes=2**60, slot_memory_bytes=2**29
+    )
     for batch in batches:
         for slot in batch.column(0).to_pylist():
             plan = ShardReadPlan(

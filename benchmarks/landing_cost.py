@@ -35,7 +35,7 @@ from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
 from airflow_provider_coordination.sources.kinesis.pages import KinesisRecord, KinesisRecords, ShardPage
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.kinesis import landing
-from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions, ShardReadPlan
+from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow
 from airflow_provider_coordination.spark.kinesis.layout import SHARD_RECORDS
 from airflow_provider_coordination.spark.payload import JsonPayload
@@ -87,7 +87,7 @@ def pages(count: int, size: int, *, aggregated: bool) -> list[ShardPage]:
 def land(pages: Sequence[ShardPage], root: str, shard: str = "shard-0", max_bytes: int = 2**60) -> LandedShardRow:
     """Land pages as the job does."""
     landing.read_shard = lambda *arguments, **options: _as_table(pages)  # type: ignore[assignment]
-    options = LandingOptions(
+    options = ShardLandingOptions(
         kinesis=AwsSettings(), root=root, seconds=1e6, max_bytes=max_bytes, slot_memory_bytes=2**29
     )
     plan = ShardReadPlan(

@@ -57,7 +57,7 @@ from airflow_provider_coordination.spark.application import GC_THRESHOLDS, deliv
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.ingestion_job import IngestionJob
 from airflow_provider_coordination.spark.job_spark import WORKER_ENVIRONMENT, JobSpark
-from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions
+from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, _land_slot, land
 from airflow_provider_coordination.spark.kinesis.layout import SHARD_RECORDS
 from airflow_provider_coordination.spark.kinesis.reading import ShardReading
@@ -129,7 +129,7 @@ def served(shards: int, records: int, size: int, pages: int, users: int = 1) -> 
 
 def landed(spark: SparkSession, aws: AwsSettings, shards: int, folder: str) -> tuple[float, list[LandedShardRow]]:
     """Land all records of shards; return the seconds and the rows."""
-    options = LandingOptions(
+    options = ShardLandingOptions(
         kinesis=aws, root=folder, seconds=60, max_bytes=2**40, slot_memory_bytes=512 * 2**20, on_data_loss="fail"
     )
     start = time.perf_counter()
@@ -381,7 +381,9 @@ def memory(seconds: float) -> dict[str, float]:
     """Return the MiB of a worker at full speed in the first and last tenth of the time."""
     records = PAGE_RECORDS[200]
     with served(FULL_SPEED_SHARDS, records, 200, 5) as aws, tempfile.TemporaryDirectory() as folder:
-        options = LandingOptions(kinesis=aws, root=folder, seconds=60, max_bytes=2**40, slot_memory_bytes=512 * 2**20)
+        options = ShardLandingOptions(
+            kinesis=aws, root=folder, seconds=60, max_bytes=2**40, slot_memory_bytes=512 * 2**20
+        )
         until, plans, taken = time.monotonic() + seconds, read_plans(FULL_SPEED_SHARDS), []
         while time.monotonic() < until:
             for row in _land_slot(options, plans):

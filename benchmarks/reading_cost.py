@@ -37,7 +37,7 @@ import pyarrow.parquet as pq
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.kinesis.aggregation import HASH_KEYS
-from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions
+from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions
 from airflow_provider_coordination.spark.kinesis.landing import _land_slot
 from benchmarks import kcl
 from benchmarks.data_source import ROWS, processor_seconds
@@ -78,7 +78,7 @@ QUICK = Size(shards=1, pages=1, repetitions=1)
 
 def landing(shards: int, aws: AwsSettings, folder: str) -> tuple[int, float]:
     """Land as a Spark task does, in this process."""
-    options = LandingOptions(kinesis=aws, root=folder, seconds=60, max_bytes=2**40, slot_memory_bytes=512 * 2**20)
+    options = ShardLandingOptions(kinesis=aws, root=folder, seconds=60, max_bytes=2**40, slot_memory_bytes=512 * 2**20)
     step = HASH_KEYS // shards
     plans = [
         replace(plan, starting_hash_key=str(number * step), ending_hash_key=str((number + 1) * step - 1))

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_provider_coordination.sources.kinesis.client import kinesis_client
 from airflow_provider_coordination.spark.kinesis import landing
-from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions
+from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow
 from tests.support.endless_kinesis import PAGE_RECORDS, EndlessKinesis
 from tests.support.known_dataset import KnownDataset
@@ -29,7 +29,7 @@ Change = Callable[[pa.Table], pa.Table]
 def landed(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[LandedShardRow], int]:
     """The landed rows of the first page of each shard, and the start time of the records."""
     with EndlessKinesis(SHARDS) as server:
-        options = LandingOptions(
+        options = ShardLandingOptions(
             kinesis=server.settings,
             root=str(tmp_path_factory.mktemp("landed")),
             seconds=60,

@@ -23,13 +23,13 @@ from airflow_provider_coordination.sources.items import FrameReader, SourceUnava
 from airflow_provider_coordination.sources.progress import ItemPosition, new_batch_id
 from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.frame_columns import ArrivingColumn, arriving_columns, converted
-from airflow_provider_coordination.spark.item_file import ItemLandingOptions, ItemPlan
+from airflow_provider_coordination.spark.item_file import ItemPlan
 from airflow_provider_coordination.spark.item_landing import LandedItems
 from airflow_provider_coordination.spark.landed_identity import as_landed
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.parquet_frames import numbered, portions_of
 from airflow_provider_coordination.spark.records import check_names, with_origin
-from airflow_provider_coordination.spark.slots import MANIFEST, collect_rows, manifest, name_job
+from airflow_provider_coordination.spark.slots import MANIFEST, LandingOptions, collect_rows, manifest, name_job
 from airflow_provider_coordination.spark.storage import TableWriter
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ UNAVAILABLE = re.compile(
 
 
 def land_frames(
-    spark: SparkSession, plans: Sequence[ItemPlan], reader: FrameReader, options: ItemLandingOptions
+    spark: SparkSession, plans: Sequence[ItemPlan], reader: FrameReader, options: LandingOptions
 ) -> list[LandedItems]:
     """Read the next item of each partition; return one row for each partition.
 
@@ -75,7 +75,7 @@ def land_frames(
 
 
 def _land_some(
-    spark: SparkSession, plans: Sequence[ItemPlan], reader: FrameReader, options: ItemLandingOptions
+    spark: SparkSession, plans: Sequence[ItemPlan], reader: FrameReader, options: LandingOptions
 ) -> list[LandedItems]:
     """Land some partitions together; if that fails, land each one alone, so that one does not stop the others."""
     try:
@@ -105,7 +105,7 @@ def _land_some(
 
 
 def _land(
-    spark: SparkSession, plans: Sequence[ItemPlan], reader: FrameReader, options: ItemLandingOptions
+    spark: SparkSession, plans: Sequence[ItemPlan], reader: FrameReader, options: LandingOptions
 ) -> list[LandedItems]:
     name_job(spark.sparkContext, len(plans))
     items = [plan.left[0] for plan in plans]
@@ -128,7 +128,7 @@ def _write(
     origins: Sequence[str],
     names: Sequence[str],
     arriving: Mapping[str, ArrivingColumn],
-    options: ItemLandingOptions,
+    options: LandingOptions,
     batches: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     from pyspark import TaskContext

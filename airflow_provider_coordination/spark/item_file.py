@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 
 from airflow_provider_coordination.sources.progress import ItemPosition, new_batch_id
-from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.job_settings import MIN_SLOT_MEMORY_BYTES as READING_BYTES
 from airflow_provider_coordination.spark.landed_identity import as_landed, landed_file
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.records import Records
 from airflow_provider_coordination.spark.slot_memory import ROW_GROUP_BYTES, SlotMemory
+from airflow_provider_coordination.spark.slots import LandingOptions
 from airflow_provider_coordination.spark.storage import TableWriter
 
 
@@ -54,26 +54,6 @@ class ItemPlan:
         """Return a new URI for the landed file of the batch that starts at `start`."""
         first = str(ItemPosition.parse(self.start).item)
         return landed_file(root, self.source_identifier, self.partition_key, first, self.fencing_token)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ItemLandingOptions:
-    """The options for every partition of a round.
-
-    :param root: the folder for landed files.
-    :param access: the credentials for the folder.
-    :param seconds: after this time, start no partition, and end a batch at the next position to continue from.
-    :param max_bytes: end a batch at the next position to continue from once it has this size.
-    :param slot_memory_bytes: the maximum number of bytes that a slot holds of what it reads.
-    :param leave_slot: whether to leave one slot to a delivery that runs at the same time.
-    """
-
-    root: str
-    seconds: float
-    max_bytes: int
-    slot_memory_bytes: int
-    leave_slot: bool = False
-    access: Access = DEFAULT_ACCESS
 
 
 class ItemRoom:
@@ -126,7 +106,7 @@ class ItemFile:
     """
 
     def __init__(
-        self, plan: ItemPlan, options: ItemLandingOptions, room: ItemRoom, row_group_bytes: int = ROW_GROUP_BYTES
+        self, plan: ItemPlan, options: LandingOptions, room: ItemRoom, row_group_bytes: int = ROW_GROUP_BYTES
     ) -> None:
         self.batch_id = new_batch_id(plan.kind)
         self.records = 0

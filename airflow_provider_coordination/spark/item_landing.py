@@ -33,18 +33,12 @@ from airflow_provider_coordination.sources.items import (
     reads_at_once,
 )
 from airflow_provider_coordination.sources.progress import MAX_WITHIN_BYTES, FailedItem, ItemPosition
-from airflow_provider_coordination.spark.item_file import (
-    ItemFile,
-    ItemLandingOptions,
-    ItemPlan,
-    ItemRoom,
-    NotWrittenError,
-)
+from airflow_provider_coordination.spark.item_file import ItemFile, ItemPlan, ItemRoom, NotWrittenError
 from airflow_provider_coordination.spark.landed_row import Failure, LandedRow, not_written
 from airflow_provider_coordination.spark.records import with_origin
 from airflow_provider_coordination.spark.shared_locations import SharedLocations
 from airflow_provider_coordination.spark.slot_memory import ROW_GROUP_BYTES
-from airflow_provider_coordination.spark.slots import distribute, land_in_slots
+from airflow_provider_coordination.spark.slots import LandingOptions, distribute, land_in_slots
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.spark.job_spark import JobSpark
@@ -87,7 +81,7 @@ def land_items(
     spark: JobSpark,
     plans: Sequence[ItemPlan],
     reader: ItemReader,
-    options: ItemLandingOptions,
+    options: LandingOptions,
     locations: SharedLocations | None = None,
 ) -> list[LandedItems]:
     """Read the partitions of `plans` on the executors; return one row for each partition.
@@ -108,7 +102,7 @@ def land_items(
 
 
 def _land_slot(
-    reader: ItemReader, options: ItemLandingOptions, at_once: int, plans: Sequence[ItemPlan]
+    reader: ItemReader, options: LandingOptions, at_once: int, plans: Sequence[ItemPlan]
 ) -> list[LandedItems]:
     until = time.monotonic() + options.seconds
     room = ItemRoom(options.slot_memory_bytes)
@@ -119,7 +113,7 @@ def _land_slot(
 
 def land_partition(
     reader: ItemReader,
-    options: ItemLandingOptions,
+    options: LandingOptions,
     plan: ItemPlan,
     *,
     until: float = float("inf"),
@@ -151,7 +145,7 @@ def land_partition(
     return replace(row, seconds=timer.monotonic() - started)
 
 
-def _refused(plan: ItemPlan, options: ItemLandingOptions, error: Exception) -> LandedItems:
+def _refused(plan: ItemPlan, options: LandingOptions, error: Exception) -> LandedItems:
     """Return the row of a partition of which nothing is landed because of an error."""
     failure, is_temporary = Failure.of(error), isinstance(error, OSError | SourceUnavailableError)
     if isinstance(error, OSError):
@@ -180,7 +174,7 @@ class _Landing:
     def __init__(
         self,
         reader: ItemReader,
-        options: ItemLandingOptions,
+        options: LandingOptions,
         plan: ItemPlan,
         file: ItemFile,
         is_over: Callable[[], bool],

@@ -15,7 +15,7 @@ from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.items import Conditional, Finishing, FrameReader, ItemReader
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.spark.frame_landing import land_frames
-from airflow_provider_coordination.spark.item_file import ItemLandingOptions, ItemPlan
+from airflow_provider_coordination.spark.item_file import ItemPlan
 from airflow_provider_coordination.spark.item_landing import MAX_FAILED_ITEMS, LandedItems, land_items
 from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.kind_partitions import KindPartitions
@@ -24,7 +24,7 @@ from airflow_provider_coordination.spark.reading import PartitionsToRead, Readin
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.shared_locations import SharedLocations
-from airflow_provider_coordination.spark.slots import check_locations
+from airflow_provider_coordination.spark.slots import LandingOptions, check_locations
 from airflow_provider_coordination.spark.summary import Summary
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ class ItemReading(Reading):
         self._partitions = partitions
         self._summary = summary
         self._redaction = Redaction(settings)
-        self._options = ItemLandingOptions(
+        self._options = LandingOptions(
             root=settings.landing_path,
             access=settings.access,
             seconds=settings.rounds.round_duration.total_seconds(),

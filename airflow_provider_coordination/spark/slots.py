@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
 from airflow_provider_coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.executor_errors import running_on_executors, with_host_in_import_errors
 from airflow_provider_coordination.spark.executor_startup import waiting_for_executors
 from airflow_provider_coordination.spark.shared_locations import (
@@ -31,6 +33,26 @@ JOB_GROUP = "landing"
 """The Spark job group of landing, so that landing can be cancelled without other jobs."""
 MANIFEST = "manifest string"
 """The column that slots return, as DDL."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LandingOptions:
+    """The options for landing every partition of a round.
+
+    :param root: the folder for landed files.
+    :param access: the credentials for the folder.
+    :param seconds: how long a partition is read: to the next position to continue from. None is started after that.
+    :param max_bytes: end a batch at the next position to continue from once it has this size.
+    :param slot_memory_bytes: the maximum number of bytes that a slot holds of what it reads.
+    :param leave_slot: whether to leave one slot to a delivery that runs at the same time.
+    """
+
+    root: str
+    seconds: float
+    max_bytes: int
+    slot_memory_bytes: int
+    leave_slot: bool = False
+    access: Access = DEFAULT_ACCESS
 
 
 def land_in_slots(

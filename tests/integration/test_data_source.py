@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
 from airflow_provider_coordination.sources.kinesis.shards import list_shards
-from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions, ShardReadPlan
+from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.landing import land
 
 pytestmark = pytest.mark.share(0.5)
@@ -93,7 +93,9 @@ def landed(spark: SparkSession, kinesis: Any, aws: Any, stream: str, folder: Pat
         )
         for shard in list_shards(aws, stream)
     ]
-    options = LandingOptions(kinesis=settings, root=str(folder), seconds=10, max_bytes=2**30, slot_memory_bytes=2**29)
+    options = ShardLandingOptions(
+        kinesis=settings, root=str(folder), seconds=10, max_bytes=2**30, slot_memory_bytes=2**29
+    )
     files = [row.file for row in land(spark.sparkContext, plans, options) if row.file]
     table = pa.concat_tables([pq.read_table(file) for file in files])
     columns = [

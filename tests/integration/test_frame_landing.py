@@ -19,10 +19,10 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_provider_coordination.sources.items import Item, SourceUnavailableError
 from airflow_provider_coordination.spark import frame_landing
 from airflow_provider_coordination.spark.frame_landing import land_frames
-from airflow_provider_coordination.spark.item_file import ItemLandingOptions, ItemPlan
+from airflow_provider_coordination.spark.item_file import ItemPlan
 from airflow_provider_coordination.spark.item_landing import LandedItems
 from airflow_provider_coordination.spark.landed_identity import partition_folder
-from airflow_provider_coordination.spark.slots import JOB_GROUP
+from airflow_provider_coordination.spark.slots import JOB_GROUP, LandingOptions
 
 pytestmark = pytest.mark.share(0.5)
 
@@ -72,8 +72,8 @@ def as_many_as_the_item_says(number: int, item: Item) -> Any:
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> ItemLandingOptions:
-    return ItemLandingOptions(root=str(tmp_path), seconds=60.0, max_bytes=2**20, slot_memory_bytes=2**25)
+def options(tmp_path: Path) -> LandingOptions:
+    return LandingOptions(root=str(tmp_path), seconds=60.0, max_bytes=2**20, slot_memory_bytes=2**25)
 
 
 def rows_of(landed: LandedItems) -> list[dict[str, Any]]:
@@ -85,7 +85,7 @@ def files(root: str) -> list[Path]:
     return list(Path(root).rglob("*.parquet"))
 
 
-def test_each_partition_lands_in_its_own_file(spark: SparkSession, options: ItemLandingOptions) -> None:
+def test_each_partition_lands_in_its_own_file(spark: SparkSession, options: LandingOptions) -> None:
     plans = [plan("a", items=1), plan("b", items=3, start="1")]
     one, other = land_frames(spark, plans, StubFrameReader(as_many_as_the_item_says), options)
     assert rows_of(one) == [
@@ -98,7 +98,7 @@ def test_each_partition_lands_in_its_own_file(spark: SparkSession, options: Item
     assert one.bytes > 0 and one.batch_id != other.batch_id
 
 
-def test_partition_without_rows_is_a_batch_without_a_file(spark: SparkSession, options: ItemLandingOptions) -> None:
+def test_partition_without_rows_is_a_batch_without_a_file(spark: SparkSession, options: LandingOptions) -> None:
     def rows(number: int, item: Item) -> Any:
         yield a_batch(0, 0 if item["of"] == "empty" else 1)
 
@@ -108,7 +108,7 @@ def test_partition_without_rows_is_a_batch_without_a_file(spark: SparkSession, o
     assert len(files(options.root)) == 1
 
 
-def test_failing_partition_stops_no_other_and_leaves_no_file(spark: SparkSession, options: ItemLandingOptions) -> None:
+def test_failing_partition_stops_no_other_and_leaves_no_file(spark: SparkSession, options: LandingOptions) -> None:
     def rows(number: int, item: Item) -> Any:
         yield a_batch(0, 5)
         if item["of"] == "bad":
@@ -143,7 +143,7 @@ def test_unavailable_source_is_a_temporary_error() -> None:
     assert (failed.error, failed.is_temporary) == ("come back later", True)
 
 
-def test_task_repeated_by_spark_leaves_one_file(spark: SparkSession, options: ItemLandingOptions) -> None:
+def test_task_repeated_by_spark_leaves_one_file(spark: SparkSession, options: LandingOptions) -> None:
     marker = str(Path(options.root) / "tried")
 
     def rows(number: int, item: Item) -> Any:
@@ -158,7 +158,7 @@ def test_task_repeated_by_spark_leaves_one_file(spark: SparkSession, options: It
     assert files(options.root) == [Path(landed.file)]
 
 
-def test_large_range_is_written_in_row_groups_while_reading(spark: SparkSession, options: ItemLandingOptions) -> None:
+def test_large_range_is_written_in_row_groups_while_reading(spark: SparkSession, options: LandingOptions) -> None:
     # 80 MB, of which a slot may hold two row groups and what Arrow needs for them.
     def rows(number: int, item: Item) -> Any:
         text = pa.array(["x" * 1000] * 10_000)
@@ -172,7 +172,7 @@ def test_large_range_is_written_in_row_groups_while_reading(spark: SparkSession,
     assert file.read(columns=["_row"])["_row"].to_pylist() == list(range(80_000))
 
 
-def test_types_are_preserved(spark: SparkSession, options: ItemLandingOptions) -> None:
+def test_types_are_preserved(spark: SparkSession, options: LandingOptions) -> None:
     schema = "d decimal(38,18), t timestamp, n timestamp_ntz, day date, b boolean, raw binary, nothing string, f double"
     values = {
         "d": Decimal("12345678901234567890.123456789012345678"),
@@ -202,7 +202,7 @@ def test_types_are_preserved(spark: SparkSession, options: ItemLandingOptions) -
     ) | {"d": "decimal(38,18)"}
 
 
-def test_names_with_dots_and_quotes_are_preserved(spark: SparkSession, options: ItemLandingOptions) -> None:
+def test_names_with_dots_and_quotes_are_preserved(spark: SparkSession, options: LandingOptions) -> None:
     class OddNamesReader:
         def frame(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
             return spark.range(0, 1, 1, 1).toDF("a.b").selectExpr("`a.b`", "1 AS `c``d`", "2 AS `a`", "3 AS `e f`")
@@ -216,14 +216,14 @@ def test_names_with_dots_and_quotes_are_preserved(spark: SparkSession, options: 
     assert (row["a.b"], row["c`d"], row["a"], row["e f"]) == (0, 1, 2, 3)
 
 
-def test_reserved_column_name_is_refused(spark: SparkSession, options: ItemLandingOptions) -> None:
+def test_reserved_column_name_is_refused(spark: SparkSession, options: LandingOptions) -> None:
     [landed] = land_frames(
         spark, [plan("a")], StubFrameReader(as_many_as_the_item_says, "_row long, text string"), options
     )
     assert landed.error == "it has a column '_row', whose name is reserved; rename it"
 
 
-def test_wrong_number_of_partitions_is_refused(spark: SparkSession, options: ItemLandingOptions) -> None:
+def test_wrong_number_of_partitions_is_refused(spark: SparkSession, options: LandingOptions) -> None:
     class ThreePartitionsReader(StubFrameReader):
         def frame(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
             return spark.range(0, 10, 1, 3)
@@ -232,7 +232,7 @@ def test_wrong_number_of_partitions_is_refused(spark: SparkSession, options: Ite
     assert "3 partitions for 1 items" in str(landed.error)
 
 
-def test_landing_begins_no_partition_after_the_deadline(spark: SparkSession, options: ItemLandingOptions) -> None:
+def test_landing_begins_no_partition_after_the_deadline(spark: SparkSession, options: LandingOptions) -> None:
     class TwoAtOnceReader(StubFrameReader):
         reads_at_once = 2
 
@@ -243,7 +243,7 @@ def test_landing_begins_no_partition_after_the_deadline(spark: SparkSession, opt
 
 
 @pytest.mark.parametrize("together", [6, 1])
-def test_cancelled_landing_ends_at_once(spark: SparkSession, options: ItemLandingOptions, together: int) -> None:
+def test_cancelled_landing_ends_at_once(spark: SparkSession, options: LandingOptions, together: int) -> None:
     folder = Path(options.root)
 
     def rows(number: int, item: Item) -> Any:

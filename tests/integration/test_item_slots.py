@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 
 from airflow_provider_coordination.sources.items import Item, ReadPage
-from airflow_provider_coordination.spark.item_file import READING_BYTES, ItemLandingOptions, ItemPlan
+from airflow_provider_coordination.spark.item_file import READING_BYTES, ItemPlan
 from airflow_provider_coordination.spark.item_landing import land_items
 from airflow_provider_coordination.spark.job_spark import JobSpark
+from airflow_provider_coordination.spark.slots import LandingOptions
 from airflow_provider_coordination.spark.storage import row_count
 from tests.support.items import named
 
@@ -40,8 +41,8 @@ def plans(count: int) -> list[ItemPlan]:
     ]
 
 
-def options(folder: Path, memory: int) -> ItemLandingOptions:
-    return ItemLandingOptions(root=f"{folder}/landed", seconds=600, max_bytes=2**40, slot_memory_bytes=memory)
+def options(folder: Path, memory: int) -> LandingOptions:
+    return LandingOptions(root=f"{folder}/landed", seconds=600, max_bytes=2**40, slot_memory_bytes=memory)
 
 
 @dataclass

@@ -30,9 +30,10 @@ from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.spark.frame_columns import arriving_columns, converted, landed_columns
 from airflow_provider_coordination.spark.frame_landing import land_frames
-from airflow_provider_coordination.spark.item_file import ItemLandingOptions, ItemPlan
+from airflow_provider_coordination.spark.item_file import ItemPlan
 from airflow_provider_coordination.spark.item_landing import LandedItems
 from airflow_provider_coordination.spark.item_source import ItemSource
+from airflow_provider_coordination.spark.slots import LandingOptions
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.jdbc_tables import jdbc_table
 from tests.support.jdbc_types import (
@@ -107,7 +108,7 @@ class Source:
                     start="",
                 )
             )
-        options = ItemLandingOptions(root=str(self.root), seconds=60, max_bytes=2**20, slot_memory_bytes=2**25)
+        options = LandingOptions(root=str(self.root), seconds=60, max_bytes=2**20, slot_memory_bytes=2**25)
         return land_frames(spark, plans, RangeReader(self.settings), options)
 
     def rows(self, landed: Sequence[LandedItems]) -> list[dict[str, Any]]:

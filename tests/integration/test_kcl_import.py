@@ -30,7 +30,7 @@ from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.kinesis.reader import read_shard
 from airflow_provider_coordination.sources.kinesis.shards import Shard, describe_stream, list_shards
 from airflow_provider_coordination.sources.kinesis.sync import sync_shards
-from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions, ShardReadPlan
+from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.landing import land_shard
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls
@@ -179,7 +179,7 @@ def test_application_stopped_inside_an_aggregate_resumes_there(
     progress = ShardProgress.from_mapping(partition.progress)
 
     settings = AwsSettings(endpoint_url=kinesis.endpoint_url, **CREDENTIALS)
-    options = LandingOptions(
+    options = ShardLandingOptions(
         kinesis=settings, root=str(tmp_path), seconds=1.0, max_bytes=1_000_000, slot_memory_bytes=2**29
     )
     plan = ShardReadPlan(

@@ -42,7 +42,7 @@ from airflow_provider_coordination.sources.kinesis.reader import (
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
 from airflow_provider_coordination.sources.kinesis.sync import sync_shards
 from airflow_provider_coordination.sources.landed import LandedBatch
-from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions, ShardReadPlan
+from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, land_shard
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.batches import begin_delivery
@@ -337,7 +337,7 @@ class Source:
         options = {"seconds": 10.0, "max_bytes": 2**30, "slot_memory_bytes": 2**29, **changes}
         return land_shard(
             reading_client(self.settings),
-            LandingOptions(kinesis=self.settings, root=str(self.root), **options),
+            ShardLandingOptions(kinesis=self.settings, root=str(self.root), **options),
             ShardReadPlan(
                 source_identifier="clicks|PARTITION",
                 partition_key=f"{self.stream}:1:{FIRST_SHARD}",

@@ -28,8 +28,9 @@ from airflow_provider_coordination.sources.s3 import object_streams, reader
 from airflow_provider_coordination.sources.s3.listing import listing_of
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
 from airflow_provider_coordination.sources.s3.settings import S3Objects
-from airflow_provider_coordination.spark.item_file import ItemLandingOptions, ItemPlan
+from airflow_provider_coordination.spark.item_file import ItemPlan
 from airflow_provider_coordination.spark.item_landing import land_partition
+from airflow_provider_coordination.spark.slots import LandingOptions
 from airflow_provider_coordination.spark.storage import read_table
 from tests.support.s3_server import DENIED, S3Server
 
@@ -150,7 +151,7 @@ def test_piecewise_landing_holds_every_record_once(bucket: Bucket, tmp_path: Pat
     bucket.client.put_object(Bucket=bucket.name, Key="a.gz", Body=gzip.compress(large, 1))
     bucket.client.put_object(Bucket=bucket.name, Key="b", Body=large)
     bucket.client.put_object(Bucket=bucket.name, Key="c", Body=b"last")
-    options = ItemLandingOptions(root=str(tmp_path), seconds=100, max_bytes=2**22, slot_memory_bytes=2**25)
+    options = LandingOptions(root=str(tmp_path), seconds=100, max_bytes=2**22, slot_memory_bytes=2**25)
     found: list[bytes] = []
     start, batches, is_last = "", 0, False
     while not is_last:

@@ -15,7 +15,7 @@ import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
-from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions, ShardReadPlan
+from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, land_shard
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine
@@ -41,7 +41,7 @@ class Stream:
         self.engine = Engine(self.clock)
         self.client = InProcessClient(self.engine)
         self.client.create_stream(StreamName="s", ShardCount=1)
-        self.options = LandingOptions(
+        self.options = ShardLandingOptions(
             kinesis=AwsSettings(max_attempts=3), root=str(root), seconds=30, max_bytes=2**30, slot_memory_bytes=2**29
         )
 

@@ -14,7 +14,7 @@ import pytest
 
 from airflow_provider_coordination.sources.kinesis import reader
 from airflow_provider_coordination.spark.kinesis import landing
-from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions
+from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow
 from tests.support.ailing_kinesis import (
     FIRST,
@@ -55,7 +55,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[AilingKinesis]:
 
 def land(server: AilingKinesis, root: Path, shards: int = SHARDS, **options: Any) -> list[LandedShardRow]:
     given = {"seconds": 2.0, "max_bytes": 2**30, "slot_memory_bytes": 2**29, **options}
-    return landing._land_slot(LandingOptions(kinesis=server.settings, root=str(root), **given), read_plans(shards))
+    return landing._land_slot(ShardLandingOptions(kinesis=server.settings, root=str(root), **given), read_plans(shards))
 
 
 @pytest.mark.parametrize("ill", ILL.values(), ids=ILL)
@@ -123,7 +123,7 @@ def test_long_refused_shard_blocks_no_other_and_catches_up(tmp_path: Path, statu
         def land_round() -> list[LandedShardRow]:
             after = [sequence_number(runs[-1].last) if runs else "TRIM_HORIZON" for runs in found]
             plans = [replace(plan, start=start) for plan, start in zip(read_plans(SHARDS), after, strict=True)]
-            options = LandingOptions(
+            options = ShardLandingOptions(
                 kinesis=server.settings,
                 root=str(tmp_path),
                 seconds=ROUND_SECONDS,

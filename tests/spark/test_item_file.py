@@ -9,15 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_coordination.spark.item_file import (
-    READING_BYTES,
-    ItemFile,
-    ItemLandingOptions,
-    ItemPlan,
-    ItemRoom,
-    NotWrittenError,
-)
+from airflow_provider_coordination.spark.item_file import READING_BYTES, ItemFile, ItemPlan, ItemRoom, NotWrittenError
 from airflow_provider_coordination.spark.records import SMALL_TABLES, Records
+from airflow_provider_coordination.spark.slots import LandingOptions
 from tests.support.items import named
 
 PLAN = ItemPlan(
@@ -34,12 +28,12 @@ def room() -> ItemRoom:
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> ItemLandingOptions:
-    return ItemLandingOptions(root=str(tmp_path), seconds=1, max_bytes=2**30, slot_memory_bytes=READING_BYTES)
+def options(tmp_path: Path) -> LandingOptions:
+    return LandingOptions(root=str(tmp_path), seconds=1, max_bytes=2**30, slot_memory_bytes=READING_BYTES)
 
 
 @pytest.fixture
-def file(options: ItemLandingOptions, room: ItemRoom) -> ItemFile:
+def file(options: LandingOptions, room: ItemRoom) -> ItemFile:
     return ItemFile(PLAN, options, room, ROW_GROUP)
 
 
@@ -136,7 +130,7 @@ def test_begun_file_refuses_wider_and_additional_columns(file: ItemFile, other: 
     assert numbers(uri) == list(range(100))
 
 
-def test_file_above_its_share_waits_for_another_above_it(options: ItemLandingOptions, room: ItemRoom) -> None:
+def test_file_above_its_share_waits_for_another_above_it(options: LandingOptions, room: ItemRoom) -> None:
     one, other = (ItemFile(PLAN, options, room, ROW_GROUP) for _ in range(2))
     with ThreadPoolExecutor(1) as pool, one, other:
         one.add(a_page(0, 100))

@@ -25,7 +25,7 @@ from airflow_provider_coordination.sources.items import (
     SourceUnavailableError,
 )
 from airflow_provider_coordination.sources.progress import MAX_WITHIN_BYTES, ItemPosition
-from airflow_provider_coordination.spark.item_file import READING_BYTES, ItemLandingOptions, ItemPlan, ItemRoom
+from airflow_provider_coordination.spark.item_file import READING_BYTES, ItemPlan, ItemRoom
 from airflow_provider_coordination.spark.item_landing import (
     GONE_NAMED,
     MAX_FAILED_ITEMS,
@@ -35,7 +35,7 @@ from airflow_provider_coordination.spark.item_landing import (
     land_partition,
 )
 from airflow_provider_coordination.spark.slot_memory import ROW_GROUP_BYTES
-from airflow_provider_coordination.spark.slots import distribute
+from airflow_provider_coordination.spark.slots import LandingOptions, distribute
 from tests.support.depth import examples
 from tests.support.items import FakeItem, FakeSource, named
 from tests.support.kinesis_server.clock import VirtualClock
@@ -70,7 +70,7 @@ class LandingFolder:
         row_group_bytes: int = ROW_GROUP_BYTES,
         room: ItemRoom | None = None,
     ) -> LandedItems:
-        options = ItemLandingOptions(root=str(self.folder), seconds=1, max_bytes=max_bytes, slot_memory_bytes=2**25)
+        options = LandingOptions(root=str(self.folder), seconds=1, max_bytes=max_bytes, slot_memory_bytes=2**25)
         return land_partition(
             self.source,
             options,
@@ -564,7 +564,7 @@ def test_page_larger_than_slot_memory_is_landed(folder: LandingFolder) -> None:
 
 
 def slot(folder: LandingFolder, source: Any, partitions: int, memory: int, at_once: int = 32) -> list[LandedItems]:
-    options = ItemLandingOptions(root=str(folder.folder), seconds=60, max_bytes=2**30, slot_memory_bytes=memory)
+    options = LandingOptions(root=str(folder.folder), seconds=60, max_bytes=2**30, slot_memory_bytes=memory)
     plans = [replace(folder.plan(), partition_key=f"p{n}", items=named(f"i{n}")) for n in range(partitions)]
     return _land_slot(source, options, at_once, plans)
 

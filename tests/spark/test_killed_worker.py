@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pyarrow.parquet as pq
 
-from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions
+from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions
 from airflow_provider_coordination.spark.kinesis.landing import land
 from tests.support.ailing_kinesis import FIRST, ailing_kinesis
 from tests.support.read_plans import read_plans
@@ -38,7 +38,7 @@ def test_shards_of_a_killed_worker_are_landed_by_another(spark: Any, tmp_path: P
             server.ended.wait()
 
         server.ill = waits
-        options = LandingOptions(
+        options = ShardLandingOptions(
             kinesis=server.settings, root=str(tmp_path), seconds=5, max_bytes=2**30, slot_memory_bytes=2**29
         )
         with ThreadPoolExecutor(1) as pool:

@@ -14,9 +14,9 @@ from airflow_provider_coordination.sources.kinesis.user_records import USER_RECO
 from airflow_provider_coordination.spark.kinesis.landed_shard import (
     PAGE_BYTES,
     LandedShard,
-    LandingOptions,
     NoRoomError,
     PageRoom,
+    ShardLandingOptions,
     ShardReadPlan,
 )
 from airflow_provider_coordination.spark.slot_memory import SlotMemory
@@ -40,8 +40,8 @@ def memory() -> SlotMemory:
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> LandingOptions:
-    return LandingOptions(
+def options(tmp_path: Path) -> ShardLandingOptions:
+    return ShardLandingOptions(
         kinesis=AwsSettings(), root=str(tmp_path), seconds=10, max_bytes=2**30, slot_memory_bytes=2 * PAGE_BYTES
     )
 
@@ -60,7 +60,7 @@ def a_page(first: int, records: int = 10, size: int = 500) -> pa.RecordBatch:
     )
 
 
-def test_pages_become_row_groups_immediately(options: LandingOptions, memory: SlotMemory, tmp_path: Path) -> None:
+def test_pages_become_row_groups_immediately(options: ShardLandingOptions, memory: SlotMemory, tmp_path: Path) -> None:
     with LandedShard(PLAN, options, memory, ROW_GROUP) as landed:
         for page in range(4):
             landed.add(a_page(10 * page))
@@ -75,14 +75,16 @@ def test_pages_become_row_groups_immediately(options: LandingOptions, memory: Sl
     assert memory.hold_now(2 * PAGE_BYTES), "something is still held"
 
 
-def test_no_records_make_no_file(options: LandingOptions, memory: SlotMemory, tmp_path: Path) -> None:
+def test_no_records_make_no_file(options: ShardLandingOptions, memory: SlotMemory, tmp_path: Path) -> None:
     with LandedShard(PLAN, options, memory, ROW_GROUP) as landed:
         landed.add(a_page(0, records=0))
         assert landed.close() == ("", 0)
     assert list(tmp_path.rglob("*")) == []
 
 
-def test_error_leaves_no_file_and_no_held_memory(options: LandingOptions, memory: SlotMemory, tmp_path: Path) -> None:
+def test_error_leaves_no_file_and_no_held_memory(
+    options: ShardLandingOptions, memory: SlotMemory, tmp_path: Path
+) -> None:
     def land() -> None:
         with LandedShard(PLAN, options, memory, ROW_GROUP) as landed:
             for page in range(3):
@@ -95,7 +97,7 @@ def test_error_leaves_no_file_and_no_held_memory(options: LandingOptions, memory
     assert memory.hold_now(2 * PAGE_BYTES)
 
 
-def test_shard_waiting_for_a_page_first_writes_held_records(options: LandingOptions, memory: SlotMemory) -> None:
+def test_shard_waiting_for_a_page_first_writes_held_records(options: ShardLandingOptions, memory: SlotMemory) -> None:
     clock = VirtualClock()
     retry = RetryBudget(until=clock.monotonic(), clock=clock)
     memory.hold(LIMIT - 1)
@@ -108,7 +110,7 @@ def test_shard_waiting_for_a_page_first_writes_held_records(options: LandingOpti
     assert pq.read_metadata(file).num_rows == 10
 
 
-def test_page_room_is_released_once(options: LandingOptions, memory: SlotMemory) -> None:
+def test_page_room_is_released_once(options: ShardLandingOptions, memory: SlotMemory) -> None:
     with LandedShard(PLAN, options, memory, ROW_GROUP) as landed:
         room = PageRoom(landed, RetryBudget())
         room.hold()
@@ -118,7 +120,7 @@ def test_page_room_is_released_once(options: LandingOptions, memory: SlotMemory)
         assert memory.hold_now(LIMIT + 1), "it still holds bytes"
 
 
-def test_page_takes_over_its_held_room(options: LandingOptions, memory: SlotMemory) -> None:
+def test_page_takes_over_its_held_room(options: ShardLandingOptions, memory: SlotMemory) -> None:
     with LandedShard(PLAN, options, memory, 2**30) as landed:
         room, page = PageRoom(landed, RetryBudget()), a_page(0)
         room.hold()

@@ -25,7 +25,7 @@ from airflow_provider_coordination.sources.kinesis.pages import KinesisRecord, S
 from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import ChildShard
 from airflow_provider_coordination.spark.kinesis import landing
-from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions, ShardReadPlan
+from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, land_shard
 from airflow_provider_coordination.spark.landed_identity import token_of
 from airflow_provider_coordination.spark.landed_row import Failure
@@ -50,8 +50,8 @@ PLAN = ShardReadPlan(
 )
 
 
-def options(root: Path, **changes: Any) -> LandingOptions:
-    return LandingOptions(
+def options(root: Path, **changes: Any) -> ShardLandingOptions:
+    return ShardLandingOptions(
         kinesis=AwsSettings(region="eu-west-1"),
         root=str(root),
         **{"seconds": 10.0, "max_bytes": 1000, "slot_memory_bytes": 2**29, **changes},

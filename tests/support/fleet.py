@@ -30,7 +30,7 @@ from airflow_provider_coordination.spark.delivery import Delivery
 from airflow_provider_coordination.spark.ingestion_job import IngestionJob
 from airflow_provider_coordination.spark.kinesis import landing
 from airflow_provider_coordination.spark.kinesis import reading as shard_reading
-from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions, ShardReadPlan
+from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, land_shard
 from airflow_provider_coordination.spark.kinesis.reading import ShardReading
 from airflow_provider_coordination.spark.kinesis.streams import Streams
@@ -263,7 +263,7 @@ class Fleet:
         """Read and land in this process; entered once for all jobs that run side by side."""
 
         def in_process(
-            spark: object, plans: Sequence[ShardReadPlan], options: LandingOptions, *_: object
+            spark: object, plans: Sequence[ShardReadPlan], options: ShardLandingOptions, *_: object
         ) -> list[LandedShardRow]:
             return [land_shard(None, options, plan) for plan in plans]
 

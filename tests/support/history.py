@@ -31,7 +31,7 @@ from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery
 from airflow_provider_coordination.spark.ingestion_job import IngestionJob
 from airflow_provider_coordination.spark.kinesis import reading as shard_reading
-from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions, ShardReadPlan
+from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, land_shard
 from airflow_provider_coordination.spark.kinesis.reading import ShardReading
 from airflow_provider_coordination.spark.kinesis.streams import Streams
@@ -292,7 +292,7 @@ class History:
     @contextmanager
     def without_spark(self) -> Iterator[None]:
         def land(
-            spark: object, plans: Sequence[ShardReadPlan], options: LandingOptions, *_: object
+            spark: object, plans: Sequence[ShardReadPlan], options: ShardLandingOptions, *_: object
         ) -> list[LandedShardRow]:
             return [land_shard(self.client, options, plan, clock=self.clock, sleep=self.clock.sleep) for plan in plans]
 

@@ -35,11 +35,12 @@ from airflow_provider_coordination.sources.reset_targets import parse_target
 from airflow_provider_coordination.spark import item_reading
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.ingestion_job import IngestionJob
-from airflow_provider_coordination.spark.item_file import ItemLandingOptions, ItemPlan
+from airflow_provider_coordination.spark.item_file import ItemPlan
 from airflow_provider_coordination.spark.item_landing import LandedItems, land_partition
 from airflow_provider_coordination.spark.item_reading import ItemReading
 from airflow_provider_coordination.spark.landed_identity import partition_folder
 from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery
+from airflow_provider_coordination.spark.slots import LandingOptions
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.coordination.unreliable_store import Fault, UnreliableStore
@@ -270,7 +271,7 @@ class ItemHistory:
 
     @contextmanager
     def without_spark(self) -> Iterator[None]:
-        def land(spark: object, plans: Sequence[ItemPlan], reader: Any, options: ItemLandingOptions, *_: object) -> Any:
+        def land(spark: object, plans: Sequence[ItemPlan], reader: Any, options: LandingOptions, *_: object) -> Any:
             until = self.clock.monotonic() + options.seconds
             # Each page becomes a row group, if reading may go on after it.
             rows = [

@@ -39,10 +39,11 @@ from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.spark import ingestion_job, item_reading
 from airflow_provider_coordination.spark.ingestion_job import IngestionJob
-from airflow_provider_coordination.spark.item_file import ItemLandingOptions, ItemPlan
+from airflow_provider_coordination.spark.item_file import ItemPlan
 from airflow_provider_coordination.spark.item_landing import LandedItems, land_partition
 from airflow_provider_coordination.spark.item_reading import ItemReading
 from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery
+from airflow_provider_coordination.spark.slots import LandingOptions
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.sql import SqlStore
 from tests.support.items import named, table_of
@@ -173,7 +174,7 @@ class NamedSource:
 
 
 def land(
-    spark: object, plans: Sequence[ItemPlan], reader: Any, options: ItemLandingOptions, *_: object
+    spark: object, plans: Sequence[ItemPlan], reader: Any, options: LandingOptions, *_: object
 ) -> list[LandedItems]:
     """Do in this process what Spark's tasks do."""
     clock = SystemClock()

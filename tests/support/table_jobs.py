@@ -24,11 +24,12 @@ from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark import item_reading
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, Prepared
 from airflow_provider_coordination.spark.ingestion_job import IngestionJob
-from airflow_provider_coordination.spark.item_file import ItemLandingOptions, ItemPlan
+from airflow_provider_coordination.spark.item_file import ItemPlan
 from airflow_provider_coordination.spark.item_landing import LandedItems, land_partition
 from airflow_provider_coordination.spark.item_reading import ItemReading
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Sink, make_sinks, owed
+from airflow_provider_coordination.spark.slots import LandingOptions
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from tests.support.history import LEASE, MARGIN, History, ManualEvent
@@ -165,7 +166,7 @@ class FilesIntoTables:
 
     @contextmanager
     def _without_spark(self) -> Iterator[None]:
-        def land(spark: object, plans: Sequence[ItemPlan], reader: Any, options: ItemLandingOptions, *_: object) -> Any:
+        def land(spark: object, plans: Sequence[ItemPlan], reader: Any, options: LandingOptions, *_: object) -> Any:
             until = self.clock.monotonic() + options.seconds
             rows = [land_partition(reader, options, plan, until=until, clock=self.clock) for plan in plans]
             return [read_settings(LandedItems, "row", json.loads(json.dumps(write_settings(row)))) for row in rows]

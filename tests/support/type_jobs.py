@@ -19,12 +19,13 @@ from airflow_provider_coordination.sources.s3.locations import open_filesystem
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
 from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark.delivery import Attempt
-from airflow_provider_coordination.spark.item_file import ItemLandingOptions, ItemPlan
+from airflow_provider_coordination.spark.item_file import ItemPlan
 from airflow_provider_coordination.spark.item_landing import LandedItems, land_partition
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, PAYLOAD
 from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import AcceptsLandedFiles, make_sinks
+from airflow_provider_coordination.spark.slots import LandingOptions
 from airflow_provider_coordination.spark.transformation import SparkTransformation
 from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
 from tests.support.sinks import an_attempt
@@ -93,7 +94,7 @@ class TypeJobs:
         plan = ItemPlan(
             source_identifier="types", partition_key="p", kind="s3", fencing_token=1, items=(item,), start=""
         )
-        options = ItemLandingOptions(
+        options = LandingOptions(
             root=str(self.folder / "landing"), seconds=60, max_bytes=2**30, slot_memory_bytes=2**28
         )
         return land_partition(reader, options, plan)

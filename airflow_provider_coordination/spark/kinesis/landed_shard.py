@@ -14,11 +14,11 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.kinesis.pacing import RecentReads, RetryBudget
 from airflow_provider_coordination.sources.kinesis.progress import new_batch_id
 from airflow_provider_coordination.sources.kinesis.user_records import USER_RECORD_SCHEMA
-from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.job_settings import MIN_SLOT_MEMORY_BYTES as PAGE_BYTES
 from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA
 from airflow_provider_coordination.spark.landed_identity import as_landed, landed_file
 from airflow_provider_coordination.spark.slot_memory import Share, SlotMemory
+from airflow_provider_coordination.spark.slots import LandingOptions
 from airflow_provider_coordination.spark.storage import TableWriter
 
 HIGHEST_HASH_KEY = str(2**128 - 1)
@@ -39,7 +39,9 @@ class LandedShard:
     :param row_group_bytes: how many bytes are held before they are written.
     """
 
-    def __init__(self, plan: ShardReadPlan, options: LandingOptions, memory: SlotMemory, row_group_bytes: int) -> None:
+    def __init__(
+        self, plan: ShardReadPlan, options: ShardLandingOptions, memory: SlotMemory, row_group_bytes: int
+    ) -> None:
         self.memory = memory
         self.batch_id = new_batch_id(plan.partition_key)
         self.records = 0
@@ -183,28 +185,16 @@ class ShardReadPlan:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LandingOptions:
-    """The options for every shard of a round.
+class ShardLandingOptions(LandingOptions):
+    """The options for landing every shard of a round.
 
     :param kinesis: how to reach Kinesis.
-    :param root: the location of landed files.
-    :param access: how to reach that location.
-    :param seconds: how long a shard is read.
-    :param max_bytes: stop reading pages once a shard has returned this many bytes.
-    :param slot_memory_bytes: the limit of read data that a slot holds.
-    :param leave_slot: whether one slot is left to a concurrent delivery.
     :param filter_by_hash_range: drop user records of an aggregate whose hash key does not belong to their shard.
     :param on_data_loss: `"fail"` lands nothing after a gap, `"reset"` continues to read.
     :param stop_at: land no record that arrived at this instant (aware) or later.
     """
 
     kinesis: AwsSettings
-    root: str
-    seconds: float
-    max_bytes: int
-    slot_memory_bytes: int
-    leave_slot: bool = False
     filter_by_hash_range: bool = True
     on_data_loss: str = "fail"
     stop_at: datetime | None = None
-    access: Access = DEFAULT_ACCESS

@@ -39,9 +39,9 @@ from airflow_provider_coordination.sources.kinesis.reader import read_shard, sha
 from airflow_provider_coordination.sources.kinesis.user_records import user_records
 from airflow_provider_coordination.spark.kinesis.landed_shard import (
     LandedShard,
-    LandingOptions,
     NoRoomError,
     PageRoom,
+    ShardLandingOptions,
     ShardReadPlan,
 )
 from airflow_provider_coordination.spark.landed_row import Failure, LandedRow, not_written
@@ -67,7 +67,7 @@ class LandedShardRow(LandedRow):
 
     :param children: the child shards, if this is the end of the shard.
     :param millis_behind_latest: the lag that the service reported with the last page.
-    :param at_stop: whether everything before `LandingOptions.stop_at` was read, and more may follow later.
+    :param at_stop: whether everything before `ShardLandingOptions.stop_at` was read, and more may follow later.
     :param filtered: the number of user records that were dropped because they belong to another shard.
     :param throttled: the number of throttled reads although this job kept to a shard's limits: others read it too.
     :param gap: the data that was lost before the first record; with `error`, the gap that blocks reading.
@@ -90,7 +90,7 @@ class LandedShardRow(LandedRow):
 def land(
     context: SparkContext,
     plans: Sequence[ShardReadPlan],
-    options: LandingOptions,
+    options: ShardLandingOptions,
     locations: SharedLocations | None = None,
     count: SlotCount | None = None,
 ) -> list[LandedShardRow]:
@@ -137,7 +137,7 @@ def log_warnings(rows: Iterable[LandedShardRow]) -> None:
             )  # fmt: skip
 
 
-def _land_slot(options: LandingOptions, plans: Sequence[ShardReadPlan]) -> list[LandedShardRow]:
+def _land_slot(options: ShardLandingOptions, plans: Sequence[ShardReadPlan]) -> list[LandedShardRow]:
     """Read all shards of a slot at the same time, one thread each: the threads wait nearly all the time."""
     memory = SlotMemory(options.slot_memory_bytes)
     shared = min(ROW_GROUP_BYTES, max(MIN_ROW_GROUP_BYTES, options.slot_memory_bytes // (2 * len(plans))))
@@ -149,7 +149,7 @@ def _land_slot(options: LandingOptions, plans: Sequence[ShardReadPlan]) -> list[
 
 def land_shard(
     client: KinesisClient,
-    options: LandingOptions,
+    options: ShardLandingOptions,
     plan: ShardReadPlan,
     *,
     memory: SlotMemory | None = None,
@@ -225,7 +225,7 @@ def _data_loss_row(plan: ShardReadPlan, gap: Gap, failure: Failure, remedy: str)
 
 def _land_shard(
     client: KinesisClient,
-    options: LandingOptions,
+    options: ShardLandingOptions,
     plan: ShardReadPlan,
     landed: LandedShard,
     clock: Clock,

@@ -23,7 +23,7 @@ from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardPro
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.kind_partitions import KindPartitions
-from airflow_provider_coordination.spark.kinesis.landed_shard import LandingOptions, ShardReadPlan
+from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, land
 from airflow_provider_coordination.spark.kinesis.streams import Streams
 from airflow_provider_coordination.spark.landed_row import Failure
@@ -84,7 +84,7 @@ class ShardReading(Reading):
         self._summary = summary
         self._clock = coordinator.clock
         self._on_data_loss = kinesis.on_data_loss
-        self._landing = LandingOptions(
+        self._landing = ShardLandingOptions(
             kinesis=kinesis.aws,
             root=settings.landing_path,
             access=settings.access,
