@@ -35,7 +35,7 @@ from airflow_provider_coordination.coordination.partition import source_identifi
 from airflow_provider_coordination.coordination.supplier import FAMILY as GLOBAL_STATE_FAMILY
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
 from airflow_provider_coordination.coordination.transfer import TransferState
-from airflow_provider_coordination.spark.delivered_batches import KeepsHistory, TableHistory
+from airflow_provider_coordination.spark.delivered_batches import TableHistory
 from airflow_provider_coordination.spark.sink_settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import make_sinks
 from airflow_provider_coordination.supervisor.spec import read_sink
@@ -120,12 +120,13 @@ def _read_recovery(identifier: str, settings: Sequence[SinkSettings], landing_pa
 
 def _history(settings: SinkSettings) -> TableHistory:
     [sink] = make_sinks([settings])
-    if not isinstance(sink, KeepsHistory):
+    history = sink.history()
+    if history is None:
         raise ConfigurationError(
             f"--from-table: sinks of kind {settings.kind!r} do not record how far partitions were delivered; give "
             "tables whose commits record it, such as 'delta' and 'iceberg'"
         )
-    return sink.history()
+    return history
 
 
 def _partition(session: Session, identifier: str, recovered: RecoveredPartition) -> Partition | None:

@@ -13,7 +13,7 @@ from airflow.sdk import BaseOperator, Context
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.aws import AirflowConnections
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
-from airflow_provider_coordination.spark.maintenance import Maintains, Maintenance
+from airflow_provider_coordination.spark.maintenance import Maintenance
 from airflow_provider_coordination.spark.sinks import make_sinks
 from airflow_provider_coordination.spark.writes.writes import Writes, sinks_of
 
@@ -82,12 +82,12 @@ class MaintainTableOperator(BaseOperator):
             maintenance = Maintenance(**fields).resolved()
             [settings] = sinks_of(self.table, AirflowConnections())
             [sink] = make_sinks([settings])
-            if not isinstance(sink, Maintains):
+            done = sink.maintain(maintenance)
+            if done is None:
                 raise ConfigurationError(
                     f"field 'table' is a sink of kind {settings.kind!r}, which needs no maintenance; give a table, "
                     "such as DeltaTable or IcebergTable"
                 )
-            done = sink.maintain(maintenance)
         summary = {"table": settings.location, "is_dry_run": maintenance.is_dry_run, **asdict(done)}
         self.log.info("table maintained: %s", summary)
         return summary

@@ -43,12 +43,10 @@ from airflow_provider_coordination.spark.redaction import LOG_FORMAT, Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.settings_reference import SettingsReference
 from airflow_provider_coordination.spark.sinks import (
-    AcceptsLandedFiles,
     Sink,
     at_least_once_sinks,
     check_required_columns,
     make_sinks,
-    required_columns_of,
 )
 from airflow_provider_coordination.spark.slots import JOB_GROUP
 from airflow_provider_coordination.spark.spans import JobSpans
@@ -192,10 +190,10 @@ def _check_locations(settings: IngestSettings, sinks: Sequence[Sink]) -> None:
         taker.check_landing_path(settings.landing_path)
 
 
-def _taker_of_landed(settings: IngestSettings, sinks: Sequence[Sink]) -> AcceptsLandedFiles | None:
+def _taker_of_landed(settings: IngestSettings, sinks: Sequence[Sink]) -> Sink | None:
     """Return the sink that takes landed files unchanged; None if the delivery must read the records."""
     [main, *others] = routed_sinks(sinks)
-    return main if settings.publishes_landed and not others and isinstance(main, AcceptsLandedFiles) else None
+    return main if settings.publishes_landed and not others and main.accepts_landed_files else None
 
 
 def _run(
@@ -277,7 +275,7 @@ def _names_columns(settings: IngestSettings, sinks: Sequence[Sink]) -> bool:
     return (
         settings.transform is not None
         or settings.schema is not None
-        or any(sink.where is not None or any(required_columns_of(sink).values()) for sink in sinks)
+        or any(sink.where is not None or any(sink.required_columns.values()) for sink in sinks)
     )
 
 

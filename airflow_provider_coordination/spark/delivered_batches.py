@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.landed import EventTimeBounds
@@ -83,18 +83,6 @@ class TableHistory:
     commits: tuple[Commit, ...]
     is_complete: bool
     unknown: tuple[str, ...] = ()
-
-
-@runtime_checkable
-class KeepsHistory(Protocol):
-    """A sink whose commits record which batches they added, and how far their partitions were delivered."""
-
-    def history(self) -> TableHistory:
-        """Return the table's commits.
-
-        :raises CoordinationError: if there is no such table, or it cannot be read.
-        """
-        ...
 
 
 def may_be_older(attempt: Attempt, since: datetime | None) -> bool:

@@ -17,7 +17,7 @@ from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.concurrency import side_by_side
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.landed_identity import identity_of, partition_folder, token_of, under_token
-from airflow_provider_coordination.spark.sinks import AcceptsLandedFiles, Sink
+from airflow_provider_coordination.spark.sinks import Sink
 from airflow_provider_coordination.spark.storage import (
     calls_at_once,
     delete_file,
@@ -236,7 +236,7 @@ def landed_content(attempt: Attempt, sinks: Iterable[Sink], read: Callable[[str]
         content, size = read(attempt.file)
         if size == batch.file_bytes:
             return content
-    if any(sink.restore_landed_file(attempt) for sink in sinks if isinstance(sink, AcceptsLandedFiles)):
+    if any(sink.restore_landed_file(attempt) for sink in sinks):
         return read(attempt.file)[0]
     if size is None:
         raise DeliveryError(f"landed file {attempt.file} is gone: restore it, or reset its partition")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, Protocol, runtime_checkable
+from typing import Annotated
 
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.settings import Described, Limits, format_duration
@@ -56,16 +56,3 @@ class MaintenanceResult:
     snapshots_expired: int = 0
     files_removed: int = 0
     bytes_removed: int = 0
-
-
-@runtime_checkable
-class Maintains(Protocol):
-    """A sink whose table can be maintained."""
-
-    def maintain(self, wanted: Maintenance) -> MaintenanceResult:
-        """Maintain the table, while other writers may use it.
-
-        :raises ConfigurationError: if there is no such table.
-        :raises CoordinationError: if other writers changed it repeatedly.
-        """
-        ...

@@ -36,7 +36,7 @@ class Merging:
 
     @property
     def required(self) -> dict[str, Sequence[str]]:
-        """The columns that rows must have, by the field that names them; see `RequiresColumns`."""
+        """The columns that rows must have, by the field that names them; see `Sink.required_columns`."""
         order = () if self.order_by is None else (self.order_by,)
         return {"'merge_on'": self.on, "'order_by'": order}
 

@@ -22,7 +22,7 @@ from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.files import Claim, MissingFileError
 from airflow_provider_coordination.spark.layout import BATCH_ID
-from airflow_provider_coordination.spark.sinks import SharesFiles, Sink
+from airflow_provider_coordination.spark.sinks import Sink
 from airflow_provider_coordination.spark.staging import MANIFEST, STAGING
 from airflow_provider_coordination.spark.storage import (
     delete_file,
@@ -55,7 +55,7 @@ def max_shared_bytes(attempt: Attempt, sinks: Iterable[Sink]) -> int:
 
     :param sinks: the sinks that are to take the batch.
     """
-    rooms = [sink.shared_bytes(attempt) for sink in sinks if isinstance(sink, SharesFiles)]
+    rooms = [sink.shared_bytes(attempt) for sink in sinks if sink.shares_files]
     return min(rooms, default=0) if may_share(attempt) else 0
 
 

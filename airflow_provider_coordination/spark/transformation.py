@@ -38,7 +38,7 @@ from airflow_provider_coordination.spark.parquet_frames import (
     write_frame,
 )
 from airflow_provider_coordination.spark.payload import ERROR, JsonPayload
-from airflow_provider_coordination.spark.sinks import SharesFiles, Sink, check_required_columns
+from airflow_provider_coordination.spark.sinks import Sink, check_required_columns
 from airflow_provider_coordination.spark.storage import schema_of
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def groups_of(sink: Sink, batch_ids: Collection[str], shared_files: Mapping[str,
     """
     groups: dict[str, list[str]] = {}
     for batch_id in batch_ids:
-        shared = shared_files.get(batch_id) if isinstance(sink, SharesFiles) else None
+        shared = shared_files.get(batch_id) if sink.shares_files else None
         groups.setdefault(batch_id if shared is None else shared.rpartition("/")[-1], []).append(batch_id)
     return groups
 

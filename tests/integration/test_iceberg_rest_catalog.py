@@ -25,7 +25,7 @@ from airflow_provider_coordination.spark.landed_identity import as_landed, file_
 from airflow_provider_coordination.spark.outages import is_outage
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.sink_settings import access_of
-from airflow_provider_coordination.spark.sinks import AcceptsLandedFiles, make_sinks
+from airflow_provider_coordination.spark.sinks import make_sinks
 from airflow_provider_coordination.spark.sinks.iceberg import catalog as catalogs
 from airflow_provider_coordination.spark.storage import write_table
 from airflow_provider_coordination.spark.writes.iceberg import IcebergTable
@@ -228,7 +228,7 @@ def test_landed_files_elsewhere_use_the_connection_of_the_table(target: SinkTarg
         size = write_table(as_landed(rows, batch_id), file, access)
         attempts.append(an_attempt(batch_id, file=file, file_bytes=size, records=len(values)))
     [sink] = make_sinks([settings])
-    assert isinstance(sink, AcceptsLandedFiles)
+    assert sink.accepts_landed_files
     deliver_landed(sink.landed_delivery(keep=False), attempts)
     assert target.visible == VALUES
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_identity import as_landed, file_name, under_token
-from airflow_provider_coordination.spark.sinks import AcceptsLandedFiles, Sink
+from airflow_provider_coordination.spark.sinks import Sink
 from airflow_provider_coordination.spark.storage import publish, write_table
 from tests.support.sinks import (
     DeltaUnderTest,
@@ -54,7 +54,7 @@ class LandedTable:
     def delivery(self, sink: Sink | None = None) -> Delivery:
         """Return what a new job delivers by."""
         sink = sink or self.target.sink()
-        assert isinstance(sink, AcceptsLandedFiles)
+        assert sink.accepts_landed_files
         return sink.landed_delivery(keep=False)
 
 

@@ -53,7 +53,7 @@ from airflow_provider_coordination.spark.kinesis.reading import ShardReading
 from airflow_provider_coordination.spark.kinesis.streams import Streams
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER, MAIN
-from airflow_provider_coordination.spark.sinks import AcceptsLandedFiles, make_sinks
+from airflow_provider_coordination.spark.sinks import make_sinks
 from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
@@ -206,7 +206,7 @@ class StruckSource(ABC):
     def delivery(self, dag: Dag) -> Delivery:
         settings = [self.kind(name).settings(self.folder / name) for name in dag.all_sinks]
         sinks = make_sinks(replace(each, name=name) for each, name in zip(settings, dag.all_sinks, strict=True))
-        if dag.sinks == (MAIN,) and not dag.transforms and not dag.schema and isinstance(sinks[0], AcceptsLandedFiles):
+        if dag.sinks == (MAIN,) and not dag.transforms and not dag.schema and sinks[0].accepts_landed_files:
             return sinks[0].landed_delivery(keep=bool(dag.downstream))
         return TransformedDelivery(
             ArrowTransformation(dag, self.layout),

@@ -24,7 +24,7 @@ from airflow_provider_coordination.spark.item_landing import LandedItems, land_p
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, PAYLOAD
 from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
-from airflow_provider_coordination.spark.sinks import AcceptsLandedFiles, make_sinks
+from airflow_provider_coordination.spark.sinks import make_sinks
 from airflow_provider_coordination.spark.slots import LandingOptions
 from airflow_provider_coordination.spark.transformation import SparkTransformation
 from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
@@ -120,7 +120,7 @@ class TypeJobs:
     def deliver_landed(self, kind: str, table: str, row: LandedItems) -> Exception | None:
         """Deliver a landed file to a sink without Spark; return why that failed."""
         [sink] = make_sinks([self.sink(kind, table)])
-        assert isinstance(sink, AcceptsLandedFiles)
+        assert sink.accepts_landed_files
         return self._deliver(sink.landed_delivery(keep=True), row)
 
     def deliver(

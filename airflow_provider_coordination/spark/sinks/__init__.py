@@ -7,10 +7,11 @@ batches that it has. It concludes only from a durable object that was written la
 from __future__ import annotations
 
 import importlib.util
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.job_reports import SinkReport
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
+    from airflow_provider_coordination.spark.delivered_batches import TableHistory
+    from airflow_provider_coordination.spark.maintenance import Maintenance, MaintenanceResult
     from airflow_provider_coordination.spark.sink_settings import SinkSettings
 
 GROUP = "airflow_provider_coordination.sinks"
@@ -51,7 +54,7 @@ class Rows(Protocol):
         ...
 
 
-class Sink(Protocol):
+class Sink(ABC):
     """Accepts batches: any number at a time, of any partitions, each batch once.
 
     The calls come in this order: `committed`, `prepare`, a check in the store that the job still owns the batches,
@@ -59,53 +62,49 @@ class Sink(Protocol):
     all the calls for the same batches. A previous owner may make any of these calls at any time.
     """
 
-    @property
-    def name(self) -> str:
-        """The name of the sink."""
-        ...
+    name: str
+    """The name of the sink."""
+    where: str | None
+    """Which records go to the sink, as a SQL predicate; None for all."""
 
     @property
-    def where(self) -> str | None:
-        """Which records go to the sink, as a SQL predicate; None for all."""
-        ...
-
-    @property
+    @abstractmethod
     def location(self) -> str:
         """The location of the sink, for display; see `SinkSettings.location`."""
-        ...
 
     @property
+    @abstractmethod
     def access(self) -> Access:
         """How to reach the sink's files and the prepared files; known after `check`."""
-        ...
 
+    @abstractmethod
     def check(self) -> None:
         """Check that the sink can be written to, before any record is read.
 
         :raises ConfigurationError: naming the user's field, the value, the reason and the remedy.
         """
-        ...
 
+    @abstractmethod
     def committed(self, attempts: Sequence[Attempt]) -> set[str]:
         """Return the ids of the batches that the sink already has, including rejected deliveries."""
-        ...
 
     @property
+    @abstractmethod
     def separates_batches(self) -> bool:
-        """Whether the sink needs a file for each batch; see also `SharesFiles`. If not, files may mix batches."""
-        ...
+        """Whether the sink needs a file for each batch; see also `shares_files`. If not, files may mix batches."""
 
+    @abstractmethod
     def repartition(self, rows: DataFrame) -> DataFrame:
         """Return the rows of some batches in as many Spark partitions as the sink needs files."""
-        ...
 
+    @abstractmethod
     def scratch(self, attempts: Sequence[Attempt]) -> str:
         """Return a folder for the intermediate files of a delivery of these batches.
 
         The sink also prepares its own files there. `sweep` removes what a crash leaves.
         """
-        ...
 
+    @abstractmethod
     def prepare(self, attempts: Sequence[Attempt], rows: Rows) -> None:
         """Write the data that `commit` publishes. It replaces what the same attempts prepared before.
 
@@ -113,8 +112,8 @@ class Sink(Protocol):
 
         :raises Exception: on any failure; nothing is visible then.
         """
-        ...
 
+    @abstractmethod
     def commit(self, attempts: Sequence[Attempt]) -> None:
         """Publish the prepared data, each batch as a whole, in one commit if the sink supports that.
 
@@ -124,57 +123,49 @@ class Sink(Protocol):
         :raises DeliveryError: if the prepared data is incomplete, or another delivery wrote it.
         :raises MissingFileError: if the prepared data is gone, as it is for a previous owner of the partition.
         """
-        ...
 
+    @abstractmethod
     def discard(self, attempts: Sequence[Attempt]) -> None:
         """Remove the remaining files that these attempts prepared."""
-        ...
 
+    @abstractmethod
     def sweep(self, tokens: Mapping[str, int]) -> None:
         """Remove the files that previous owners of partitions prepared; see `Delivery.sweep`."""
-        ...
 
+    # What only some sinks do
 
-@runtime_checkable
-class SharesFiles(Protocol):
-    """A sink that separates batches, but writes those with the same `Attempt.shared_file` to one file.
+    shares_files: ClassVar[bool] = False
+    """Whether a sink that separates batches writes those with the same `Attempt.shared_file` to one file.
 
-    The sink never accepts a batch twice that is recorded with a shared file. Either the file holds the batch's rows, or
+    It never accepts a batch twice that is recorded with a shared file. Either the file holds the batch's rows, or
     `prepare` makes sure that the file can never appear.
     """
 
     def shared_bytes(self, attempt: Attempt) -> int:
         """Return the limit of landed bytes for the batches that share a file with this one; 0 if it must not share."""
-        ...
-
-
-@runtime_checkable
-class RequiresColumns(Protocol):
-    """A sink whose settings name columns of the rows."""
+        return 0
 
     @property
     def required_columns(self) -> Mapping[str, Sequence[str]]:
         """The columns that the rows must have, by what names them, such as `'merge_on'`; known after `check`."""
-        ...
+        return {}
 
+    accepts_landed_files: ClassVar[bool] = False
+    """Whether the sink accepts landed files unchanged. If no step reads the records, no byte is read again."""
 
-@runtime_checkable
-class AcceptsLandedFiles(Protocol):
-    """A sink that accepts landed files unchanged. If no step reads the records, no byte is read again."""
-
-    def check_landing_path(self, landing_path: str) -> None:
-        """Check that the sink can accept landed files from a path.
+    def check_landing_path(self, landing_path: str) -> None:  # noqa: B027 (any path will do)
+        """Check that the sink can accept landed files from a path, if it accepts any.
 
         :raises ConfigurationError: if it cannot.
         """
-        ...
 
     def landed_delivery(self, *, keep: bool) -> Delivery:
         """Return the delivery of landed files to this sink alone.
 
         :param keep: whether a landed file may be needed again, because other parties acknowledge the batch too.
+        :raises NotImplementedError: if the sink accepts none.
         """
-        ...
+        raise NotImplementedError
 
     def restore_landed_file(self, attempt: Attempt) -> bool:
         """Restore a landed file that the sink published unchanged; return whether it was restored.
@@ -182,7 +173,24 @@ class AcceptsLandedFiles(Protocol):
         The published file is as good as the landed one. A job may die before the batch is acknowledged, and the next
         job may need the records for a transform or another sink.
         """
-        ...
+        return False
+
+    def history(self) -> TableHistory | None:
+        """Return the commits of a table: which batches they added, and how far their partitions were delivered.
+
+        :returns: None if the commits of such a sink do not record it.
+        :raises CoordinationError: if there is no such table, or it cannot be read.
+        """
+        return None
+
+    def maintain(self, wanted: Maintenance) -> MaintenanceResult | None:
+        """Maintain a table, while other writers may use it.
+
+        :returns: None if such a sink needs no maintenance.
+        :raises ConfigurationError: if there is no such table.
+        :raises CoordinationError: if other writers changed it repeatedly.
+        """
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,7 +270,7 @@ def check_required_columns(sinks: Iterable[Sink], columns: Sequence[str]) -> Non
     :raises MissingColumnError: naming the sink, its field, the missing column and the nearest one.
     """
     for sink in sinks:
-        for what, names in required_columns_of(sink).items():
+        for what, names in sink.required_columns.items():
             for name in names:
                 if name not in columns and name.partition(".")[0] not in columns:
                     near = get_close_matches(name, columns, n=1)
@@ -271,11 +279,6 @@ def check_required_columns(sinks: Iterable[Sink], columns: Sequence[str]) -> Non
                         f"field 'writes', sink {sink.name!r}: {what} names column {name!r}, which the rows do not "
                         f"have; their columns are {', '.join(columns)}; {remedy}"
                     )
-
-
-def required_columns_of(sink: Sink) -> Mapping[str, Sequence[str]]:
-    """Return the columns that a sink requires, by what names them; see `RequiresColumns`."""
-    return sink.required_columns if isinstance(sink, RequiresColumns) else {}
 
 
 def owed(sink: Sink, attempts: Sequence[Attempt]) -> list[Attempt]:

@@ -13,12 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, load_transform
 from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.parquet_frames import read_frame, spark_schema
 from airflow_provider_coordination.spark.sink_settings import SinkSettings, access_of
-from airflow_provider_coordination.spark.sinks import Rows, SinkKind
+from airflow_provider_coordination.spark.sinks import Rows, Sink, SinkKind
 from airflow_provider_coordination.spark.staged_batches import StagedBatches
 from airflow_provider_coordination.spark.storage import check_writable, join, safe_name
 from airflow_provider_coordination.spark.writes.foreach_batch import ForeachBatch
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class ForeachBatchSink:
+class ForeachBatchSink(Sink):
     """A user's function; a `Sink` that receives each batch at least once.
 
     :param name: the name of the sink.
@@ -45,17 +46,23 @@ class ForeachBatchSink:
         self.where = where
         self._settings = settings
         self._staged = StagedBatches(join(settings.staging_path, safe_name(f"{name} {settings.function}")), access)
-        self.access = access
+        self._access = access
         self._calling = threading.Lock()
 
     @property
+    @override
+    def access(self) -> Access:
+        return self._access
+
+    @property
+    @override
     def location(self) -> str:
-        """See `Sink.location`."""
         return self._settings.sink_location
 
+    @override
     def check(self) -> None:
         """See `Sink.check`: the module must exist; it is imported after the Spark session has started."""
-        check_writable(f"ForeachBatch {self.name!r}: field 'staging_path'", self._settings.staging_path, self.access)
+        check_writable(f"ForeachBatch {self.name!r}: field 'staging_path'", self._settings.staging_path, self._access)
         module = self._settings.function.partition(":")[0]
         try:
             is_found = importlib.util.find_spec(module) is not None
@@ -68,23 +75,27 @@ class ForeachBatchSink:
             )
         log.info("sink %s: function %s receives each batch at least once", self.name, self._settings.function)
 
+    @override
     def committed(self, attempts: Sequence[Attempt]) -> set[str]:
         """See `Sink.committed`: the effects of the function are unknown here, so no batch counts as committed."""
         return set()
 
     @property
+    @override
     def separates_batches(self) -> bool:
         """See `Sink.separates_batches`: the staged files of a batch belong to its partition."""
         return True
 
+    @override
     def repartition(self, rows: DataFrame) -> DataFrame:
         """See `Sink.repartition`: the function partitions its own output."""
         return rows
 
+    @override
     def scratch(self, attempts: Sequence[Attempt]) -> str:
-        """See `Sink.scratch`."""
         return self._staged.scratch(attempts)
 
+    @override
     def prepare(self, attempts: Sequence[Attempt], rows: Rows) -> None:
         """See `Sink.prepare`: imports the function, so an import error appears before any sink has the batches."""
         load_transform(self._settings.function)
@@ -111,12 +122,12 @@ class ForeachBatchSink:
                     f"{error_text(error)}"
                 ) from error
 
+    @override
     def discard(self, attempts: Sequence[Attempt]) -> None:
-        """See `Sink.discard`."""
         self._staged.discard(attempts)
 
+    @override
     def sweep(self, tokens: Mapping[str, int]) -> None:
-        """See `Sink.sweep`."""
         self._staged.sweep(tokens)
 
     def _rows(self, files: Mapping[str, int]) -> DataFrame:
@@ -124,7 +135,7 @@ class ForeachBatchSink:
         from pyspark.sql import SparkSession
 
         schema = spark_schema(self._staged.schema(next(iter(files))))
-        return read_frame(SparkSession.builder.getOrCreate(), files, schema, self.access)
+        return read_frame(SparkSession.builder.getOrCreate(), files, schema, self._access)
 
 
 def _make(settings: SinkSettings) -> ForeachBatchSink:

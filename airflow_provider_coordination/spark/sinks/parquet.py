@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
@@ -41,7 +41,7 @@ from airflow_provider_coordination.spark.shared_files import (
     new_shared_file,
 )
 from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER, MAIN, SinkSettings, access_of
-from airflow_provider_coordination.spark.sinks import AcceptsLandedFiles, Rows, SharesFiles, SinkKind, owed
+from airflow_provider_coordination.spark.sinks import Rows, Sink, SinkKind, owed
 from airflow_provider_coordination.spark.staging import (
     EMPTY_ABOVE,
     MANIFEST,
@@ -105,7 +105,7 @@ class CombinedBatch:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParquetSink(SharesFiles, AcceptsLandedFiles):
+class ParquetSink(Sink):
     """A Parquet dataset; a `Sink` that accepts landed files unchanged.
 
     :param name: the name of the sink.
@@ -115,6 +115,9 @@ class ParquetSink(SharesFiles, AcceptsLandedFiles):
     :param target_file_bytes: the limit of landed bytes for the batches of a shared file.
     """
 
+    shares_files: ClassVar[bool] = True
+    accepts_landed_files: ClassVar[bool] = True
+
     name: str
     path: str
     where: str | None = None
@@ -122,12 +125,12 @@ class ParquetSink(SharesFiles, AcceptsLandedFiles):
     target_file_bytes: int = TARGET_FILE_BYTES
 
     @property
+    @override
     def location(self) -> str:
-        """See `Sink.location`."""
         return self.path
 
+    @override
     def check(self) -> None:
-        """See `Sink.check`."""
         is_dead_letter = self.name == DEAD_LETTER
         field = (
             "BadRecordSettings: field 'dead_letter_path'"
@@ -136,8 +139,8 @@ class ParquetSink(SharesFiles, AcceptsLandedFiles):
         )
         check_writable(field, self.path, self.access)
 
+    @override
     def committed(self, attempts: Sequence[Attempt]) -> set[str]:
-        """See `Sink.committed`."""
         shared = self._in_shared_files(attempts)
         alone = [attempt.batch_id for attempt in attempts if attempt.batch_id not in shared]
         checks = side_by_side(alone, lambda batch_id: exists(self.file(batch_id), self.access), self.at_once)
@@ -176,16 +179,18 @@ class ParquetSink(SharesFiles, AcceptsLandedFiles):
         return self.target_file_bytes if self._shared.takes(attempt) else 0
 
     @property
+    @override
     def separates_batches(self) -> bool:
         """See `Sink.separates_batches`: a rename publishes one file."""
         return True
 
+    @override
     def repartition(self, rows: DataFrame) -> DataFrame:
         """See `Sink.repartition`: a rename publishes one file as a whole."""
         return rows.coalesce(1)
 
+    @override
     def scratch(self, attempts: Sequence[Attempt]) -> str:
-        """See `Sink.scratch`."""
         return self.staging(attempts[0]) + ".work"
 
     def staging(self, attempt: Attempt) -> str:
@@ -194,6 +199,7 @@ class ParquetSink(SharesFiles, AcceptsLandedFiles):
             return self._shared.staging(attempt.shared_file)
         return join(self.path, STAGING, attempt.folder, str(attempt.fencing_token), attempt.set_id)
 
+    @override
     def prepare(self, attempts: Sequence[Attempt], rows: Rows) -> None:
         """See `Sink.prepare`: a batch in a shared file stays there, even if its delivery was rejected."""
         for name, sharers in by_shared_file(attempts).items():
@@ -243,6 +249,7 @@ class ParquetSink(SharesFiles, AcceptsLandedFiles):
         size = write_table(schema.empty_table(), file, self.access)
         self._seal(attempt, _staged_file(file, size, 0))
 
+    @override
     def commit(self, attempts: Sequence[Attempt]) -> None:
         """See `Sink.commit`: each file becomes visible on its own."""
         together = by_shared_file(attempts)
@@ -324,6 +331,7 @@ class ParquetSink(SharesFiles, AcceptsLandedFiles):
         """
         publish(file, self.file(attempt.batch_id), size=size, claim=claim_of(attempt), access=self.access)
 
+    @override
     def discard(self, attempts: Sequence[Attempt]) -> None:
         """See `Sink.discard`: removes empty parent folders as well."""
         folders = {self.staging(attempt): None for attempt in attempts}
@@ -335,8 +343,8 @@ class ParquetSink(SharesFiles, AcceptsLandedFiles):
             staging, _, _ = staging.rpartition("/")
             remove_if_empty(staging, self.access)
 
+    @override
     def sweep(self, tokens: Mapping[str, int]) -> None:
-        """See `Sink.sweep`."""
         delete_staged(staged_by_previous_owners(self.path, tokens, self.access), self.access)
 
     def _seal(self, attempt: Attempt, *files: StagedFile) -> None:
@@ -360,8 +368,9 @@ class ParquetSink(SharesFiles, AcceptsLandedFiles):
 
     # Landed files, unchanged
 
+    @override
     def check_landing_path(self, landing_path: str) -> None:
-        """See `AcceptsLandedFiles.check_landing_path`: files cannot be published across filesystems."""
+        """See `Sink.check_landing_path`: files cannot be published across filesystems."""
         probe_rename(landing_path, self.path, self.access)
 
     @override

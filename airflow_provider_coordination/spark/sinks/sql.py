@@ -22,7 +22,7 @@ from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, SinkLockedError
 from airflow_provider_coordination.spark.sink_settings import SinkSettings, access_of
-from airflow_provider_coordination.spark.sinks import RequiresColumns, Rows, SinkKind, owed
+from airflow_provider_coordination.spark.sinks import Rows, Sink, SinkKind, owed
 from airflow_provider_coordination.spark.sql.committed_batches import TABLE, CommittedBatches
 from airflow_provider_coordination.spark.sql.database import DatabaseSession, SinkDatabase, database_of
 from airflow_provider_coordination.spark.sql.table import Table
@@ -40,7 +40,7 @@ CONNECTIONS = 4
 transaction would wait for the rows of another."""
 
 
-class SqlSink(RequiresColumns):
+class SqlSink(Sink):
     """A table of a database; a `Sink`.
 
     :param name: the name of the sink.
@@ -62,19 +62,25 @@ class SqlSink(RequiresColumns):
         self.where = where
         self._settings = settings
         self._database = database
-        self.access = access
+        self._access = access
         self._staged = StagedBatches(join(settings.staging_path, safe_name(settings.sink_location)), access)
         self._taken = CommittedBatches(database, settings, name)
         self._table = Table(database, settings, self._taken)
 
     @property
+    @override
+    def access(self) -> Access:
+        return self._access
+
+    @property
+    @override
     def location(self) -> str:
-        """See `Sink.location`."""
         return self._settings.sink_location
 
+    @override
     def check(self) -> None:
         """See `Sink.check`: connects to the database, and creates the table of batches if it is missing."""
-        check_writable(f"SqlTable {self.name!r}: field 'staging_path'", self._settings.staging_path, self.access)
+        check_writable(f"SqlTable {self.name!r}: field 'staging_path'", self._settings.staging_path, self._access)
         try:
             with closing(DatabaseSession(self._database, wait_seconds=0)) as session:
                 session.run(self._table.create_batches_table)
@@ -91,26 +97,29 @@ class SqlSink(RequiresColumns):
     def required_columns(self) -> Mapping[str, Sequence[str]]:
         return {"'merge_on'": self._settings.merge_on}
 
+    @override
     def committed(self, attempts: Sequence[Attempt]) -> set[str]:
-        """See `Sink.committed`."""
         if not attempts:
             return set()
         with closing(DatabaseSession(self._database)) as session:
             return session.run(lambda cursor: self._taken.among(cursor, attempts))
 
     @property
+    @override
     def separates_batches(self) -> bool:
         """See `Sink.separates_batches`: the staged files of a batch belong to its partition."""
         return True
 
+    @override
     def repartition(self, rows: DataFrame) -> DataFrame:
         """See `Sink.repartition`: staged files are read again, so their number does not matter."""
         return rows
 
+    @override
     def scratch(self, attempts: Sequence[Attempt]) -> str:
-        """See `Sink.scratch`."""
         return self._staged.scratch(attempts)
 
+    @override
     def prepare(self, attempts: Sequence[Attempt], rows: Rows) -> None:
         """See `Sink.prepare`: compares the table with the rows; only `commit` changes it."""
         if not attempts:
@@ -123,6 +132,7 @@ class SqlSink(RequiresColumns):
         with closing(DatabaseSession(self._database)) as session:
             session.run(lambda cursor: self._table.check(cursor, rows.schema))
 
+    @override
     def commit(self, attempts: Sequence[Attempt]) -> None:
         """See `Sink.commit`: each batch in its own transaction."""
         left = owed(self, attempts)
@@ -184,12 +194,12 @@ class SqlSink(RequiresColumns):
         except DeliveryError as error:
             raise type(error)(f"batch {attempt.batch_id}: {error}") from error
 
+    @override
     def discard(self, attempts: Sequence[Attempt]) -> None:
-        """See `Sink.discard`."""
         self._staged.discard(attempts)
 
+    @override
     def sweep(self, tokens: Mapping[str, int]) -> None:
-        """See `Sink.sweep`."""
         self._staged.sweep(tokens)
 
 

@@ -20,7 +20,7 @@ from pyiceberg.table.snapshots import Snapshot
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, SinkUnavailableError
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
-from airflow_provider_coordination.spark.sinks import Sink, make_sinks, required_columns_of
+from airflow_provider_coordination.spark.sinks import Sink, make_sinks
 from airflow_provider_coordination.spark.sinks.iceberg import catalog as catalogs
 from airflow_provider_coordination.spark.sinks.iceberg import data_files
 from airflow_provider_coordination.spark.sinks.iceberg.history import BATCHES, DELIVERED, OWNER, SOURCE
@@ -578,8 +578,8 @@ def test_column_type_changed_after_preparation_holds_the_batch(new_sink: Callabl
 def test_table_can_be_declared(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
     declared = {"id": "string", "at": "timestamptz", "amount": "decimal(10, 2)"}
     sink = new_sink(columns=declared, partition_by=["month(at)"], table_properties={"format-version": "2"})
-    assert required_columns_of(new_sink(partition_by=["month(at)"]))["'partition_by'"] == ("at",)
-    assert required_columns_of(sink)["'partition_by'"] == (), "the table has the column, whatever the rows have"
+    assert new_sink(partition_by=["month(at)"]).required_columns["'partition_by'"] == ("at",)
+    assert sink.required_columns["'partition_by'"] == (), "the table has the column, whatever the rows have"
     sink.check()
     table = catalog.load_table(TABLE)
     assert [str(field.field_type) for field in table.schema().fields] == [*declared.values(), "string"]

@@ -26,7 +26,7 @@ MAINTENANCE = "coordination.maintenance"
 
 
 def maintain(target: TableLog, staging: Staging, access: Access, wanted: Maintenance) -> MaintenanceResult:
-    """See `Maintains.maintain`."""
+    """See `Sink.maintain`."""
     compacted = _compact(target, wanted) if wanted.compact else 0
     number, size = _remove_unreferenced(target, staging, access, wanted)
     return MaintenanceResult(files_compacted=compacted, files_removed=number, bytes_removed=size)

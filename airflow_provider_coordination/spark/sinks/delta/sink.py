@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
@@ -26,14 +26,14 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.column_names import quoted
-from airflow_provider_coordination.spark.delivered_batches import KeepsHistory, TableHistory
+from airflow_provider_coordination.spark.delivered_batches import TableHistory
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_rows import LandedDelivery
 from airflow_provider_coordination.spark.layout import BATCH_ID
-from airflow_provider_coordination.spark.maintenance import Maintains, Maintenance, MaintenanceResult
+from airflow_provider_coordination.spark.maintenance import Maintenance, MaintenanceResult
 from airflow_provider_coordination.spark.merging import Merging
-from airflow_provider_coordination.spark.sinks import RequiresColumns, Rows, Sink
+from airflow_provider_coordination.spark.sinks import Rows, Sink
 from airflow_provider_coordination.spark.sinks.delta import log as table_log
 from airflow_provider_coordination.spark.sinks.delta.files import DataFile, DataFiles
 from airflow_provider_coordination.spark.sinks.delta.log import TableLog
@@ -84,7 +84,7 @@ class Staged:
     files: tuple[DataFile, ...]
 
 
-class DeltaSink(Sink, RequiresColumns, KeepsHistory, Maintains):
+class DeltaSink(Sink):
     """A Delta table; a `Sink`.
 
     :param name: the name of the sink.
@@ -93,6 +93,8 @@ class DeltaSink(Sink, RequiresColumns, KeepsHistory, Maintains):
     :param access: how to reach the table if it is on S3.
     :param settings: the settings of a new table.
     """
+
+    accepts_landed_files: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -103,9 +105,9 @@ class DeltaSink(Sink, RequiresColumns, KeepsHistory, Maintains):
         access: Access = DEFAULT_ACCESS,
         settings: described.DeltaTable | None = None,
     ) -> None:
-        self._name = name
+        self.name = name
         self._path = path
-        self._where = where
+        self.where = where
         self._access = access
         self._settings = settings or described.DeltaTable(path)
         self._log = TableLog(path, storage_options(path, access))
@@ -115,16 +117,6 @@ class DeltaSink(Sink, RequiresColumns, KeepsHistory, Maintains):
         self._lock = threading.Lock()  # simultaneous commits of one process would only conflict
         self._partitioned_by: tuple[str, ...] = ()  # of the table, once it is checked
         self._unnamed: dict[str, set[str]] = {}  # by file that no commit was tried with: the sets that it is for
-
-    @property
-    @override
-    def name(self) -> str:
-        return self._name
-
-    @property
-    @override
-    def where(self) -> str | None:
-        return self._where
 
     @property
     @override
@@ -205,10 +197,12 @@ class DeltaSink(Sink, RequiresColumns, KeepsHistory, Maintains):
         return self._access
 
     @property
+    @override
     def separates_batches(self) -> bool:
         """See `Sink.separates_batches`: a file may hold rows of many batches."""
         return False
 
+    @override
     def repartition(self, rows: DataFrame) -> DataFrame:
         """See `Sink.repartition`: Spark makes even partitions, and keeps rows of a table partition together."""
         return rows.hint("rebalance", *map(quoted, self._settings.partition_by))
@@ -325,6 +319,7 @@ class DeltaSink(Sink, RequiresColumns, KeepsHistory, Maintains):
             files=tuple(DataFile(**file) for file in content["files"]),
         )
 
+    @override
     def discard(self, attempts: Sequence[Attempt]) -> None:
         """See `Sink.discard`: removes a file with the last of its batches, unless a commit may have added it."""
         self._staging.discard(attempts)
@@ -342,18 +337,12 @@ class DeltaSink(Sink, RequiresColumns, KeepsHistory, Maintains):
 
     # Landed files, unchanged
 
-    def check_landing_path(self, landing_path: str) -> None:
-        """See `AcceptsLandedFiles.check_landing_path`: they may be on any filesystem."""
-
+    @override
     def landed_delivery(self, *, keep: bool) -> Delivery:
-        """See `AcceptsLandedFiles.landed_delivery`: landed files are always kept."""
+        """See `Sink.landed_delivery`: landed files are always kept."""
         taker = copy(self)
         taker._staging = LandedStaging(self._path, self._access, {})
         return LandedDelivery(taker, self._access)
-
-    def restore_landed_file(self, attempt: Attempt) -> bool:
-        """See `AcceptsLandedFiles.restore_landed_file`: landed files are never removed."""
-        return False
 
     # Commit
 

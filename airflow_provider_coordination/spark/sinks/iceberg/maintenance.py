@@ -38,7 +38,7 @@ REMOVABLE = {"data": ".parquet", "metadata": ".avro"}
 
 
 def maintain(tables: CatalogTable, staging: Staging, access: Access, wanted: Maintenance) -> MaintenanceResult:
-    """See `Maintains.maintain`."""
+    """See `Sink.maintain`."""
     now = datetime.now(UTC)
     compacted = _compact(tables, access, wanted) if wanted.compact else 0
     expired = _expire_snapshots(tables, wanted, now)

@@ -20,7 +20,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
@@ -28,7 +28,6 @@ from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.column_names import quoted
 from airflow_provider_coordination.spark.delivered_batches import (
-    KeepsHistory,
     TableHistory,
     may_be_older,
     unknown_batch,
@@ -36,10 +35,10 @@ from airflow_provider_coordination.spark.delivered_batches import (
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError
 from airflow_provider_coordination.spark.landed_rows import LandedDelivery
 from airflow_provider_coordination.spark.layout import BATCH_ID
-from airflow_provider_coordination.spark.maintenance import Maintains, Maintenance, MaintenanceResult
+from airflow_provider_coordination.spark.maintenance import Maintenance, MaintenanceResult
 from airflow_provider_coordination.spark.merging import Merging
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
-from airflow_provider_coordination.spark.sinks import Rows
+from airflow_provider_coordination.spark.sinks import Rows, Sink
 from airflow_provider_coordination.spark.sinks.iceberg import data_files
 from airflow_provider_coordination.spark.sinks.iceberg.addition import PendingSnapshot
 from airflow_provider_coordination.spark.sinks.iceberg.catalog import CatalogTable
@@ -125,7 +124,7 @@ class _Part:
     rows: int
 
 
-class IcebergSink(KeepsHistory, Maintains):
+class IcebergSink(Sink):
     """An Iceberg table; a `Sink`.
 
     :param name: the name of the sink.
@@ -134,6 +133,8 @@ class IcebergSink(KeepsHistory, Maintains):
     :param where: which records go to the table, as a SQL predicate; None for all.
     :param aws: how to reach the table's files on S3; None for the AWS default credential chain.
     """
+
+    accepts_landed_files: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -145,7 +146,7 @@ class IcebergSink(KeepsHistory, Maintains):
         aws: AwsSettings | None = None,
     ) -> None:
         self.name = name
-        self.location = location
+        self._shown = location
         self.where = where
         self._aws = aws
         self._table = CatalogTable(settings, f"IcebergTable {name!r}", location)
@@ -172,23 +173,29 @@ class IcebergSink(KeepsHistory, Maintains):
             name=settings.name, location=settings.location, settings=table, where=settings.where, aws=settings.aws
         )
 
+    @override
     def check(self) -> None:
-        """See `Sink.check`."""
         table = self._table.check()
         check_writable(f"the location of IcebergTable {self.name!r}", self._root(table), self._access)
         self._read_state(())
         self._has_columns = self._has_columns or table is not None
 
     @property
+    @override
+    def location(self) -> str:
+        return self._shown
+
+    @property
+    @override
     def required_columns(self) -> Mapping[str, Sequence[str]]:
-        """See `RequiresColumns.required_columns`: a table may have partition columns that rows lack."""
+        """See `Sink.required_columns`: a table may have partition columns that rows lack."""
         partitioning = () if self._has_columns else tuple(each.column for each in self._table.partition_fields)
         return {**self._merging.required, "'partition_by'": partitioning}
 
     # Reading the table
 
+    @override
     def committed(self, attempts: Sequence[Attempt]) -> set[str]:
-        """See `Sink.committed`."""
         state = self._read_state(attempts)
         return {attempt.batch_id for attempt in attempts if state.has(attempt.batch_id)}
 
@@ -266,22 +273,24 @@ class IcebergSink(KeepsHistory, Maintains):
     # Preparing
 
     @property
+    @override
     def access(self) -> Access:
-        """See `Sink.access`."""
         return self._access
 
     @property
+    @override
     def separates_batches(self) -> bool:
         """See `Sink.separates_batches`: a file may hold rows of many batches."""
         return False
 
+    @override
     def repartition(self, rows: DataFrame) -> DataFrame:
         """See `Sink.repartition`: Spark makes even partitions, and keeps rows of a table partition together."""
         whole = [field.column for field in self._table.partition_fields if field.transform == "identity"]
         return rows.hint("rebalance", *(quoted(column) for column in whole if column in rows.columns))
 
+    @override
     def scratch(self, attempts: Sequence[Attempt]) -> str:
-        """See `Sink.scratch`."""
         return self._staging.folder(attempts[0]) + ".work"
 
     @property
@@ -291,8 +300,8 @@ class IcebergSink(KeepsHistory, Maintains):
             return Staging(self._root(), self._access)
         return LandedStaging(self._root(), self._access, self._landed)
 
+    @override
     def prepare(self, attempts: Sequence[Attempt], rows: Rows) -> None:
-        """See `Sink.prepare`."""
         if not attempts:
             return
         self._merging.check_columns(rows.schema.names, str(self._table))
@@ -339,6 +348,7 @@ class IcebergSink(KeepsHistory, Maintains):
 
     # Committing
 
+    @override
     def commit(self, attempts: Sequence[Attempt]) -> None:
         """See `Sink.commit`: in one snapshot."""
         if not attempts:
@@ -456,21 +466,16 @@ class IcebergSink(KeepsHistory, Maintains):
 
     # Landed files, unchanged
 
-    def check_landing_path(self, landing_path: str) -> None:
-        """See `AcceptsLandedFiles.check_landing_path`: they may be on any filesystem."""
-
+    @override
     def landed_delivery(self, *, keep: bool) -> Delivery:
-        """See `AcceptsLandedFiles.landed_delivery`: landed files are always kept."""
+        """See `Sink.landed_delivery`: landed files are always kept."""
         taker = copy(self)
         taker._landed = {}
         return LandedDelivery(taker, self._access)
 
-    def restore_landed_file(self, attempt: Attempt) -> bool:
-        """See `AcceptsLandedFiles.restore_landed_file`: landed files are never removed."""
-        return False
-
     # Leftovers
 
+    @override
     def discard(self, attempts: Sequence[Attempt]) -> None:
         """See `Sink.discard`: removes a file with the last of its batches, unless a commit may have added it."""
         self._staging.discard(attempts)
@@ -484,6 +489,7 @@ class IcebergSink(KeepsHistory, Maintains):
                         delete_file(path, self._access)
                     self._named.discard(path)
 
+    @override
     def sweep(self, tokens: Mapping[str, int]) -> None:
         """See `Sink.sweep`: removes manifests; removes files once other attempts have committed their batches."""
         for manifest in self._staging.sweep(tokens):
