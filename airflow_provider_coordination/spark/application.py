@@ -156,8 +156,6 @@ def ingest(settings: IngestSettings, observer: Observer, followed: FollowedJob |
     """
     read = job_source(settings.reads)
     log.info("job starts: source=%s reads=%s owner=%s", settings.source, read.name, settings.owner)
-    if settings.note is not None:
-        log.info("note: %s", settings.note)
     spans = JobSpans(settings.owner, settings.source, settings.traceparent)
     with closing(JobMetrics(settings.owner)) as metrics, closing(spans), spans.span("job", reads=read.name):
         summary = _ingest(settings, read, observer, metrics, spans, followed or FollowedJob())

@@ -55,7 +55,6 @@ class IngestionOptions(Described):
     :param leases: how many leases a job may hold, and how it acquires them. (templated)
     :param rounds: the length of a job's rounds, and when it ends; by default once it has delivered everything that was
         there at the start. (templated)
-    :param note: a text for the first lines of a job's log, such as a ticket. (templated)
     """
 
     source: str | None = None
@@ -69,7 +68,6 @@ class IngestionOptions(Described):
     landing_path: str | None = None
     leases: LeaseSettings = field(default_factory=LeaseSettings)
     rounds: RoundSettings = field(default_factory=RoundSettings)
-    note: str | None = None
 
     @override
     def converted(self, name: str) -> Any:
