@@ -22,13 +22,13 @@ from airflow.sdk import DAG, Asset
 
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 
 with DAG(dag_id="ingestion", schedule=None):
     CoordinatedSparkSubmitOperator(
         task_id="ingest",
-        reads=KinesisStreams("clicks"),
-        writes=ParquetDataset("/tmp/lake/clicks"),
+        ingestion=Ingestion(reads=KinesisStreams("clicks"), writes=ParquetDataset("/tmp/lake/clicks")),
         outlets=[Asset("s3://lake/clicks")],
         env_vars={"PATH": "%s"},
     )
