@@ -5,15 +5,13 @@ Python has it from 3.12 on, and a Spark cluster may lack `typing_extensions`. So
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing_extensions import override
 else:
-    Method = TypeVar("Method", bound=Callable)
 
-    def override(method: Method) -> Method:
+    def override(method: object) -> object:
         """Return the method."""
         return method
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,7 +18,7 @@ from airflow_provider_coordination.operators.deduplication import (
     other_source,
     remaining_reads,
 )
-from airflow_provider_coordination.operators.interval import bounded, interval_value
+from airflow_provider_coordination.operators.interval import Interval, bounded, interval_value
 from airflow_provider_coordination.operators.template_values import int_value
 from airflow_provider_coordination.settings import text_value
 from airflow_provider_coordination.sources.reads import Reads
@@ -30,33 +29,23 @@ from airflow_provider_coordination.spark.writes.writes import sinks_of
 START_TIMEOUT = timedelta(hours=1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reach:
-    """Which part of an ingestion a task's job reads, beside other jobs; see `CoordinatedSparkSubmitOperator`.
-
-    :param interval: the interval; None for no bounds.
-    :param deduplicate_against: the name of the source of live ingestion; None to leave nothing out.
-    :param workers: the number of jobs that are expected to share the source.
-    """
-
-    interval: str | Sequence[Any] | None = None
-    deduplicate_against: str | None = None
-    workers: int | str = 1
-
-
 def ingest_settings(
     ingestion: Ingestion,
-    reach: Reach,
     connection: ConnectionSettings,
     context: Context,
     *,
+    interval: str | Sequence[Any] | None = None,
+    deduplicate_against: str | None = None,
+    workers: int | str = 1,
     owner: str | None = None,
     timeout: timedelta | None = None,
 ) -> IngestSettings:
     """Return the settings of the job of this try of a task.
 
     :param ingestion: what the job ingests, with its templates rendered.
-    :param reach: which part of it.
+    :param interval: the interval that it is bounded to; None for no bounds.
+    :param deduplicate_against: the name of the source of live ingestion; None to leave nothing out.
+    :param workers: the number of jobs that are expected to share the source.
     :param owner: the owner of the job's leases; a new one by default.
     :param timeout: after which time a job does not begin; an hour by default.
     :raises ConfigurationError: naming the field, the value and the remedy.
@@ -64,7 +53,8 @@ def ingest_settings(
     ti: Any = context["ti"]
     connections = AirflowConnections(connection.region)
     options = ingestion.options()
-    source, reads = _source_and_reads(ingestion.reads, options["source"], reach, connection, context)
+    bounds = interval_value(interval, context)
+    source, reads = _source_and_reads(ingestion.reads, options["source"], bounds, deduplicate_against, connection)
     settings = IngestSettings(
         **options
         | {
@@ -81,27 +71,30 @@ def ingest_settings(
         safety_margin=connection.safety_margin,
         retry_policy=connection.retry_policy,
         traceparent=traceparent_of_task(),
-        workers=int_value("workers", reach.workers) or 1,
+        workers=int_value("workers", workers) or 1,
     )
     settings.check()
     return settings
 
 
 def _source_and_reads(
-    reads: Reads, source: str, reach: Reach, connection: ConnectionSettings, context: Context
+    reads: Reads,
+    source: str,
+    interval: Interval | None,
+    deduplicate_against: str | None,
+    connection: ConnectionSettings,
 ) -> tuple[str, Reads]:
     """Return the name of the source whose partitions the job leases, and what it reads."""
-    interval = interval_value(reach.interval, context)
-    deduplicated_source_name(reach.deduplicate_against, interval)  # raises if there is no interval
+    deduplicated_source_name(deduplicate_against, interval)  # raises if there is no interval
     if interval is None:
         return source, reads
     source = interval.source_name(source)
     part = bounded(reads, interval)
-    if not part.is_endless or text_value(reach.deduplicate_against) is None:
+    if not part.is_endless or text_value(deduplicate_against) is None:
         return source, part
     coordinator = connection.coordinator(source, f"{source}:bounds")
     with closing(coordinator.store):
-        other = other_source(reach.deduplicate_against, interval, coordinator, connection, reads.kind)
+        other = other_source(deduplicate_against, interval, coordinator, connection, reads.kind)
         left = remaining_reads(other, reads, interval, coordinator)
     # If the other source delivers all of the interval, the job reads nothing.
     return source, bounded(reads, interval, is_empty=True) if left is None else left

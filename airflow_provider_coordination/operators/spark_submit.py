@@ -37,7 +37,7 @@ from airflow_provider_coordination.hooks.task_try import failing_when_misconfigu
 from airflow_provider_coordination.links.jobs import JobLogLink, JobUrls, SparkUiLink, application_url, running_job_ui
 from airflow_provider_coordination.links.leases import LeasesLink
 from airflow_provider_coordination.operators.claims import claim_for_job
-from airflow_provider_coordination.operators.ingest_settings import START_TIMEOUT, Reach, ingest_settings
+from airflow_provider_coordination.operators.ingest_settings import START_TIMEOUT, ingest_settings
 from airflow_provider_coordination.operators.job_follower import (
     JobFollower,
     job_folder,
@@ -360,8 +360,16 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         :param owner: the owner of the job's leases; a new one by default.
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
-        reach = Reach(interval=self.interval, deduplicate_against=self.deduplicate_against, workers=self.workers)
-        return ingest_settings(self.ingestion, reach, connection, context, owner=owner, timeout=self.execution_timeout)
+        return ingest_settings(
+            self.ingestion,
+            connection,
+            context,
+            interval=self.interval,
+            deduplicate_against=self.deduplicate_against,
+            workers=self.workers,
+            owner=owner,
+            timeout=self.execution_timeout,
+        )
 
     def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
         """Resume after a deferral; stop the job if no try will follow it.

@@ -71,8 +71,16 @@ class IngestionOptions(Described):
 
     @override
     def converted(self, name: str) -> Any:
-        value = getattr(self, name)
-        return value.resolved() if isinstance(value, Described) else super().converted(name)
+        value, settings = getattr(self, name), SETTINGS.get(name)
+        if isinstance(value, Described):
+            return value.resolved()
+        if settings is not None and text_value(value) is not None:
+            raise self.invalid(name, f"must be of the class {settings.__name__}")
+        return super().converted(name)
+
+
+SETTINGS = {name: type(value) for name, value in vars(IngestionOptions()).items() if isinstance(value, Described)}
+"""The options that are settings with fields of their own, and their classes."""
 
 
 @dataclass(kw_only=True)
@@ -112,16 +120,18 @@ class Ingestion(IngestionOptions):
             check_time_formats(self.time_formats, columns_of(schema))
         if (source := _given(self.source)) is not None:
             source_identifier(source)
-        if is_known(self.per_batch):
-            self.converted("per_batch")
-        for settings in (self.bad_records, self.rejection, self.acknowledgments, self.leases, self.rounds):
-            check_parsed(settings)
+        for name in ("per_batch", *SETTINGS):
+            value = getattr(self, name)
+            if isinstance(value, Described):
+                check_parsed(value)
+            elif is_known(value):
+                self.converted(name)
         check_parsed(self.reads)
         self._check_writes()
 
     def _check_writes(self) -> None:
         """Check the sinks, and where files are."""
-        check_folders(_given(self.landing_path), _given(self.bad_records.dead_letter_path))
+        check_folders(_given(self.landing_path), _given(getattr(self.bad_records, "dead_letter_path", None)))
         if not isinstance(self.writes, Writes | str | list | tuple):
             return  # the result of another task
         sinks = all_of(self.writes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -58,3 +59,23 @@ def test_missing_ingestion_is_refused_by_name(make: Any) -> None:
 def test_argument_of_none_names_what_to_give(missing: str) -> None:
     with pytest.raises(ConfigurationError, match=f"field '{missing}' is None; give a "):
         CoordinatedSparkSubmitOperator(task_id="ingest", **with_ingestion({**PARTS, missing: None}))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("per_batch", "perhaps", "field 'per_batch' must be true or false; got 'perhaps'"),
+        ("rounds", 5, "field 'rounds' must be of the class RoundSettings; got 5"),
+        ("leases", {"max_leases": 3}, "field 'leases' must be of the class LeaseSettings; got {'max_leases': 3}"),
+        ("acknowledgments", "downstream", "must be of the class AcknowledgmentSettings; got 'downstream'"),
+        ("bad_records", "/lake/bad", "must be of the class BadRecordSettings; got '/lake/bad'"),
+    ],
+)
+def test_option_of_a_wrong_type_is_refused_when_parsed(option: str, value: object, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^Ingestion: .*{re.escape(message)}$"):
+        CoordinatedSparkSubmitOperator(task_id="ingest", **with_ingestion({**PARTS, option: value}))
+
+
+@pytest.mark.parametrize("option", ["rounds", "leases", "bad_records", "source", "schema"])
+def test_option_of_none_has_its_default(option: str) -> None:
+    assert Ingestion(**PARTS, **{option: None}).options() == Ingestion(**PARTS).options()

@@ -176,7 +176,7 @@ class IcebergSink(Sink):
     @override
     def check(self) -> None:
         table = self._table.check()
-        check_writable(f"the location of IcebergTable {self.name!r}", self._root(table), self._access)
+        check_writable(f"the location of IcebergTable {self.name!r}", self._root(table), self.access)
         self._read_state(())
         self._has_columns = self._has_columns or table is not None
 
@@ -211,7 +211,7 @@ class IcebergSink(Sink):
         table = self._table.find()
         if table is None:
             raise ConfigurationError(f"IcebergTable {self.name!r}: field 'table': {self._table} does not exist")
-        return maintain(self._table, Staging(self._root(table), self._access), self._access, wanted)
+        return maintain(self._table, Staging(self._root(table), self.access), self.access, wanted)
 
     def _read_state(self, attempts: Sequence[Attempt]) -> TableState:
         """Read the current state of the table with regard to the batches of some attempts."""
@@ -267,15 +267,11 @@ class IcebergSink(Sink):
         return self._location.rstrip("/")
 
     @property
-    def _access(self) -> Access:
+    @override
+    def access(self) -> Access:
         return DEFAULT_ACCESS if self._aws is None else Access(((self._root(), self._aws),))
 
     # Preparing
-
-    @property
-    @override
-    def access(self) -> Access:
-        return self._access
 
     @property
     @override
@@ -297,8 +293,8 @@ class IcebergSink(Sink):
     def _staging(self) -> Staging:
         """The staged manifests, at the current location of the table."""
         if self._landed is None:
-            return Staging(self._root(), self._access)
-        return LandedStaging(self._root(), self._access, self._landed)
+            return Staging(self._root(), self.access)
+        return LandedStaging(self._root(), self.access, self._landed)
 
     @override
     def prepare(self, attempts: Sequence[Attempt], rows: Rows) -> None:
@@ -322,16 +318,16 @@ class IcebergSink(Sink):
         except BaseException:
             with suppress(OSError):
                 self.discard(attempts)
-                delete_folder(folder, self._access)
+                delete_folder(folder, self.access)
             raise
 
     def _write(self, table: Table, batch_ids: Sequence[str], rows: Rows, folder: str) -> list[PreparedFile]:
         written = list(rows.write(batch_ids, folder))
-        for file in set(files_below(folder, self._access)).difference(written):  # of failed tasks
-            delete_file(file, self._access)
-        placed = data_files.split_by_partition(table, written, folder, self._access)
+        for file in set(files_below(folder, self.access)).difference(written):  # of failed tasks
+            delete_file(file, self.access)
+        placed = data_files.split_by_partition(table, written, folder, self.access)
         if self._merging and placed:
-            self._merging.check_rows(data_files.keys_of(placed, self._merging, self._access), str(self._table))
+            self._merging.check_rows(data_files.keys_of(placed, self._merging, self.access), str(self._table))
         return placed
 
     def _seal(self, table: Table, attempt: Attempt, files: Sequence[PreparedFile], rows: int) -> None:
@@ -397,16 +393,16 @@ class IcebergSink(Sink):
         folder = join(self._root(table), DATA, secrets.token_hex(8))
         staging = self._staging
         manifests = {attempt.batch_id: staging.sealed(attempt) for attempt in attempts}
-        addition = PendingSnapshot(table, summary_of(attempts), self._access)
+        addition = PendingSnapshot(table, summary_of(attempts), self.access)
         try:
             keys = self._add_files(addition, table, manifests, folder)
             replaced = [attempt.batch_id for attempt in attempts if attempt.batch.redeliver]
-            gone, rest = data_files.rewrite_without(table, replaced, folder, self._access, self._merging, keys)
+            gone, rest = data_files.rewrite_without(table, replaced, folder, self.access, self._merging, keys)
             addition.replace(gone, rest)
             addition.make(self._table)
         except BaseException:
             with suppress(OSError):
-                delete_folder(folder, self._access)
+                delete_folder(folder, self.access)
             raise
         sent.append(addition)
         self._named |= addition.paths
@@ -433,7 +429,7 @@ class IcebergSink(Sink):
             if sum(written.batches.values()) == written.rows:
                 addition.add(written)
             else:
-                addition.add_rewritten(data_files.copy_batches(table, written, written.batches, folder, self._access))
+                addition.add_rewritten(data_files.copy_batches(table, written, written.batches, folder, self.access))
         return None
 
     def _add_merged(
@@ -445,7 +441,7 @@ class IcebergSink(Sink):
         folder: str,
     ) -> pa.Table:
         """Add the winning row of each key; return the keys."""
-        keys = data_files.keys_of(files, self._merging, self._access)
+        keys = data_files.keys_of(files, self._merging, self.access)
         kept, first = self._merging.kept(keys, batch_ids), 0
         for written in files:
             wanted = data_files.positions_in_file(kept, first, written.rows)
@@ -453,7 +449,7 @@ class IcebergSink(Sink):
             if len(wanted) == written.rows:
                 addition.add(written)
             else:
-                addition.add_rewritten(data_files.copy_rows(table, written, wanted, folder, self._access))
+                addition.add_rewritten(data_files.copy_rows(table, written, wanted, folder, self.access))
         return keys.take(kept).select(list(self._merging.on))
 
     def _remove_failed(self, sent: list[PendingSnapshot], state: TableState) -> None:
@@ -471,7 +467,7 @@ class IcebergSink(Sink):
         """See `Sink.landed_delivery`: landed files are always kept."""
         taker = copy(self)
         taker._landed = {}
-        return LandedDelivery(taker, self._access)
+        return LandedDelivery(taker, self.access)
 
     # Leftovers
 
@@ -486,7 +482,7 @@ class IcebergSink(Sink):
                 if not of:
                     del self._prepared[path]
                     if path not in self._named:
-                        delete_file(path, self._access)
+                        delete_file(path, self.access)
                     self._named.discard(path)
 
     @override
@@ -510,7 +506,7 @@ class IcebergSink(Sink):
             is_complete = sum(part.rows for part in parts.values()) == rows
             if is_complete and all(b in entries and entries[b] != part.attempt for b, part in parts.items()):
                 with suppress(OSError):
-                    delete_file(path, self._access)
+                    delete_file(path, self.access)
                 del self._abandoned[path]
 
 
