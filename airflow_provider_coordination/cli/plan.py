@@ -110,7 +110,7 @@ def _parse_assumptions(assumed: Sequence[str]) -> dict[str, float]:
 
 def _capacity(spec: IngestionSpec, output: Output, *, ask: bool) -> Capacity:
     """Return the capacity of the source; what it does not report must be given as options."""
-    reads = spec.ingestion.own_copy().reads
+    reads = spec.ingestion.reads
     [[_, settings]] = spec.to_mapping()["reads"].items()
     if ask:
         try:

@@ -101,11 +101,11 @@ class SparkLauncher(Launcher):
 
 def job_operator(request: JobRequest) -> CoordinatedSparkSubmitOperator:
     """Return the operator that submits a job; it is not a task of any DAG."""
-    spec, arguments = request.spec, request.spec.job_arguments()
+    arguments = request.spec.job_arguments()
     ingestion = replace(
-        spec.job_ingestion(),
-        rejection=spec.supervise.rejection(request.job.planned_at),
-        rounds=replace(spec.job_ingestion().rounds, max_duration=request.max_duration),
+        arguments["ingestion"],
+        rejection=request.spec.supervise.rejection(request.job.planned_at),
+        rounds=replace(arguments["ingestion"].rounds, max_duration=request.max_duration),
     )
     return CoordinatedSparkSubmitOperator(
         **arguments
