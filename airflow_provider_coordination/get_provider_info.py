@@ -29,11 +29,11 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [
                     "airflow_provider_coordination.operators.acknowledge",
                     "airflow_provider_coordination.operators.create_partitions",
-                    "airflow_provider_coordination.operators.follow_job",
+                    "airflow_provider_coordination.operators.prepared_jobs",
                     "airflow_provider_coordination.operators.kinesis",
-                    "airflow_provider_coordination.operators.release_partitions",
+                    "airflow_provider_coordination.operators.partitions",
                     "airflow_provider_coordination.operators.reopen_partitions",
-                    "airflow_provider_coordination.operators.reset_partitions",
+                    "airflow_provider_coordination.operators.partitions",
                     "airflow_provider_coordination.operators.maintain_table",
                     "airflow_provider_coordination.operators.spark_submit",
                     "airflow_provider_coordination.operators.supervise",
@@ -54,8 +54,8 @@ def get_provider_info() -> dict[str, Any]:
             {
                 "integration-name": INTEGRATION,
                 "python-modules": [
-                    "airflow_provider_coordination.triggers.acknowledgments",
-                    "airflow_provider_coordination.triggers.jobs",
+                    "airflow_provider_coordination.triggers.partitions",
+                    "airflow_provider_coordination.triggers.supervisor",
                     "airflow_provider_coordination.triggers.supervisor",
                     "airflow_provider_coordination.triggers.partitions",
                 ],
@@ -68,18 +68,18 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "extra-links": [
-            "airflow_provider_coordination.links.jobs.JobLogLink",
-            "airflow_provider_coordination.links.jobs.SparkUiLink",
-            "airflow_provider_coordination.links.leases.LeasesLink",
+            "airflow_provider_coordination.links.JobLogLink",
+            "airflow_provider_coordination.links.SparkUiLink",
+            "airflow_provider_coordination.links.LeasesLink",
         ],
         "task-decorators": [
             {
                 "name": "acknowledges",
-                "class-name": "airflow_provider_coordination.decorators.acknowledges.acknowledges_task",
+                "class-name": "airflow_provider_coordination.decorators.acknowledges_task",
             },
             {
                 "name": "partitions",
-                "class-name": "airflow_provider_coordination.decorators.partitions.partitions_task",
+                "class-name": "airflow_provider_coordination.decorators.partitions_task",
             },
         ],
         # The plugin has an entry point of its own. Airflow only searches plugins here if it is configured to, and would

@@ -33,11 +33,11 @@ from pathlib import Path
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.operators.packaging import (
+    driver_options,
     local_environment,
     packaged_application,
     write_package_archive,
 )
-from airflow_provider_coordination.operators.start_up import driver_options
 from airflow_provider_coordination.sources.kinesis.client import kinesis_client
 from airflow_provider_coordination.sources.kinesis.sync import sync_shards
 from airflow_provider_coordination.spark.class_archive import make_archive

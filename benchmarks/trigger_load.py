@@ -178,8 +178,7 @@ class Sources:
         """Create sets that expire and partitions that reopen; return each instant and the trigger that waits for it."""
         from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
         from airflow_provider_coordination.coordination.partition import format_instant
-        from airflow_provider_coordination.triggers.acknowledgments import AcknowledgmentTrigger
-        from airflow_provider_coordination.triggers.partitions import PartitionsReopenedTrigger
+        from airflow_provider_coordination.triggers.partitions import AcknowledgmentTrigger, PartitionsReopenedTrigger
 
         # Everything is created before the first instant, which takes some time.
         first = datetime.now(UTC) + timedelta(seconds=15 + 0.15 * self.size.due)
@@ -212,8 +211,8 @@ class Sources:
 def triggers_of(number: int, count: int, sets: Sequence[str]) -> list[Any]:
     """Return triggers of one source: first one of each kind; half of all wait for one set each."""
     from airflow_provider_coordination.coordination.partition import format_instant
-    from airflow_provider_coordination.triggers.acknowledgments import AcknowledgmentTrigger
     from airflow_provider_coordination.triggers.partitions import (
+        AcknowledgmentTrigger,
         PartitionsAvailableTrigger,
         PartitionsCompletedTrigger,
     )

@@ -16,9 +16,8 @@ from typing import Any
 from airflow.providers.amazon.aws.operators.emr import EmrServerlessStartJobOperator
 from airflow.sdk import DAG, Param, task
 
-from airflow_provider_coordination.operators.follow_job import FollowJobOperator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
-from airflow_provider_coordination.operators.prepared_jobs import emr_serverless_driver, prepare_job
+from airflow_provider_coordination.operators.prepared_jobs import FollowJobOperator, emr_serverless_driver, prepare_job
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset

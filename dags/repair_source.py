@@ -13,9 +13,8 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, Param, task
 
-from airflow_provider_coordination.operators.release_partitions import ReleasePartitionsOperator
+from airflow_provider_coordination.operators.partitions import ReleasePartitionsOperator, ResetPartitionsOperator
 from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
-from airflow_provider_coordination.operators.reset_partitions import ResetPartitionsOperator
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor
 
 PARAMS = {

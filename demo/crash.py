@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.operators.packaging import end_processes, job_processes
+from airflow_provider_coordination.hooks.job_termination import end_processes, job_processes
 from demo.observation import Observation, progress_of
 
 APPLICATION = "ingest.py"

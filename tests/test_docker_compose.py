@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from airflow_provider_coordination.hooks.aws import AirflowConnections
+from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 
 REPOSITORY = Path(__file__).resolve().parent.parent

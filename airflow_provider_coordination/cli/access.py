@@ -17,7 +17,7 @@ from airflow_provider_coordination.coordination.retries import DEFAULT_RETRY_POL
 from airflow_provider_coordination.stores import StoreSettings
 
 if TYPE_CHECKING:
-    from airflow_provider_coordination.hooks.aws import AirflowConnections
+    from airflow_provider_coordination.hooks.connections import AirflowConnections
 
 STORE_VARIABLE = "AIRFLOW_COORDINATION_STORE"
 DEFAULT_CONN_ID = "coordination_default"
@@ -111,7 +111,7 @@ def airflow_connections(default_region: str | None = None) -> Iterator[AirflowCo
     os.environ[AIRFLOW_PROCESS_CONTEXT_VARIABLE] = "server"
     try:
         with redirect_stdout(sys.stderr):  # Airflow's warnings must not mix with the results
-            from airflow_provider_coordination.hooks.aws import AirflowConnections
+            from airflow_provider_coordination.hooks.connections import AirflowConnections
 
             yield AirflowConnections(default_region)
     finally:

@@ -28,15 +28,15 @@ from airflow_provider_coordination.cli.commands import (
 )
 from airflow_provider_coordination.cli.output import Output, printable
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.diagnosis import CheckStatus, Finding, error, ok, unchecked
 from airflow_provider_coordination.diagnosis.bucket import bucket_findings
 from airflow_provider_coordination.diagnosis.checks import (
     output_findings,
+    permission_findings,
     software_findings,
     spark_finding,
     store_findings,
 )
-from airflow_provider_coordination.diagnosis.findings import CheckStatus, Finding, error, ok, unchecked
-from airflow_provider_coordination.diagnosis.permissions import permission_findings
 from airflow_provider_coordination.sources.kinds import get_kind
 from airflow_provider_coordination.spark.access import Access, is_s3
 from airflow_provider_coordination.stores.redaction import without_secrets
@@ -187,7 +187,7 @@ def _spec_findings(file: Path) -> Iterator[Finding]:
         mapping, _ = read_spec_file(file)
         spec = IngestionSpec.read(mapping)
         with airflow_connections():
-            from airflow_provider_coordination.hooks.source_checks import written_locations
+            from airflow_provider_coordination.hooks.supervision import written_locations
 
             places, access = written_locations(spec)
     except ModuleNotFoundError as failure:
@@ -211,7 +211,7 @@ def _aws_access(aws_conn_id: str, region: str | None, service: str) -> AwsSettin
     """Return the AWS settings of the connection; without Airflow, those of the AWS default credential chain."""
     try:
         with airflow_connections():
-            from airflow_provider_coordination.hooks.aws import aws_settings
+            from airflow_provider_coordination.hooks.connections import aws_settings
 
             return aws_settings(aws_conn_id, region, service=service)
     except ModuleNotFoundError as failure:

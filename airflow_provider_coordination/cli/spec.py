@@ -119,7 +119,7 @@ def _checked(file: Path, *, connect: bool) -> tuple[str | None, str | None]:
         mapping, _ = read_spec_file(file)
         spec = IngestionSpec.read(mapping)
         if connect:
-            from airflow_provider_coordination.hooks.source_checks import check_against_source
+            from airflow_provider_coordination.hooks.supervision import check_against_source
 
             check_against_source(spec)
     except CoordinationError as error:

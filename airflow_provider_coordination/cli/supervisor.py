@@ -104,7 +104,7 @@ def submit(
     """Submit a spec as the new version. A terminated supervisor starts again."""
     mapping, _ = read_spec_file(file)
     import_airflow()
-    from airflow_provider_coordination.hooks.source_checks import checks_against_source
+    from airflow_provider_coordination.hooks.supervision import checks_against_source
 
     source, output = IngestionSpec.read(mapping).source, session.output
     check = checks_against_source(session.access.region, connect=not no_connect)

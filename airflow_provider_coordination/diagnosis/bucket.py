@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow_provider_coordination.aws import ACCESS_CODES, AwsSettings, aws_client
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.diagnosis.findings import Finding, error, ok, unchecked, warning
+from airflow_provider_coordination.diagnosis import Finding, error, ok, unchecked, warning
 from airflow_provider_coordination.spark.access import Access, bucket_path
 from airflow_provider_coordination.stores.redaction import without_likely_secrets
 

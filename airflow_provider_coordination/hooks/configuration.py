@@ -16,6 +16,10 @@ from airflow_provider_coordination.coordination.renewal import DEFAULT_OWNERSHIP
 from airflow_provider_coordination.coordination.retries import RetryPolicy
 
 SECTION = "coordination"
+URL_PREFIX = "/coordination"
+"""The path of the routes in Airflow's API server."""
+ROUTE = "coordination"
+"""The route of the pages in Airflow's UI, below `/plugin`."""
 DEFAULT_WATCH_INTERVAL_SECONDS = 4.0
 
 T = TypeVar("T")
@@ -63,6 +67,13 @@ class Configuration:
             ui=_option("ui", _yes_or_no, cls.ui),
             viewers_may_read=_option("viewers_may_read", _yes_or_no, cls.viewers_may_read),
         )
+
+
+def base_url() -> str:
+    """Return the URL of Airflow without a trailing slash; empty if it is not configured."""
+    from airflow.sdk.configuration import conf
+
+    return str(conf.get("api", "base_url", fallback="") or "").rstrip("/")
 
 
 def _option(name: str, parse: Callable[[str], T], default: T) -> T:

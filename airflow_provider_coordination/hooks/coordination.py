@@ -1,8 +1,10 @@
-"""The hook of the connection type `coordination`: the store of the partitions, and the lease times."""
+"""The hook of the connection type `coordination`: the store, the lease times, and Airflow's metrics."""
 
 from __future__ import annotations
 
 import json
+import logging
+import re
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ from typing import Any
 
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.log import mask_secret
+from airflow.sdk.observability.stats import Stats
 
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
@@ -23,14 +26,51 @@ from airflow_provider_coordination.coordination.renewal import (
 from airflow_provider_coordination.coordination.retries import DEFAULT_RETRY_POLICY, RetryPolicy
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import CoordinationStore
-from airflow_provider_coordination.hooks.aws import aws_settings
 from airflow_provider_coordination.hooks.configuration import Configuration
-from airflow_provider_coordination.hooks.connections import airflow_connection
-from airflow_provider_coordination.hooks.metrics import AirflowMetrics
+from airflow_provider_coordination.hooks.connections import airflow_connection, aws_settings
 from airflow_provider_coordination.stores import DEFAULT_HISTORY_DAYS, DEFAULT_KIND, StoreSettings, open_store
 from airflow_provider_coordination.stores.connection_fields import ConnectionFields
 from airflow_provider_coordination.stores.kind import STORE_KINDS
 from airflow_provider_coordination.stores.redaction import secrets_of, without_secrets
+
+log = logging.getLogger(__name__)
+
+NOT_IN_A_TAG = re.compile(r"[^a-zA-Z0-9_.-]")
+
+
+class AirflowMetrics:
+    """Reports metrics to Airflow's stats; an implementation of `Metrics`.
+
+    Characters in a tag's value that are special in StatsD's formats become `_`; Airflow would drop the whole metric.
+    """
+
+    def __init__(self) -> None:
+        self._has_failed = False
+
+    def count(self, name: str, tags: Mapping[str, str], by: int = 1) -> None:
+        """Add to a counter."""
+        try:
+            Stats.incr(str(name), count=by, tags=_sendable(tags))
+        except Exception as error:
+            self._log_once(error)
+
+    def gauge(self, name: str, value: float, tags: Mapping[str, str]) -> None:
+        """Set a gauge."""
+        try:
+            Stats.gauge(str(name), value, tags=_sendable(tags))
+        except Exception as error:
+            self._log_once(error)
+
+    def _log_once(self, error: Exception) -> None:
+        """Log the first failure only: the work continues, and a backend that cannot be set up fails at every call."""
+        if not self._has_failed:
+            self._has_failed = True
+            log.warning("Airflow's stats failed; this task reports no metrics: %s: %s", type(error).__name__, error)
+
+
+def _sendable(tags: Mapping[str, str]) -> dict[str, str]:
+    return {name: NOT_IN_A_TAG.sub("_", value) for name, value in tags.items()}
+
 
 TEST_SECONDS = 3.0
 """How long the test of a connection retries temporary errors: a user is waiting for it."""

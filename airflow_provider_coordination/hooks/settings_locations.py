@@ -2,19 +2,136 @@
 
 A driver reads the settings once. Whichever finds that the job has ended or will not begin removes them: the task, a
 later try of it, the trigger or the supervisor. So the job's record in the store holds their location.
+
+In Kubernetes a Secret holds the settings, and the driver's pod mounts it. The extra `kubernetes` installs Airflow's
+Kubernetes provider, whose client this module uses.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
-from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.jobs import Job
-from airflow_provider_coordination.hooks.aws import aws_settings
-from airflow_provider_coordination.hooks.kubernetes import DriverSecrets
+from airflow_provider_coordination.coordination.partition import format_instant
+from airflow_provider_coordination.hooks.connections import aws_settings
+from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access, is_s3
+from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.settings_reference import delete_object
+
+DEFAULT_CONN_ID = "kubernetes_default"
+FOLDER = "/etc/coordination"
+"""Where the Secret is mounted in the driver's pod."""
+FILE = "settings.json"
+MISSING = (
+    "a job in Kubernetes needs Airflow's Kubernetes provider: install airflow-provider-coordination[kubernetes] where "
+    "tasks and triggers run"
+)
+PENDING = "Pending"
+NOT_FOUND = 404
+REFUSED = (401, 403)
+
+
+def secret_name(owner: str) -> str:
+    """Return the name of a job's Secret, which is derived from its owner."""
+    return f"coordination-{hashlib.sha256(owner.encode()).hexdigest()[:32]}"
+
+
+class DriverSecrets:
+    """The Secrets of one namespace. Failures raise; deleting what no longer exists is not a failure.
+
+    :param conn_id: the connection of type `kubernetes`.
+    :param namespace: the namespace of the drivers.
+    :raises ConfigurationError: if the client is not installed, or the connection cannot be used.
+    """
+
+    def __init__(self, conn_id: str, namespace: str) -> None:
+        try:
+            from airflow.providers.cncf.kubernetes.hooks.kubernetes import KubernetesHook
+        except ImportError:
+            raise ConfigurationError(MISSING) from None
+        self.conn_id = conn_id
+        self.namespace = namespace
+        try:
+            self._api: Any = KubernetesHook(conn_id=conn_id).core_v1_client
+        except Exception as error:  # from Airflow, from the client's configuration, or from files
+            raise ConfigurationError(
+                f"field 'kubernetes_conn_id' is {conn_id!r}, which cannot be used: {type(error).__name__}: {error}"
+            ) from None
+
+    def make(self, settings: IngestSettings) -> None:
+        """Create the Secret of a job.
+
+        :raises ConfigurationError: if the connection has no permission.
+        :raises CoordinationError: if the cluster does not respond, or refuses.
+        """
+        content = json.dumps(write_settings(settings)).encode()
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": secret_name(settings.owner),
+                "labels": {"app.kubernetes.io/managed-by": "airflow-provider-coordination"},
+                "annotations": {
+                    "coordination/owner": settings.owner,
+                    "coordination/expires-at": format_instant(settings.expires_at),
+                },
+            },
+            "type": "Opaque",
+            "immutable": True,
+            "data": {FILE: base64.b64encode(content).decode()},
+        }
+        with self._explained("create secrets"):
+            self._api.create_namespaced_secret(self.namespace, secret)
+
+    def belong_to(self, owner: str, pod: str) -> None:
+        """Make the driver's pod own the Secret of a job, so that it is deleted with the pod."""
+        with self._explained("get pods and patch secrets"):
+            uid = self._api.read_namespaced_pod(pod, self.namespace).metadata.uid
+            reference = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid}
+            self._api.patch_namespaced_secret(
+                secret_name(owner), self.namespace, {"metadata": {"ownerReferences": [reference]}}
+            )
+
+    def delete(self, owner: str) -> None:
+        """Delete the Secret of a job."""
+        with self._explained("delete secrets", may_be_gone=True):
+            self._api.delete_namespaced_secret(secret_name(owner), self.namespace)
+
+    def delete_waiting_pod(self, pod: str) -> None:
+        """Delete a driver's pod that has not begun: without its Secret it would wait forever."""
+        with self._explained("get and delete pods", may_be_gone=True):
+            if self._api.read_namespaced_pod(pod, self.namespace).status.phase == PENDING:
+                self._api.delete_namespaced_pod(pod, self.namespace)
+
+    @contextmanager
+    def _explained(self, verb: str, *, may_be_gone: bool = False) -> Iterator[None]:
+        from kubernetes.client import ApiException
+        from urllib3.exceptions import HTTPError
+
+        where = f"connection {self.conn_id!r}, namespace {self.namespace!r}"
+        try:
+            yield
+        except ApiException as error:
+            if error.status == NOT_FOUND and may_be_gone:
+                return
+            if error.status in REFUSED:
+                raise ConfigurationError(
+                    f"{where}: Kubernetes denied access: {error.status} {error.reason}; give the connection's role "
+                    f"the permission to {verb}"
+                ) from None
+            raise CoordinationError(f"{where}: Kubernetes responded {error.status} {error.reason}") from None
+        except HTTPError as error:
+            raise CoordinationError(f"{where}: Kubernetes did not respond: {error}") from None
+
 
 log = logging.getLogger(__name__)
 

@@ -1,28 +1,162 @@
-"""How a supervisor in Airflow queries sources: through the connections that specs name.
+"""How supervisors and submissions query sources: through the connections that specs name, and within a time limit.
 
-The task that takes turns uses it, and the triggerer's pollers, which only read.
+The task that takes turns uses it, and the triggerer's pollers, which only read. A spec is checked against its source
+before it is submitted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition
-from airflow_provider_coordination.hooks.aws import AirflowConnections
-from airflow_provider_coordination.hooks.limited_calls import LimitedCalls
+from airflow_provider_coordination.hooks.connections import AirflowConnections, airflow_connection
+from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.reads import Reads, Synced
+from airflow_provider_coordination.sources.source_kind import Settings, SourceKind
+from airflow_provider_coordination.spark.access import Access
+from airflow_provider_coordination.spark.sink_settings import access_of, check_sinks
+from airflow_provider_coordination.spark.writes.writes import landing_path_of, sinks_of
 from airflow_provider_coordination.supervisor.observer import Probe
+from airflow_provider_coordination.supervisor.operations import SourceCheck
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
+from airflow_provider_coordination.supervisor.spec_keys import reads_kind_of
+from airflow_provider_coordination.supervisor.submission_checks import check_fits, implausible_times
 from airflow_provider_coordination.supervisor.supervision import Claimant
 from airflow_provider_coordination.supervisor.turn import Supervisor
+
+RESPONSE_SECONDS = 20.0
+"""A source that takes longer counts as unavailable: a user or a turn is waiting."""
+
+
+def _service(kind: SourceKind, settings: Settings) -> Any:
+    return kind.service(settings)
+
+
+def check_against_source(
+    spec: IngestionSpec,
+    default_region: str | None = None,
+    service: Callable[[SourceKind, Settings], Any] = _service,
+    response_seconds: float = RESPONSE_SECONDS,
+) -> tuple[str, ...]:
+    """Check that the sinks have separate locations, that the source exists, and that its data fits the schema.
+
+    The check leases and writes nothing. Of a stream it reads a few records.
+
+    :param default_region: the AWS region to use if nothing else names one; by default the region of the spec's
+        coordination connection, if that is defined here.
+    :param service: returns the client that queries the source.
+    :param response_seconds: how long to wait for the source, in seconds.
+    :returns: warnings about connections of jobs that are not defined here, and about implausible times in the records.
+    :raises ConfigurationError: naming the field, the value and the remedy.
+    :raises SourceError: if the source does not respond.
+    """
+    connections = AirflowConnections(default_region or _region_of_jobs(spec))
+    sinks = sinks_of(spec.sinks, connections)
+    landing_path = spec.ingestion.landing_path or landing_path_of(spec.sinks)
+    check_sinks(sinks, spec.ingestion.bad_records, spec.ingestion.acknowledgments, landing_path)
+    reads = spec.ingestion.reads.connect(connections).reads
+    kind: SourceKind = reads.source_kind()
+    reads.check()
+    try:
+        payloads = LimitedCalls().make(
+            lambda: kind.sample(service(kind, reads.settings), reads.settings), response_seconds
+        )
+    except ConfigurationError as error:
+        raise ConfigurationError(f"spec: field 'reads.{reads_kind_of(spec.ingestion.reads)}': {error}") from error
+    warnings = list(_undefined_connections(spec))
+    if spec.ingestion.schema is not None:
+        check_fits(spec.ingestion.schema, payloads, spec.ingestion.time_formats)
+        warnings += implausible_times(
+            spec.ingestion.schema, payloads, spec.ingestion.time_formats, spec.supervise.event_time
+        )
+    return tuple(warnings)
+
+
+def _undefined_connections(spec: IngestionSpec) -> Iterator[str]:
+    """Yield a warning for each connection of jobs that is not defined here; those of sources and sinks are errors."""
+    for field, conn_id in (
+        ("tuning.spark.conn_id", spec.tuning.spark.conn_id),
+        ("tuning.coordination_conn_id", spec.tuning.coordination_conn_id),
+    ):
+        remedy = "define it where the DAG of supervised_ingestion runs, or correct the name"
+        try:
+            airflow_connection(conn_id, f"field {field!r}: connection {conn_id!r}", remedy)
+        except ConfigurationError as error:
+            yield str(error)
+
+
+def checks_against_source(default_region: str | None = None, *, connect: bool = True) -> SourceCheck | None:
+    """Return the check of a spec before its submission; None if the source must not be queried.
+
+    :param default_region: the AWS region to use if nothing else names one.
+    :param connect: whether to query the source and its connections.
+    """
+    return partial(check_against_source, default_region=default_region) if connect else None
+
+
+def written_locations(spec: IngestionSpec) -> tuple[list[str], Access]:
+    """Return the locations that a spec's jobs write files to, without those below another one, and how to access them.
+
+    :raises ConfigurationError: naming the field, the value and the remedy.
+    """
+    sinks = sinks_of(spec.sinks, AirflowConnections(_region_of_jobs(spec)))
+    landing_path = spec.ingestion.landing_path or landing_path_of(spec.sinks)
+    dead_letter_path = spec.ingestion.bad_records.dead_letter_path
+    locations = [*(sink.files or sink.location for sink in sinks), landing_path, dead_letter_path or landing_path]
+    separate = [path for path in dict.fromkeys(locations) if not any(path.startswith(f"{each}/") for each in locations)]
+    return separate, access_of(sinks)
+
+
+def _region_of_jobs(spec: IngestionSpec) -> str | None:
+    with suppress(ConfigurationError):  # a user of the store's URL needs no connection for it
+        return CoordinationHook(spec.tuning.coordination_conn_id).settings.region
+    return None
+
+
+T = TypeVar("T")
+
+
+class LimitedCalls:
+    """Makes calls one after the other, each in a thread of its own. At most one call is left without a result."""
+
+    def __init__(self) -> None:
+        self._last: Future[Any] | None = None
+
+    def make(self, call: Callable[[], T], seconds: float) -> T:
+        """Return the result of a call.
+
+        :param call: the call.
+        :param seconds: how long to wait for its result.
+        :raises SourceError: if there is no result in time, or an earlier call has none yet.
+        :raises Exception: the error of the call.
+        """
+        if self._last is not None and not self._last.done():
+            raise SourceError("the source has still not responded to an earlier request; check the source and network")
+        result = self._last = Future[T]()
+        threading.Thread(target=_run, args=(call, result), name="query of a source", daemon=True).start()
+        wait([result], timeout=seconds)
+        if not result.done():
+            raise SourceError(f"the source did not respond within {seconds:g} s; check the source and the network")
+        return result.result()
+
+
+def _run(call: Callable[[], Any], result: Future[Any]) -> None:
+    try:
+        result.set_result(call())
+    except BaseException as error:  # the waiting thread raises it
+        result.set_exception(error)
+
 
 REUSED = timedelta(minutes=5)
 """How long a client of a source is reused before connections are read again and a new client is made."""

@@ -33,7 +33,7 @@ from airflow_provider_coordination.coordination.jobs import Job, Jobs, JobState
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
 from airflow_provider_coordination.hooks.job_termination import end_local_processes, settings_file_of, stop_job
 from airflow_provider_coordination.hooks.settings_locations import SettingsLocation, remove_settings
-from airflow_provider_coordination.operators.job_output import JobOutput
+from airflow_provider_coordination.operators.job_results import JobOutput
 from airflow_provider_coordination.operators.spark_hook import (
     submission_target,
     submit_command,

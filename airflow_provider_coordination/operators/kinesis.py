@@ -8,14 +8,13 @@ from typing import Any, Self, cast
 
 from airflow.sdk import BaseOperator, Context
 
-from airflow_provider_coordination.hooks.aws import AirflowConnections
+from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
-from airflow_provider_coordination.links.leases import LeasesLink
+from airflow_provider_coordination.links import LeasesLink
 from airflow_provider_coordination.operators.claims import claim_reads
-from airflow_provider_coordination.operators.deduplication import other_source, remaining_reads
-from airflow_provider_coordination.operators.interval import bounded, interval_value
-from airflow_provider_coordination.operators.supplier_task import KillableSupplierMixin
+from airflow_provider_coordination.operators.create_partitions import KillableSupplierMixin
+from airflow_provider_coordination.operators.interval import bounded, interval_value, other_source, remaining_reads
 from airflow_provider_coordination.settings import check_parsed
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.kinesis.sync_state import ShardSyncSummary

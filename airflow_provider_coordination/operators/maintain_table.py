@@ -11,7 +11,7 @@ from typing import Any, Self
 from airflow.sdk import BaseOperator, Context
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.hooks.aws import AirflowConnections
+from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
 from airflow_provider_coordination.spark.maintenance import Maintenance
 from airflow_provider_coordination.spark.sinks import make_sinks

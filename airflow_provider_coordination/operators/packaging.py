@@ -1,28 +1,30 @@
-"""What a Spark application needs in addition to its settings: the program, the package and an environment."""
+"""What a Spark application needs in addition to its settings: program, package, environment, JVM options."""
 
 from __future__ import annotations
 
 import io
+import logging
 import os
 import py_compile
 import sys
 import tempfile
-import time
 import zipfile
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import airflow_provider_coordination
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.spark.class_archive import JVM_OPTIONS, archive_option, archive_problem
 from airflow_provider_coordination.versions import installed_spark
+
+if TYPE_CHECKING:  # commands use this module without Airflow
+    from airflow_provider_coordination.operators.spark_hook import SubmissionTarget
 
 PACKAGE = Path(airflow_provider_coordination.__file__).parent
 JOB_FOLDERS = ("coordination", "sources", "spark", "stores")
 EARLIEST_ZIP_DATE = (1980, 1, 1, 0, 0, 0)
-END_TIMEOUT_SECONDS = 2.0
 
 
 def packaged_application(name: str) -> str:
@@ -130,46 +132,57 @@ def local_environment(environment: Mapping[str, str], *, has_executors: bool = F
     }
 
 
-def job_processes(argument: str) -> list[Any]:
-    """Return the processes on this machine that were started with an argument, and all their descendants.
+log = logging.getLogger(__name__)
 
-    The Python process of a driver may outlive a killed `spark-submit`, and would continue to lease partitions.
+# A driver loads ten thousand classes, and the JVM's optimizing compiler compiles each method that was called five
+# thousand times: that takes a quarter of the processor time until the first record. With ten times as many calls it
+# still compiles the methods that a heavy query keeps calling. -XX:TieredStopAtLevel=1, which disables that compiler,
+# starts no sooner and slows transforms down; -XX:+UseSerialGC saves next to nothing at the start, and pauses large
+# heaps.
+LATE_OPTIMIZATION = (
+    "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000 "
+    "-XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000"
+)
+LAUNCHER_VARIABLE = "SPARK_LAUNCHER_OPTS"
+"""The variable with options for the JVM that builds the driver's command, then ends."""
+LAUNCHER_OPTIONS = "-XX:TieredStopAtLevel=1"
+"""That JVM runs for a third of a second, most of which the optimizing compiler takes."""
+DEFAULT_OPTIONS = "spark.{}.defaultJavaOptions"
+"""Spark puts these options before those of `extraJavaOptions`, which belong to the user."""
 
-    :param argument: an argument that only the processes of one job have, such as the path of their settings file.
+
+def driver_options(environment: Mapping[str, str], archive: str | None) -> dict[str, str]:
+    """Return the variables with JVM options for a driver on this machine; options that are set already go last and win.
+
+    :param environment: the environment variables of the job.
+    :param archive: the archive of classes; it is left out, with a warning, if this machine's JVM would not use it.
+    :raises ConfigurationError: if the archive's path cannot be part of an option.
     """
-    import psutil  # type: ignore[import-untyped]
+    options = [LATE_OPTIMIZATION]
+    if archive is not None:
+        option = archive_option(archive)
+        if (reason := archive_problem(Path(archive), environment)) is None:
+            options.append(option)
+        else:
+            log.warning("field 'spark_archive': the job starts without the archive: %s", reason)
+    return {
+        variable: f"{options_text} {environment.get(variable, '')}".strip()
+        for variable, options_text in ((JVM_OPTIONS, " ".join(options)), (LAUNCHER_VARIABLE, LAUNCHER_OPTIONS))
+    }
 
-    processes: dict[int, Any] = {}
-    for process in psutil.process_iter():
-        try:
-            if process.pid != os.getpid() and argument in process.cmdline():
-                processes |= {related.pid: related for related in (process, *process.children(recursive=True))}
-        except psutil.Error:  # the process has ended, or this user may not see it
-            continue
-    return list(processes.values())
 
+def conf_with_archive(conf: Mapping[Any, Any] | None, archive: str | None, target: SubmissionTarget) -> dict[Any, Any]:
+    """Return Spark's configuration with an archive of classes for the JVMs on other machines.
 
-def end_processes(processes: Iterable[Any]) -> None:
-    """Kill processes, and wait briefly until they have ended.
+    A JVM on a machine without the file, or that cannot use it, starts without it.
 
-    :param processes: processes as `job_processes` returns them; those that have ended are skipped.
+    :param conf: the configuration of the task; its options go last and win.
+    :raises ConfigurationError: if the archive's path cannot be part of an option.
     """
-    import psutil
-
-    processes = list(processes)
-    for process in processes:
-        with suppress(psutil.Error):
-            process.kill()
-    deadline = time.monotonic() + END_TIMEOUT_SECONDS
-    while any(_runs(process) for process in processes) and time.monotonic() < deadline:
-        time.sleep(0.02)
-
-
-def _runs(process: Any) -> bool:
-    # Not process.wait(): it would take the exit code away from the parent process.
-    import psutil
-
-    try:
-        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False
+    conf = dict(conf or {})
+    if archive is None:
+        return conf
+    for process in (() if target.is_on_this_machine else ("driver",)) + (() if target.is_local else ("executor",)):
+        name = DEFAULT_OPTIONS.format(process)
+        conf[name] = f"{archive_option(archive)} {conf.get(name, '')}".strip()
+    return conf

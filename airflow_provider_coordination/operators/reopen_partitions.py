@@ -27,15 +27,16 @@ from airflow_provider_coordination.coordination.partition import (
 )
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
-from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
-from airflow_provider_coordination.links.leases import LeasesLink
-from airflow_provider_coordination.operators.partition_names import (
+from airflow_provider_coordination.hooks.task_try import (
     administration_of,
+    bool_value,
     existing_partition,
+    failing_when_misconfigured,
     optional_names,
+    owner_of_try,
 )
-from airflow_provider_coordination.operators.template_values import bool_value
-from airflow_provider_coordination.sensors.deferrable import DeferrableSensor
+from airflow_provider_coordination.links import LeasesLink
+from airflow_provider_coordination.triggers.deferral import DeferrableSensor
 from airflow_provider_coordination.triggers.partitions import PartitionsReopenedTrigger
 
 KEYS_SHOWN = 5

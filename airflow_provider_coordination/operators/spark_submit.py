@@ -24,20 +24,27 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import format_instant, parse_instant
 from airflow_provider_coordination.coordination.suspension import Suspension
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
-from airflow_provider_coordination.hooks.kubernetes import (
+from airflow_provider_coordination.hooks.job_termination import end_processes, job_processes
+from airflow_provider_coordination.hooks.settings_locations import (
     DEFAULT_CONN_ID,
     FILE,
     FOLDER,
     MISSING,
+    SECRET,
     DriverSecrets,
+    SettingsLocation,
     secret_name,
 )
-from airflow_provider_coordination.hooks.settings_locations import SECRET, SettingsLocation
-from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
-from airflow_provider_coordination.links.jobs import JobLogLink, JobUrls, SparkUiLink, application_url, running_job_ui
-from airflow_provider_coordination.links.leases import LeasesLink
-from airflow_provider_coordination.operators.claims import claim_for_job
-from airflow_provider_coordination.operators.ingest_settings import START_TIMEOUT, ingest_settings
+from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, int_value, seconds_value
+from airflow_provider_coordination.links import (
+    JobLogLink,
+    JobUrls,
+    LeasesLink,
+    SparkUiLink,
+    application_url,
+    running_job_ui,
+)
+from airflow_provider_coordination.operators.claims import START_TIMEOUT, claim_for_job, ingest_settings
 from airflow_provider_coordination.operators.job_follower import (
     JobFollower,
     job_folder,
@@ -49,12 +56,10 @@ from airflow_provider_coordination.operators.job_follower import (
     time_left,
     will_be_retried,
 )
-from airflow_provider_coordination.operators.job_output import JobOutput
-from airflow_provider_coordination.operators.lineage import lineage_of
-from airflow_provider_coordination.operators.outlets import no_stream, report_to_outlets
+from airflow_provider_coordination.operators.job_results import JobOutput, lineage_of, no_stream, report_to_outlets
 from airflow_provider_coordination.operators.packaging import (
-    end_processes,
-    job_processes,
+    conf_with_archive,
+    driver_options,
     local_environment,
     packaged_application,
     write_package_archive,
@@ -67,8 +72,6 @@ from airflow_provider_coordination.operators.spark_hook import (
     watch_output,
     when_submitted,
 )
-from airflow_provider_coordination.operators.start_up import conf_with_archive, driver_options
-from airflow_provider_coordination.operators.template_values import int_value, seconds_value
 from airflow_provider_coordination.settings import is_plain, text_value
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.outcome import Outcome
@@ -76,8 +79,8 @@ from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.stores import StoreSettings
-from airflow_provider_coordination.triggers.events import ERROR
-from airflow_provider_coordination.triggers.jobs import JobTrigger
+from airflow_provider_coordination.triggers.deferral import ERROR
+from airflow_provider_coordination.triggers.supervisor import JobTrigger
 from airflow_provider_coordination.versions import find_installation, require_versions
 
 if TYPE_CHECKING:

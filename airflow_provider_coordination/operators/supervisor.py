@@ -18,11 +18,10 @@ from airflow_provider_coordination.coordination.errors import (
     SupervisionError,
 )
 from airflow_provider_coordination.coordination.source_view import SourceView
-from airflow_provider_coordination.hooks.aws import AirflowConnections
+from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
-from airflow_provider_coordination.hooks.source_checks import checks_against_source
-from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
-from airflow_provider_coordination.operators.partition_names import audit_fields
+from airflow_provider_coordination.hooks.supervision import checks_against_source
+from airflow_provider_coordination.hooks.task_try import audit_fields, failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.settings import is_plain
 from airflow_provider_coordination.sources.reset_targets import EARLIEST
 from airflow_provider_coordination.spark.job_settings import check_transform

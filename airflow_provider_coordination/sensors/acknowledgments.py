@@ -19,11 +19,11 @@ from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.shown import first_of
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
-from airflow_provider_coordination.links.leases import LeasesLink
-from airflow_provider_coordination.operators.set_releases import selected_run, set_ids, sets_of
-from airflow_provider_coordination.sensors.deferrable import DeferrableSensor
+from airflow_provider_coordination.links import LeasesLink
+from airflow_provider_coordination.operators.acknowledge import selected_run, set_ids, sets_of
 from airflow_provider_coordination.settings import text_value
-from airflow_provider_coordination.triggers.acknowledgments import AcknowledgmentTrigger
+from airflow_provider_coordination.triggers.deferral import DeferrableSensor
+from airflow_provider_coordination.triggers.partitions import AcknowledgmentTrigger
 
 SETS_SHOWN = 5
 

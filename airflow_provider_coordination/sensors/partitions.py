@@ -24,11 +24,10 @@ from airflow_provider_coordination.coordination.partition import (
 )
 from airflow_provider_coordination.coordination.shown import first_of
 from airflow_provider_coordination.coordination.source_view import SourceView
-from airflow_provider_coordination.hooks.coordination import CoordinationHook
-from airflow_provider_coordination.hooks.metrics import AirflowMetrics
+from airflow_provider_coordination.hooks.coordination import AirflowMetrics, CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
-from airflow_provider_coordination.links.leases import LeasesLink
-from airflow_provider_coordination.sensors.deferrable import DeferrableSensor
+from airflow_provider_coordination.links import LeasesLink
+from airflow_provider_coordination.triggers.deferral import DeferrableSensor
 from airflow_provider_coordination.triggers.partitions import PartitionsAvailableTrigger, PartitionsCompletedTrigger
 from airflow_provider_coordination.triggers.polling import delivered_until
 

@@ -19,9 +19,15 @@ from airflow_provider_coordination.coordination.jobs import Job, JobState
 from airflow_provider_coordination.coordination.storable_text import storable
 from airflow_provider_coordination.spark.outcome import EXIT_LOST_WORK
 from airflow_provider_coordination.supervisor.actions import Action, DiscoverPartitions, StartJob
-from airflow_provider_coordination.supervisor.job_plan import TRANSITION, JobPlan
+from airflow_provider_coordination.supervisor.job_plan import (
+    TRANSITION,
+    JobPlan,
+    configured_count,
+    first_decision_at,
+    scale,
+    window_of,
+)
 from airflow_provider_coordination.supervisor.observation import Observation
-from airflow_provider_coordination.supervisor.scaling import configured_count, first_decision_at, scale, window_of
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
 from airflow_provider_coordination.supervisor.states import DetailedState
 from airflow_provider_coordination.supervisor.supervision import CHANGES_KEPT, Supervision, TaskCountChange

@@ -19,8 +19,14 @@ from airflow_provider_coordination.coordination.jobs import Job, Jobs
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.storable_text import storable
-from airflow_provider_coordination.supervisor.lag import FULL_RESOLUTION, LagReading, LagSeries, has_reader
-from airflow_provider_coordination.supervisor.observation import Observation, PartitionCounts
+from airflow_provider_coordination.supervisor.observation import (
+    FULL_RESOLUTION,
+    LagReading,
+    LagSeries,
+    Observation,
+    PartitionCounts,
+    has_reader,
+)
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
 from airflow_provider_coordination.supervisor.spec import IngestionSpec, SpecChange, change_between
 from airflow_provider_coordination.supervisor.store import SupervisionStore

@@ -45,13 +45,15 @@ from airflow_provider_coordination.sources.reset_targets import (
     parse_target,
 )
 from airflow_provider_coordination.sources.source_kind import Access, SourceKind
-from airflow_provider_coordination.supervisor.changed_reads import check_reads, parts_of
 from airflow_provider_coordination.supervisor.spec import IngestionSpec, SpecChange, change_between
 from airflow_provider_coordination.supervisor.status import no_supervisor, read_status
 from airflow_provider_coordination.supervisor.store import SupervisionStore
-from airflow_provider_coordination.supervisor.submission_warnings import warnings_of
-from airflow_provider_coordination.supervisor.supervision import KEY, Claimant, SpecVersion, Supervision
-from airflow_provider_coordination.supervisor.versions import (
+from airflow_provider_coordination.supervisor.submission_checks import check_reads, parts_of, warnings_of
+from airflow_provider_coordination.supervisor.supervision import (
+    KEY,
+    Claimant,
+    SpecVersion,
+    Supervision,
     effective_spec,
     history_mapping,
     readable_spec,

@@ -20,9 +20,8 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.source_kind import Capacity
 from airflow_provider_coordination.spark.slot_memory import ROW_GROUP_BYTES
 from airflow_provider_coordination.supervisor.assumptions import Assumptions
-from airflow_provider_coordination.supervisor.settings import SuperviseSettings
+from airflow_provider_coordination.supervisor.settings import SparkSettings, SuperviseSettings
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
-from airflow_provider_coordination.supervisor.tuning import SparkSettings
 
 MIB = 2**20
 MB = 1_000_000

@@ -22,10 +22,12 @@ from airflow_provider_coordination.spark.job_settings import RoundSettings, chec
 from airflow_provider_coordination.spark.sink_settings import MAIN, check_described_sinks, check_folders
 from airflow_provider_coordination.spark.time_formats import check_time_formats
 from airflow_provider_coordination.spark.writes.writes import Writes, all_of
-from airflow_provider_coordination.supervisor.redaction import without_secrets
-from airflow_provider_coordination.supervisor.settings import SuperviseSettings
-from airflow_provider_coordination.supervisor.spec_keys import OPTIONS, SECTIONS, check_keys, check_top_level_keys
-from airflow_provider_coordination.supervisor.spec_kinds import (
+from airflow_provider_coordination.supervisor.settings import SuperviseSettings, TuningSettings
+from airflow_provider_coordination.supervisor.spec_keys import (
+    OPTIONS,
+    SECTIONS,
+    check_keys,
+    check_top_level_keys,
     is_exactly_once,
     reads_class,
     reads_kind_of,
@@ -38,8 +40,8 @@ from airflow_provider_coordination.supervisor.spec_values import (
     read_value,
     to_json,
     to_json_with_defaults,
+    without_secrets,
 )
-from airflow_provider_coordination.supervisor.tuning import TuningSettings
 
 VERSION = 1
 MAX_BYTES = 48 * 1024

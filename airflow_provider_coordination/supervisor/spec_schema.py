@@ -11,10 +11,17 @@ from typing import Any
 from airflow_provider_coordination.settings import Limits
 from airflow_provider_coordination.spark.ingestion import Ingestion, IngestionOptions
 from airflow_provider_coordination.spark.time_formats import TIME_FORMATS
-from airflow_provider_coordination.supervisor.settings import LAG_AGGREGATES, AutoScaleSettings, SuperviseSettings
+from airflow_provider_coordination.supervisor.settings import (
+    DEPLOY_MODES,
+    LAG_AGGREGATES,
+    MEMORY,
+    AutoScaleSettings,
+    SparkSettings,
+    SuperviseSettings,
+    TuningSettings,
+)
 from airflow_provider_coordination.supervisor.spec import VERSION, IngestionSpec
-from airflow_provider_coordination.supervisor.spec_keys import OPTIONS, TOP_LEVEL_KEYS
-from airflow_provider_coordination.supervisor.spec_kinds import reads_classes, writes_classes
+from airflow_provider_coordination.supervisor.spec_keys import OPTIONS, TOP_LEVEL_KEYS, reads_classes, writes_classes
 from airflow_provider_coordination.supervisor.spec_values import (
     ExpectedType,
     Field,
@@ -22,7 +29,6 @@ from airflow_provider_coordination.supervisor.spec_values import (
     fields_of,
     to_json_with_defaults,
 )
-from airflow_provider_coordination.supervisor.tuning import DEPLOY_MODES, MEMORY, SparkSettings, TuningSettings
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 DURATION = r"^-?P(?=.)(\d+(\.\d+)?W)?(\d+(\.\d+)?D)?(T(?=.)(\d+(\.\d+)?H)?(\d+(\.\d+)?M)?(\d+(\.\d+)?S)?)?$"

@@ -25,6 +25,8 @@ from airflow_provider_coordination.coordination.registry import import_attribute
 from airflow_provider_coordination.settings import Limits, format_duration, hint_of, is_connected
 from airflow_provider_coordination.spark.ingestion import IngestionOptions
 from airflow_provider_coordination.spark.job_settings import RoundSettings
+from airflow_provider_coordination.spark.redaction import SECRET_NAME
+from airflow_provider_coordination.stores.redaction import HIDDEN, without_likely_secrets
 
 T = TypeVar("T")
 
@@ -397,3 +399,20 @@ def _hint(expected: tuple[ExpectedType, ...], value: Any) -> str:
     if ValueType.TEXT in kinds and isinstance(value, int | float):
         return ": write it in quotes"
     return ""
+
+
+def without_secrets(value: Any, *, is_secret: bool = False) -> Any:
+    """Return a JSON value without secrets: values with the name of a secret, and text that looks like one.
+
+    :param is_secret: whether the value has the name of a secret.
+    """
+    if isinstance(value, dict):
+        return {
+            name: without_secrets(each, is_secret=is_secret or bool(SECRET_NAME.search(str(name))))
+            for name, each in value.items()
+        }
+    if isinstance(value, list):
+        return [without_secrets(each, is_secret=is_secret) for each in value]
+    if isinstance(value, str):
+        return HIDDEN if is_secret else without_likely_secrets(value)
+    return value

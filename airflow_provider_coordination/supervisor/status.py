@@ -23,12 +23,17 @@ from airflow_provider_coordination.coordination.suspension import Suspension
 from airflow_provider_coordination.sources.inspection import open_loss
 from airflow_provider_coordination.spark.job_settings import BadRecordSettings
 from airflow_provider_coordination.supervisor.decisions import Decision, decide
-from airflow_provider_coordination.supervisor.lag import MAX_REPORT_AGE, LagReading, LagSeries
-from airflow_provider_coordination.supervisor.observation import Observation, PartitionCounts
+from airflow_provider_coordination.supervisor.observation import (
+    MAX_REPORT_AGE,
+    LagReading,
+    LagSeries,
+    Observation,
+    PartitionCounts,
+)
 from airflow_provider_coordination.supervisor.observer import is_readable
-from airflow_provider_coordination.supervisor.redaction import without_secrets
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
 from airflow_provider_coordination.supervisor.spec import IngestionSpec, SpecChange, change_between
+from airflow_provider_coordination.supervisor.spec_values import without_secrets
 from airflow_provider_coordination.supervisor.states import DetailedState
 from airflow_provider_coordination.supervisor.store import StoredSupervision, SupervisionStore
 from airflow_provider_coordination.supervisor.supervision import SpecVersion, SupervisedJob, Supervision

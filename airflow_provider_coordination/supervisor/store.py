@@ -33,7 +33,7 @@ from airflow_provider_coordination.coordination.partition import (
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.storable_text import storable
 from airflow_provider_coordination.coordination.suspension import FAMILY
-from airflow_provider_coordination.supervisor.lag import LagSeries
+from airflow_provider_coordination.supervisor.observation import LagSeries
 from airflow_provider_coordination.supervisor.states import DetailedState
 from airflow_provider_coordination.supervisor.supervision import (
     KEY,

@@ -1,7 +1,8 @@
-"""One poll of a source: it does what is due, and reads what triggers wait for. It runs in a thread.
+"""How a source is polled: one poll does what is due, and reads what triggers wait for; pollers share a store's threads.
 
 Any number of processes may end overdue acknowledgment sets and reopen due partitions at the same time: each write is
-conditional, and exactly one process makes it. A poll acquires nothing, and touches no lease that is alive.
+conditional, and exactly one process makes it. A poll acquires nothing, and touches no lease that is alive. A store that
+hangs blocks only its own threads; the event loop never waits for a store.
 
 The cost of a poll depends on what is wanted, not on the number of triggers. A poll in which nothing is due makes one
 query for the next expiry and one for the next reopening. Waiting for acknowledgment sets adds one query, waiting for
@@ -12,10 +13,14 @@ in five seconds, and only if partitions are available or a trigger waits for a r
 
 from __future__ import annotations
 
+import asyncio
 import random
-from collections.abc import Collection, Iterable, Sequence
+import threading
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
@@ -28,11 +33,75 @@ from airflow_provider_coordination.coordination.partition import (
     PartitionStatus,
     parse_instant,
 )
-from airflow_provider_coordination.coordination.store import all_partitions
+from airflow_provider_coordination.coordination.store import CoordinationStore, all_partitions
 from airflow_provider_coordination.hooks.supervision import supervisor_of
+from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.supervisor.supervision import Claimant
 from airflow_provider_coordination.supervisor.turn import Supervisor
 from airflow_provider_coordination.triggers.conditions import ALWAYS, NEVER, SourceSnapshot, Wanted
+
+THREADS_PER_STORE = 4
+THREADS_FOR_SOURCES = 16
+"""Work that also queries a source has its own threads, so that sources that hang do not block access to the store."""
+CLOSING = "coordination-watch-close"
+"""The name of the thread that waits until all work with a store is over, and closes it."""
+
+T = TypeVar("T")
+
+
+class SharedStore:
+    """A store that is opened at its first use, and closed after its last user has left.
+
+    :param settings: the settings of the store.
+    """
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self._settings = settings
+        self._users = 0
+        self._store: CoordinationStore | None = None
+        self._opening = threading.Lock()
+        self._threads = ThreadPoolExecutor(THREADS_PER_STORE, thread_name_prefix="coordination-watch")
+        self._threads_for_sources = ThreadPoolExecutor(THREADS_FOR_SOURCES, thread_name_prefix="coordination-probe")
+
+    def open(self) -> CoordinationStore:
+        """Return the store, the same each time. Call it only in one of the threads.
+
+        :raises ConfigurationError: if the settings are not usable.
+        """
+        with self._opening:
+            self._store = self._store or open_store(self._settings)
+            return self._store
+
+    async def run(self, work: Callable[[], T], *, queries_source: bool = False) -> T:
+        """Run work that queries the store in one of the threads; return its result.
+
+        :param queries_source: whether the work may also query a source.
+        """
+        threads = self._threads_for_sources if queries_source else self._threads
+        return await asyncio.get_running_loop().run_in_executor(threads, work)
+
+    def enter(self) -> None:
+        """Add a user."""
+        self._users += 1
+
+    def leave(self) -> bool:
+        """Remove a user; after the last one, close the store once its threads have finished.
+
+        :returns: whether this was the last user.
+        """
+        self._users -= 1
+        if self._users:
+            return False
+        # Work in progress may take its time: neither the event loop nor the end of the process waits for it.
+        threading.Thread(target=self._close, name=CLOSING, daemon=True).start()
+        return True
+
+    def _close(self) -> None:
+        for threads in (self._threads, self._threads_for_sources):
+            threads.shutdown(wait=True, cancel_futures=True)
+        if self._store is not None:
+            self._store.close()
+
 
 ENDED_MARGIN = timedelta(seconds=30)
 """A set's end is dated before it is written, by another machine's clock: it may appear this much later."""

@@ -32,8 +32,7 @@ from airflow_provider_coordination.hooks.job_termination import stop_job
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.triggers.conditions import Condition, SourceSnapshot, TurnNeeded, Wanted
-from airflow_provider_coordination.triggers.polling import SourcePoller
-from airflow_provider_coordination.triggers.store_pool import SharedStore
+from airflow_provider_coordination.triggers.polling import SharedStore, SourcePoller
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,6 @@ from typing import Any
 from airflow.sdk.plugins_manager import AirflowPlugin
 
 PAGES = "Leases"
-ROUTE = "coordination"
-"""The route of the pages, below `/plugin`."""
 
 
 class CoordinationPlugin(AirflowPlugin):
@@ -20,19 +18,18 @@ class CoordinationPlugin(AirflowPlugin):
     @cached_property
     def fastapi_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]
         """The application, which the API server creates; none if the configuration turns it off."""
-        from airflow_provider_coordination.hooks.configuration import Configuration
+        from airflow_provider_coordination.hooks.configuration import URL_PREFIX, Configuration
 
         if not Configuration.read().http_api:
             return []
         from airflow_provider_coordination.ui.application import application
-        from airflow_provider_coordination.ui.urls import URL_PREFIX
 
         return [{"app": application(), "url_prefix": URL_PREFIX, "name": "Coordination"}]
 
     @cached_property
     def react_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]
         """The pages: one in the menu, and a tab of each DAG run and task instance; none without the routes."""
-        from airflow_provider_coordination.hooks.configuration import Configuration
+        from airflow_provider_coordination.hooks.configuration import ROUTE, Configuration
         from airflow_provider_coordination.ui.urls import edition, path_prefix
 
         configuration = Configuration.read()

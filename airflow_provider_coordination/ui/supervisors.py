@@ -19,8 +19,8 @@ from airflow_provider_coordination.coordination.errors import (
     SourceError,
 )
 from airflow_provider_coordination.coordination.source_view import SourceView
-from airflow_provider_coordination.hooks.aws import AirflowConnections
-from airflow_provider_coordination.hooks.source_checks import checks_against_source
+from airflow_provider_coordination.hooks.connections import AirflowConnections
+from airflow_provider_coordination.hooks.supervision import checks_against_source
 from airflow_provider_coordination.sources.reset_targets import EARLIEST
 from airflow_provider_coordination.supervisor.operations import (
     NOT_CHECKED,

@@ -6,17 +6,11 @@ import hashlib
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from airflow.sdk import conf
+from airflow_provider_coordination.hooks.configuration import URL_PREFIX, base_url
 
-URL_PREFIX = "/coordination"
 FOLDER = Path(__file__).with_name("static")
 """The folder of the pages' JavaScript modules."""
 EDITION_LENGTH = 16
-
-
-def base_url() -> str:
-    """Return the URL of Airflow without a trailing slash; empty if it is not configured."""
-    return str(conf.get("api", "base_url", fallback="") or "").rstrip("/")
 
 
 def path_prefix() -> str:

@@ -18,7 +18,7 @@ from airflow_provider_coordination.coordination.acknowledgment import Acknowledg
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
-from airflow_provider_coordination.triggers.acknowledgments import AcknowledgmentTrigger
+from airflow_provider_coordination.triggers.partitions import AcknowledgmentTrigger
 from tests.support.clock import ManualClock
 from tests.support.delivered import RUN, delivered, state
 from tests.support.watched import first_payload

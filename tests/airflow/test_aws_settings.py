@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.hooks.aws import aws_settings
+from airflow_provider_coordination.hooks.connections import aws_settings
 from tests.airflow.conftest import SECRET
 
 

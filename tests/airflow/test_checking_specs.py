@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
-from airflow_provider_coordination.hooks.source_checks import check_against_source
+from airflow_provider_coordination.hooks.supervision import check_against_source
 from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from tests.supervisor.specs import SPEC, spec_with

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.hooks.aws import AirflowConnections, aws_settings
-from airflow_provider_coordination.hooks.connections import airflow_connection
+from airflow_provider_coordination.hooks.connections import AirflowConnections, airflow_connection, aws_settings
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.sources.jdbc.database import database_of
 from airflow_provider_coordination.sources.opensearch.cluster import cluster_of

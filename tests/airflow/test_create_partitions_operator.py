@@ -17,8 +17,12 @@ from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.source_claim import SourceClaim, claimed
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY, Page
 from airflow_provider_coordination.coordination.suspension import CACHE_SECONDS
-from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
-from airflow_provider_coordination.operators.supplier_task import TaskKilledError, supply, work_for_jobs
+from airflow_provider_coordination.operators.create_partitions import (
+    CreatePartitionsOperator,
+    TaskKilledError,
+    supply,
+    work_for_jobs,
+)
 from airflow_provider_coordination.sources.forgetting import forget
 from airflow_provider_coordination.sources.own_source import Items
 from airflow_provider_coordination.stores import StoreSettings, open_store

@@ -27,10 +27,10 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.jobs import Job, JobRecord, Jobs, JobState
 from airflow_provider_coordination.coordination.partition import PartitionStatus, format_instant
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
+from airflow_provider_coordination.hooks.job_termination import job_processes
 from airflow_provider_coordination.hooks.task_try import owner_of_try
 from airflow_provider_coordination.operators import job_follower
 from airflow_provider_coordination.operators.job_follower import JobFollower, digest_of, job_folder
-from airflow_provider_coordination.operators.packaging import job_processes
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.job_settings import LeaseSettings
@@ -38,7 +38,7 @@ from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, EXIT
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.submission import LOG_NAME
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
-from airflow_provider_coordination.triggers.jobs import JobTrigger
+from airflow_provider_coordination.triggers.supervisor import JobTrigger
 from airflow_provider_coordination.triggers.watchers import Watchers
 from tests.airflow.conftest import SECRET, StubSpark, until
 from tests.support.ingestions import with_ingestion

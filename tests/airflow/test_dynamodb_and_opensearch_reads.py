@@ -10,7 +10,7 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.hooks.aws import AirflowConnections
+from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.sources.dynamodb.reader import SegmentReader
 from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBTable
 from airflow_provider_coordination.sources.dynamodb_export.reader import ExportReader

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.hooks.aws import AirflowConnections
+from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.writes.iceberg import IcebergTable
 

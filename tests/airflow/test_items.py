@@ -9,7 +9,7 @@ from airflow.serialization.helpers import serialize_template_field
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.hooks.aws import AirflowConnections
+from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.sources.reads import Located
 from tests.airflow.conftest import SECRET
 from tests.airflow.weather import towns, weather

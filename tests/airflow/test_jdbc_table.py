@@ -18,9 +18,8 @@ from airflow.sdk import Connection
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.hooks import aws
-from airflow_provider_coordination.hooks.aws import AirflowConnections
-from airflow_provider_coordination.hooks.connections import airflow_connection
+from airflow_provider_coordination.hooks import connections
+from airflow_provider_coordination.hooks.connections import AirflowConnections, airflow_connection
 from airflow_provider_coordination.settings import written_fields
 from airflow_provider_coordination.sources.jdbc.settings import JdbcTable
 from airflow_provider_coordination.sources.kinds import reader_of
@@ -208,7 +207,7 @@ def test_connection_is_resolved_once_for_all_statements(
         calls.append(conn_id)
         return airflow_connection(conn_id, *others)
 
-    monkeypatch.setattr(aws, "airflow_connection", resolved)
+    monkeypatch.setattr(connections, "airflow_connection", resolved)
     assert len(supply(table(rows_per_partition=1))) == 10
     of_many = len(calls)
     supply(table(partitions=1))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.operators.lineage import inputs_of, lineage_of, outputs_of
+from airflow_provider_coordination.operators.job_results import inputs_of, lineage_of, outputs_of
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.source_kind import DatasetName, file_dataset
@@ -172,12 +172,15 @@ def test_job_without_a_result_has_datasets_and_no_rows() -> None:
 def test_inputs_are_named_without_openlineage(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ours, theirs = "airflow_provider_coordination.operators.lineage", ("openlineage", "airflow.providers.openlineage")
+    ours, theirs = (
+        "airflow_provider_coordination.operators.job_results",
+        ("openlineage", "airflow.providers.openlineage"),
+    )
     for name in [name for name in sys.modules if name.startswith((ours, *theirs))]:
         monkeypatch.delitem(sys.modules, name)
     for name in theirs:
         monkeypatch.setitem(sys.modules, name, None)
-    fresh = importlib.import_module("airflow_provider_coordination.operators.lineage")
+    fresh = importlib.import_module("airflow_provider_coordination.operators.job_results")
     assert fresh.inputs_of(SETTINGS)[0].name == "clicks"
     with pytest.raises(ImportError):
         fresh.lineage_of(SETTINGS, RESULT)

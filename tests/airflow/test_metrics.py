@@ -15,8 +15,7 @@ from airflow.sdk.observability.stats import Stats
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
-from airflow_provider_coordination.hooks.coordination import CoordinationHook
-from airflow_provider_coordination.hooks.metrics import AirflowMetrics
+from airflow_provider_coordination.hooks.coordination import AirflowMetrics, CoordinationHook
 from airflow_provider_coordination.sensors.partitions import PartitionsCompletedSensor
 from tests.airflow.conftest import REPOSITORY
 from tests.support.metric_receivers import StatsdReceiver, otlp_receiver

@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 from airflow.sdk import Asset, AssetAlias
 
-from airflow_provider_coordination.operators.outlets import RANGES_LISTED, delivered_range, no_stream, report_to_outlets
+from airflow_provider_coordination.operators.job_results import (
+    RANGES_LISTED,
+    delivered_range,
+    no_stream,
+    report_to_outlets,
+)
 from airflow_provider_coordination.sources.kinesis.kind import KIND
 
 STREAM_OF = KIND.stream_of

@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.supplier import Page
-from airflow_provider_coordination.operators.supplier_task import TaskKilledError
+from airflow_provider_coordination.operators.create_partitions import TaskKilledError
 from tests.airflow.weather import weather
 
 

@@ -19,8 +19,8 @@ from botocore.stub import Stubber
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.jobs import Jobs, JobState
-from airflow_provider_coordination.operators.follow_job import FollowJobOperator
 from airflow_provider_coordination.operators.prepared_jobs import (
+    FollowJobOperator,
     PreparedJob,
     databricks_task,
     emr_containers_driver,
@@ -34,7 +34,7 @@ from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, EXIT
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.settings_reference import SettingsReference
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
-from airflow_provider_coordination.triggers.jobs import JobTrigger
+from airflow_provider_coordination.triggers.supervisor import JobTrigger
 from tests.airflow.conftest import REPOSITORY, SECRET
 from tests.support.ingestions import with_ingestion
 from tests.support.watched import in_loop

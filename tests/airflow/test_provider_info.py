@@ -28,7 +28,7 @@ from airflow_provider_coordination.hooks.configuration import SECTION, Configura
 from airflow_provider_coordination.hooks.coordination import COMMON_FIELDS, CoordinationHook
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.stores.kind import STORE_KINDS
-from airflow_provider_coordination.supervisor.spec_kinds import reads_classes, writes_classes
+from airflow_provider_coordination.supervisor.spec_keys import reads_classes, writes_classes
 from tests.airflow.conftest import REPOSITORY
 
 
@@ -74,9 +74,8 @@ def test_every_task_decorator_is_named() -> None:
 def classes(kind: str, base: type[Any]) -> list[type[Any]]:
     """Return the public classes of a kind; what is abstract is for our own."""
     package = importlib.import_module(f"airflow_provider_coordination.{kind}")
-    modules = [
-        importlib.import_module(found.name) for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
-    ]
+    below = pkgutil.walk_packages(getattr(package, "__path__", ()), f"{package.__name__}.")
+    modules = [package, *(importlib.import_module(found.name) for found in below)]
     return [
         value
         for module in modules

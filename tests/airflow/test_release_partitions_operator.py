@@ -14,7 +14,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.owner import new_owner
 from airflow_provider_coordination.coordination.partition import AWAITING_SUFFIX, Partition, PartitionStatus
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
-from airflow_provider_coordination.operators.release_partitions import ReleasePartitionsOperator, release_seen
+from airflow_provider_coordination.operators.partitions import ReleasePartitionsOperator, release_seen
 
 MINUTE = timedelta(minutes=1)
 RUN = "manual__2026-01-31T00:00:00+00:00"

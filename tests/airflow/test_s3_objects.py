@@ -14,7 +14,7 @@ import pytest
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.hooks.aws import AirflowConnections
+from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.settings import check_parsed
 from airflow_provider_coordination.sources.kinds import reader_of
 from airflow_provider_coordination.sources.s3.reader import ObjectReader

@@ -24,7 +24,7 @@ from airflow_provider_coordination.operators.spark_submit import CoordinatedSpar
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, Outcome
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
-from airflow_provider_coordination.triggers.jobs import JobTrigger
+from airflow_provider_coordination.triggers.supervisor import JobTrigger
 from tests.airflow.conftest import SECRET, StubSpark, until
 from tests.support.ingestions import with_ingestion
 from tests.support.kubernetes_api import KubernetesApi

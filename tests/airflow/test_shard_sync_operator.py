@@ -13,8 +13,8 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.operators.create_partitions import TaskKilledError
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
-from airflow_provider_coordination.operators.supplier_task import TaskKilledError
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from tests.airflow.conftest import CREATION_EPOCH, SECRET, FakeKinesis
 

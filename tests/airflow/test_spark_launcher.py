@@ -17,9 +17,8 @@ from airflow_provider_coordination.coordination.jobs import Job, Jobs, JobState
 from airflow_provider_coordination.coordination.owner import task_of as task_of_owner
 from airflow_provider_coordination.coordination.source_claim import SourceClaim, claim
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
-from airflow_provider_coordination.hooks.job_termination import settings_file_of
-from airflow_provider_coordination.operators.launcher import SparkLauncher
-from airflow_provider_coordination.operators.packaging import job_processes
+from airflow_provider_coordination.hooks.job_termination import job_processes, settings_file_of
+from airflow_provider_coordination.operators.supervise import SparkLauncher
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.supervision import SupervisedJob
 from airflow_provider_coordination.supervisor.turn import JobRequest

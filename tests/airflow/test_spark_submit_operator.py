@@ -24,13 +24,10 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.jobs import Jobs, JobState
 from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.hooks.job_termination import job_processes
 from airflow_provider_coordination.operators import spark_submit
-from airflow_provider_coordination.operators.job_output import JobOutput
-from airflow_provider_coordination.operators.packaging import (
-    job_processes,
-    local_environment,
-    packaged_application,
-)
+from airflow_provider_coordination.operators.job_results import JobOutput
+from airflow_provider_coordination.operators.packaging import local_environment, packaged_application
 from airflow_provider_coordination.operators.spark_submit import NOTHING_LEFT, CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.supervisor import SubmitSupervisorOperator
 from airflow_provider_coordination.settings import read_settings, write_settings

@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.helpers import serialize_template_field
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.hooks.aws import AirflowConnections
+from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.operators.claims import claim_reads
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator

@@ -11,8 +11,8 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.operators.packaging import LATE_OPTIMIZATION, LAUNCHER_OPTIONS
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
-from airflow_provider_coordination.operators.start_up import LATE_OPTIMIZATION, LAUNCHER_OPTIONS
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from tests.airflow.conftest import StubSpark

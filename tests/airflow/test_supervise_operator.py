@@ -16,8 +16,7 @@ from airflow.sdk.exceptions import AirflowException, TaskDeferred
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.jobs import Job, Jobs
-from airflow_provider_coordination.hooks.job_termination import settings_file_of
-from airflow_provider_coordination.operators.packaging import job_processes
+from airflow_provider_coordination.hooks.job_termination import job_processes, settings_file_of
 from airflow_provider_coordination.operators.supervise import SuperviseOperator
 from airflow_provider_coordination.spark.outcome import Outcome
 from airflow_provider_coordination.supervisor.store import SupervisionStore

@@ -7,7 +7,7 @@ import sys
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
-from airflow_provider_coordination.operators.ingest_settings import traceparent_of_task
+from airflow_provider_coordination.operators.claims import traceparent_of_task
 
 
 def test_span_of_the_task_is_passed_on() -> None:

@@ -21,16 +21,16 @@ from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.renewal import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.stores import StoreSettings, open_store
-from airflow_provider_coordination.triggers import events
-from airflow_provider_coordination.triggers.acknowledgments import AcknowledgmentTrigger
+from airflow_provider_coordination.triggers import deferral
 from airflow_provider_coordination.triggers.conditions import Wanted
-from airflow_provider_coordination.triggers.jobs import JobTrigger
 from airflow_provider_coordination.triggers.partitions import (
+    AcknowledgmentTrigger,
     PartitionsAvailableTrigger,
     PartitionsCompletedTrigger,
     PartitionsReopenedTrigger,
 )
 from airflow_provider_coordination.triggers.polling import SourcePoller
+from airflow_provider_coordination.triggers.supervisor import JobTrigger
 from airflow_provider_coordination.triggers.watchers import PollPace, Watchers, install_watchers
 from tests.airflow.conftest import SECRET
 from tests.support.clock import ManualClock
@@ -107,7 +107,7 @@ def test_doorbell_interval_must_be_positive() -> None:
 def test_event_waits_for_the_deferral_to_settle(
     coordination: SourceCoordinator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(events, "SETTLING_SECONDS", 0.3)
+    monkeypatch.setattr(deferral, "SETTLING_SECONDS", 0.3)
     coordination.create_partitions({"a": {}})
     trigger = PartitionsAvailableTrigger(source="clicks", **TO_A_TASK)
     trigger.task_instance = SimpleNamespace(task_id="wait", task=None)  # type: ignore[assignment]

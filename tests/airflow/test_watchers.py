@@ -18,7 +18,6 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.renewal import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.suspension import CACHE_SECONDS
-from airflow_provider_coordination.triggers.acknowledgments import AcknowledgmentTrigger
 from airflow_provider_coordination.triggers.conditions import (
     ALWAYS,
     NEVER,
@@ -30,7 +29,7 @@ from airflow_provider_coordination.triggers.conditions import (
     Wanted,
     WorkAvailable,
 )
-from airflow_provider_coordination.triggers.partitions import PartitionsCompletedTrigger
+from airflow_provider_coordination.triggers.partitions import AcknowledgmentTrigger, PartitionsCompletedTrigger
 from airflow_provider_coordination.triggers.polling import LISTING_INTERVAL, PURGE_INTERVAL, SourcePoller
 from airflow_provider_coordination.triggers.watchers import Watchers
 from tests.support.clock import ManualClock

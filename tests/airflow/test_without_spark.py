@@ -29,7 +29,8 @@ import airflow_provider_coordination as package
 
 for folder in sys.argv[1:]:
     found = importlib.import_module(f"{package.__name__}.{folder}")
-    for module in pkgutil.walk_packages(found.__path__, found.__name__ + "."):
+    print(found.__name__)
+    for module in pkgutil.walk_packages(getattr(found, "__path__", ()), found.__name__ + "."):
         importlib.import_module(module.name)
         print(module.name)
 """

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.hooks.aws import AirflowConnections
+from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.reads import own_copy
 from airflow_provider_coordination.spark.sink_settings import SinkSettings, access_of

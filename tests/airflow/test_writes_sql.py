@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.hooks.aws import AirflowConnections
+from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.spark.writes.foreach_batch import ForeachBatch
 from airflow_provider_coordination.spark.writes.sql import SqlTable
 from airflow_provider_coordination.spark.writes.writes import landing_path_of, sinks_of

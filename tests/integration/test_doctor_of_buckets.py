@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.diagnosis import CheckStatus, Finding
 from airflow_provider_coordination.diagnosis.bucket import bucket_findings
-from airflow_provider_coordination.diagnosis.findings import CheckStatus, Finding
 from airflow_provider_coordination.spark.access import Access
 from tests.conftest import REPOSITORY
 from tests.support.faulty_s3 import Fault, FaultyS3

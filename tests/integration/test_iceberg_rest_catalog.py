@@ -19,7 +19,7 @@ import pytest
 import requests
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.hooks.aws import AirflowConnections
+from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.spark.delivery import DeliveryError, SinkUnavailableError
 from airflow_provider_coordination.spark.landed_identity import as_landed, file_name
 from airflow_provider_coordination.spark.outages import is_outage

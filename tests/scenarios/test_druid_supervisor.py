@@ -19,7 +19,7 @@ from airflow_provider_coordination.coordination.acknowledgment_sets import Ackno
 from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.hooks.aws import AirflowConnections
+from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON
 from airflow_provider_coordination.sources.kinesis.progress import new_batch_id

@@ -17,7 +17,7 @@ import pytest
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.operators.job_output import JobOutput
+from airflow_provider_coordination.operators.job_results import JobOutput
 from airflow_provider_coordination.spark.application import SUMMARY_MARK, main, naming_missing_files
 from airflow_provider_coordination.spark.error_texts import root_cause
 from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, EXIT_FAILED, EXIT_SUCCESS

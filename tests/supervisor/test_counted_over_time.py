@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from airflow_provider_coordination.coordination.job_reports import JobReport, RecordCounts
-from airflow_provider_coordination.supervisor.lag import LagReading, LagSeries
+from airflow_provider_coordination.supervisor.observation import LagReading, LagSeries
 from tests.supervisor.source_simulation import SourceSimulation, SparkJob
 
 MINUTE = timedelta(minutes=1)

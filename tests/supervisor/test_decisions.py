@@ -14,8 +14,7 @@ from airflow_provider_coordination.coordination.jobs import Job, JobState
 from airflow_provider_coordination.supervisor.actions import RequestStop, StartJob
 from airflow_provider_coordination.supervisor.decisions import Decision, backoff, decide, task_count, wanted_job_count
 from airflow_provider_coordination.supervisor.job_plan import SUBMIT_TIMEOUT
-from airflow_provider_coordination.supervisor.lag import LagPoint
-from airflow_provider_coordination.supervisor.observation import Observation, PartitionCounts
+from airflow_provider_coordination.supervisor.observation import LagPoint, Observation, PartitionCounts
 from airflow_provider_coordination.supervisor.settings import AutoScaleSettings, SuperviseSettings
 from airflow_provider_coordination.supervisor.supervision import SupervisedJob, Supervision
 

@@ -7,7 +7,7 @@ import random
 from datetime import UTC, datetime, timedelta
 
 from airflow_provider_coordination.coordination.job_reports import RecordCounts
-from airflow_provider_coordination.supervisor.lag import (
+from airflow_provider_coordination.supervisor.observation import (
     COARSE_INTERVAL,
     FULL_RESOLUTION,
     RETENTION,

@@ -14,13 +14,16 @@ from airflow_provider_coordination.cli.app import application
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.supervisor.druid import fields, filters
 from airflow_provider_coordination.supervisor.druid.rows import DruidField
-from airflow_provider_coordination.supervisor.settings import AutoScaleSettings, SuperviseSettings
+from airflow_provider_coordination.supervisor.settings import (
+    AutoScaleSettings,
+    SparkSettings,
+    SuperviseSettings,
+    TuningSettings,
+)
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_file import read_spec_file, read_spec_text
-from airflow_provider_coordination.supervisor.spec_keys import TOP_LEVEL_KEYS
-from airflow_provider_coordination.supervisor.spec_kinds import reads_classes
+from airflow_provider_coordination.supervisor.spec_keys import TOP_LEVEL_KEYS, reads_classes
 from airflow_provider_coordination.supervisor.spec_values import Field, fields_of, to_json_with_defaults
-from airflow_provider_coordination.supervisor.tuning import SparkSettings, TuningSettings
 from tests.test_docs import REPOSITORY, blocks, code, page, rows
 
 

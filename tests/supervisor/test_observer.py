@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.partition import Partition
-from airflow_provider_coordination.supervisor.lag import LagReading
+from airflow_provider_coordination.supervisor.observation import LagReading
 from airflow_provider_coordination.supervisor.observer import PROBE_SECONDS, Observer
 from airflow_provider_coordination.supervisor.supervision import SupervisedJob, Supervision
 from tests.supervisor.source_simulation import SourceSimulation, Stream

@@ -14,8 +14,8 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.source_kind import Capacity
 from airflow_provider_coordination.supervisor.assumptions import Assumptions
 from airflow_provider_coordination.supervisor.planning import MB, MIB, Load, Plan, cores_in_spec, plan
+from airflow_provider_coordination.supervisor.settings import SparkSettings
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
-from airflow_provider_coordination.supervisor.tuning import SparkSettings
 
 DAY = timedelta(days=1)
 SHARDS = Capacity(

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_coordination.supervisor.lag import LagPoint
-from airflow_provider_coordination.supervisor.scaling import (
+from airflow_provider_coordination.supervisor.job_plan import (
     ScalingDecision,
     configured_count,
     first_decision_at,
     scale,
     window_of,
 )
+from airflow_provider_coordination.supervisor.observation import LagPoint
 from airflow_provider_coordination.supervisor.settings import AVERAGE, SUM, AutoScaleSettings
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -134,7 +134,7 @@ def test_finite_job_stops_after_its_last_partition() -> None:
 def test_spark_tuning_keys_are_arguments_of_the_spark_operator() -> None:
     import inspect
 
-    from airflow_provider_coordination.supervisor.tuning import SparkSettings
+    from airflow_provider_coordination.supervisor.settings import SparkSettings
 
     arguments = {
         *inspect.signature(SparkSubmitOperator.__init__).parameters,

@@ -18,7 +18,7 @@ from airflow_provider_coordination.coordination.errors import (
     SupervisionError,
 )
 from airflow_provider_coordination.coordination.store import CoordinationStore
-from airflow_provider_coordination.supervisor.lag import LagReading, LagSeries
+from airflow_provider_coordination.supervisor.observation import LagReading, LagSeries
 from airflow_provider_coordination.supervisor.states import DetailedState
 from airflow_provider_coordination.supervisor.store import LEASE, SupervisionStore
 from airflow_provider_coordination.supervisor.supervision import Claimant, SupervisedJob

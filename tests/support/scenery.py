@@ -35,7 +35,7 @@ from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.stores.history_recording import RecordingStore
 from airflow_provider_coordination.stores.kind import DEFAULT_TABLE
 from airflow_provider_coordination.stores.sql import SqlStore
-from airflow_provider_coordination.supervisor.lag import LagReading, LagSeries
+from airflow_provider_coordination.supervisor.observation import LagReading, LagSeries
 from airflow_provider_coordination.supervisor.states import DetailedState
 from airflow_provider_coordination.supervisor.store import SupervisionStore
 from airflow_provider_coordination.supervisor.supervision import Claimant, SupervisedJob, TaskCountChange

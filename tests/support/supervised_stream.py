@@ -18,8 +18,7 @@ import yaml
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.jobs import Jobs, JobState
-from airflow_provider_coordination.hooks.job_termination import settings_file_of
-from airflow_provider_coordination.operators.packaging import job_processes
+from airflow_provider_coordination.hooks.job_termination import job_processes, settings_file_of
 from airflow_provider_coordination.supervisor.operations import SupervisorVerbs
 from airflow_provider_coordination.supervisor.status import read_status
 from tests.support.spark_job import Pipeline

@@ -15,7 +15,7 @@ from airflow.triggers.base import BaseTrigger
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from airflow_provider_coordination.stores.kinds import sql
-from airflow_provider_coordination.triggers.store_pool import CLOSING
+from airflow_provider_coordination.triggers.polling import CLOSING
 from airflow_provider_coordination.triggers.watchers import PollPace, Watchers, install_watchers
 from tests.coordination.unreliable_store import UnreliableStore
 

@@ -10,8 +10,8 @@ from fastapi.testclient import TestClient
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.jobs import JobRecord, Jobs
-from airflow_provider_coordination.links.jobs import JobLogLink, JobUrls, SparkUiLink, application_url, running_job_ui
-from airflow_provider_coordination.operators.job_output import JobOutput
+from airflow_provider_coordination.links import JobLogLink, JobUrls, SparkUiLink, application_url, running_job_ui
+from airflow_provider_coordination.operators.job_results import JobOutput
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.application import APPLICATION_MARK

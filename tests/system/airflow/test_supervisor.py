@@ -20,7 +20,7 @@ import yaml
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import parse_instant
-from airflow_provider_coordination.hooks.aws import AirflowConnections
+from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.supervisor.druid import from_druid
 from airflow_provider_coordination.supervisor.operations import SupervisorVerbs
 from airflow_provider_coordination.supervisor.status import UNSUPERVISED_AFTER, read_status

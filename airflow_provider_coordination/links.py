@@ -1,4 +1,4 @@
-"""Extra links from a task to the Spark UI of its job, and to its driver's log.
+"""Extra links from a task in Airflow's UI: to its job's Spark UI and log, and to the leases of its source.
 
 Airflow requests a link on the worker each time the task has run there: at its deferral, when the job has no Spark
 application yet, and at its end, when the driver's own UI is gone. So while the job runs, the link leads to Airflow's
@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from airflow.sdk import BaseOperatorLink
 
-from airflow_provider_coordination.ui.urls import URL_PREFIX, base_url
+from airflow_provider_coordination.hooks.configuration import ROUTE, URL_PREFIX, Configuration, base_url
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,3 +68,18 @@ def job_urls_of(operator: Any) -> JobUrls:
     """Return the URLs that an operator holds; empty if the operator has no job."""
     urls = getattr(operator, "job_urls", None)
     return urls if isinstance(urls, JobUrls) else JobUrls()
+
+
+class LeasesLink(BaseOperatorLink):
+    """Leads to the page of the task's source in Airflow's UI; no link if the configuration disables the pages."""
+
+    name = "Leases of the source"
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        """Return the URL; empty if there is none."""
+        source = getattr(operator, "source_worked_on", None) or getattr(operator, "source", None)
+        connection = getattr(operator, "coordination_conn_id", None)
+        configuration = Configuration.read()
+        if not (isinstance(source, str) and connection and configuration.http_api and configuration.ui):
+            return ""
+        return f"{base_url()}/plugin/{ROUTE}/{quote(connection, safe='')}/{quote(source, safe='')}/partitions"

@@ -1,1 +1,0 @@
-"""Airflow task decorators: functions that acknowledge batches, or that supply partitions."""

@@ -1,1 +1,0 @@
-"""Extra links: from a task in Airflow's UI to its job and its source."""

@@ -1,0 +1,245 @@
+"""What a task makes of its job's results: the job's output, the events of its outlets, and OpenLineage facets.
+
+Output is read without secrets. An asset event reports what was delivered, and checkpoints are mirrored for display;
+nothing reads them back: only the store knows how far a partition is.
+
+Datasets are named by OpenLineage's naming conventions; each kind of source names its own. Airflow's provider
+`openlineage` requests the facets if it is installed; this module imports it only then.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import Asset, Context
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
+
+from airflow_provider_coordination.sources.source_kind import DatasetName, file_dataset
+from airflow_provider_coordination.spark.redaction import Redaction
+from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER
+
+if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
+
+log = logging.getLogger(__name__)
+
+OUR_ERROR = re.compile(r" ERROR (?:airflow_provider_coordination[\w.]*|__main__): (?P<message>.*)")
+
+
+class JobOutput:
+    """Reads the lines of a job's output as they pass, without delaying any.
+
+    :param redaction: hides the secrets of the job, in the lines and in what is kept of them.
+    """
+
+    def __init__(self, redaction: Redaction | None = None) -> None:
+        self.redaction = redaction or Redaction()
+        self.summary: dict[str, Any] = {}
+        self.last_error: str | None = None
+        self.application_id: str | None = None
+
+    def observe(self, lines: Iterable[str]) -> Iterator[str]:
+        """Yield the lines as they come, without secrets, and keep the facts that this class collects."""
+        for line in lines:
+            self._note(line)
+            yield self.redaction.text(line)
+
+    def exception_for(self, exit_code: int | None) -> AirflowException | None:
+        """Return the exception for an exit code; None if the provider's own error explains it."""
+        from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, EXIT_FAILED, EXIT_LOST_WORK
+
+        if exit_code == EXIT_CONFIGURATION:
+            return AirflowFailException(self.last_error or "the job's configuration is wrong; see the job's log")
+        if exit_code == EXIT_LOST_WORK:
+            return AirflowException(
+                f"{self.last_error or 'leases were lost'}; no data is lost, a retry continues from there"
+            )
+        if exit_code == EXIT_FAILED and self.last_error:
+            return AirflowException(f"{self.last_error}; landed data is kept, a retry continues from there")
+        if exit_code is not None and exit_code < 0:
+            return AirflowException(
+                f"the job was killed by {_signal_name(-exit_code)}; no data is lost, a retry continues from there"
+            )
+        return None
+
+    def _note(self, line: str) -> None:
+        from airflow_provider_coordination.spark.application import APPLICATION_MARK, SUMMARY_MARK
+
+        _, mark, text = line.partition(APPLICATION_MARK)
+        if mark:
+            self.application_id = text.partition(" ")[0].strip() or None
+        error = OUR_ERROR.search(line)
+        if error:
+            self.last_error = self.redaction.text(error["message"].strip())
+        _, mark, text = line.partition(SUMMARY_MARK)
+        if mark:
+            try:
+                summary = json.loads(text)
+                self.summary = self.redaction.mapping(summary) if isinstance(summary, dict) else {}
+            except ValueError:
+                log.warning("the job's summary is ignored, it is not JSON: %s", self.redaction.text(text.strip()))
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+RANGES_LISTED = 20
+"""How many partitions an event lists with their range, and how many checkpoints are mirrored."""
+
+
+StreamOf = Callable[[str], str | None]
+"""Returns the name of the endless stream that a partition key belongs to; see `SourceKind.stream_of`."""
+
+
+def no_stream(partition_key: str) -> None:
+    """Return None: the partition belongs to no stream, because its kind is not known."""
+    return
+
+
+def report_to_outlets(
+    context: Context, outlets: Sequence[Any], source: str, result: Mapping[str, Any], stream_of: StreamOf
+) -> None:
+    """Add what a job delivered to the events of a task's outlets, and mirror its checkpoints.
+
+    A job that delivered nothing adds zero counts to the event that Airflow emits for every successful task.
+
+    :param context: the task's context.
+    :param outlets: the task's outlets; those that are not assets, such as aliases, are skipped.
+    :param source: the source's name.
+    :param result: the task's result: the job's summary, with its `owner`.
+    :param stream_of: the stream lookup of the kind of source.
+    """
+    assets = [outlet for outlet in outlets if isinstance(outlet, Asset)]
+    if not assets:
+        return
+    report = delivered_range(source, result, stream_of)
+    for asset in assets:
+        context["outlet_events"][asset].extra.update(report)
+    _mirror(context, assets, source, result, stream_of)
+
+
+def delivered_range(source: str, result: Mapping[str, Any], stream_of: StreamOf) -> dict[str, Any]:
+    """Return what an asset event reports about a job; its size is bounded.
+
+    :param source: the source's name.
+    :param result: see `report_to_outlets`.
+    :param stream_of: the stream lookup of the kind of source.
+    """
+    ranges: Mapping[str, Mapping[str, Any]] = result.get("ranges") or {}
+    arrivals = [
+        partition_range["last_arrival"] for partition_range in ranges.values() if partition_range.get("last_arrival")
+    ]
+    streams: dict[str, str] = {}
+    for key, partition_range in ranges.items():
+        if (stream := stream_of(key)) is not None and (arrived := partition_range.get("last_arrival")):
+            streams[stream] = max(arrived, streams.get(stream, ""))
+    return {
+        "source": source,
+        "owner": result.get("owner"),
+        "partitions": result.get("partitions_delivered", 0),
+        "batches": result.get("batches_delivered", 0),
+        "records": result.get("records_delivered", 0),
+        "bytes": result.get("bytes_delivered", 0),
+        "last_arrival": max(arrivals, default=None),
+        "streams": streams,
+        "ranges": {key: dict(partition_range) for key, partition_range in list(ranges.items())[:RANGES_LISTED]},
+    }
+
+
+def _mirror(
+    context: Context, assets: Sequence[Asset], source: str, result: Mapping[str, Any], stream_of: StreamOf
+) -> None:
+    """Store the checkpoints of endless partitions with the assets. Finite partitions have no useful checkpoint."""
+    checkpoints = {
+        key: {
+            "source": source,
+            "checkpoint": found["to"],
+            "last_arrival": found.get("last_arrival") or "",
+            "owner": result.get("owner") or "",
+        }
+        for key, found in (result.get("ranges") or {}).items()
+        if stream_of(key) is not None
+    }
+    stores: Any = context.get("asset_state_store")
+    if not checkpoints or stores is None:
+        return
+    try:
+        for asset in assets:
+            for key, checkpoint in list(checkpoints.items())[:RANGES_LISTED]:
+                stores[asset].set(key, checkpoint)
+    except Exception as error:  # the data is delivered, and the store has the checkpoints
+        log.warning("checkpoints are not mirrored to Airflow: source=%s: %s: %s", source, type(error).__name__, error)
+
+
+def lineage_of(settings: IngestSettings, result: Mapping[str, Any]) -> OperatorLineage[Any, Any]:
+    """Return the OpenLineage metadata of a job that succeeded.
+
+    :param settings: the job's settings.
+    :param result: the task's result: the job's summary, with its `owner`.
+    """
+    from airflow.providers.common.compat.openlineage.facet import (
+        Dataset,
+        OutputDataset,
+        OutputStatisticsOutputDatasetFacet,
+        SchemaDatasetFacet,
+        SchemaDatasetFacetFields,
+    )
+    from airflow.providers.openlineage.extractors import OperatorLineage
+
+    from airflow_provider_coordination.operators.lineage_facets import CoordinationRunFacet
+
+    columns: Mapping[str, str] = result.get("columns") or {}
+    schema = SchemaDatasetFacet(
+        fields=[SchemaDatasetFacetFields(name=name, type=kind) for name, kind in columns.items()]
+    )
+    records: Mapping[str, int] = result.get("records_by_sink") or {}
+    outputs = [
+        OutputDataset(
+            namespace=named.namespace,
+            name=named.name,
+            facets={"schema": schema} if columns and sink != DEAD_LETTER else {},
+            outputFacets={
+                "outputStatistics": OutputStatisticsOutputDatasetFacet(
+                    rowCount=records.get(sink, 0),
+                    fileCount=result.get("batches_delivered", 0) if sink == settings.writes[0].name else None,
+                )
+            },
+        )
+        for sink, named in outputs_of(settings)
+    ]
+    return OperatorLineage(
+        inputs=[Dataset(namespace=named.namespace, name=named.name) for named in inputs_of(settings)],
+        outputs=outputs,
+        run_facets={
+            "coordination": CoordinationRunFacet(
+                source=settings.source,
+                owner=str(result.get("owner") or settings.owner),
+                reads=settings.reads.kind,
+                partitions=int(result.get("partitions_delivered", 0)),
+                records=int(result.get("records_delivered", 0)),
+                deadLetters=int(result.get("dead_letters", 0)),
+            )
+        },
+    )
+
+
+def outputs_of(settings: IngestSettings) -> Iterator[tuple[str, DatasetName]]:
+    """Yield the sinks of a job, each as its name and its dataset's name; the sink of bad records is last."""
+    [*dead], writes = (sink for sink in settings.all_sinks if sink.name == DEAD_LETTER), settings.writes
+    yield from ((sink.name, file_dataset(sink.location)) for sink in (*writes, *dead))
+
+
+def inputs_of(settings: IngestSettings) -> list[DatasetName]:
+    """Return the datasets that a job reads, each once, in order; empty if its kind of source does not name them."""
+    return list(dict.fromkeys(settings.reads.source_kind().datasets(settings.reads.settings)))
