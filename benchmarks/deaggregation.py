@@ -40,9 +40,8 @@ from airflow_provider_coordination.sources.kinesis.aggregation import (
     is_aggregated,
 )
 from airflow_provider_coordination.sources.kinesis.client import kinesis_client
-from airflow_provider_coordination.sources.kinesis.fast_parsing import COLUMNS
-from airflow_provider_coordination.sources.kinesis.pages import KinesisRecord, KinesisRecords, records_of
 from airflow_provider_coordination.sources.kinesis.reader import reading_client
+from airflow_provider_coordination.sources.kinesis.records import COLUMNS, KinesisRecord, KinesisRecords, records_of
 from airflow_provider_coordination.sources.kinesis.user_records import USER_RECORD_SCHEMA, user_records
 from tests.support.aws_wire import AwsWire
 

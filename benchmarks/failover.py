@@ -121,7 +121,8 @@ def coordinator_of(url: str, owner: str, size: Size) -> Any:
 def work(url: str, folder: str, owner: str, size: Size) -> None:
     """Run as a worker process until killed."""
     from airflow_provider_coordination.sources.kinds import ReadsSettings
-    from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord, ShardPage
+    from airflow_provider_coordination.sources.kinesis.batch_reading import ShardPage
+    from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord
     from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
     from airflow_provider_coordination.sources.kinesis.shards import StreamDescription
     from airflow_provider_coordination.spark import ingestion_job
@@ -192,7 +193,7 @@ def work(url: str, folder: str, owner: str, size: Size) -> None:
 def warm_up(folder: Path, size: Size) -> None:
     """Land a record in a temporary folder: the imports of the first landing take seconds."""
     from airflow_provider_coordination.aws import AwsSettings
-    from airflow_provider_coordination.sources.kinesis.keys import partition_key
+    from airflow_provider_coordination.sources.kinesis.progress import partition_key
     from airflow_provider_coordination.spark.kinesis import landing
 
     plan = landing.ShardReadPlan(
@@ -218,8 +219,7 @@ class Fleet:
     """
 
     def __init__(self, url: str, folder: Path, size: Size) -> None:
-        from airflow_provider_coordination.sources.kinesis.keys import partition_key
-        from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
+        from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, partition_key
 
         self.url, self.folder, self.size = url, folder, size
         self.started = 0

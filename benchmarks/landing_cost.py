@@ -32,12 +32,12 @@ from typing import Any
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
-from airflow_provider_coordination.sources.kinesis.pages import KinesisRecord, KinesisRecords, ShardPage
+from airflow_provider_coordination.sources.kinesis.batch_reading import ShardPage
+from airflow_provider_coordination.sources.kinesis.records import KinesisRecord, KinesisRecords
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.kinesis import landing
-from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
+from airflow_provider_coordination.spark.kinesis.landed_shard import SHARD_RECORDS, ShardLandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow
-from airflow_provider_coordination.spark.kinesis.layout import SHARD_RECORDS
 from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.transformation import SparkTransformation

@@ -30,9 +30,9 @@ from typing import Any
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.store import CoordinationStore
-from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.sources.kinesis.leases import leases_to_create
 from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON
+from airflow_provider_coordination.sources.kinesis.progress import partition_key
 from airflow_provider_coordination.sources.kinesis.shards import MAX_HASH_KEY, Shard
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 from airflow_provider_coordination.stores import StoreSettings, open_store

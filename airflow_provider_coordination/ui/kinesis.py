@@ -15,10 +15,16 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 from airflow_provider_coordination.coordination.partition_state import state_of
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.sources.inspection import inspect_partition, known_kind
-from airflow_provider_coordination.sources.kinesis.audit import has_range, hash_range_of, holes_between
-from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key
-from airflow_provider_coordination.sources.kinesis.progress import ChildShard
-from airflow_provider_coordination.sources.kinesis.shard_leases import Leases, ShardLease, StreamKey, leases_by_stream
+from airflow_provider_coordination.sources.kinesis.leases import (
+    Leases,
+    ShardLease,
+    StreamKey,
+    has_range,
+    hash_range_of,
+    holes_between,
+    leases_by_stream,
+)
+from airflow_provider_coordination.sources.kinesis.progress import ShardRange, parse_partition_key
 from airflow_provider_coordination.ui.access import may_read_connection
 from airflow_provider_coordination.ui.facts import known_owner
 from airflow_provider_coordination.ui.kinds import KindPages
@@ -198,7 +204,7 @@ def _partitions_of(streams: Streams) -> Iterator[Partition]:
 def _nodes(leases: Leases, now: datetime) -> list[ShardNode]:
     """Return the shards of one stream, parents before children, including those that only their relatives name."""
     children: dict[str, list[str]] = defaultdict(list)
-    named: dict[str, ChildShard] = {}
+    named: dict[str, ShardRange] = {}
     parents: dict[str, tuple[str, ...]] = {}
     for name, lease in leases.items():
         if lease.progress is None:
@@ -237,7 +243,7 @@ def _leased(lease: ShardLease, children: list[str], now: datetime) -> ShardNode:
     )
 
 
-def _unleased(name: str, shard: ChildShard | None, parents: Iterable[str], children: list[str]) -> ShardNode:
+def _unleased(name: str, shard: ShardRange | None, parents: Iterable[str], children: list[str]) -> ShardNode:
     ranged = shard if shard is not None and has_range(shard) else None
     return ShardNode(
         shard_id=name,

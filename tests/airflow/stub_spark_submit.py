@@ -126,8 +126,7 @@ def deliver(coordinator: SourceCoordinator, settings: dict[str, Any], payloads: 
 
     from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
     from airflow_provider_coordination.settings import read_settings
-    from airflow_provider_coordination.sources.kinesis.batches import ShardBatches
-    from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, new_batch_id
+    from airflow_provider_coordination.sources.kinesis.progress import ShardBatches, ShardProgress, new_batch_id
     from airflow_provider_coordination.sources.landed import LandedBatch
     from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings
 

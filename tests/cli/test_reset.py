@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.sources.kinesis.keys import partition_key
-from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress
+from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress, partition_key
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
 from airflow_provider_coordination.sources.landed import LandedBatch
 from tests.cli.conftest import Clicks, Shell

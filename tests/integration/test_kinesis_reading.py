@@ -22,23 +22,17 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.kinesis.aggregation import aggregate, expand
-from airflow_provider_coordination.sources.kinesis.client import KinesisClient
-from airflow_provider_coordination.sources.kinesis.errors import (
+from airflow_provider_coordination.sources.kinesis.batch_reading import ShardPage
+from airflow_provider_coordination.sources.kinesis.client import (
+    KinesisClient,
     KinesisUnavailableError,
     ShardNotFoundError,
     StreamNotFoundError,
 )
 from airflow_provider_coordination.sources.kinesis.fan_out import ensure_consumer
-from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key
-from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
 from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
-from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
-from airflow_provider_coordination.sources.kinesis.reader import (
-    KinesisRecord,
-    ShardPage,
-    read_shard,
-    reading_client,
-)
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, parse_partition_key
+from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord, RetryBudget, read_shard, reading_client
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
 from airflow_provider_coordination.sources.kinesis.sync import sync_shards
 from airflow_provider_coordination.sources.landed import LandedBatch

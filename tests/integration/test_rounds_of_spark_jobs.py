@@ -15,14 +15,14 @@ from pyspark.sql import SparkSession
 
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.retries import RetryPolicy
-from airflow_provider_coordination.sources.kinesis.keys import partition_key
+from airflow_provider_coordination.sources.kinesis.progress import partition_key
 from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import (
     Attempt,
     Transform,
 )
-from airflow_provider_coordination.spark.kinesis.layout import SHARD_RECORDS
+from airflow_provider_coordination.spark.kinesis.landed_shard import SHARD_RECORDS
 from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.transformation import SparkTransformation

@@ -15,8 +15,7 @@ import pytest
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import PartitionStatus, parse_instant
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
-from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key
-from airflow_provider_coordination.sources.kinesis.progress import ChildShard
+from airflow_provider_coordination.sources.kinesis.progress import ShardRange, parse_partition_key
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from tests.support.batches import end_shard
@@ -147,7 +146,7 @@ def test_merged_child_comes_with_its_second_parent(
     aws.merge_shards(StreamName=stream, ShardToMerge=min(names), AdjacentShardToMerge=max(names))
     wait_until_active(aws, stream)
     [merged] = [shard for shard in aws.list_shards(StreamName=stream)["Shards"] if "AdjacentParentShardId" in shard]
-    child = ChildShard(
+    child = ShardRange(
         shard_id=merged["ShardId"],
         parent_shard_ids=(merged["ParentShardId"], merged["AdjacentParentShardId"]),
         starting_hash_key=merged["HashKeyRange"]["StartingHashKey"],

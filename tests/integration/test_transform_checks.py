@@ -15,7 +15,7 @@ from airflow_provider_coordination.spark.delivery import (
     TransformError,
 )
 from airflow_provider_coordination.spark.frame_columns import landed_columns
-from airflow_provider_coordination.spark.kinesis.layout import SHARD_RECORDS
+from airflow_provider_coordination.spark.kinesis.landed_shard import SHARD_RECORDS
 from airflow_provider_coordination.spark.sinks.delta.sink import DeltaSink
 from airflow_provider_coordination.spark.writes.delta import DeltaTable
 from tests.support.landed_batches import PAYLOAD, LandedBatches, land_items, of_items

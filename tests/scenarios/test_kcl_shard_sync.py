@@ -14,9 +14,14 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.sources.kinesis.audit import CONFIDENCE, HashRange, HoleTracker, first_hole
-from airflow_provider_coordination.sources.kinesis.errors import IncompleteListingError
-from airflow_provider_coordination.sources.kinesis.leases import leases_to_create
+from airflow_provider_coordination.sources.kinesis.client import IncompleteListingError
+from airflow_provider_coordination.sources.kinesis.leases import (
+    CONFIDENCE,
+    HashRange,
+    HoleTracker,
+    first_hole,
+    leases_to_create,
+)
 from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON, at_timestamp
 from airflow_provider_coordination.sources.kinesis.shards import MAX_HASH_KEY, Shard
 from airflow_provider_coordination.stores.in_memory import InMemoryStore

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
-from airflow_provider_coordination.sources.kinesis.errors import KinesisUnavailableError
+from airflow_provider_coordination.sources.kinesis.client import KinesisUnavailableError
 from airflow_provider_coordination.spark.kinesis.data_source_options import read_options
 from airflow_provider_coordination.spark.kinesis.data_source_plan import ReadPlan, read_plan
 from airflow_provider_coordination.spark.kinesis.shard_batches import ShardReadSettings, shard_batches

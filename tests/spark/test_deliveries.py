@@ -13,7 +13,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.sources.kinesis.keys import partition_key
+from airflow_provider_coordination.sources.kinesis.progress import partition_key
 from airflow_provider_coordination.spark.delivery import (
     Attempt,
     DeliveryError,

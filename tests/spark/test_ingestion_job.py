@@ -22,8 +22,8 @@ from airflow_provider_coordination.coordination.errors import StoreUnavailableEr
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.coordination.store import Acquisition
-from airflow_provider_coordination.sources.kinesis.errors import AccessDeniedError, KinesisUnavailableError
-from airflow_provider_coordination.sources.kinesis.keys import partition_key
+from airflow_provider_coordination.sources.kinesis.client import AccessDeniedError, KinesisUnavailableError
+from airflow_provider_coordination.sources.kinesis.progress import partition_key
 from airflow_provider_coordination.spark import ingestion_job
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared
 from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.job_reports import MAX_PARSE_ERRORS, JobReport, RecordCounts
-from airflow_provider_coordination.sources.kinesis.errors import AccessDeniedError
-from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key, partition_key
+from airflow_provider_coordination.sources.kinesis.client import AccessDeniedError
+from airflow_provider_coordination.sources.kinesis.progress import parse_partition_key, partition_key
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Prepared
 from airflow_provider_coordination.spark.job_reporting import QUIET_MARGIN, JobReporting

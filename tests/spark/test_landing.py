@@ -15,15 +15,15 @@ import pytest
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
-from airflow_provider_coordination.sources.kinesis.errors import (
+from airflow_provider_coordination.sources.kinesis.batch_reading import RecentReads, ShardPage
+from airflow_provider_coordination.sources.kinesis.client import (
     AccessDeniedError,
     KinesisUnavailableError,
     ShardNotFoundError,
 )
-from airflow_provider_coordination.sources.kinesis.pacing import RecentReads
-from airflow_provider_coordination.sources.kinesis.pages import KinesisRecord, ShardPage
 from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
-from airflow_provider_coordination.sources.kinesis.progress import ChildShard
+from airflow_provider_coordination.sources.kinesis.progress import ShardRange
+from airflow_provider_coordination.sources.kinesis.records import KinesisRecord
 from airflow_provider_coordination.spark.kinesis import landing
 from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, land_shard
@@ -63,7 +63,7 @@ def a_record(number: int, data: bytes = b"x", arrival: datetime = NOON) -> Kines
 
 
 def a_page(*records: KinesisRecord, behind: int | None = 0, end: bool = False, read_at: datetime = NOON) -> ShardPage:
-    children = (ChildShard(shard_id="c", parent_shard_ids=("p",), starting_hash_key="0", ending_hash_key="1"),)
+    children = (ShardRange(shard_id="c", parent_shard_ids=("p",), starting_hash_key="0", ending_hash_key="1"),)
     return ShardPage(
         records=list(records),
         millis_behind_latest=behind,

@@ -9,9 +9,8 @@ from datetime import timedelta
 import pytest
 
 from airflow_provider_coordination.coordination.errors import SourceError, StoreUnavailableError
-from airflow_provider_coordination.sources.kinesis.errors import AccessDeniedError, StreamNotFoundError
-from airflow_provider_coordination.sources.kinesis.keys import partition_key
-from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
+from airflow_provider_coordination.sources.kinesis.client import AccessDeniedError, StreamNotFoundError
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, partition_key
 from airflow_provider_coordination.sources.kinesis.shards import StreamDescription
 from airflow_provider_coordination.spark.kinesis.streams import Streams
 from tests.support.kinesis_server.clock import VirtualClock

@@ -26,7 +26,7 @@ from airflow_provider_coordination.coordination.errors import StoreUnavailableEr
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.suspension import KEY
 from airflow_provider_coordination.sources.batches import SourceBatches
-from airflow_provider_coordination.sources.kinesis.keys import partition_key
+from airflow_provider_coordination.sources.kinesis.progress import partition_key
 from airflow_provider_coordination.spark import ingestion_job
 from airflow_provider_coordination.spark.summary import Summary
 from tests.support.depth import examples

@@ -24,8 +24,7 @@ from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.source_claim import SourceClaim, claim
 from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.hooks.connections import AirflowConnections
-from airflow_provider_coordination.sources.kinesis.keys import partition_key
-from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, partition_key
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.supervisor.operations import (
     NOT_ATTEMPTED,

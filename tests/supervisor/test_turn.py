@@ -10,7 +10,7 @@ import pytest
 from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.errors import SourceError, SupervisedElsewhereError
 from airflow_provider_coordination.coordination.jobs import JobState
-from airflow_provider_coordination.sources.kinesis.errors import AccessDeniedError, StreamNotFoundError
+from airflow_provider_coordination.sources.kinesis.client import AccessDeniedError, StreamNotFoundError
 from airflow_provider_coordination.spark.outcome import EXIT_LOST_WORK
 from airflow_provider_coordination.supervisor.actions import EndJob, EndKind, StartJob
 from airflow_provider_coordination.supervisor.states import DetailedState

@@ -11,8 +11,7 @@ from airflow_provider_coordination.coordination.acknowledgment import Acknowledg
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.batches import SourceBatches
-from airflow_provider_coordination.sources.kinesis.keys import partition_key
-from airflow_provider_coordination.sources.kinesis.progress import ChildShard, ShardProgress
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, ShardRange, partition_key
 from airflow_provider_coordination.sources.landed import LandedBatch
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -40,8 +39,8 @@ def shard_key(shard: str) -> str:
     return partition_key("s", 1, shard)
 
 
-def a_child(name: str, *parents: str) -> ChildShard:
-    return ChildShard(shard_id=name, parent_shard_ids=parents, starting_hash_key="0", ending_hash_key="9")
+def a_child(name: str, *parents: str) -> ShardRange:
+    return ShardRange(shard_id=name, parent_shard_ids=parents, starting_hash_key="0", ending_hash_key="9")
 
 
 def a_shard(name: str) -> ShardProgress:
@@ -61,7 +60,7 @@ def begin_delivery(
     landed: LandedBatch,
     handles: Sequence[str] = (),
     *,
-    children: tuple[ChildShard, ...] = (),
+    children: tuple[ShardRange, ...] = (),
     timeout: timedelta = HOUR,
     **options: Any,
 ) -> AcknowledgmentSet:
@@ -71,7 +70,7 @@ def begin_delivery(
     return sets.begin(key, landed.batch_id, handles, timeout=timeout, progress=progress.to_mapping(), **options)
 
 
-def end_shard(coordinator: SourceCoordinator, key: str, *children: ChildShard) -> AcknowledgmentSet:
+def end_shard(coordinator: SourceCoordinator, key: str, *children: ShardRange) -> AcknowledgmentSet:
     """Deliver the end of a shard of which everything before is delivered."""
     progress = ShardProgress.from_mapping(coordinator.leases.leased(key).progress)
     return begin_delivery(coordinator, key, an_end(progress), children=children)

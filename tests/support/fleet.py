@@ -20,10 +20,10 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.coordination.store import CoordinationStore
-from airflow_provider_coordination.sources.kinesis.keys import partition_key
+from airflow_provider_coordination.sources.kinesis.batch_reading import ShardPage
 from airflow_provider_coordination.sources.kinesis.positions import parse_position
-from airflow_provider_coordination.sources.kinesis.progress import ChildShard, ShardProgress
-from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord, ShardPage
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, ShardRange, partition_key
+from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord
 from airflow_provider_coordination.sources.kinesis.shards import StreamDescription
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Delivery
@@ -50,7 +50,7 @@ PHASES = ["landed", "recorded", "delivering", "delivered"]
 class FakeShard:
     name: str
     records: list[KinesisRecord] = field(default_factory=list)
-    children: tuple[ChildShard, ...] | None = None  # None while open
+    children: tuple[ShardRange, ...] | None = None  # None while open
     error: Exception | None = None
 
 
@@ -85,7 +85,7 @@ class FakeStream:
         self.shards |= {shard.name: shard for shard in born}
         for parent in parents:
             parent.children = tuple(
-                ChildShard(shard_id=s.name, parent_shard_ids=names, starting_hash_key="0", ending_hash_key="9")
+                ShardRange(shard_id=s.name, parent_shard_ids=names, starting_hash_key="0", ending_hash_key="9")
                 for s in born
             )
 

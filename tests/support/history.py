@@ -24,8 +24,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric, MetricTotals
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.kinesis.bounds import Bounds
-from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key, partition_key
-from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, parse_partition_key, partition_key
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery

@@ -27,8 +27,7 @@ from airflow_provider_coordination.coordination.partition import (
     source_identifier,
 )
 from airflow_provider_coordination.sources.batches import SourceBatches
-from airflow_provider_coordination.sources.kinesis.keys import partition_key
-from airflow_provider_coordination.sources.kinesis.progress import ChildShard, Gap, ShardProgress
+from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress, ShardRange, partition_key
 from airflow_provider_coordination.sources.kinesis.shards import MAX_HASH_KEY
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.sources.progress import PartitionProgress
@@ -383,7 +382,7 @@ def grown(shards: int, roots: int = 8) -> tuple[list[ShardProgress], dict[str, S
         ranges = [(first, last)] if merges or first == last else [(first, middle), (middle + 1, last)]
         born = [_shard(len(made) + n, names, *keys) for n, keys in enumerate(ranges)]
         children = tuple(
-            ChildShard(
+            ShardRange(
                 shard_id=child.shard_id,
                 parent_shard_ids=names,
                 starting_hash_key=child.starting_hash_key,

@@ -6,10 +6,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from airflow_provider_coordination.coordination.partition import new_partition
-from airflow_provider_coordination.sources.kinesis.keys import ShardKey, partition_key
+from airflow_provider_coordination.sources.kinesis.leases import ShardLease
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON
-from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
-from airflow_provider_coordination.sources.kinesis.shard_leases import ShardLease
+from airflow_provider_coordination.sources.kinesis.progress import ShardKey, ShardProgress, partition_key
 from airflow_provider_coordination.sources.kinesis.shards import Shard
 from tests.support.batches import NOON
 

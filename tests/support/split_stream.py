@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.sources.kinesis.keys import partition_key
-from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, partition_key
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
 
 

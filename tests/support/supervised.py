@@ -13,7 +13,7 @@ from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.job_reports import JobReport, RecordCounts
 from airflow_provider_coordination.coordination.owner import new_owner
 from airflow_provider_coordination.coordination.store import CoordinationStore
-from airflow_provider_coordination.sources.kinesis.keys import partition_key
+from airflow_provider_coordination.sources.kinesis.progress import partition_key
 from airflow_provider_coordination.stores.history_recording import RecordingStore
 from airflow_provider_coordination.stores.kind import DEFAULT_TABLE
 from airflow_provider_coordination.stores.sql import SqlStore

@@ -12,8 +12,7 @@ from airflow_provider_coordination.coordination.metrics import MetricTotals
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
-from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key
-from airflow_provider_coordination.sources.kinesis.progress import ChildShard, ShardProgress
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, ShardRange, parse_partition_key
 from airflow_provider_coordination.sources.kinesis.shards import Shard, list_shards
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 from airflow_provider_coordination.sources.kinesis.sync_state import (
@@ -189,9 +188,9 @@ class SyncedSource:
             end_shard(self.worker, key, *self.children(number, stream))
             self.worker.leases.give_up_all()
 
-    def children(self, number: int, stream: str = STREAM) -> list[ChildShard]:
+    def children(self, number: int, stream: str = STREAM) -> list[ShardRange]:
         return [
-            ChildShard(
+            ShardRange(
                 shard_id=shard.shard_id,
                 parent_shard_ids=shard.parent_shard_ids,
                 starting_hash_key=shard.starting_hash_key,

@@ -14,20 +14,65 @@ counts as a loss, and is always reported.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from airflow_provider_coordination.sources.kinesis.pacing import RecentReads
-from airflow_provider_coordination.sources.kinesis.pages import KinesisRecords, ShardPage, microseconds
+from airflow_provider_coordination.sources.kinesis.client import KinesisUnavailableError
 from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position, position_order
-from airflow_provider_coordination.sources.kinesis.progress import ChildShard, Gap
+from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardRange
+from airflow_provider_coordination.sources.kinesis.records import KinesisRecord, KinesisRecords, microseconds
 
 MIN_RETENTION = timedelta(hours=24)
 """The shortest retention of a stream."""
 SETTLING = timedelta(seconds=3)
 """After this time every record that arrived can be read: the service dates its responses in whole seconds, and a record
 can be read a moment after its arrival."""
+
+
+RecentReads = tuple[tuple[float, int], ...]
+"""The recent reads of a shard: for each, until when it counts, in seconds of some clock, and its size in bytes."""
+
+
+def shifted(recent_reads: RecentReads, seconds: float) -> RecentReads:
+    """Shift reads from one clock to another by this many seconds; reads that no longer count after 0 are left out."""
+    return tuple((until + seconds, size) for until, size in recent_reads if until + seconds > 0)
+
+
+@dataclass(frozen=True)
+class ShardPage:
+    """The result of one read.
+
+    :param records: in order; a page may be empty, even in the middle of a shard.
+    :param millis_behind_latest: how far the page is behind the newest record, in milliseconds; None if unknown.
+    :param end_of_shard: whether the shard has ended and has no record after this page. The last page may hold
+        records too.
+    :param children: the child shards; on the last page only.
+    :param read_at: the page has what could be read at this instant (aware, UTC), by the clock of the service if that
+        is known.
+    :param throttled: the number of reads since the previous page that were throttled because of other readers: this
+        reader kept within the limits.
+    :param next_iterator: the Kinesis iterator after the page; None if there is none.
+    :param recent_reads: the recent reads of the shard, including this page, by the monotonic clock.
+    """
+
+    records: Sequence[KinesisRecord]
+    millis_behind_latest: int | None
+    end_of_shard: bool
+    children: tuple[ShardRange, ...]
+    read_at: datetime
+    throttled: int = 0
+    next_iterator: str | None = None
+    recent_reads: RecentReads = ()
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether the page shows that everything was read that can be read now.
+
+        An empty page alone does not show it: Kinesis also returns empty pages far behind the newest record. A lag of
+        zero alone does not either: it is rounded.
+        """
+        return not self.records and self.millis_behind_latest == 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +153,7 @@ class BatchReading:
         """Whether everything up to `stop` is read."""
         self.end_of_shard = False
         """Whether the shard has nothing after the batch."""
-        self.children: tuple[ChildShard, ...] = ()
+        self.children: tuple[ShardRange, ...] = ()
         """The child shards."""
         self.read_until: datetime | None = None
         """Everything that arrived before this instant is read."""
@@ -221,3 +266,39 @@ class BatchReading:
             self.read_until = page.read_at
         elif records:
             self.read_until = records.last.approximate_arrival_timestamp
+
+
+def from_position(position: Position, records: KinesisRecords) -> KinesisRecords:
+    """Return the first records without those that arrived before the position's timestamp.
+
+    Not every version of boto3 sends a timestamp with its fraction of a second, and Kinesis has milliseconds only, so
+    it may return earlier records.
+    """
+    if position.timestamp is None:
+        return records
+    first = records.first_since(microseconds(position.timestamp))
+    return records[first:] if first else records
+
+
+def check_order(records: KinesisRecords, position: Position, *, inclusive: bool, of: str) -> None:
+    """Check that records are in order, and come after the records that were read before.
+
+    :param records: of one response.
+    :param position: the position after which they were requested.
+    :param inclusive: whether the record that the position names may be among them.
+    :param of: the stream, optionally with the shard, for the error.
+    :raises KinesisUnavailableError: if they are not; the whole response is then unusable.
+    """
+    if not records:
+        return
+    index = records.first_out_of_order()
+    if index is not None:
+        before, number = (records[each].sequence_number for each in (index - 1, index))
+    else:
+        number, before = records[0].sequence_number, position.sequence_number or ""
+        if not before or int(number) > int(before) or (inclusive and number == before):
+            return
+    raise KinesisUnavailableError(
+        f"stream '{of}': no valid response: its records are out of order: sequence number {number} follows "
+        f"{before}; none of them is written; check endpoint_url"
+    )

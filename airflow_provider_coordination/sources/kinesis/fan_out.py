@@ -13,8 +13,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
-from airflow_provider_coordination.sources.kinesis.client import KinesisClient
-from airflow_provider_coordination.sources.kinesis.errors import (
+from airflow_provider_coordination.sources.kinesis.batch_reading import ShardPage, check_order, from_position
+from airflow_provider_coordination.sources.kinesis.client import (
+    KinesisClient,
     KinesisUnavailableError,
     PositionRefusedError,
     QuotaExceededError,
@@ -24,17 +25,16 @@ from airflow_provider_coordination.sources.kinesis.errors import (
     ThrottledError,
     kinesis_errors,
 )
-from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
-from airflow_provider_coordination.sources.kinesis.pages import KinesisRecords, ShardPage, child_of, records_of
 from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position
+from airflow_provider_coordination.sources.kinesis.progress import ShardRange
 from airflow_provider_coordination.sources.kinesis.reader import (
     FUTURE_POLL_SECONDS,
+    RetryBudget,
     ahead_of_service,
-    check_order,
-    from_position,
     service_time,
     starting_position,
 )
+from airflow_provider_coordination.sources.kinesis.records import KinesisRecords, records_of
 
 log = logging.getLogger(__name__)
 
@@ -246,7 +246,7 @@ class _Subscribing:
                 records=records,
                 millis_behind_latest=body.get("MillisBehindLatest"),
                 end_of_shard=not continues_at,
-                children=tuple(child_of(child) for child in body.get("ChildShards") or ()),
+                children=tuple(ShardRange.of_child(child) for child in body.get("ChildShards") or ()),
                 read_at=known_at,
             )
 

@@ -21,7 +21,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
 
-from airflow_provider_coordination.sources.kinesis.kcl_leases import StreamLeases, shard_of
 from airflow_provider_coordination.sources.kinesis.kcl_table import (
     AT_TIMESTAMP,
     LATEST,
@@ -29,10 +28,12 @@ from airflow_provider_coordination.sources.kinesis.kcl_table import (
     TRIM_HORIZON,
     KclLease,
     LeaseTable,
+    StreamLeases,
     UnreadableItem,
+    shard_of,
 )
 from airflow_provider_coordination.sources.kinesis.positions import Position, at_timestamp
-from airflow_provider_coordination.sources.kinesis.progress import ChildShard, ShardProgress
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, ShardRange
 from airflow_provider_coordination.sources.kinesis.shards import Shard, StreamDescription
 
 WRONG_STREAM = "check that the lease table belongs to this stream, and not to an earlier stream of the same name"
@@ -330,7 +331,7 @@ class _Planner:
         is_kept = self.now - instant < timedelta(hours=self.stream.retention_hours)
         return replace(first, checkpoint=at_timestamp(instant), delivered_until=instant if is_kept else None)
 
-    def _finished(self, shard: Shard, parents: tuple[str, ...], children: tuple[ChildShard, ...]) -> ShardProgress:
+    def _finished(self, shard: Shard, parents: tuple[str, ...], children: tuple[ShardRange, ...]) -> ShardProgress:
         return replace(
             ShardProgress.first(self.stream.name, shard),
             parent_shard_ids=parents,
@@ -339,28 +340,17 @@ class _Planner:
             is_ended=True,
         )
 
-    def _children(self, shard_id: str, named: Sequence[str]) -> tuple[ChildShard, ...]:
+    def _children(self, shard_id: str, named: Sequence[str]) -> tuple[ShardRange, ...]:
         """Return the children of a finished shard, as far as they are known."""
         names = {*named, *(s.shard_id for s in self.listed.values() if shard_id in s.parent_shard_ids)}
         return tuple(child for name in sorted(names) if (child := self._child(name, shard_id)))
 
-    def _child(self, name: str, parent: str) -> ChildShard | None:
+    def _child(self, name: str, parent: str) -> ShardRange | None:
         shard, lease = self.listed.get(name), self.own.by_shard.get(name)
         if shard:
-            hash_keys = (shard.starting_hash_key, shard.ending_hash_key)
-            return ChildShard(
-                shard_id=name,
-                parent_shard_ids=shard.parent_shard_ids,
-                starting_hash_key=hash_keys[0],
-                ending_hash_key=hash_keys[1],
-            )
+            return shard.range
         if lease and lease.hash_key_range:
-            return ChildShard(
-                shard_id=name,
-                parent_shard_ids=lease.parent_shard_ids or (parent,),
-                starting_hash_key=str(lease.hash_key_range[0]),
-                ending_hash_key=str(lease.hash_key_range[1]),
-            )
+            return ShardRange(name, lease.parent_shard_ids or (parent,), *map(str, lease.hash_key_range))
         return None
 
     @cached_property

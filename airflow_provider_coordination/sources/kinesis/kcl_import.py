@@ -15,8 +15,7 @@ from airflow_provider_coordination.coordination.partition import (
     new_partition,
 )
 from airflow_provider_coordination.sources.kinesis.aggregation import expand, is_aggregated
-from airflow_provider_coordination.sources.kinesis.client import KinesisClient
-from airflow_provider_coordination.sources.kinesis.errors import kinesis_errors
+from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_errors
 from airflow_provider_coordination.sources.kinesis.kcl import (
     CheckpointRecord,
     ImportPlan,
@@ -32,8 +31,8 @@ from airflow_provider_coordination.sources.kinesis.kcl_table import (
     read_items,
     read_stable_items,
 )
-from airflow_provider_coordination.sources.kinesis.keys import partition_key
 from airflow_provider_coordination.sources.kinesis.positions import AT_TIMESTAMP
+from airflow_provider_coordination.sources.kinesis.progress import partition_key
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls
 

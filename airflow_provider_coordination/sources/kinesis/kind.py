@@ -15,11 +15,16 @@ from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.permissions import Permission
 from airflow_provider_coordination.settings import read_settings
-from airflow_provider_coordination.sources.kinesis.batches import ShardBatches
-from airflow_provider_coordination.sources.kinesis.keys import ShardKey, parse_partition_key, sibling_key
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, at_timestamp, parse_position
 from airflow_provider_coordination.sources.kinesis.progress import KIND as NAME
-from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress
+from airflow_provider_coordination.sources.kinesis.progress import (
+    Gap,
+    ShardBatches,
+    ShardKey,
+    ShardProgress,
+    parse_partition_key,
+    sibling_key,
+)
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.landed import LandedProgress, ProgressFormatError
 from airflow_provider_coordination.sources.source_kind import (
@@ -46,7 +51,7 @@ class KinesisKind(SourceKind):
     progress_class = ShardProgress
     has_positions = True
     reads = "airflow_provider_coordination.sources.kinesis.settings:KinesisStreams"
-    reading = "airflow_provider_coordination.spark.kinesis.source:KinesisSource"
+    reading = "airflow_provider_coordination.spark.kinesis.reading:KinesisSource"
     pages = "airflow_provider_coordination.ui.kinesis:PAGES"
     import_commands = "airflow_provider_coordination.cli.kinesis:register"
 

@@ -1,25 +1,133 @@
-"""The changes of shard sync to existing leases: writes are conditional, and none changes a lease that a job holds."""
+"""The changes of shard sync to existing leases: which ones it removes or parks, and the writes.
+
+A finished shard's lease is kept until its children are started. Until then it shows that they may be read, and that the
+shard must not be read again. Afterwards the children's leases show the same. The rules are those of the Kinesis Client
+Library, with three exceptions: a lease without known children is not deleted before its shard has expired; there is no
+child at LATEST; and the loss of a lease that expired unread is reported. Writes are conditional, and none changes a
+lease that a job holds.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError, ProgressError
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.sources.kinesis.audit import has_range, with_range_of
-from airflow_provider_coordination.sources.kinesis.cleanup import ended, gap_after, with_loss, without_loss
+from airflow_provider_coordination.sources.kinesis.leases import (
+    Leases,
+    ShardLease,
+    children_by_parent,
+    has_range,
+    stored_progress,
+)
 from airflow_provider_coordination.sources.kinesis.progress import PutAside, ShardProgress
-from airflow_provider_coordination.sources.kinesis.shard_leases import Leases, ShardLease, stored_progress
 from airflow_provider_coordination.sources.kinesis.shards import Shard
 from airflow_provider_coordination.sources.kinesis.sync_state import StreamSync
 
 log = logging.getLogger(__name__)
+
+CHILDREN_STARTED = "finished, and all its children are started"
+EXPIRED = "finished, and the stream no longer has the shard"
+
+
+def removable(leases: Leases, shards: Sequence[Shard], *, completed_by: datetime) -> list[ShardLease]:
+    """Return the leases of finished shards whose children are all started, ancestors first.
+
+    A lease must only be deleted after its parents' leases. If a parent's lease stayed without it, the lease would
+    count as missing.
+
+    :param leases: of one stream.
+    :param shards: every listed shard of the stream.
+    :param completed_by: only leases that were completed by this instant (aware).
+    """
+    listed = {shard.shard_id: shard for shard in shards}
+    children = children_by_parent(shards)
+    left = set(leases)
+    unneeded: list[ShardLease] = []
+    while True:
+        generation = [
+            leases[name]
+            for name in left
+            if _is_old_finished(leases[name], completed_by)
+            and left.isdisjoint(_parents(leases[name], listed))
+            and _all_started(_children(leases[name], children), leases)
+        ]
+        if not generation:
+            return unneeded
+        unneeded += sorted(generation, key=lambda lease: lease.key.shard_id)
+        left.difference_update(lease.key.shard_id for lease in generation)
+
+
+def expired_finished(
+    leases: Leases, shards: Sequence[Shard], *, now: datetime, retention: timedelta
+) -> list[ShardLease]:
+    """Return the leases of finished shards that must have expired.
+
+    A closed shard is listed as long as its last record is kept, so a shard that was completed longer ago has expired.
+    A lease is kept if a child waits for another parent: it shows that the child need not wait for this one.
+
+    :param now: by the service's clock (aware).
+    :param retention: how long the stream keeps records.
+    """
+    listed = {shard.shard_id for shard in shards}
+    children = children_by_parent(shards)
+    return [
+        lease
+        for name, lease in sorted(leases.items())
+        if name not in listed
+        and _is_old_finished(lease, now - retention)
+        and all(child.shard_id in leases for child in children.get(name, ()))
+    ]
+
+
+def vanished(leases: Leases, shards: Iterable[Shard], *, now: datetime, retention: timedelta) -> list[ShardLease]:
+    """Return the unfinished leases whose shard the stream may no longer have.
+
+    A shard cannot expire while it receives records, nor within the retention after that. So it has not expired if the
+    stream is younger than its retention, or if the shard was read within that time. The listing may still be wrong
+    about the others: query each shard.
+
+    :param now: by the service's clock (aware).
+    :param retention: how long the stream keeps records.
+    """
+    listed = {shard.shard_id for shard in shards}
+    expired_by = now - retention
+    return [
+        lease
+        for name, lease in sorted(leases.items())
+        if name not in listed
+        and not lease.is_finished
+        and lease.progress is not None
+        and not lease.progress.is_ended  # everything was read, and landed batches can still be delivered
+        and datetime.fromtimestamp(lease.key.creation_epoch, UTC) <= expired_by
+        and not (lease.is_started and (lease.progress.delivered_until or expired_by) > expired_by)
+    ]
+
+
+def _is_old_finished(lease: ShardLease, completed_by: datetime) -> bool:
+    return lease.is_finished and lease.progress is not None and lease.partition.priority <= completed_by
+
+
+def _parents(lease: ShardLease, listed: Mapping[str, Shard]) -> set[str]:
+    shard = listed.get(lease.key.shard_id)
+    known = () if shard is None else shard.parent_shard_ids
+    return {*known, *(lease.progress.parent_shard_ids if lease.progress is not None else ())}
+
+
+def _children(lease: ShardLease, listed: Mapping[str, Sequence[Shard]]) -> set[str]:
+    stored = lease.progress.children if lease.progress is not None else ()
+    return {*(child.shard_id for child in stored), *(s.shard_id for s in listed.get(lease.key.shard_id, ()))}
+
+
+def _all_started(children: set[str], leases: Leases) -> bool:
+    return bool(children) and all(child in leases and leases[child].is_started for child in children)
+
 
 NOT_NAMED = "shard sync: its stream is no longer named in the source"
 
@@ -43,7 +151,7 @@ class LeaseChanges:
         if progress is None or progress.put_aside is None or not lease.is_put_aside:
             return lease
         now = self._coordinator.clock.now()
-        known = without_loss(progress) if progress.put_aside.stream_gone else progress
+        known = progress.without_loss() if progress.put_aside.stream_gone else progress
         after = self._write(lease, lambda p: p.reopened(now), replace(known, put_aside=None))
         if after is not lease:
             self._result.reopened.append(lease.partition.partition_key)
@@ -71,8 +179,8 @@ class LeaseChanges:
             log.error("partition %s: %s, and its progress cannot be read; reset or delete it", key, reason)
             return lease
         now = self._coordinator.clock.now()
-        gap = gap_after(progress, reason, until=until, found_at=now)
-        recorded = with_loss(progress, gap)
+        gap = progress.gap_to_end(reason, until=until, found_at=now)
+        recorded = progress.with_gap(gap)
         is_new = recorded is not progress
         parks = self._on_data_loss == "fail"
         if parks and not is_new and lease.partition.is_parked:
@@ -83,9 +191,9 @@ class LeaseChanges:
         if parks:
             after = self._park(lease, reason, recorded, stream_gone=True if stream_gone else None)
         elif progress.landed:  # a job delivers that first
-            after = self._write(lease, lambda p: p.reopened(now), ended(recorded, shards))
+            after = self._write(lease, lambda p: p.reopened(now), recorded.ended(shards))
         else:
-            after = self._write(lease, lambda p: p.recovered().completed(now), ended(recorded, shards))
+            after = self._write(lease, lambda p: p.recovered().completed(now), recorded.ended(shards))
         if after is lease:
             return lease
         if is_new:
@@ -110,7 +218,7 @@ class LeaseChanges:
         progress = lease.progress
         if progress is None or shard is None or has_range(progress) or self.is_held(lease):
             return lease
-        return self._write(lease, lambda p: p, with_range_of(progress, shard))
+        return self._write(lease, lambda p: p, progress.with_range_of(shard))
 
     def remove(self, leases: Iterable[ShardLease], why: str) -> list[ShardLease]:
         """Delete leases of finished shards, ancestors first; return the deleted ones.
@@ -173,8 +281,3 @@ class LeaseChanges:
             self._result.held.append(lease.partition.partition_key)
             return lease
         return ShardLease(lease.key, written, stored_progress(written))
-
-
-def statuses(leases: Leases) -> Mapping[str, PartitionStatus]:
-    """Return the status of each shard that has a lease."""
-    return {name: lease.partition.status for name, lease in leases.items()}

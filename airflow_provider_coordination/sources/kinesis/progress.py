@@ -4,25 +4,76 @@ This is the only record of positions. A batch is fixed once it is in the progres
 delivers exactly the file that the progress names. Batches follow each other without a gap and end at whole Kinesis
 records, so their end has no sub-sequence number. Several may be in delivery at once and end in any order. The
 checkpoint moves over the acknowledged batches up to the first that is not, and never backwards.
+
+A finished shard is followed by its children. A child of a merge has two parents, and its partition must not exist
+before both are COMPLETED. The worker that finishes the second parent creates it. The transaction fails if the other
+parent has changed since it was read. So two parents that finish at the same moment cannot both leave the child to the
+other.
 """
 
 from __future__ import annotations
 
+import logging
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
+from airflow_provider_coordination.coordination.batches import Lookup, Settlement
 from airflow_provider_coordination.coordination.override import override
-from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.kinesis.positions import (
     TRIM_HORIZON,
     at_timestamp,
     parse_position,
     position_order,
 )
-from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress, ProgressFormatError
+from airflow_provider_coordination.sources.landed import LandedBatch, LandedBatches, LandedProgress, ProgressFormatError
+
+
+class ShardKey(NamedTuple):
+    """The parts of a shard's partition key."""
+
+    stream: str
+    creation_epoch: int
+    shard_id: str
+
+
+def partition_key(stream: str, creation_epoch: int, shard_id: str) -> str:
+    """Return the key of a shard's partition: `<stream>:<creation epoch>:<shard id>`.
+
+    The epoch distinguishes a stream that was deleted and created again, as in the Kinesis Client Library.
+
+    :param stream: the stream's name.
+    :param creation_epoch: when the stream was created, in whole seconds since 1970.
+    :param shard_id: the shard's name.
+    """
+    return f"{stream}:{creation_epoch}:{shard_id}"
+
+
+def parse_partition_key(text: str) -> ShardKey:
+    """Parse a key that `partition_key` made.
+
+    :raises ValueError: if the text is not such a key.
+    """
+    stream, _, rest = text.partition(":")
+    epoch, _, shard_id = rest.partition(":")
+    if not (stream and shard_id and ":" not in shard_id and epoch.isascii() and epoch.isdigit() and int(epoch) > 0):
+        raise ValueError(f"partition key '{text}' is not <stream>:<creation epoch in seconds>:<shard id>")
+    return ShardKey(stream, int(epoch), shard_id)
+
+
+def sibling_key(key: str, shard_id: str) -> str:
+    """Return the key of another shard of the same stream.
+
+    :param key: a shard's partition key.
+    :raises ValueError: if it is not such a key.
+    """
+    parsed = parse_partition_key(key)
+    return partition_key(parsed.stream, parsed.creation_epoch, shard_id)
+
 
 KIND = "kinesis"
 """The kind of source."""
@@ -45,36 +96,12 @@ def new_batch_id(partition_key: str) -> str:
     return f"{parse_partition_key(partition_key).shard_id}-{secrets.token_hex(10)}"
 
 
-class ShardRange(Protocol):
-    """The fields that a listed shard and a child of a finished shard share."""
+@dataclass(frozen=True)
+class ShardRange:
+    """A shard as its partition knows it, such as the child of a finished shard.
 
-    @property
-    def shard_id(self) -> str:
-        """Its name."""
-        ...
-
-    @property
-    def parent_shard_ids(self) -> tuple[str, ...]:
-        """The shards it came from."""
-        ...
-
-    @property
-    def starting_hash_key(self) -> str:
-        """The first hash key of its range."""
-        ...
-
-    @property
-    def ending_hash_key(self) -> str:
-        """The last hash key of its range."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChildShard:
-    """A child of a finished shard.
-
-    :param shard_id: its name.
-    :param parent_shard_ids: all the shards that it came from.
+    :param shard_id: its name, unique in the stream.
+    :param parent_shard_ids: all the shards that it came from: none, one (split), or two (merge).
     :param starting_hash_key: the first hash key of its range, a decimal number.
     :param ending_hash_key: the last hash key of its range.
     """
@@ -83,6 +110,19 @@ class ChildShard:
     parent_shard_ids: tuple[str, ...]
     starting_hash_key: str
     ending_hash_key: str
+
+    @property
+    def range(self) -> ShardRange:
+        """The shard without what only a listing knows."""
+        return ShardRange(self.shard_id, self.parent_shard_ids, self.starting_hash_key, self.ending_hash_key)
+
+    @classmethod
+    def of_child(cls, child: Mapping[str, Any]) -> ShardRange:
+        """Return the shard that an entry of ChildShards describes."""
+        keys = child["HashKeyRange"]
+        return ShardRange(
+            child["ShardId"], tuple(child["ParentShards"]), keys["StartingHashKey"], keys["EndingHashKey"]
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +199,7 @@ class ShardProgress(LandedProgress):
     starting_hash_key: str
     ending_hash_key: str
     checkpoint: str = TRIM_HORIZON
-    children: tuple[ChildShard, ...] = ()
+    children: tuple[ShardRange, ...] = ()
     delivered_until: datetime | None = None
     gaps: tuple[Gap, ...] = ()
     throughput: float | None = None
@@ -197,7 +237,7 @@ class ShardProgress(LandedProgress):
         landed = (batch.read_until for batch in reversed(self.landed))
         return next(filter(None, landed), None) or self.delivered_until or self.owed_since
 
-    def landing(self, batch: LandedBatch, children: tuple[ChildShard, ...] = ()) -> Self:
+    def landing(self, batch: LandedBatch, children: tuple[ShardRange, ...] = ()) -> Self:
         """See `LandedProgress.landing`.
 
         :param children: the child shards, given with the batch that ends the shard.
@@ -257,9 +297,42 @@ class ShardProgress(LandedProgress):
     def rebuilt(self, delivered_until: datetime | None) -> Self:
         return replace(self, delivered_until=delivered_until)
 
-    def with_gap(self, gap: Gap) -> ShardProgress:
-        """Return the progress with one more lost range."""
+    def gap_to_end(self, reason: str, *, until: datetime | None, found_at: datetime) -> Gap:
+        """Return the gap of a shard that is gone before its end was read.
+
+        :param until: the shard has no record that arrived after this instant (aware).
+        """
+        return Gap(
+            after=self.landed_position,
+            before=None,
+            since=self.owed_from,
+            until=until,
+            found_at=found_at,
+            reason=reason,
+        )
+
+    def with_gap(self, gap: Gap) -> Self:
+        """Return the progress with one more lost range; itself if the range is already recorded."""
+        if any((known.after, known.before) == (gap.after, gap.before) for known in self.gaps):
+            return self
         return replace(self, gaps=(*self.gaps, gap)[-MAX_GAPS:])
+
+    def without_loss(self) -> Self:
+        """Return the progress without the gap for the lost rest of the shard, which turned out to be wrong."""
+        rest = (self.landed_position, None)
+        return replace(self, gaps=tuple(gap for gap in self.gaps if (gap.after, gap.before) != rest))
+
+    def ended(self, shards: Iterable[ShardRange] = ()) -> Self:
+        """Return the progress of a shard that is not read any further; landed batches are still delivered.
+
+        :param shards: the listed shards: its children follow as if its end had been read.
+        """
+        children = tuple(shard.range for shard in shards if self.shard_id in shard.parent_shard_ids)
+        return replace(self, is_ended=True, children=children)
+
+    def with_range_of(self, shard: ShardRange) -> Self:
+        """Return the progress with the hash range of its shard."""
+        return replace(self, starting_hash_key=shard.starting_hash_key, ending_hash_key=shard.ending_hash_key)
 
     def measured(self, bytes_per_second: float) -> ShardProgress:
         """Return the progress with one more measured throughput, smoothed as in the Kinesis Client Library."""
@@ -327,3 +400,74 @@ def start_of_child(parents: Iterable[ShardProgress]) -> tuple[str, int]:
     if not instants or len(instants) < len(reset):
         return TRIM_HORIZON, epoch
     return at_timestamp(min(instants)), epoch
+
+
+log = logging.getLogger(__name__)
+
+
+class ShardBatches(LandedBatches):
+    """The batches of shards."""
+
+    def __init__(self) -> None:
+        super().__init__(ShardProgress)
+
+    def with_followers(
+        self, settlement: Settlement, partition: Partition, before: ShardProgress, after: ShardProgress, lookup: Lookup
+    ) -> Settlement:
+        """See `LandedBatches.with_followers`: children follow once all their parents are finished."""
+        if not after.is_followed:
+            return settlement
+        parents = _other_parents(partition.partition_key, after, lookup)
+        ready = [child for child in after.children if _is_ready(child, after.shard_id, parents)]
+        return replace(
+            settlement,
+            create={
+                sibling_key(partition.partition_key, child.shard_id): _first(before, after, child, parents)
+                for child in ready
+            },
+            unchanged=[parent for parent in parents.values() if parent is not None],
+        )
+
+
+def _first(
+    before: ShardProgress, parent: ShardProgress, child: ShardRange, others: Mapping[str, Partition | None]
+) -> Mapping[str, Any]:
+    # The child is younger than the last known record of its parent, so none of its records is older.
+    known = [before.delivered_until, *(batch.last_arrival for batch in before.landed)]
+    checkpoint, epoch = start_of_child([parent, *_readable(others.get(name) for name in child.parent_shard_ids)])
+    return ShardProgress.first(
+        parent.stream,
+        child,
+        checkpoint=checkpoint,
+        delivered_until=max((instant for instant in known if instant), default=None),
+        epoch=epoch,
+        start=parent.start,
+        end=parent.end,
+    ).to_mapping()
+
+
+def _readable(partitions: Iterable[Partition | None]) -> Iterator[ShardProgress]:
+    for partition in partitions:
+        if partition is not None:
+            with suppress(ProgressFormatError):
+                yield ShardProgress.from_mapping(partition.progress)
+
+
+def _other_parents(key: str, progress: ShardProgress, lookup: Lookup) -> dict[str, Partition | None]:
+    names = {parent for child in progress.children for parent in child.parent_shard_ids} - {progress.shard_id}
+    return {name: lookup(sibling_key(key, name)) for name in sorted(names)}
+
+
+def _is_ready(child: ShardRange, finished: str, parents: Mapping[str, Partition | None]) -> bool:
+    for name in child.parent_shard_ids:
+        if name == finished:
+            continue
+        parent = parents[name]
+        if parent is None:
+            # Only a listing shows whether it is gone or was never known, so shard sync decides.
+            log.warning("child shard %s waits for shard sync: its parent %s has no partition", child.shard_id, name)
+            return False
+        if parent.status is not PartitionStatus.COMPLETED:
+            log.info("child shard %s waits for its other parent %s", child.shard_id, name)
+            return False
+    return True

@@ -2,35 +2,40 @@
 
 Each page has what the caller needs to make a batch: the records, the lag, and on the last page the child shards. The
 reader stores nothing: the position belongs to the caller. `fan_out` returns the same pages without polling.
+
+A shard allows five reads and 2 MiB a second, for all pollers together. One page may hold up to 10 MiB; it uses up the
+budget of the next five seconds.
 """
 
 from __future__ import annotations
 
 import logging
+import random
+import time
+from collections import deque
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
 from airflow_provider_coordination.aws import AwsSettings, response_time
-from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
-from airflow_provider_coordination.sources.kinesis.errors import (
+from airflow_provider_coordination.coordination.clock import Clock, SystemClock
+from airflow_provider_coordination.sources.kinesis.batch_reading import (
+    RecentReads,
+    ShardPage,
+    check_order,
+    from_position,
+    shifted,
+)
+from airflow_provider_coordination.sources.kinesis.client import (
     ExpiredIteratorError,
+    KinesisClient,
     KinesisUnavailableError,
     PositionRefusedError,
     ThrottledError,
+    kinesis_client,
     kinesis_errors,
-)
-from airflow_provider_coordination.sources.kinesis.fast_parsing import COLUMNS
-from airflow_provider_coordination.sources.kinesis.pacing import READ_INTERVAL_SECONDS, Pace, RecentReads, RetryBudget
-from airflow_provider_coordination.sources.kinesis.pages import (
-    KinesisRecord,
-    KinesisRecords,
-    ShardPage,
-    child_of,
-    microseconds,
-    records_of,
 )
 from airflow_provider_coordination.sources.kinesis.positions import (
     AT_TIMESTAMP,
@@ -38,7 +43,123 @@ from airflow_provider_coordination.sources.kinesis.positions import (
     Position,
     parse_position,
 )
-from airflow_provider_coordination.sources.kinesis.shard_calls import ShardCalls
+from airflow_provider_coordination.sources.kinesis.progress import ShardRange
+from airflow_provider_coordination.sources.kinesis.records import (
+    COLUMNS,
+    KinesisRecord,
+    KinesisRecords,
+    ShardCalls,
+    records_of,
+)
+
+READ_INTERVAL_SECONDS = 0.25
+"""The minimum time between two reads of a shard. Kinesis allows five a second. Four leave a margin, since calls may
+arrive closer together than they were sent."""
+READ_BYTES_PER_SECOND = 2 * 1024 * 1024
+OWN_READS_FADE_SECONDS = 5.0
+"""For this time, pages that a previous owner of the shard or the last round read may still count against the limit."""
+LONGEST_PAUSE_SECONDS = 5.0
+FIRST_PAUSE_SECONDS = 0.25
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetryBudget:
+    """How long to retry, and with which clock.
+
+    :param until: the time of the monotonic clock at which retries end; None to end when `attempts` are used up.
+    :param attempts: how often a call with a temporary error is made, including the first time.
+    :param clock: measures the time.
+    :param sleep: waits that many seconds.
+    :param jitter: returns a number from 0 to 1, to spread workers that wait for the same resource.
+    """
+
+    until: float | None = None
+    attempts: int = 10
+    clock: Clock = field(default_factory=SystemClock)
+    sleep: Callable[[float], None] = time.sleep
+    jitter: Callable[[], float] = random.random
+
+    def pause(self, failures: int, *, longest: float = LONGEST_PAUSE_SECONDS) -> bool:
+        """Wait after the nth failure in a row; return whether time was left. Waits grow, and half of each is random.
+
+        :param failures: the number of failures in a row.
+        :param longest: the longest wait, in seconds.
+        """
+        whole = min(longest, FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 10))
+        seconds = whole * (1 + self.jitter()) / 2
+        if self.is_over(after=seconds):
+            return False
+        self.sleep(seconds)
+        return True
+
+    def is_over(self, *, after: float = 0.0) -> bool:
+        """Return whether the time is over once this many seconds have passed."""
+        return self.until is not None and self.clock.monotonic() + after >= self.until
+
+
+class Pace:
+    """Keeps the reads of one shard within what Kinesis allows; for one reader.
+
+    :param retry: provides the clock.
+    :param interval_seconds: the minimum time between two reads.
+    :param bytes_per_second: how much may be read.
+    :param recent_reads: the reads of an earlier reader of the shard, relative to now.
+    """
+
+    def __init__(
+        self,
+        retry: RetryBudget,
+        interval_seconds: float = READ_INTERVAL_SECONDS,
+        bytes_per_second: int = READ_BYTES_PER_SECOND,
+        recent_reads: RecentReads = (),
+    ) -> None:
+        self._clock = retry.clock
+        self._sleep = retry.sleep
+        self._interval_seconds = interval_seconds
+        self._bytes_per_second = bytes_per_second
+        self._since = self._clock.monotonic()
+        self._last: float | None = None
+        self._recent_reads = deque(shifted(recent_reads, self._since))
+
+    def wait(self) -> None:
+        """Wait until the next read is due."""
+        due_in = self.due_in()
+        if due_in > 0:
+            self._sleep(due_in)
+        self._last = self._clock.monotonic()
+
+    def due_in(self) -> float:
+        """Return in how many seconds the next read is due; 0 or less is now."""
+        now = self._clock.monotonic()
+        due = now if self._last is None else self._last + self._interval_seconds
+        left = sum(size for until, size in self._recent_reads if until > now)
+        for until, size in sorted(self._recent_reads):
+            if left < self._bytes_per_second:
+                break
+            if until > now:
+                left -= size
+                due = max(due, until)
+        return due - now
+
+    @property
+    def recent_reads(self) -> RecentReads:
+        """The recent reads, for the next reader of the shard."""
+        return tuple(self._recent_reads)
+
+    def took(self, size: int) -> None:
+        """Record the size of the last read. It counts for a second, or longer if it exceeds the budget of a second."""
+        now = self._clock.monotonic()
+        while self._recent_reads and self._recent_reads[0][0] <= now:
+            self._recent_reads.popleft()
+        if size:
+            seconds = max(1.0, size / self._bytes_per_second)
+            self._recent_reads.append((now + seconds, size))
+
+    @property
+    def accounts_for_everything(self) -> bool:
+        """Whether earlier reads can no longer cause throttling, so that only other readers can."""
+        return self._clock.monotonic() - self._since >= OWN_READS_FADE_SECONDS
+
 
 __all__ = ["KinesisRecord", "ShardPage", "read_shard", "reading_client"]
 
@@ -211,7 +332,7 @@ class _Polling:
             records=records,
             millis_behind_latest=response.get("MillisBehindLatest"),
             end_of_shard=not self.iterator,
-            children=tuple(child_of(child) for child in response.get("ChildShards") or ()),
+            children=tuple(ShardRange.of_child(child) for child in response.get("ChildShards") or ()),
             read_at=service_time(response, requested_at),
             throttled=self._counted_throttles(),
             next_iterator=self.iterator,
@@ -317,42 +438,6 @@ def starting_position(position: Position, *, inclusive: bool) -> dict[str, Any]:
         return {"Type": TRIM_HORIZON}
     which = "AT_SEQUENCE_NUMBER" if inclusive else "AFTER_SEQUENCE_NUMBER"
     return {"Type": which, "SequenceNumber": position.sequence_number}
-
-
-def from_position(position: Position, records: KinesisRecords) -> KinesisRecords:
-    """Return the first records without those that arrived before the position's timestamp.
-
-    Not every version of boto3 sends a timestamp with its fraction of a second, and Kinesis has milliseconds only, so
-    it may return earlier records.
-    """
-    if position.timestamp is None:
-        return records
-    first = records.first_since(microseconds(position.timestamp))
-    return records[first:] if first else records
-
-
-def check_order(records: KinesisRecords, position: Position, *, inclusive: bool, of: str) -> None:
-    """Check that records are in order, and come after the records that were read before.
-
-    :param records: of one response.
-    :param position: the position after which they were requested.
-    :param inclusive: whether the record that the position names may be among them.
-    :param of: the stream, optionally with the shard, for the error.
-    :raises KinesisUnavailableError: if they are not; the whole response is then unusable.
-    """
-    if not records:
-        return
-    index = records.first_out_of_order()
-    if index is not None:
-        before, number = (records[each].sequence_number for each in (index - 1, index))
-    else:
-        number, before = records[0].sequence_number, position.sequence_number or ""
-        if not before or int(number) > int(before) or (inclusive and number == before):
-            return
-    raise KinesisUnavailableError(
-        f"stream '{of}': no valid response: its records are out of order: sequence number {number} follows "
-        f"{before}; none of them is written; check endpoint_url"
-    )
 
 
 def service_time(response: Mapping[str, Any], requested_at: datetime) -> datetime:

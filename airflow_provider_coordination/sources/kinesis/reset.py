@@ -10,10 +10,14 @@ from typing import Any
 from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressError
 from airflow_provider_coordination.coordination.partition import Partition, new_partition
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient
-from airflow_provider_coordination.sources.kinesis.keys import ShardKey, parse_partition_key, partition_key
+from airflow_provider_coordination.sources.kinesis.leases import Leases, ShardLease
 from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position
-from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
-from airflow_provider_coordination.sources.kinesis.shard_leases import Leases, ShardLease
+from airflow_provider_coordination.sources.kinesis.progress import (
+    ShardKey,
+    ShardProgress,
+    parse_partition_key,
+    partition_key,
+)
 from airflow_provider_coordination.sources.kinesis.shards import Shard, describe_stream, list_shards
 from airflow_provider_coordination.sources.landed import ProgressFormatError
 from airflow_provider_coordination.sources.reset_targets import (

@@ -14,15 +14,14 @@ from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.permissions import Permission, Proof, prove
 from airflow_provider_coordination.sources.kinesis.aggregation import expand
 from airflow_provider_coordination.sources.kinesis.batch_reading import MIN_RETENTION
-from airflow_provider_coordination.sources.kinesis.client import KinesisClient
-from airflow_provider_coordination.sources.kinesis.errors import kinesis_errors
-from airflow_provider_coordination.sources.kinesis.pacing import (
+from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_errors
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
+from airflow_provider_coordination.sources.kinesis.reader import (
     READ_BYTES_PER_SECOND,
     READ_INTERVAL_SECONDS,
     RetryBudget,
+    read_shard,
 )
-from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
-from airflow_provider_coordination.sources.kinesis.reader import read_shard
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
 from airflow_provider_coordination.sources.landed import ProgressFormatError
 from airflow_provider_coordination.sources.source_kind import Capacity

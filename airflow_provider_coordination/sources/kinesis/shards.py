@@ -11,14 +11,15 @@ from typing import Any
 
 from airflow_provider_coordination.aws import response_time
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
-from airflow_provider_coordination.sources.kinesis.client import KinesisClient
-from airflow_provider_coordination.sources.kinesis.errors import (
+from airflow_provider_coordination.sources.kinesis.client import (
     IncompleteListingError,
+    KinesisClient,
     QuotaExceededError,
     StreamNotFoundError,
     StreamNotReadyError,
     kinesis_errors,
 )
+from airflow_provider_coordination.sources.kinesis.progress import ShardRange
 
 log = logging.getLogger(__name__)
 
@@ -32,21 +33,13 @@ MAX_HASH_KEY = 2**128 - 1
 
 
 @dataclass(frozen=True)
-class Shard:
-    """One shard of a stream.
+class Shard(ShardRange):
+    """One shard of a stream, as it is listed; see also `ShardRange`.
 
-    :param shard_id: its name, unique in the stream.
-    :param parent_shard_ids: its parents: none, one (split), or two (merge).
-    :param starting_hash_key: the first hash key of its range, a decimal number.
-    :param ending_hash_key: the last hash key of its range.
     :param starting_sequence_number: where it starts, a decimal number.
     :param ending_sequence_number: where it ends; None as long as it is open.
     """
 
-    shard_id: str
-    parent_shard_ids: tuple[str, ...]
-    starting_hash_key: str
-    ending_hash_key: str
     starting_sequence_number: str
     ending_sequence_number: str | None
 

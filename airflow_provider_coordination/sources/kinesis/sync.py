@@ -19,38 +19,50 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import UNFINISHED, PartitionStatus
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.supplier import SUPPLIER_WAIT_TIMEOUT, Page
-from airflow_provider_coordination.sources.kinesis.audit import CONFIDENCE, HoleTracker, hole_between
-from airflow_provider_coordination.sources.kinesis.bounds import Bounds, bounded_shards, check_kept
-from airflow_provider_coordination.sources.kinesis.cleanup import (
-    CHILDREN_STARTED,
-    EXPIRED,
-    expired_finished,
-    removable,
-    vanished,
+from airflow_provider_coordination.sources.kinesis.bounds import (
+    EARLIEST,
+    Bounds,
+    StartPosition,
+    bounded_shards,
+    check_initial_position,
+    check_kept,
+    first_shards,
+    resolve_start,
 )
-from airflow_provider_coordination.sources.kinesis.client import KinesisClient
-from airflow_provider_coordination.sources.kinesis.errors import (
+from airflow_provider_coordination.sources.kinesis.client import (
+    KinesisClient,
     ShardNotFoundError,
     StreamNotFoundError,
     kinesis_errors,
 )
-from airflow_provider_coordination.sources.kinesis.initial_positions import (
-    EARLIEST,
-    StartPosition,
-    check_initial_position,
-    first_shards,
-    resolve_start,
+from airflow_provider_coordination.sources.kinesis.lease_changes import (
+    CHILDREN_STARTED,
+    EXPIRED,
+    LeaseChanges,
+    expired_finished,
+    removable,
+    vanished,
 )
-from airflow_provider_coordination.sources.kinesis.keys import ShardKey, parse_partition_key, partition_key
-from airflow_provider_coordination.sources.kinesis.lease_changes import LeaseChanges, statuses
 from airflow_provider_coordination.sources.kinesis.leases import (
+    CONFIDENCE,
+    HoleTracker,
     NewLease,
+    ShardLease,
+    StreamKey,
     children_of_open_shards,
+    hole_between,
+    leases_by_stream,
     leases_to_create,
 )
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, parse_position
-from airflow_provider_coordination.sources.kinesis.progress import ON_DATA_LOSS, ShardProgress, start_of_child
-from airflow_provider_coordination.sources.kinesis.shard_leases import ShardLease, StreamKey, leases_by_stream
+from airflow_provider_coordination.sources.kinesis.progress import (
+    ON_DATA_LOSS,
+    ShardKey,
+    ShardProgress,
+    parse_partition_key,
+    partition_key,
+    start_of_child,
+)
 from airflow_provider_coordination.sources.kinesis.shards import (
     ShardListing,
     StreamDescription,
@@ -494,7 +506,9 @@ class _Run:
         result: StreamSync,
     ) -> Generator[Page]:
         leases = self._leases.setdefault(key, {})
-        due = leases_to_create(listing.shards, statuses(leases), beginning.position)
+        due = leases_to_create(
+            listing.shards, {name: lease.partition.status for name, lease in leases.items()}, beginning.position
+        )
         first = {lease.shard.shard_id: self._first_progress(described, lease, leases, beginning.began) for lease in due}
         now = self._coordinator.clock.now()
         result.shards, result.open_shards = len(listing.shards), sum(shard.is_open for shard in listing.shards)

@@ -15,9 +15,8 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.settings import read_settings, write_settings
-from airflow_provider_coordination.sources.kinesis.audit import HoleTracker
+from airflow_provider_coordination.sources.kinesis.leases import HoleTracker, StreamKey
 from airflow_provider_coordination.sources.kinesis.positions import parse_position
-from airflow_provider_coordination.sources.kinesis.shard_leases import StreamKey
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,7 @@ from airflow_provider_coordination.sources.kinesis.aggregation import (
     expand_within,
     is_aggregated,
 )
-from airflow_provider_coordination.sources.kinesis.pages import KinesisRecords
+from airflow_provider_coordination.sources.kinesis.records import KinesisRecords
 
 USER_RECORD_SCHEMA = pa.schema(
     [

@@ -20,7 +20,7 @@ from airflow_provider_coordination.sources.kinesis.bounds import beginning_at, t
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient
 from airflow_provider_coordination.sources.kinesis.fan_out import ensure_consumer
 from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON, Position, at_timestamp
-from airflow_provider_coordination.sources.kinesis.progress import ChildShard
+from airflow_provider_coordination.sources.kinesis.progress import ShardRange
 from airflow_provider_coordination.sources.kinesis.reader import DATE_RESOLUTION
 from airflow_provider_coordination.sources.kinesis.shards import (
     Shard,
@@ -67,7 +67,7 @@ class PlannedShardRange:
         """The position where reading ends."""
         return Position(timestamp=self.until) if self.end is None else Position(sequence_number=self.end)
 
-    def child(self, child: ChildShard) -> PlannedShardRange:
+    def child(self, child: ShardRange) -> PlannedShardRange:
         """Return the range of a child shard."""
         hash_keys = HashKeyRange(int(child.starting_hash_key), int(child.ending_hash_key))
         return replace(self, shard_id=child.shard_id, hash_keys=hash_keys)

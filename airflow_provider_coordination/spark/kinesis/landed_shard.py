@@ -11,15 +11,46 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.sources.kinesis.pacing import RecentReads, RetryBudget
+from airflow_provider_coordination.sources.kinesis import RECORD_COLUMNS
+from airflow_provider_coordination.sources.kinesis.batch_reading import RecentReads
 from airflow_provider_coordination.sources.kinesis.progress import new_batch_id
+from airflow_provider_coordination.sources.kinesis.reader import RetryBudget
 from airflow_provider_coordination.sources.kinesis.user_records import USER_RECORD_SCHEMA
 from airflow_provider_coordination.spark.job_settings import MIN_SLOT_MEMORY_BYTES as PAGE_BYTES
-from airflow_provider_coordination.spark.kinesis.layout import RECORD_SCHEMA
 from airflow_provider_coordination.spark.landed_identity import as_landed, landed_file
+from airflow_provider_coordination.spark.layout import WHAT_FAILED, WHEN_IT_FAILED, RecordLayout
 from airflow_provider_coordination.spark.slot_memory import Share, SlotMemory
 from airflow_provider_coordination.spark.slots import LandingOptions
 from airflow_provider_coordination.spark.storage import TableWriter
+
+TYPES = (
+    pa.string(),
+    pa.string(),
+    pa.string(),
+    pa.int64(),
+    pa.string(),
+    pa.timestamp("us", tz="UTC"),
+    pa.binary(),
+    pa.string(),
+)
+RECORD_SCHEMA = pa.schema([pa.field(name, of, nullable=False) for name, of in zip(RECORD_COLUMNS, TYPES, strict=True)])
+"""The columns of a landed file; `docs/columns.md` describes them."""
+
+SHARD_RECORDS = RecordLayout(
+    position=("sequence_number", "sub_sequence_number"),
+    names=RECORD_COLUMNS,
+    ddl=(  # with a schema, Spark need not open each file first
+        "stream STRING, shard_id STRING, sequence_number STRING, sub_sequence_number BIGINT, partition_key STRING, "
+        "approximate_arrival_timestamp TIMESTAMP, data BINARY, _batch_id STRING"
+    ),
+    dead_letter=pa.schema(
+        [*WHAT_FAILED, *(RECORD_SCHEMA.field(n).with_nullable(True) for n in range(7)), *WHEN_IT_FAILED]
+    ),
+    sample_fields={name: name for name in ("shard_id", "sequence_number", "sub_sequence_number")},
+    location_format="{shard_id}:{sequence_number}/{sub_sequence_number}",
+)
+"""The layout of Kinesis records; see `RECORD_SCHEMA`."""
+
 
 HIGHEST_HASH_KEY = str(2**128 - 1)
 UNIQUE = ("sequence_number", "data")

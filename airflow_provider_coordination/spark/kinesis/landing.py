@@ -21,21 +21,29 @@ from typing import TYPE_CHECKING
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.sources.kinesis.aggregation import HashKeyRange
-from airflow_provider_coordination.sources.kinesis.batch_reading import BatchReading, BatchStart, DataLostError
-from airflow_provider_coordination.sources.kinesis.client import KinesisClient
-from airflow_provider_coordination.sources.kinesis.errors import KinesisUnavailableError, ShardNotFoundError
-from airflow_provider_coordination.sources.kinesis.fan_out import subscribe_shard
-from airflow_provider_coordination.sources.kinesis.pacing import (
-    READ_BYTES_PER_SECOND,
-    READ_INTERVAL_SECONDS,
+from airflow_provider_coordination.sources.kinesis.batch_reading import (
+    BatchReading,
+    BatchStart,
+    DataLostError,
     RecentReads,
-    RetryBudget,
+    ShardPage,
     shifted,
 )
-from airflow_provider_coordination.sources.kinesis.pages import ShardPage
+from airflow_provider_coordination.sources.kinesis.client import (
+    KinesisClient,
+    KinesisUnavailableError,
+    ShardNotFoundError,
+)
+from airflow_provider_coordination.sources.kinesis.fan_out import subscribe_shard
 from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position
-from airflow_provider_coordination.sources.kinesis.progress import ChildShard, Gap, new_batch_id
-from airflow_provider_coordination.sources.kinesis.reader import read_shard, shared_reading_client
+from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardRange, new_batch_id
+from airflow_provider_coordination.sources.kinesis.reader import (
+    READ_BYTES_PER_SECOND,
+    READ_INTERVAL_SECONDS,
+    RetryBudget,
+    read_shard,
+    shared_reading_client,
+)
 from airflow_provider_coordination.sources.kinesis.user_records import user_records
 from airflow_provider_coordination.spark.kinesis.landed_shard import (
     LandedShard,
@@ -76,7 +84,7 @@ class LandedShardRow(LandedRow):
     :param memory_bytes: the maximum memory that the slot held for all its shards.
     """
 
-    children: tuple[ChildShard, ...] = ()
+    children: tuple[ShardRange, ...] = ()
     millis_behind_latest: int | None = None
     at_stop: bool = False
     filtered: int = 0

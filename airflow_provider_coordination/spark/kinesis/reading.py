@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
@@ -14,20 +15,25 @@ from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.sources.kinesis.cleanup import ended, gap_after, with_loss
-from airflow_provider_coordination.sources.kinesis.errors import StreamGoneError
-from airflow_provider_coordination.sources.kinesis.keys import sibling_key
-from airflow_provider_coordination.sources.kinesis.pacing import RecentReads, shifted
+from airflow_provider_coordination.sources.kinds import ReadsSettings
+from airflow_provider_coordination.sources.kinesis.batch_reading import RecentReads, shifted
+from airflow_provider_coordination.sources.kinesis.client import KinesisClient, StreamGoneError, kinesis_client
+from airflow_provider_coordination.sources.kinesis.fan_out import ensure_consumer
 from airflow_provider_coordination.sources.kinesis.positions import is_sequence_number
-from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress
+from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress, sibling_key
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
+from airflow_provider_coordination.sources.kinesis.shards import StreamDescription, describe_stream
+from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 from airflow_provider_coordination.sources.landed import LandedBatch
+from airflow_provider_coordination.spark.job_source import JobSource
+from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.kind_partitions import KindPartitions
-from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
+from airflow_provider_coordination.spark.kinesis.landed_shard import SHARD_RECORDS, ShardLandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, land
 from airflow_provider_coordination.spark.kinesis.streams import Streams
 from airflow_provider_coordination.spark.landed_row import Failure
-from airflow_provider_coordination.spark.reading import PartitionsToRead, Reading, RoundRead
+from airflow_provider_coordination.spark.layout import RecordLayout
+from airflow_provider_coordination.spark.reading import MakeReading, PartitionsToRead, Reading, RoundRead
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.shared_locations import SharedLocations
 from airflow_provider_coordination.spark.slot_count import SlotCount
@@ -35,6 +41,8 @@ from airflow_provider_coordination.spark.summary import Summary
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+    from pyspark.sql.types import StructType
+
 
 log = logging.getLogger(__name__)
 
@@ -154,15 +162,15 @@ class ShardReading(Reading):
             with suppress(*LOST):
                 progress = self._shards.progress(key)
                 if not progress.landed:
-                    gap = gap_after(progress, reason, until=None, found_at=self._clock.now())
+                    gap = progress.gap_to_end(reason, until=None, found_at=self._clock.now())
                     self._report_loss(key, progress, gap)
                     # Within a bounded read, only a shard sync that the user runs continues with the successors.
                     is_left_to_sync = progress.end is not None and progress.is_followed
                     if self._on_data_loss == "reset" and not is_left_to_sync:
-                        self._coordinator.leases.complete(key, ended(with_loss(progress, gap)).to_mapping())
+                        self._coordinator.leases.complete(key, progress.with_gap(gap).ended().to_mapping())
                     else:
                         self._partitions.park(
-                            key, reason, with_loss(progress, gap).to_mapping(), Failure(StreamGoneError.__name__, True)
+                            key, reason, progress.with_gap(gap).to_mapping(), Failure(StreamGoneError.__name__, True)
                         )
             if not self._coordinator.leases.holds(key):
                 self._gone.pop(key, None)
@@ -319,7 +327,7 @@ class ShardReading(Reading):
         if row.gap is not None and self._on_data_loss == "fail":
             progress = self._shards.progress(key)
             self._report_loss(key, progress, row.gap)
-            self._partitions.park(key, reason, with_loss(progress, row.gap).to_mapping(), row.failure)
+            self._partitions.park(key, reason, progress.with_gap(row.gap).to_mapping(), row.failure)
         elif row.gap is not None and exhausted:
             self._gone[key] = reason  # the shard is gone, the stream is not: shard sync continues with its successors
         elif not exhausted and (row.is_temporary or row.gap is not None):
@@ -333,7 +341,7 @@ class ShardReading(Reading):
         """Report data that was lost before it was read, and record the gap with the partition."""
         progress = self._shards.progress(key)
         self._report_loss(key, progress, gap)
-        self._coordinator.leases.save_progress(key, with_loss(progress, gap).to_mapping())
+        self._coordinator.leases.save_progress(key, progress.with_gap(gap).to_mapping())
 
     def _report_loss(self, key: str, progress: ShardProgress, gap: Gap) -> None:
         log.error("data loss: source=%s partition=%s range=%s", self._coordinator.source, key, gap)
@@ -367,3 +375,62 @@ class ShardReading(Reading):
         if progress.landed or until <= known + after:
             return None
         return replace(progress.measured(0.0), delivered_until=until)
+
+
+DESCRIBE_INTERVAL = timedelta(minutes=1)
+"""How often a job that leaves shard sync to others checks whether its streams still exist."""
+
+
+class KinesisSource(JobSource):
+    """The streams that a job reads; a `JobSource`."""
+
+    default_leases = None
+    worker_imports = (land.__module__, "boto3", "botocore.client")
+
+    def __init__(self, reads: ReadsSettings) -> None:
+        self._settings = KinesisStreams.from_mapping(reads.settings)
+
+    @property
+    @override
+    def name(self) -> str:
+        return f"streams {', '.join(self._settings.streams)}"
+
+    @property
+    @override
+    def layout(self) -> RecordLayout:
+        return SHARD_RECORDS
+
+    @override
+    def columns(self, spark: object) -> StructType | None:
+        return self.layout.columns
+
+    @property
+    @override
+    def stop_at(self) -> datetime | None:
+        return self._settings.stop_at
+
+    @property
+    @override
+    def is_bounded(self) -> bool:
+        return self._settings.bounds is not None
+
+    def opened(self, coordinator: SourceCoordinator) -> Callable[[JobSpark], MakeReading]:
+        """See `JobSource.opened`: the streams are described."""
+        streams = self._streams(kinesis_client(self._settings.aws), coordinator)
+        return lambda spark: partial(ShardReading, spark.context, self._settings, streams)
+
+    def _streams(self, client: KinesisClient, coordinator: SourceCoordinator) -> Streams:
+        settings = self._settings
+        sync = ShardSync(client, coordinator, on_data_loss=settings.on_data_loss)
+        return Streams(
+            settings.streams,
+            partial(describe_stream, client),
+            sync=partial(sync.run, settings.streams, forced=False) if settings.syncs_every else None,
+            interval=settings.syncs_every or DESCRIBE_INTERVAL,
+            register=partial(_register, client, settings.consumer_name) if settings.consumer_name else None,
+        )
+
+
+def _register(client: KinesisClient, consumer_name: str, stream: StreamDescription) -> str:
+    """Register the consumer as which a stream is read by enhanced fan-out; return its ARN."""
+    return ensure_consumer(client, stream.name, stream.arn, consumer_name)

@@ -19,13 +19,10 @@ import pyarrow as pa
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.override import override
-from airflow_provider_coordination.sources.kinesis.batch_reading import SETTLING, BatchReading, DataLostError
-from airflow_provider_coordination.sources.kinesis.client import KinesisClient
-from airflow_provider_coordination.sources.kinesis.errors import ShardNotFoundError
+from airflow_provider_coordination.sources.kinesis.batch_reading import SETTLING, BatchReading, DataLostError, ShardPage
+from airflow_provider_coordination.sources.kinesis.client import KinesisClient, ShardNotFoundError
 from airflow_provider_coordination.sources.kinesis.fan_out import subscribe_shard
-from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
-from airflow_provider_coordination.sources.kinesis.pages import ShardPage
-from airflow_provider_coordination.sources.kinesis.reader import PageMemory, read_shard
+from airflow_provider_coordination.sources.kinesis.reader import PageMemory, RetryBudget, read_shard
 from airflow_provider_coordination.sources.kinesis.user_records import user_records
 from airflow_provider_coordination.spark.job_settings import MIN_SLOT_MEMORY_BYTES as PAGE_BYTES
 from airflow_provider_coordination.spark.kinesis.data_source_plan import PlannedShardRange

@@ -14,9 +14,8 @@ from airflow_provider_coordination.coordination.errors import (
     SourceError,
     StoreUnavailableError,
 )
-from airflow_provider_coordination.sources.kinesis.errors import StreamGoneError, StreamNotFoundError
-from airflow_provider_coordination.sources.kinesis.keys import parse_partition_key
-from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
+from airflow_provider_coordination.sources.kinesis.client import StreamGoneError, StreamNotFoundError
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, parse_partition_key
 from airflow_provider_coordination.sources.kinesis.shards import StreamDescription
 
 log = logging.getLogger(__name__)

@@ -8,8 +8,7 @@ from datetime import timedelta
 import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.sources.kinesis.client import kinesis_client
-from airflow_provider_coordination.sources.kinesis.errors import AccessDeniedError, StreamNotFoundError
+from airflow_provider_coordination.sources.kinesis.client import AccessDeniedError, StreamNotFoundError, kinesis_client
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream
 from tests.support.fake_aws import FakeAws, fake_aws
 

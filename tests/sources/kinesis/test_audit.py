@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.sources.kinesis.audit import (
+from airflow_provider_coordination.sources.kinesis.leases import (
     HashRange,
     HoleTracker,
+    ShardLease,
     first_hole,
     hole_between,
     holes_between,
+    leases_to_create,
 )
-from airflow_provider_coordination.sources.kinesis.leases import leases_to_create
-from airflow_provider_coordination.sources.kinesis.shard_leases import ShardLease
 from airflow_provider_coordination.sources.kinesis.shards import MAX_HASH_KEY, Shard
 from tests.support.batches import NOON
 from tests.support.depth import examples

@@ -12,15 +12,16 @@ from airflow_provider_coordination.sources.kinesis.batch_reading import (
     BatchReading,
     BatchStart,
     DataLostError,
+    ShardPage,
 )
-from airflow_provider_coordination.sources.kinesis.pages import KinesisRecord, ShardPage
 from airflow_provider_coordination.sources.kinesis.positions import Position
-from airflow_provider_coordination.sources.kinesis.progress import ChildShard
+from airflow_provider_coordination.sources.kinesis.progress import ShardRange
+from airflow_provider_coordination.sources.kinesis.records import KinesisRecord
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 DAY = timedelta(days=1)
 HOUR = timedelta(hours=1)
-CHILD = ChildShard(shard_id="c", parent_shard_ids=("p",), starting_hash_key="0", ending_hash_key="1")
+CHILD = ShardRange(shard_id="c", parent_shard_ids=("p",), starting_hash_key="0", ending_hash_key="1")
 
 
 def a_page(

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.sources.kinesis.cleanup import expired_finished, removable, vanished
-from airflow_provider_coordination.sources.kinesis.leases import leases_to_create
+from airflow_provider_coordination.sources.kinesis.lease_changes import expired_finished, removable, vanished
+from airflow_provider_coordination.sources.kinesis.leases import ShardLease, leases_to_create
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, at_timestamp
-from airflow_provider_coordination.sources.kinesis.shard_leases import ShardLease
 from airflow_provider_coordination.sources.kinesis.shards import MAX_HASH_KEY, Shard
 from tests.support.batches import NOON
 from tests.support.depth import examples

@@ -7,7 +7,7 @@ import sys
 
 
 def test_package_imports_without_the_aws_sdk() -> None:
-    modules = "aggregation batches client errors leases progress reader shards sync"
+    modules = "aggregation client leases progress reader shards sync"
     imports = "; ".join(f"import airflow_provider_coordination.sources.kinesis.{module}" for module in modules.split())
     check = f"import sys; {imports}; assert not {{'boto3', 'botocore'}} & set(sys.modules)"
 

@@ -14,13 +14,10 @@ from botocore import exceptions
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.sources.kinesis.client import (
-    KinesisClient,
-    kinesis_client,
-)
-from airflow_provider_coordination.sources.kinesis.errors import (
     AccessDeniedError,
     Call,
     ExpiredIteratorError,
+    KinesisClient,
     KinesisUnavailableError,
     MissingCredentialsError,
     PositionRefusedError,
@@ -28,6 +25,7 @@ from airflow_provider_coordination.sources.kinesis.errors import (
     StreamNotFoundError,
     StreamNotReadyError,
     ThrottledError,
+    kinesis_client,
     translated,
 )
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream

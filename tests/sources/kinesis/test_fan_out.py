@@ -9,7 +9,8 @@ from itertools import islice
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.kinesis.errors import (
+from airflow_provider_coordination.sources.kinesis.batch_reading import ShardPage
+from airflow_provider_coordination.sources.kinesis.client import (
     AccessDeniedError,
     KinesisUnavailableError,
     PositionRefusedError,
@@ -18,9 +19,7 @@ from airflow_provider_coordination.sources.kinesis.errors import (
     StreamNotReadyError,
 )
 from airflow_provider_coordination.sources.kinesis.fan_out import ensure_consumer, subscribe_shard
-from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
-from airflow_provider_coordination.sources.kinesis.pages import ShardPage
-from airflow_provider_coordination.sources.kinesis.reader import read_shard
+from airflow_provider_coordination.sources.kinesis.reader import RetryBudget, read_shard
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine
 from tests.support.kinesis_server.in_process import InProcessClient

@@ -14,11 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.sources.kinesis.batch_reading import ShardPage
 from airflow_provider_coordination.sources.kinesis.client import kinesis_client
-from airflow_provider_coordination.sources.kinesis.fast_parsing import COLUMNS, page_decoder
-from airflow_provider_coordination.sources.kinesis.pages import KinesisRecord, ShardPage
 from airflow_provider_coordination.sources.kinesis.reader import read_shard, reading_client
-from airflow_provider_coordination.sources.kinesis.shard_calls import ShardCalls
+from airflow_provider_coordination.sources.kinesis.records import COLUMNS, KinesisRecord, ShardCalls, page_decoder
 from tests.support.aws_wire import AwsWire
 
 SETTINGS = AwsSettings(

@@ -22,7 +22,7 @@ from airflow_provider_coordination.sources.kinesis.kcl_table import (
     LeaseTable,
     UnreadableItem,
 )
-from airflow_provider_coordination.sources.kinesis.progress import ChildShard, ShardProgress
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, ShardRange
 from airflow_provider_coordination.sources.kinesis.shards import Shard, StreamDescription
 from tests.support.batches import HOUR, NOON
 
@@ -128,8 +128,8 @@ def test_finished_shard_is_completed_and_names_its_children() -> None:
     finished = progress_of(planned, "s0")
     assert finished.is_finished and finished.checkpoint == "200"
     assert finished.children == (
-        ChildShard(shard_id="s1", parent_shard_ids=("s0",), starting_hash_key="0", ending_hash_key="4"),
-        ChildShard(shard_id="s2", parent_shard_ids=("s0",), starting_hash_key="5", ending_hash_key="9"),
+        ShardRange(shard_id="s1", parent_shard_ids=("s0",), starting_hash_key="0", ending_hash_key="4"),
+        ShardRange(shard_id="s2", parent_shard_ids=("s0",), starting_hash_key="5", ending_hash_key="9"),
     )
 
 

@@ -10,8 +10,7 @@ from botocore.stub import Stubber
 
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
-from airflow_provider_coordination.sources.kinesis.client import KinesisClient
-from airflow_provider_coordination.sources.kinesis.errors import AccessDeniedError
+from airflow_provider_coordination.sources.kinesis.client import AccessDeniedError, KinesisClient
 from airflow_provider_coordination.sources.kinesis.kcl import CheckpointRecord, ImportOutcome, ImportPlan, ShardPlan
 from airflow_provider_coordination.sources.kinesis.kcl_import import (
     MAX_PAGES_READ,

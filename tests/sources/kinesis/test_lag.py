@@ -11,7 +11,7 @@ from botocore.stub import Stubber
 
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient
-from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
+from airflow_provider_coordination.sources.kinesis.reader import RetryBudget
 from airflow_provider_coordination.sources.kinesis.service import PAGES, unread_lag
 from airflow_provider_coordination.sources.kinesis.shards import Shard
 from tests.support.clock import ManualClock

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.sources.kinesis.keys import ShardKey, parse_partition_key, partition_key
 from airflow_provider_coordination.sources.kinesis.leases import NewLease, leases_to_create
 from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON
+from airflow_provider_coordination.sources.kinesis.progress import ShardKey, parse_partition_key, partition_key
 from airflow_provider_coordination.sources.kinesis.shards import Shard
 from tests.support.shard_graphs import GRAPH_A, GRAPH_B, shard
 

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_coordination.sources.kinesis.pacing import (
+from airflow_provider_coordination.sources.kinesis.batch_reading import shifted
+from airflow_provider_coordination.sources.kinesis.reader import (
     OWN_READS_FADE_SECONDS,
     READ_BYTES_PER_SECOND,
     Pace,
     RetryBudget,
-    shifted,
 )
 from tests.support.clock import ManualClock
 from tests.support.depth import examples

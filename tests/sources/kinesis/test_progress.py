@@ -16,10 +16,10 @@ from airflow_provider_coordination.coordination.errors import ProgressChangedErr
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, at_timestamp, position_order
 from airflow_provider_coordination.sources.kinesis.progress import (
-    ChildShard,
     Gap,
     ProgressFormatError,
     ShardProgress,
+    ShardRange,
     new_batch_id,
     start_of_child,
 )
@@ -33,7 +33,7 @@ FRESH = ShardProgress(
     starting_hash_key="0",
     ending_hash_key="9",
 )
-CHILD = ChildShard(shard_id="shard-2", parent_shard_ids=("shard-1",), starting_hash_key="0", ending_hash_key="4")
+CHILD = ShardRange(shard_id="shard-2", parent_shard_ids=("shard-1",), starting_hash_key="0", ending_hash_key="4")
 
 
 def test_new_shard_is_read_from_its_earliest_record() -> None:

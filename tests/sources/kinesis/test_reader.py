@@ -12,18 +12,19 @@ import pytest
 from botocore.stub import Stubber
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
-from airflow_provider_coordination.sources.kinesis.errors import (
+from airflow_provider_coordination.sources.kinesis.batch_reading import ShardPage
+from airflow_provider_coordination.sources.kinesis.client import (
     AccessDeniedError,
+    KinesisClient,
     KinesisUnavailableError,
     PositionRefusedError,
     ShardNotFoundError,
     ThrottledError,
+    kinesis_client,
 )
-from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
-from airflow_provider_coordination.sources.kinesis.pages import KinesisRecord, ShardPage
-from airflow_provider_coordination.sources.kinesis.progress import ChildShard
-from airflow_provider_coordination.sources.kinesis.reader import RENEWALS_IN_A_ROW, read_shard
+from airflow_provider_coordination.sources.kinesis.progress import ShardRange
+from airflow_provider_coordination.sources.kinesis.reader import RENEWALS_IN_A_ROW, RetryBudget, read_shard
+from airflow_provider_coordination.sources.kinesis.records import KinesisRecord
 from tests.support.clock import ManualClock
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -145,7 +146,7 @@ def test_last_page_may_hold_records_and_names_children(shard: StubShard) -> None
     assert page.end_of_shard
     assert numbers([page]) == [["1"]]
     assert page.children == (
-        ChildShard(
+        ShardRange(
             shard_id="shard-2",
             parent_shard_ids=("shard-1", "shard-0"),
             starting_hash_key="0",

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_coordination.coordination.partition import PartitionStatus, new_partition
-from airflow_provider_coordination.sources.kinesis.keys import ShardKey, partition_key
-from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
+from airflow_provider_coordination.sources.kinesis.leases import ShardLease
+from airflow_provider_coordination.sources.kinesis.progress import ShardKey, ShardProgress, partition_key
 from airflow_provider_coordination.sources.kinesis.reset import StreamReset, plan_stream_reset
-from airflow_provider_coordination.sources.kinesis.shard_leases import ShardLease
 from airflow_provider_coordination.sources.kinesis.shards import Shard
 from tests.support.batches import HOUR, NOON
 

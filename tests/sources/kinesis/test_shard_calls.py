@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError, NoCredentialsError
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.kinesis.client import kinesis_client
-from airflow_provider_coordination.sources.kinesis.shard_calls import ShardCalls
+from airflow_provider_coordination.sources.kinesis.records import ShardCalls
 from tests.support.ailing_kinesis import AilingKinesis, ailing_kinesis
 from tests.support.aws_wire import AwsWire, answer_of
 

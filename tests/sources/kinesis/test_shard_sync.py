@@ -19,8 +19,7 @@ from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
 from airflow_provider_coordination.coordination.suspension import CACHE_SECONDS
 from airflow_provider_coordination.sources.forgetting import forget
-from airflow_provider_coordination.sources.kinesis.cleanup import gap_after, with_loss
-from airflow_provider_coordination.sources.kinesis.errors import (
+from airflow_provider_coordination.sources.kinesis.client import (
     AccessDeniedError,
     QuotaExceededError,
     StreamNotFoundError,
@@ -433,8 +432,8 @@ def test_loss_reported_by_a_job_is_not_repeated(synced: SyncedSource) -> None:
     synced.pass_time(hours=25)
     key = synced.hold(0)
     progress = synced.progress(shard_id(0))
-    gap = gap_after(progress, "the job's own words", until=None, found_at=synced.clock.now())
-    synced.worker.leases.park(key, "the job's own words", with_loss(progress, gap).to_mapping())
+    gap = progress.gap_to_end("the job's own words", until=None, found_at=synced.clock.now())
+    synced.worker.leases.park(key, "the job's own words", progress.with_gap(gap).to_mapping())
 
     assert synced.sync().lost == {}
     assert synced.leases()[shard_id(0)].last_error == "the job's own words"
@@ -612,8 +611,8 @@ def test_loss_found_before_stream_removal_is_kept(synced: SyncedSource) -> None:
     synced.sync()
     lease = synced.leases()[shard_id(0)]
     progress = synced.progress(shard_id(0))
-    gap = gap_after(progress, "it expired unread", until=None, found_at=synced.clock.now())
-    synced.store.transact(update=[lease.with_progress(with_loss(progress, gap).to_mapping())])
+    gap = progress.gap_to_end("it expired unread", until=None, found_at=synced.clock.now())
+    synced.store.transact(update=[lease.with_progress(progress.with_gap(gap).to_mapping())])
     create(synced, OTHER)
     synced.summary(OTHER)
     synced.summary(STREAM, OTHER)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from botocore.stub import Stubber
 
-from airflow_provider_coordination.sources.kinesis.client import KinesisClient
-from airflow_provider_coordination.sources.kinesis.errors import (
+from airflow_provider_coordination.sources.kinesis.client import (
     AccessDeniedError,
+    KinesisClient,
     QuotaExceededError,
     StreamNotFoundError,
     StreamNotReadyError,

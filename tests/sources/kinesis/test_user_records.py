@@ -18,7 +18,7 @@ from airflow_provider_coordination.sources.kinesis.aggregation import (
     expand_within,
     hash_key_of,
 )
-from airflow_provider_coordination.sources.kinesis.pages import KinesisRecord, KinesisRecords
+from airflow_provider_coordination.sources.kinesis.records import KinesisRecord, KinesisRecords
 from airflow_provider_coordination.sources.kinesis.user_records import USER_RECORD_SCHEMA, user_records
 from tests.support.depth import examples
 
