@@ -75,7 +75,7 @@ def sql_bytes(url: str, claims: int) -> float:
 
 def dynamodb_bytes() -> float:
     """Return the bytes that AWS bills for a claim, in the table and in its index."""
-    from airflow_provider_coordination.stores.in_memory import InMemoryStore
+    from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 
     store = InMemoryStore()
     owner = SourceCoordinator(store, "objects", "scan")

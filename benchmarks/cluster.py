@@ -37,7 +37,7 @@ from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS
 from airflow_provider_coordination.spark.sinks import make_sinks
 from airflow_provider_coordination.stores import StoreSettings
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.job_settings import ingest
 from tests.support.spark_cluster import MASTER_ADDRESS, SparkCluster
 

@@ -61,7 +61,7 @@ from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import make_sinks
 from airflow_provider_coordination.spark.spans import NoSpan
 from airflow_provider_coordination.stores import StoreSettings
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from benchmarks.landing import session
 from tests.support.job_settings import ingest, parquet, streams_of
 from tests.support.kinesis_server.clock import VirtualClock

@@ -36,7 +36,7 @@ from airflow_provider_coordination.sources.kinesis.progress import partition_key
 from airflow_provider_coordination.sources.kinesis.shards import MAX_HASH_KEY, Shard
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 from airflow_provider_coordination.stores import StoreSettings, open_store
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 
 GENERATIONS = 5
 STREAM = "clicks"

@@ -21,8 +21,8 @@ from airflow_provider_coordination.permissions import Permission, Proof, prove
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.java import JAVA_REMEDY, find_java
 from airflow_provider_coordination.stores import StoreSettings, open_store
+from airflow_provider_coordination.stores.kind import StoreReport
 from airflow_provider_coordination.stores.redaction import without_likely_secrets, without_secrets
-from airflow_provider_coordination.stores.report import ReportingStore, StoreReport
 from airflow_provider_coordination.versions import INSTALL_SPARK, find_installation, incompatibilities
 
 MAX_ATTEMPTS = 2
@@ -251,11 +251,12 @@ def store_findings(settings: StoreSettings, margin: timedelta, now: Callable[[],
     try:
         opened = open_store(replace(settings, history_days=0), retry_deadline_seconds=RETRY_DEADLINE_SECONDS)
         with closing(opened):
-            if not isinstance(opened, ReportingStore):
+            kind = settings.loaded_kind
+            if (report := kind.report(opened, now)) is None:
                 yield unchecked("store", f"stores of kind {settings.kind!r} do not report their status")
                 return
-            yield from _report_findings(opened.report(now), margin)
-            if (needed := opened.permissions()) is not None:
+            yield from _report_findings(report, margin)
+            if (needed := kind.permissions(opened)) is not None:
                 yield from permission_findings(*needed)
     except CoordinationError as failure:
         yield error("store", without_secrets(str(failure), settings))

@@ -29,8 +29,7 @@ from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.hooks.configuration import Configuration
 from airflow_provider_coordination.hooks.connections import airflow_connection, aws_settings
 from airflow_provider_coordination.stores import DEFAULT_HISTORY_DAYS, DEFAULT_KIND, StoreSettings, open_store
-from airflow_provider_coordination.stores.connection_fields import ConnectionFields
-from airflow_provider_coordination.stores.kind import STORE_KINDS
+from airflow_provider_coordination.stores.kind import STORE_KINDS, ConnectionFields
 from airflow_provider_coordination.stores.redaction import secrets_of, without_secrets
 
 log = logging.getLogger(__name__)

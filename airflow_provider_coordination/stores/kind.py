@@ -6,16 +6,141 @@ the group `airflow_provider_coordination.stores`, which refers to an instance of
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timedelta
 from typing import Any, ClassVar, Generic, TypeVar
 
+from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.registry import Registry
 from airflow_provider_coordination.coordination.store import CoordinationStore
+from airflow_provider_coordination.permissions import Permission
 from airflow_provider_coordination.settings import read_settings
-from airflow_provider_coordination.stores.connection_fields import ConnectionFields
+
+ROUND_TRIPS = 5
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreReport:
+    """The result of a check of a store.
+
+    :param name: the name of the store, without a password.
+    :param round_trip: the duration of the fastest request.
+    :param server_time: the server's clock (aware) at its response; None if it has none.
+    :param local_time: the local time at that moment.
+    :param imprecision: how much the server's clock may have differed from `server_time`.
+    :param schema: the version of the store's schema; 0 if there is no table yet.
+    :param newest_schema: the newest version that this package knows.
+    """
+
+    name: str
+    round_trip: timedelta
+    server_time: datetime | None
+    local_time: datetime
+    imprecision: timedelta = timedelta()
+    schema: int
+    newest_schema: int
+
+    @property
+    def clock_difference(self) -> timedelta | None:
+        """The minimum difference of the server's clock to the local one; negative if the server's clock is behind."""
+        if self.server_time is None:
+            return None
+        difference = self.server_time - self.local_time
+        minimum = max(abs(difference) - self.imprecision, timedelta())
+        return minimum if difference > timedelta() else -minimum
+
+
+def measure_quickest(request: Callable[[], T], now: Callable[[], datetime]) -> tuple[T, datetime, timedelta]:
+    """Make a request a few times; return the fastest response, the local time in its middle, and its duration."""
+    request()  # the first one connects
+    tries = []
+    for _ in range(ROUND_TRIPS):
+        before = now()
+        response = request()
+        tries.append((now() - before, before, response))
+    took, before, response = min(tries, key=lambda each: each[0])
+    return response, before + took / 2, took
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectionFields:
+    """The fields of one connection.
+
+    :param name: the connection's name in errors, such as `connection 'coordination_default'`.
+    :param values: the fields of its extra, without null and empty ones.
+    :param login: Airflow's own field; None if it is empty.
+    :param password: Airflow's own field; None if it is empty.
+    :param aws: returns the settings of an AWS connection, given its id, the service, and the region to use if it has
+        none.
+    """
+
+    name: str
+    values: Mapping[str, Any] = field(repr=False)
+    login: str | None = None
+    password: str | None = field(default=None, repr=False)
+    aws: Callable[[str, str, str | None], AwsSettings]
+
+    def text(self, field: str) -> str | None:
+        """Return a text field; None if it is not set.
+
+        :raises ConfigurationError: if it is not text.
+        """
+        value = self.values.get(field)
+        if value is not None and not isinstance(value, str):
+            raise ConfigurationError(f"{self.name}: field {field!r} must be text; got {value!r}")
+        return value
+
+    def integer(self, field: str, *, minimum: int = 1) -> int | None:
+        """Return a field that is a whole number, or text of digits; None if it is not set.
+
+        :param minimum: the smallest valid number.
+        :raises ConfigurationError: if it is not a whole number, or too small.
+        """
+        value = self.values.get(field)
+        if value is None:
+            return None
+        number = int(value) if isinstance(value, str) and value.isdecimal() else value
+        if type(number) is not int or number < minimum:
+            raise ConfigurationError(
+                f"{self.name}: field {field!r} must be a whole number, at least {minimum}; got {value!r}"
+            )
+        return number
+
+    def boolean(self, field: str) -> bool:
+        """Return a field that is true or false, possibly as text; False if it is not set.
+
+        :raises ConfigurationError: if it is neither.
+        """
+        value = self.values.get(field, False)
+        value = {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value
+        if not isinstance(value, bool):
+            raise ConfigurationError(f"{self.name}: field {field!r} must be true or false; got {value!r}")
+        return value
+
+    def number(self, field: str, of: str, default: float) -> float:
+        """Return a field that is a non-negative number, possibly as text.
+
+        :param of: the unit and an example, such as `seconds, such as 60`.
+        :param default: the result if it is not set.
+        :raises ConfigurationError: if it is not such a number.
+        """
+        if field not in self.values:
+            return default
+        value = self.values[field]
+        try:
+            number = math.nan if isinstance(value, bool) else float(value)
+            if math.isfinite(number) and number >= 0:
+                return number
+        except (TypeError, ValueError, OverflowError):
+            pass
+        raise ConfigurationError(f"{self.name}: field {field!r} must be a number of {of}; got {value!r}")
+
 
 DEFAULT_TABLE = "coordination_partition"
 LOGIN = ("login", "password")
@@ -83,6 +208,24 @@ class StoreKind(ABC, Generic[S]):
             if value:
                 values[name] = value
         return read_settings(self.settings, connection.name, values, lenient=True)
+
+    def report(self, store: Any, now: Callable[[], datetime]) -> StoreReport | None:
+        """Return the report of a store; create and change nothing.
+
+        :param store: the store that `open` returned.
+        :param now: returns the local time.
+        :returns: None if such stores do not report their status.
+        :raises ConfigurationError: if only a user can fix the problem.
+        :raises StoreUnavailableError: if it is unavailable.
+        """
+        return None
+
+    def permissions(self, store: Any) -> tuple[AwsSettings, Sequence[Permission]] | None:
+        """Return the AWS settings and permissions that a store needs; None if it is not in AWS.
+
+        :param store: the store that `open` returned.
+        """
+        return None
 
     def secrets(self, settings: S) -> Iterable[str]:
         """Yield the secrets in the settings, in every form in which errors may contain them.

@@ -47,7 +47,7 @@ from airflow_provider_coordination.coordination.store import (
     version_refused,
 )
 from airflow_provider_coordination.stores import RETRY_DEADLINE_SECONDS, sql_schema
-from airflow_provider_coordination.stores.report import ReportingStore, StoreReport, measure_quickest
+from airflow_provider_coordination.stores.kind import StoreReport, measure_quickest
 from airflow_provider_coordination.stores.sql_database import Database
 
 CHUNK_ROWS = 1000
@@ -65,7 +65,7 @@ Comparison = Callable[[Any, Any], Any]
 STRICT: dict[Comparison, Comparison] = {le: lt, ge: gt}
 
 
-class SqlStore(CoordinationStore, ReportingStore):
+class SqlStore(CoordinationStore):
     """A store in one table of a SQL database.
 
     :param url: an SQLAlchemy URL; see `Database`.
@@ -104,8 +104,8 @@ class SqlStore(CoordinationStore, ReportingStore):
         """
         sql_schema.initialize(self._database, self._table)
 
-    @override
     def report(self, now: Callable[[], datetime]) -> StoreReport:
+        """Return the report of the store; see `StoreKind.report`."""
         schema = self._database.read(partial(sql_schema.schema_version, database=self._database, table=self._table))
         self._database.check_version()
         server_time, local_time, took = measure_quickest(self._database.time, now)
@@ -118,10 +118,6 @@ class SqlStore(CoordinationStore, ReportingStore):
             schema=schema,
             newest_schema=len(sql_schema.STEPS),
         )
-
-    @override
-    def permissions(self) -> None:
-        pass
 
     def close(self) -> None:
         """Close the pooled connections."""

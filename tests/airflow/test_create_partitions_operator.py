@@ -26,7 +26,7 @@ from airflow_provider_coordination.operators.create_partitions import (
 from airflow_provider_coordination.sources.forgetting import forget
 from airflow_provider_coordination.sources.own_source import Items
 from airflow_provider_coordination.stores import StoreSettings, open_store
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.airflow.weather import weather
 from tests.support.clock import ManualClock
 

@@ -24,7 +24,7 @@ from airflow_provider_coordination.settings import written_fields
 from airflow_provider_coordination.sources.jdbc.settings import JdbcTable
 from airflow_provider_coordination.sources.kinds import reader_of
 from airflow_provider_coordination.sources.reads import Located
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.airflow.conftest import REPOSITORY
 
 SECRET = "never-to-be-seen-4711"

@@ -19,7 +19,7 @@ from airflow_provider_coordination.settings import check_parsed
 from airflow_provider_coordination.sources.kinds import reader_of
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
 from airflow_provider_coordination.sources.s3.settings import S3Objects
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.airflow.conftest import SECRET
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from airflow_provider_coordination.sources.kinesis.shards import hash_range_fault
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from benchmarks import shard_sync
 from benchmarks.shard_sync import GENERATIONS, Size, history, sync_all
 

@@ -23,7 +23,6 @@ from airflow_provider_coordination.diagnosis import checks
 from airflow_provider_coordination.sources.kinds import get_kind
 from airflow_provider_coordination.stores import StoreSettings, open_store, sql_schema
 from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
-from airflow_provider_coordination.stores.report import ReportingStore
 from tests.conftest import REPOSITORY
 from tests.supervisor.specs import spec_without
 from tests.support.fake_aws import FakeAws, fake_aws
@@ -342,9 +341,8 @@ def test_permissions_match_the_documented_policy(aws: FakeAws) -> None:
     }
     where = AwsSettings(region="eu-west-1", endpoint_url=aws.url)
     own = DynamoDbSettings(table="leases", aws=where, ttl_seconds=60)
-    store = open_store(StoreSettings.of("dynamodb", own, history_days=0))
-    assert isinstance(store, ReportingStore)
-    needed = store.permissions()
+    settings = StoreSettings.of("dynamodb", own, history_days=0)
+    needed = settings.loaded_kind.permissions(open_store(settings))
     assert needed is not None
     assert {permission.action for permission in needed[1]} == documented
 

@@ -21,7 +21,7 @@ from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.sinks.delta.sink import DeltaSink
 from airflow_provider_coordination.stores import StoreSettings, open_store
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.cli.conftest import CommandResult, Shell
 from tests.support.sinks import catalog_in
 from tests.support.table_jobs import FilesIntoTables, StreamIntoTables, payloads

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.cli import commands
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.cli.conftest import Shell
 from tests.cli.test_recovery import TableFolder, lost, once, run, with_a_failing
 from tests.support.depth import at_depth

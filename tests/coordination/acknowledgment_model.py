@@ -13,7 +13,7 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, parse_instant
 from airflow_provider_coordination.coordination.store import Acquisition
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 
 PARTITIONS, SETS = "clicks|PARTITION", "clicks|ACKNOWLEDGMENT"
 ENDS_BADLY = ("REJECTED", "EXPIRED")

@@ -11,7 +11,7 @@ from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.renewal import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.coordination.unreliable_store import UnreliableStore
 from tests.support.clock import ManualClock
 

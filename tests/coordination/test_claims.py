@@ -18,7 +18,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import MAX_KEY_BYTES, Partition, PartitionStatus
 from airflow_provider_coordination.coordination.store import all_partitions
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY, Page, Supplier
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.coordination.fleet import GLOBAL_FAMILY, MARGIN, TIMEOUT, Fleet, seconds
 from tests.coordination.stepped_store import ProcessKilled, SteppedStore, killed
 from tests.coordination.unreliable_store import NOT_ANSWERED, Fault

@@ -19,7 +19,7 @@ from airflow_provider_coordination.coordination.errors import (
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric, MetricTotals
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.retries import RetryPolicy
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.coordination.fleet import MARGIN, TIMEOUT, Fleet, keys
 from tests.coordination.unreliable_store import NOT_ANSWERED, Fault
 from tests.support.clock import ManualClock

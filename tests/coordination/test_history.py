@@ -37,7 +37,7 @@ from airflow_provider_coordination.coordination.partition import (
     new_partition,
     progress_text,
 )
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.depth import examples
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

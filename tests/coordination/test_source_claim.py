@@ -18,7 +18,7 @@ from airflow_provider_coordination.coordination.source_claim import (
     claim,
     claimed,
 )
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.clock import ManualClock
 
 

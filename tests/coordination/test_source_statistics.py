@@ -14,7 +14,7 @@ from airflow_provider_coordination.coordination.source_statistics import (
     SourceStatistics,
     source_statistics,
 )
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.clock import ManualClock
 
 

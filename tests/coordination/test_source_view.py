@@ -12,7 +12,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.suspension import CACHE_SECONDS
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.coordination.fleet import MARGIN, TIMEOUT, Fleet
 
 

@@ -22,7 +22,7 @@ from airflow_provider_coordination.coordination.metrics import MetricTotals
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY, Page, Supplier
 from airflow_provider_coordination.coordination.suspension import CACHE_SECONDS
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.coordination.fleet import GLOBAL_FAMILY, MARGIN, TIMEOUT, Fleet, keys, seconds
 from tests.coordination.unreliable_store import NOT_MADE, Fault
 

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, Partition, PartitionStatus
 from airflow_provider_coordination.coordination.transfer import TransferState, compare, write
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 FAMILY = "clicks|PARTITION"

@@ -28,7 +28,7 @@ from airflow_provider_coordination.sources.items import (
     SourceUnavailableError,
 )
 from airflow_provider_coordination.sources.progress import PartitionProgress
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.aws_wire import AwsWire
 from tests.support.dynamodb_export import FOLDER, export_objects
 from tests.support.dynamodb_server import DynamoDbServer

@@ -34,7 +34,7 @@ from airflow_provider_coordination.spark.item_file import ItemPlan
 from airflow_provider_coordination.spark.item_landing import LandedItems
 from airflow_provider_coordination.spark.item_source import ItemSource
 from airflow_provider_coordination.spark.slots import LandingOptions
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.jdbc_tables import jdbc_table
 from tests.support.jdbc_types import (
     MARIADB_TYPES,

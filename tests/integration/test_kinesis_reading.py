@@ -38,7 +38,7 @@ from airflow_provider_coordination.sources.kinesis.sync import sync_shards
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, land_shard
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.batches import begin_delivery
 from tests.support.kinesis_server.clock import RealClock
 from tests.support.kinesis_server.limits import Limits

@@ -26,7 +26,7 @@ from airflow_provider_coordination.sources.opensearch.reader import RECORD_SCHEM
 from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
 from airflow_provider_coordination.sources.opensearch.supplier import SliceSupplier
 from airflow_provider_coordination.sources.progress import PartitionProgress
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.opensearch_server import OpenSearchServer
 
 pytestmark = pytest.mark.integration

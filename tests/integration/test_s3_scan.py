@@ -20,7 +20,7 @@ from airflow_provider_coordination.sources.s3.objects import ListedObject
 from airflow_provider_coordination.sources.s3.reader import Conditions
 from airflow_provider_coordination.sources.s3.scan import S3Scan
 from airflow_provider_coordination.sources.s3.settings import S3Objects
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.s3_server import DENIED, OPEN_BUCKET, S3Server
 
 

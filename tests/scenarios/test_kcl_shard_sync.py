@@ -24,7 +24,7 @@ from airflow_provider_coordination.sources.kinesis.leases import (
 )
 from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON, at_timestamp
 from airflow_provider_coordination.sources.kinesis.shards import MAX_HASH_KEY, Shard
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.shard_graphs import GRAPH_A, GRAPH_B, GRAPH_C, shard
 from tests.support.synced import STREAM, GraphClient, SyncedSource, shard_id
 

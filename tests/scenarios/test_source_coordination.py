@@ -24,7 +24,7 @@ from airflow_provider_coordination.coordination.errors import (
 from airflow_provider_coordination.coordination.metrics import MetricTotals
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY, Page
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.coordination.fleet import GLOBAL_FAMILY, MARGIN, TIMEOUT, Fleet, keys, seconds
 from tests.coordination.unreliable_store import NOT_MADE, Fault
 

@@ -27,7 +27,7 @@ from airflow_provider_coordination.sources.kinesis.progress import partition_key
 from airflow_provider_coordination.spark import ingestion_job
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared
 from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.depth import examples
 from tests.support.fleet import EPOCH, PHASES, Crash, FakeStream, Fleet, MortalStore, crash_at
 

@@ -35,7 +35,7 @@ from airflow_provider_coordination.coordination.partition_state import Partition
 from airflow_provider_coordination.coordination.store import Acquisition, all_partitions
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.history_recording import RETRY_PAUSE_SECONDS, RecordingStore
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.clock import ManualClock
 from tests.support.depth import examples
 

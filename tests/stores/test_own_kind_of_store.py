@@ -13,9 +13,8 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.stores import StoreSettings, open_store
-from airflow_provider_coordination.stores.connection_fields import ConnectionFields
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
-from airflow_provider_coordination.stores.kind import STORE_KINDS
+from airflow_provider_coordination.stores.kind import STORE_KINDS, ConnectionFields
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from airflow_provider_coordination.stores.redaction import secrets_of
 from tests.support.distributions import install
 
@@ -23,7 +22,7 @@ MODULE = "shelves_of_test"
 TEXT = """
 from dataclasses import dataclass, field
 
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from airflow_provider_coordination.stores.kind import StoreKind
 
 

@@ -12,8 +12,8 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.history_recording import RecordingStore
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from airflow_provider_coordination.stores.kinds.sql import SqlSettings
 
 

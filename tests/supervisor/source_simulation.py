@@ -14,7 +14,7 @@ from airflow_provider_coordination.coordination.job_reports import JobReport, Re
 from airflow_provider_coordination.coordination.jobs import Job, JobRecord, Jobs
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition
 from airflow_provider_coordination.coordination.store import CoordinationStore
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.states import DetailedState, Health
 from airflow_provider_coordination.supervisor.store import SupervisionStore

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.stores.dynamodb import DynamoDbStore
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from airflow_provider_coordination.stores.sql import SqlStore
 from tests.support.dynamodb_server import DynamoDbServer
 

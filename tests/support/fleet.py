@@ -38,7 +38,7 @@ from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDeliv
 from airflow_provider_coordination.spark.spans import Spans
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.stores import StoreSettings
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.job_settings import ingest, streams_of
 
 EPOCH = 7

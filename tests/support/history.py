@@ -37,7 +37,7 @@ from airflow_provider_coordination.spark.kinesis.streams import Streams
 from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery, ParquetSink
 from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.stores import StoreSettings
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.fleet import Crash, MortalStore, MortalWorker
 from tests.support.job_settings import ingest, streams_of
 from tests.support.kinesis_server.clock import VirtualClock

@@ -42,7 +42,7 @@ from airflow_provider_coordination.spark.landed_identity import partition_folder
 from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery
 from airflow_provider_coordination.spark.slots import LandingOptions
 from airflow_provider_coordination.stores import StoreSettings
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.coordination.unreliable_store import Fault, UnreliableStore
 from tests.support.fleet import Crash, MortalStore, MortalWorker
 from tests.support.history import ManualEvent, published

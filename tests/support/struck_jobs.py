@@ -56,7 +56,7 @@ from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER, MAIN
 from airflow_provider_coordination.spark.sinks import make_sinks
 from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
 from airflow_provider_coordination.stores import StoreSettings
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.counted_tables import counted_sinks
 from tests.support.dag_versions import BAD, CHECK, ArrowTransformation, Case, Dag, number_of, text_of
 from tests.support.fleet import Crash

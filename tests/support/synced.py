@@ -21,7 +21,7 @@ from airflow_provider_coordination.sources.kinesis.sync_state import (
     StreamSync,
     SyncState,
 )
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.batches import a_batch, begin_delivery, end_shard
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine

@@ -31,7 +31,7 @@ from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Sink, make_sinks, owed
 from airflow_provider_coordination.spark.slots import LandingOptions
 from airflow_provider_coordination.stores import StoreSettings
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.history import LEASE, MARGIN, History, ManualEvent
 from tests.support.job_settings import ingest
 from tests.support.kinesis_server.clock import VirtualClock

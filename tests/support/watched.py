@@ -13,8 +13,8 @@ from unittest.mock import patch
 from airflow.triggers.base import BaseTrigger
 
 from airflow_provider_coordination.coordination.clock import Clock
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
 from airflow_provider_coordination.stores.kinds import sql
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from airflow_provider_coordination.triggers.polling import CLOSING
 from airflow_provider_coordination.triggers.watchers import PollPace, Watchers, install_watchers
 from tests.coordination.unreliable_store import UnreliableStore

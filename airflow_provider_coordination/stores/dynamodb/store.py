@@ -39,15 +39,6 @@ from airflow_provider_coordination.coordination.store import (
 from airflow_provider_coordination.permissions import Permission
 from airflow_provider_coordination.stores import RETRY_DEADLINE_SECONDS
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls, RefusedError
-from airflow_provider_coordination.stores.dynamodb.expressions import (
-    at_version,
-    browse_query,
-    conditional_update,
-    only_if_absent,
-    position_key,
-    queue_query,
-    stored_position,
-)
 from airflow_provider_coordination.stores.dynamodb.hints import (
     REFUSALS_IN_A_ROW,
     KnownVersions,
@@ -58,16 +49,22 @@ from airflow_provider_coordination.stores.dynamodb.items import (
     TABLE_KEY,
     Item,
     Value,
+    at_version,
     attributes,
+    browse_query,
+    conditional_update,
     holds,
     key_of,
     lease_attributes,
     new_item,
+    only_if_absent,
     partition_of,
+    position_key,
+    queue_query,
+    stored_position,
 )
-from airflow_provider_coordination.stores.dynamodb.permissions import permissions
-from airflow_provider_coordination.stores.dynamodb.table import TableOptions, ensure_table, inspect_table
-from airflow_provider_coordination.stores.report import ReportingStore, StoreReport, measure_quickest
+from airflow_provider_coordination.stores.dynamodb.table import TableOptions, ensure_table, inspect_table, permissions
+from airflow_provider_coordination.stores.kind import StoreReport, measure_quickest
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +82,7 @@ HALF_A_SECOND = timedelta(seconds=0.5)
 CREATE_CHUNK_ITEMS = 1000
 
 
-class DynamoDbStore(ReportingStore, CoordinationStore):
+class DynamoDbStore(CoordinationStore):
     """A store in one DynamoDB table.
 
     :param aws: the location of DynamoDB and the credentials.
@@ -138,8 +135,8 @@ class DynamoDbStore(ReportingStore, CoordinationStore):
         """
         ensure_table(self._call, self._options, expire=self._ttl_seconds is not None)
 
-    @override
     def report(self, now: Callable[[], datetime]) -> StoreReport:
+        """Return the report of the store; see `StoreKind.report`."""
         (is_there, server_time), local_time, took = measure_quickest(partial(inspect_table, self._call), now)
         if server_time is not None:
             server_time += HALF_A_SECOND  # in whole seconds: the real time is later by less than one
@@ -153,8 +150,8 @@ class DynamoDbStore(ReportingStore, CoordinationStore):
             newest_schema=1,
         )
 
-    @override
     def permissions(self) -> tuple[AwsSettings, Sequence[Permission]]:
+        """Return the AWS settings, and the permissions that the store needs."""
         creates, expires = not self._options.skip_creation, self._ttl_seconds is not None
         return self._aws, list(permissions(self.client, self._table, creates=creates, expires=expires))
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.store import CoordinationStore
-from airflow_provider_coordination.stores.connection_fields import ConnectionFields
-from airflow_provider_coordination.stores.kind import DEFAULT_TABLE, StoreKind
+from airflow_provider_coordination.permissions import Permission
+from airflow_provider_coordination.stores.kind import DEFAULT_TABLE, ConnectionFields, StoreKind, StoreReport
+
+if TYPE_CHECKING:
+    from airflow_provider_coordination.stores.dynamodb.store import DynamoDbStore
 
 URL_FIELDS = ("region", "endpoint_url", "role_arn", "external_id")
 CAPACITIES = ("provisioned_read_capacity_units", "provisioned_write_capacity_units")
@@ -39,7 +44,7 @@ class DynamoDbSettings:
 
 
 class DynamoDbKind(StoreKind[DynamoDbSettings]):
-    """See `DynamoDbStore`."""
+    """The kind of `DynamoDbStore`."""
 
     settings = DynamoDbSettings
     connection_fields = (
@@ -84,11 +89,8 @@ class DynamoDbKind(StoreKind[DynamoDbSettings]):
                 f"store 'dynamodb': field {missing!r} is missing; give both capacities, or neither for on-demand"
             )
 
+    @override
     def from_url(self, url: str, table: str | None) -> DynamoDbSettings:
-        """Return the settings of `dynamodb://<table>`, with `URL_FIELDS` as its query, each optional.
-
-        See `StoreKind.from_url`.
-        """
         parts = urlsplit(url)
         query = dict(parse_qsl(parts.query, keep_blank_values=True))
         unknown = [name for name in query if name not in URL_FIELDS]
@@ -123,6 +125,14 @@ class DynamoDbKind(StoreKind[DynamoDbSettings]):
             read_capacity_units=read,
             write_capacity_units=write,
         )
+
+    @override
+    def report(self, store: DynamoDbStore, now: Callable[[], datetime]) -> StoreReport:
+        return store.report(now)
+
+    @override
+    def permissions(self, store: DynamoDbStore) -> tuple[AwsSettings, Sequence[Permission]]:
+        return store.permissions()
 
     @override
     def secrets(self, settings: DynamoDbSettings) -> Iterable[str]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.store import CoordinationStore
-from airflow_provider_coordination.stores.connection_fields import ConnectionFields
-from airflow_provider_coordination.stores.kind import DEFAULT_TABLE, StoreKind
+from airflow_provider_coordination.stores.kind import DEFAULT_TABLE, ConnectionFields, StoreKind, StoreReport
+
+if TYPE_CHECKING:
+    from airflow_provider_coordination.stores.sql import SqlStore
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +32,7 @@ class SqlSettings:
 
 
 class SqlKind(StoreKind[SqlSettings]):
-    """See `SqlStore`."""
+    """The kind of `SqlStore`."""
 
     settings = SqlSettings
 
@@ -46,11 +50,11 @@ class SqlKind(StoreKind[SqlSettings]):
                 "for example sqlite:////var/lib/coordination.db or postgresql://user@host/database"
             )
 
+    @override
     def check_exists(self, settings: SqlSettings) -> None:
-        """Check that the file of an SQLite store exists; see `StoreKind.check_exists`."""
         import sqlalchemy as sa
 
-        from airflow_provider_coordination.stores.sqlite_file import sqlite_path
+        from airflow_provider_coordination.stores.sql_database import sqlite_path
 
         with suppress(sa.exc.ArgumentError, ValueError):
             url = sa.make_url(settings.url or "")
@@ -61,16 +65,17 @@ class SqlKind(StoreKind[SqlSettings]):
                         f"store file {str(path)!r} does not exist; check its path, or create it with init-store"
                     )
 
+    @override
     def from_url(self, url: str, table: str | None) -> SqlSettings:
-        """See `StoreKind.from_url`; the URL's scheme is a database's."""
         return SqlSettings(url=url, table=table or DEFAULT_TABLE)
 
+    @override
     def from_connection(self, connection: ConnectionFields) -> SqlSettings:
-        """Return the settings in a connection; its login and password override those in the URL.
-
-        See `StoreKind.from_connection`.
-        """
         return SqlSettings(url=_with_login(connection), table=connection.text("table") or DEFAULT_TABLE)
+
+    @override
+    def report(self, store: SqlStore, now: Callable[[], datetime]) -> StoreReport:
+        return store.report(now)
 
     @override
     def secrets(self, settings: SqlSettings) -> Iterable[str]:
@@ -93,9 +98,10 @@ class SqlKind(StoreKind[SqlSettings]):
 
 
 def _with_login(connection: ConnectionFields) -> str | None:
+    """Return the URL; the connection's login and password override those in it."""
     import sqlalchemy as sa
 
-    from airflow_provider_coordination.stores.sqlite_file import sqlite_path
+    from airflow_provider_coordination.stores.sql_database import sqlite_path
 
     url = connection.text("url")
     if url is None:

@@ -17,7 +17,7 @@ from airflow_provider_coordination.sources.dynamodb_export.reader import ExportR
 from airflow_provider_coordination.sources.dynamodb_export.settings import DynamoDBExport
 from airflow_provider_coordination.sources.dynamodb_export.supplier import ExportFailedError, ExportSupplier
 from airflow_provider_coordination.sources.items import Item, ItemGoneError, ItemUnreadableError, ReadPage
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.aws_wire import AwsWire
 from tests.support.dynamodb_export import EXPORT_ARN, EXPORT_ID, TABLE_ARN, typed, write_export
 

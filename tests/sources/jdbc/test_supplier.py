@@ -23,7 +23,7 @@ from airflow_provider_coordination.sources.jdbc.query import DbApiQuery, QueryRe
 from airflow_provider_coordination.sources.jdbc.ranges import Range
 from airflow_provider_coordination.sources.jdbc.supplier import RangeSupplier
 from airflow_provider_coordination.sources.progress import PartitionProgress
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.jdbc_tables import jdbc_table
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)

@@ -19,7 +19,7 @@ from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import ProgressFormatError, ShardBatches, ShardProgress
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.batches import HOUR, a_batch, a_child, a_shard, an_end, begin_delivery, end_shard
 from tests.support.batches import shard_key as key
 

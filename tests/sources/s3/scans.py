@@ -13,7 +13,7 @@ from airflow_provider_coordination.sources.s3.listing import ListedPage
 from airflow_provider_coordination.sources.s3.objects import ListedObject
 from airflow_provider_coordination.sources.s3.scan import S3Scan
 from airflow_provider_coordination.sources.s3.settings import S3Objects
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.clock import ManualClock
 
 MODIFIED = datetime(2025, 12, 31, 12, tzinfo=UTC)

@@ -18,7 +18,7 @@ from airflow_provider_coordination.sources.s3 import scan
 from airflow_provider_coordination.sources.s3.listing import PAGE_OBJECTS, PAGES_AHEAD, S3Listing
 from airflow_provider_coordination.sources.s3.objects import ListedObject
 from airflow_provider_coordination.sources.s3.scan import GATHERED_OBJECTS, S3Scan
-from airflow_provider_coordination.stores.in_memory import InMemoryStore
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.coordination.stepped_store import ProcessKilled, SteppedStore, killed
 from tests.sources.s3.scans import MODIFIED, PATH, Bucket, Scans, flat, found, later, names_in
 
