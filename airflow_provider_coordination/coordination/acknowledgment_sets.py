@@ -1,6 +1,6 @@
 """The acknowledgment sets of one source: created with a batch, released by its recipients, ended once.
 
-The end of a set and its effect on the partition are one store transaction, which `SetTransactions` writes.
+The end of a set and its effect on the partition are one store transaction, see `SetWrites`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 from airflow_provider_coordination.coordination.acknowledgment import (
     AcknowledgmentSet,
@@ -29,17 +30,17 @@ from airflow_provider_coordination.coordination.errors import (
     ProgressError,
 )
 from airflow_provider_coordination.coordination.leases import LOST
-from airflow_provider_coordination.coordination.lockstep import Steps
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
 from airflow_provider_coordination.coordination.partition import PartitionStatus, check_partition_key
-from airflow_provider_coordination.coordination.set_transactions import MAX_TRIES, SetTransactions
+from airflow_provider_coordination.coordination.set_writes import SetDecision, SetWrite, SetWrites
 from airflow_provider_coordination.coordination.store import all_partitions
 
 log = logging.getLogger(__name__)
 
 MAX_TIMEOUT = timedelta(days=3650)
-T = TypeVar("T")
 SetChange = Callable[[AcknowledgmentSet, datetime], AcknowledgmentSet]
+_CHANGED = (PartitionUpdateError, *LOST)
+"""The errors of a decision whose basis has changed."""
 
 
 class AcknowledgmentSets:
@@ -55,18 +56,11 @@ class AcknowledgmentSets:
     def __init__(self, coordinator: SourceCoordinator, ledger: BatchLedger | None = None) -> None:
         self.coordinator = coordinator
         self.view = AcknowledgmentView(coordinator.view)
-        self._transactions = SetTransactions(coordinator, ledger or WholePartition())
+        self._writes = SetWrites(coordinator, ledger or WholePartition())
         self._store = coordinator.store
         self._clock = coordinator.clock
 
-    def begin(self, partition_key: str, batch_id: str, handles: Sequence[str], **details: Any) -> AcknowledgmentSet:
-        """Create the set of a batch at the start of its delivery, as `begin_steps` does; return it as written.
-
-        :raises Exception: see `begin_steps`.
-        """
-        return self._done(self.begin_steps(partition_key, batch_id, handles, **details))
-
-    def begin_steps(
+    def begin(
         self,
         partition_key: str,
         batch_id: str,
@@ -78,28 +72,43 @@ class AcknowledgmentSets:
         progress: Progress | None = None,
         run: str = "",
         batch: Mapping[str, Any] | None = None,
-    ) -> Steps[AcknowledgmentSet]:
-        """Create the set of a batch at the start of its delivery, and record it in the partition's progress.
+    ) -> AcknowledgmentSet:
+        """Create the set of a batch at the start of its delivery, as `begin_each` does; return it as written.
 
-        Both happen in one transaction, which also renews the lease. A complete set without handles is acknowledged at
-        once. A handle that is given several times owes that number of references.
+        :param progress: the partition's progress including the batch; the current progress by default.
+        :raises Exception: the error that `begin_each` returns; see also `new_set`.
+        """
+        new = self.new_set(
+            partition_key, batch_id, handles, timeout=timeout, sinks=sinks, complete=complete, run=run, batch=batch
+        )
+        return _result(self.begin_each([(new, progress)]))
 
-        :param partition_key: the batch's partition, leased to this coordinator's owner.
+    def new_set(
+        self,
+        partition_key: str,
+        batch_id: str,
+        handles: Sequence[str],
+        *,
+        timeout: timedelta,
+        sinks: Sequence[str] = (),
+        complete: bool = True,
+        run: str = "",
+        batch: Mapping[str, Any] | None = None,
+    ) -> AcknowledgmentSet:
+        """Return the set of a batch, which `begin_each` writes. Complete and without handles, it is acknowledged.
+
+        A handle that is given several times owes that number of references.
+
+        :param partition_key: the batch's partition.
         :param batch_id: the batch.
         :param handles: the handles, each of which must release one reference.
         :param timeout: how long the set may be pending without a positive release.
         :param sinks: the handles that the owner releases itself.
         :param complete: whether no more handles will be added.
-        :param progress: the partition's progress including the batch; the current progress by default.
         :param run: the Airflow run that the set belongs to, as `run_name` names it.
         :param batch: facts about the batch for readers, as a small JSON object.
-        :returns: the set as written.
         :raises AcknowledgmentError: if the timeout or a handle is not valid.
         :raises ConfigurationError: also if the batch's id is too long to derive the set's id from it.
-        :raises PartitionNotOwnedError: if the lease is lost or no longer trusted.
-        :raises ProgressChangedError: if the stored progress differs from the progress that this owner knows, or does
-            not contain the batch, or the batch is already acknowledged.
-        :raises ProgressError: if the stored progress is unreadable, or the new one cannot be stored.
         """
         now = self._clock.now()
         created = AcknowledgmentSet(
@@ -116,17 +125,30 @@ class AcknowledgmentSets:
         check_partition_key(created.set_id)
         for handle in handles:
             created = created.acquire(handle) if handle in created.references else created.add(handle)
-        created = created.completed(now) if complete else created
-        return (yield from self._transactions.begin_steps(created, progress))
+        return created.completed(now) if complete else created
 
-    def run_in_lockstep(self, processes: Sequence[Steps[T]]) -> list[T | Exception]:
-        """Run several `begin_steps` and `release_steps` processes, each for another partition, in lockstep.
+    def begin_each(
+        self, new_sets: Sequence[tuple[AcknowledgmentSet, Progress | None]]
+    ) -> list[AcknowledgmentSet | Exception]:
+        """Write new sets, each with the batch in its partition's progress, and renew the leases, in few requests.
 
-        Their writes of the same step go to the store in few requests.
-
-        :returns: the result or the error of each process. A failure does not affect the others.
+        :param new_sets: sets from `new_set`, each of another partition that this owner holds, with the progress of the
+            partition including the batch; None for the current progress.
+        :returns: each set as written, or its error: `PartitionNotOwnedError` if the lease is lost or no longer trusted;
+            `ProgressChangedError` if the stored progress differs from the progress that this owner knows, or does not
+            contain the batch, or the batch is already acknowledged; `ProgressError` if the stored progress is
+            unreadable, or the new one cannot be stored.
         """
-        return self.coordinator.settlement.run_in_lockstep(processes)
+        return self._writes.decide_each(
+            [
+                SetDecision(
+                    decide=partial(self._writes.beginning, new, progress),
+                    retried=(PartitionUpdateError,),
+                    subject=f"partition {new.partition_key!r}: the partitions that its end depends on keep",
+                )
+                for new, progress in new_sets
+            ]
+        )
 
     # Changes
 
@@ -237,41 +259,49 @@ class AcknowledgmentSets:
         return written, effect
 
     def delivered(self, waiting: AcknowledgmentSet, sinks: Sequence[str]) -> AcknowledgmentSet:
-        """Release the references of sinks that have stored the batch, as `release_steps` does; return the set.
+        """Release the references of sinks that have stored the batch, as `delivered_each` does; return the set.
 
-        :raises Exception: see `release_steps`.
+        :raises Exception: the error that `delivered_each` returns.
         """
-        return self._done(self.release_steps(waiting, sinks))
+        return _result(self.delivered_each([(waiting, sinks)]))
 
-    def release_steps(self, waiting: AcknowledgmentSet, sinks: Sequence[str]) -> Steps[AcknowledgmentSet]:
-        """Release the references of sinks that have stored the batch, in one write under the partition's lease.
+    def delivered_each(
+        self, waiting: Sequence[tuple[AcknowledgmentSet, Sequence[str]]]
+    ) -> list[AcknowledgmentSet | Exception]:
+        """Release the references of sinks that have stored batches, under the partitions' leases, in few requests.
 
-        Safe to repeat. Only the owner of the partition may call it: an owner that lost the lease may have published
+        Safe to repeat. Only the owner of a partition may call it: an owner that lost the lease may have published
         nothing, and the new owner may already replace what it did publish.
 
-        :param waiting: the set as this owner last read it, which saves a read; it is read again if it has changed.
-        :param sinks: the handles to release.
-        :returns: the set as it is now.
-        :raises AcknowledgmentSetNotFoundError: if the source has no such set.
-        :raises PartitionNotOwnedError: if the lease is lost, or the set had ended; the latter is counted as late.
+        :param waiting: sets of different partitions as this owner last read them, with the handles to release; only a
+            set that has changed is read again.
+        :returns: each set as it is now, or its error: `AcknowledgmentSetNotFoundError` if the source has no such set;
+            `PartitionNotOwnedError` if the lease is lost, or the set had ended; the latter is counted as late.
         """
-        late = False
+        late: dict[str, bool] = {}
 
-        def released(current: AcknowledgmentSet, now: datetime) -> AcknowledgmentSet:
-            nonlocal late
+        def released(sinks: Sequence[str], current: AcknowledgmentSet, now: datetime) -> AcknowledgmentSet:
             self.coordinator.leases.leased(current.partition_key)
-            late = False
+            late[current.set_id] = False
             for sink in sinks:
                 was_pending = current.is_pending and current.expires_at > now
                 current, effect = current.release(sink, positive=True, release_id=sink, at=now)
-                late |= effect is ReleaseEffect.LATE or (effect is ReleaseEffect.RELEASED and not was_pending)
+                late[current.set_id] |= effect is ReleaseEffect.LATE or (
+                    effect is ReleaseEffect.RELEASED and not was_pending
+                )
             return current
 
-        written = yield from self._change_steps(waiting.set_id, released, owned=True, known=waiting)
-        if late:
-            self._note_late(f"positive release of {', '.join(map(repr, sinks))}", written)
-            raise PartitionNotOwnedError(f"{written} ended as {written.state} while its batch was delivered")
-        return written
+        results = self._writes.decide_each(
+            [
+                self._changing(known.set_id, partial(released, sinks), owned=True, known=known)
+                for known, sinks in waiting
+            ]
+        )
+        for n, (result, (_, sinks)) in enumerate(zip(results, waiting, strict=True)):
+            if isinstance(result, AcknowledgmentSet) and late[result.set_id]:
+                self._note_late(f"positive release of {', '.join(map(repr, sinks))}", result)
+                results[n] = PartitionNotOwnedError(f"{result} ended as {result.state} while its batch was delivered")
+        return results
 
     def _note_late(self, what: str, ended: AcknowledgmentSet) -> None:
         self.coordinator.events.count(CoordinationMetric.LATE_ACKNOWLEDGMENTS)
@@ -316,7 +346,7 @@ class AcknowledgmentSets:
         given_up = [
             waiting.partition_key
             for waiting in self.view.pending(run=run if set_ids is None else None)
-            if (set_ids is None or waiting.set_id in set_ids) and self._transactions.give_back(waiting)
+            if (set_ids is None or waiting.set_id in set_ids) and self._writes.give_back(waiting)
         ]
         self.coordinator.events.count(CoordinationMetric.PARTITIONS_GIVEN_UP, len(given_up))
         return given_up
@@ -386,16 +416,10 @@ class AcknowledgmentSets:
         with self._counting_invalid():
             return _require_pending(self._change(set_id, lambda s, now: change(_require_pending(s), now)))
 
-    def _done(self, process: Steps[AcknowledgmentSet]) -> AcknowledgmentSet:
-        [result] = self.run_in_lockstep([process])
-        if isinstance(result, Exception):
-            raise result
-        return result
-
     def _change(self, set_id: str, change: SetChange, **details: Any) -> AcknowledgmentSet:
-        return self._done(self._change_steps(set_id, change, **details))
+        return _result(self._writes.decide_each([self._changing(set_id, change, **details)]))
 
-    def _change_steps(
+    def _changing(
         self,
         set_id: str,
         change: SetChange,
@@ -404,8 +428,8 @@ class AcknowledgmentSets:
         version: int | None = None,
         by: str | None = None,
         known: AcknowledgmentSet | None = None,
-    ) -> Steps[AcknowledgmentSet]:
-        """Write a change of a set and the effects of its end; return the set as written, or as stored if unchanged.
+    ) -> SetDecision:
+        """Return the decision to change a set, with the effects of its end. Its result is the set as stored.
 
         A pending set that has timed out ends as expired instead.
 
@@ -415,7 +439,9 @@ class AcknowledgmentSets:
         :param known: the set as read a moment ago; a decision based on it is refused if it has changed since.
         """
         intended: AcknowledgmentSet | None = None
-        for _ in range(MAX_TRIES):
+
+        def decide() -> SetWrite | AcknowledgmentSet | None:
+            nonlocal known, intended
             current, known, now = known or self.view.get(set_id), None, self._clock.now()
             if version is not None and current == intended:  # the write succeeded, its response was lost
                 return current
@@ -428,11 +454,12 @@ class AcknowledgmentSets:
                 return current
             intended = replace(changed, version=current.version + 1)
             try:
-                yield from self._transactions.write_steps(current, changed, now, owned=owned, by=by)
-                return intended
-            except (PartitionUpdateError, *LOST) as error:
+                return self._writes.changing(current, changed, now, owned=owned, by=by)
+            except _CHANGED as error:
                 log.debug("set %s: deciding again: %s", set_id, error)
-        raise PartitionUpdateError(f"acknowledgment set {set_id!r}: the set or its partition keeps changing; try again")
+                return None
+
+        return SetDecision(decide, _CHANGED, f"acknowledgment set {set_id!r}: the set or its partition keeps")
 
     def _log_order(self, what: str, written: AcknowledgmentSet, by: str | None, reason: str | None) -> None:
         """Log what a user requested, whatever its effect."""
@@ -441,6 +468,13 @@ class AcknowledgmentSets:
                 "acknowledgment set, %s by hand: source=%s partition=%s set=%s state=%s by=%s reason=%r",
                 what, self.coordinator.source, written.partition_key, written.set_id, written.state, by, reason,
             )  # fmt: skip
+
+
+def _result(results: Sequence[AcknowledgmentSet | Exception]) -> AcknowledgmentSet:
+    [result] = results
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 def _expiry(now: datetime, timeout: timedelta, of: str) -> datetime:

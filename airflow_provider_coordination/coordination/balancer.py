@@ -285,7 +285,7 @@ class Balancer:
                 self._forget(key)
             if item is None or not (keys := [key for key in keys if key in wanted]):
                 break
-            results = self._coordinator.handover.give_each(keys, taker, unchanged=[item])
+            results = self._coordinator.leases.give_each(keys, taker, unchanged=[item])
             keys, errors = [], []
             for key, result in results.items():
                 if isinstance(result, PartitionUpdateError):
@@ -377,7 +377,7 @@ class Balancer:
             ):
                 if not self._passed(asked_at, self._force_seconds):
                     continue
-                partition = self._coordinator.handover.take_over(key, request.giver)
+                partition = self._coordinator.leases.take_over(key, request.giver)
             if partition is not None:
                 gained.append(partition)
             del self._requests[key]
@@ -403,7 +403,7 @@ class Balancer:
         return keys
 
     def _adopt_all(self, keys: Sequence[str]) -> list[Partition]:
-        return self._coordinator.handover.adopt_each(keys)
+        return self._coordinator.leases.adopt_each(keys)
 
     def _request_leases(self, todo: BalancePlan) -> None:
         used = sum(_size(request.key, request.giver) for request, _ in self._requests.values())

@@ -18,7 +18,6 @@ from airflow_provider_coordination.coordination.claims import FAMILY as CLAIM_FA
 from airflow_provider_coordination.coordination.claims import Claims
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.coordination.errors import ConfigurationError, PartitionUpdateError
-from airflow_provider_coordination.coordination.lease_handover import LeaseHandover
 from airflow_provider_coordination.coordination.leases import Leases
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric, Metrics, NoMetrics
 from airflow_provider_coordination.coordination.partition import (
@@ -34,8 +33,7 @@ from airflow_provider_coordination.coordination.renewal import (
     DEFAULT_SAFETY_MARGIN,
     check_lease_times,
 )
-from airflow_provider_coordination.coordination.retries import RetryPolicy
-from airflow_provider_coordination.coordination.settlement import PartitionSettlement
+from airflow_provider_coordination.coordination.retries import DEFAULT_RETRY_POLICY, RetryPolicy
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.coordination.supplier import FAMILY as GLOBAL_STATE_FAMILY
@@ -53,9 +51,8 @@ class SourceCoordinator:
     It creates partitions, and handles partitions that no owner handles. Its attributes do the rest:
 
     - `view` reads the source; code that only reads needs only a `SourceView`;
-    - `leases` acquires partitions, works on them, and ends their leases;
-    - `handover` gives a lease to another owner, or receives one;
-    - `settlement` writes results of a partition whichever owner holds it, mainly for acknowledgment sets;
+    - `leases` acquires partitions, works on them, hands them over, and ends their leases; it also writes results of a
+      partition whichever owner holds it, mainly for acknowledgment sets;
     - `workers` is the registry of workers, and `claims` the registry of the names that belong to a partition;
     - `events` counts and logs.
 
@@ -97,10 +94,14 @@ class SourceCoordinator:
         self.events = PartitionEvents(metrics or NoMetrics(), source=source, store_kind=store.kind, owner=owner)
         self.claims = Claims(store, self.view.family(CLAIM_FAMILY), self.clock)
         self._ownership_timeout = ownership_timeout
-        leases = self.leases_in(self.view.source_identifier)
-        self.settlement = PartitionSettlement(self.view, leases, self.events, retry_policy or RetryPolicy())
-        self.leases = PartitionLeases(self.view, leases, self.settlement, self.claims, self.events)
-        self.handover = LeaseHandover(self.view, leases, self.events)
+        self.leases = PartitionLeases(
+            self.view,
+            owner,
+            ownership_timeout=ownership_timeout,
+            retry_policy=retry_policy or DEFAULT_RETRY_POLICY,
+            claims=self.claims,
+            events=self.events,
+        )
         self.workers = Workers(
             store,
             self.view.family(WORKER_FAMILY),

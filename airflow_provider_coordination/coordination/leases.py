@@ -22,6 +22,7 @@ from airflow_provider_coordination.coordination.errors import (
     ProgressChangedError,
     StoreUnavailableError,
 )
+from airflow_provider_coordination.coordination.metrics import CoordinationMetric
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.store import (
     Acquisition,
@@ -48,25 +49,31 @@ Change = Callable[[Partition], Partition]
 
 @dataclass(frozen=True, kw_only=True)
 class LeaseChange:
-    """A change of a held partition, with the other items of the same transaction.
+    """A change of a partition, with the other items of the same transaction.
 
     :param partition_key: the partition.
-    :param change: returns the new value, given the value that was written last.
+    :param change: returns the new value, given the value that was written last. It depends only on the partition's
+        progress and status.
     :param requires_trust: whether to refuse the change, without a request to the store, if the lease has ended by the
         owner's own clock.
+    :param seen: the partition as it was read, for a change that needs no lease: if this owner does not hold one, it is
+        written on condition that the version is still the same. None if the change needs a lease.
     :param update: other items to update, if the stored version of each one matches its `version`.
     :param create: items to create unless they exist.
     :param new: items to create, which must not exist.
     :param unchanged: items that must not have changed since they were read.
+    :param errors: the metric that counts an error of the change, unless the lease is lost.
     """
 
     partition_key: str
     change: Change
     requires_trust: bool = True
+    seen: Partition | None = None
     update: Sequence[Partition] = ()
     create: Sequence[Partition] = ()
     new: Sequence[Partition] = ()
     unchanged: Sequence[Partition] = ()
+    errors: CoordinationMetric | None = None
 
     def transaction(self, intended: Partition) -> Transaction:
         """Return the transaction that writes the change.
@@ -192,16 +199,7 @@ class Leases:
                 current, requested.now, expired_by=requested.now - self._safety_margin
             ):
                 return None
-            intended = current.acquired(self.owner, requested.now + self.ownership_timeout, requested.now)
-            try:
-                [written] = self._store.transact(update=[intended])
-            except PartitionUpdateError:
-                stored = self._store.get(self._source_identifier, partition_key)
-                if stored != intended.written():
-                    return None
-                written = stored
-            self._hold(written, written.version, requested)
-            return written
+            return self._take(current, requested)
 
     def adopt(self, partition_key: str) -> Partition | None:
         """Start to hold a partition that is stored as leased to this owner, because its previous owner handed it over.
@@ -237,16 +235,21 @@ class Leases:
                 current = self._store.get(self._source_identifier, partition_key)
                 if current is None or current.owner != owner:
                     return None
-                intended = current.acquired(self.owner, requested.now + self.ownership_timeout, requested.now)
-                try:
-                    [written] = self._store.transact(update=[intended])
-                except PartitionUpdateError:  # it was renewed, or this was written and the response was lost
-                    stored = self._store.get(self._source_identifier, partition_key)
-                    if stored != intended.written():
-                        continue
-                    written = stored
-                self._hold(written, written.version, requested)
-                return written
+                if (taken := self._take(current, requested)) is not None:  # otherwise it was renewed
+                    return taken
+
+    def _take(self, current: Partition, requested: _RequestTime) -> Partition | None:
+        """Lease a partition as it was read; return None if it has changed since."""
+        intended = current.acquired(self.owner, requested.now + self.ownership_timeout, requested.now)
+        try:
+            [written] = self._store.transact(update=[intended])
+        except PartitionUpdateError:
+            stored = self._store.get(self._source_identifier, current.partition_key)
+            if stored != intended.written():
+                return None
+            written = stored  # the write succeeded, and its response was lost
+        self._hold(written, written.version, requested)
+        return written
 
     # Writes
 
@@ -256,11 +259,13 @@ class Leases:
         change: Change,
         *,
         requires_trust: bool = True,
+        seen: Partition | None = None,
         create: Sequence[Partition] = (),
         new: Sequence[Partition] = (),
         unchanged: Sequence[Partition] = (),
+        errors: CoordinationMetric | None = None,
     ) -> Partition:
-        """Write a change of one held partition; return the partition as written. See `LeaseChange`.
+        """Write a change of one partition; return the partition as written. See `LeaseChange`.
 
         :raises Exception: the error that `change_each` returns for it.
         """
@@ -268,9 +273,11 @@ class Leases:
             partition_key=partition_key,
             change=change,
             requires_trust=requires_trust,
+            seen=seen,
             create=create,
             new=new,
             unchanged=unchanged,
+            errors=errors,
         )
         [written] = self.change_each([wanted])
         if isinstance(written, Exception):
@@ -278,15 +285,15 @@ class Leases:
         return written
 
     def change_each(self, changes: Sequence[LeaseChange], *, cheaply: bool = False) -> list[Partition | Exception]:
-        """Write changes of held partitions in few requests; return each partition as written, or its error.
+        """Write changes of partitions in few requests; return each partition as written, or its error.
 
         A failed change does not affect the others. The errors are
 
         - `PartitionNotOwnedError` if the lease is lost or no longer trusted;
         - `PartitionNotFoundError` if the partition no longer exists;
         - `ProgressChangedError` if the new progress is not based on the stored progress;
-        - `PartitionUpdateError` if one of `update` or `unchanged` has changed, or one of `new` exists; nothing is
-          written then;
+        - `PartitionUpdateError` if one of `update` or `unchanged` has changed, or `seen` without a lease, or one of
+          `new` exists; nothing is written then;
         - `StoreUnavailableError` if the store is unavailable, for every change that was not written before.
 
         :param cheaply: whether to use one request per change if the store charges more for combined writes.
@@ -444,7 +451,7 @@ class Leases:
     def _change_some(self, changes: Sequence[LeaseChange]) -> list[Partition | Exception]:
         with self._lock:
             requested = self._request_time()
-            tried: list[tuple[_Lease, Partition] | Exception] = [self._intended(wanted) for wanted in changes]
+            tried: list[tuple[_Lease | None, Partition] | Exception] = [self._intended(wanted) for wanted in changes]
             outcomes = iter(
                 transact_each(
                     self._store,
@@ -460,9 +467,11 @@ class Leases:
                 for wanted, each in zip(changes, tried, strict=True)
             ]
 
-    def _intended(self, wanted: LeaseChange) -> tuple[_Lease, Partition] | Exception:
-        """Return a lease and the new value of its partition; or the error that prevents the change."""
+    def _intended(self, wanted: LeaseChange) -> tuple[_Lease | None, Partition] | Exception:
+        """Return the lease, if any, and the new value of its partition; or the error that prevents the change."""
         try:
+            if wanted.seen is not None and wanted.partition_key not in self._leases:
+                return None, wanted.change(wanted.seen)
             lease = self._held_lease(wanted.partition_key)
             if wanted.requires_trust:
                 self._require_trust(lease)
@@ -471,9 +480,11 @@ class Leases:
             return error
 
     def _changed(
-        self, wanted: LeaseChange, lease: _Lease, intended: Partition, outcome: Outcome, requested: _RequestTime
+        self, wanted: LeaseChange, lease: _Lease | None, intended: Partition, outcome: Outcome, requested: _RequestTime
     ) -> Partition | Exception:
         """Handle the outcome of a write, and retry it if necessary; return the partition as written, or the error."""
+        if lease is None:
+            return outcome if isinstance(outcome, Exception) else outcome[0]
         try:
             lease, written = self._written(wanted, lease, intended, outcome)
         except Exception as error:

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from enum import StrEnum
 
 from airflow_provider_coordination.coordination.errors import (
+    CoordinationError,
     PartitionNotFoundError,
     PartitionNotOwnedError,
-    PartitionUpdateError,
-    ProgressChangedError,
-    ProgressError,
-    StoreUnavailableError,
 )
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric, Metrics
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
@@ -48,21 +44,14 @@ class PartitionEvents:
         """Set a gauge of this source."""
         self._metrics.gauge(metric, value, self._tags)
 
-    @contextmanager
-    def counting_errors(self, other: CoordinationMetric | None = None) -> Iterator[None]:
-        """Count the error of a write: a lost lease as such, other errors as `other`."""
-        try:
-            yield
-        except PartitionNotFoundError:
+    def note_error(self, error: Exception, metric: CoordinationMetric | None = None) -> None:
+        """Count the error of a write: a lost lease as such, other errors as `metric`; None does not count them."""
+        if isinstance(error, PartitionNotFoundError):
             self.count(CoordinationMetric.PARTITION_NOT_FOUND_ERRORS)
-            raise
-        except PartitionNotOwnedError:
+        elif isinstance(error, PartitionNotOwnedError):
             self.count(CoordinationMetric.PARTITION_NOT_OWNED_ERRORS)
-            raise
-        except (PartitionUpdateError, ProgressChangedError, ProgressError, StoreUnavailableError):
-            if other is not None:
-                self.count(other)
-            raise
+        elif metric is not None and isinstance(error, CoordinationError):
+            self.count(metric)
 
     def created(self, partition_keys: Sequence[str]) -> None:
         """Record created partitions."""

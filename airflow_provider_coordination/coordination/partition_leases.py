@@ -1,85 +1,72 @@
-"""The operations of one owner on its leases of a source's partitions: acquire them, work on them, end them.
+"""The leases of one owner on the partitions of a source: acquired, worked on, handed over and ended.
 
-Every write is conditional on the version that this owner wrote last; see `Leases`.
+Every write is conditional: on the version that this owner wrote last if it holds the lease, see `Leases`, otherwise on
+the version as it was read.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
 from airflow_provider_coordination.coordination.claims import Claims
-from airflow_provider_coordination.coordination.errors import ProgressChangedError
+from airflow_provider_coordination.coordination.errors import (
+    PartitionUpdateError,
+    ProgressChangedError,
+)
 from airflow_provider_coordination.coordination.leases import LOST, Change, LeaseChange, Leases
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import ChangeKind, Partition, PartitionStatus
 from airflow_provider_coordination.coordination.partition_events import PartitionEvents
-from airflow_provider_coordination.coordination.settlement import PartitionSettlement
+from airflow_provider_coordination.coordination.retries import RetryPolicy, parked
 from airflow_provider_coordination.coordination.source_view import SourceView
 
 log = logging.getLogger(__name__)
 
 
-class PartitionLeases:
+class PartitionLeases(Leases):
     """The leases of one owner on the partitions of one source. Safe to use from several threads.
 
+    What is written, acquired and lost is counted and logged.
+
     :param view: the view of the source.
-    :param leases: the owner's leases in the family of the source's partitions.
-    :param settlement: decides what happens to a partition that fails.
+    :param owner: the owner's name; unique to this process.
+    :param ownership_timeout: how long a lease lasts from its acquisition or last renewal.
+    :param retry_policy: decides what happens to partitions that fail.
     :param claims: the source's claims; deleting a partition releases its claims.
     :param events: where events are logged and counted.
     """
 
     def __init__(
-        self, view: SourceView, leases: Leases, settlement: PartitionSettlement, claims: Claims, events: PartitionEvents
+        self,
+        view: SourceView,
+        owner: str,
+        *,
+        ownership_timeout: timedelta,
+        retry_policy: RetryPolicy,
+        claims: Claims,
+        events: PartitionEvents,
     ) -> None:
-        self.owner = leases.owner
-        self.ownership_timeout = leases.ownership_timeout
+        super().__init__(
+            view.store,
+            view.source_identifier,
+            owner,
+            ownership_timeout=ownership_timeout,
+            safety_margin=view.safety_margin,
+            clock=view.clock,
+        )
         self._view = view
-        self._leases = leases
-        self._settlement = settlement
+        self._retry_policy = retry_policy
         self._claims = claims
         self._events = events
 
-    # Held leases
-
-    @property
-    def held(self) -> dict[str, Partition]:
-        """The partitions leased to this owner, by key, each as last written."""
-        return self._leases.held
-
-    def holds(self, partition_key: str) -> bool:
-        """Return whether a partition is leased to this owner."""
-        return self._leases.holds(partition_key)
-
-    def find(self, partition_key: str) -> Partition | None:
-        """Return a partition that is leased to this owner, as last written; None if it is not."""
-        return self._leases.find(partition_key)
-
-    def owns(self, partition_key: str) -> bool:
-        """Return whether this owner may act for the partition now, judged by its own monotonic clock only."""
-        return self._leases.owns(partition_key)
-
-    def leased(self, partition_key: str) -> Partition:
-        """Return a partition that is leased to this owner, as last written.
-
-        :raises PartitionNotOwnedError: if it is not held.
-        """
-        return self._leases.leased(partition_key)
-
-    def fencing_token(self, partition_key: str) -> int:
-        """Return the version that this owner's acquisition wrote, or a later one; larger than any previous owner's.
-
-        :raises PartitionNotOwnedError: if the partition is not held.
-        """
-        return self._leases.fencing_token(partition_key)
-
     # Acquisition
 
+    @override
     def acquire(self, limit: int, *, otherwise: Callable[[], object] | None = None) -> list[Partition]:
         """Lease up to `limit` available partitions: expired ones first, then CLOSED that are due, then UNASSIGNED.
 
@@ -93,46 +80,124 @@ class PartitionLeases:
             self._events.count(CoordinationMetric.NO_PARTITIONS_ACQUIRED)
         return acquired
 
-    # Renewal
+    def _acquire(self, limit: int) -> list[Partition]:
+        self._view.require_initialized()
+        if limit <= 0 or self._view.suspension() is not None:
+            return []
+        acquired = super().acquire(limit)
+        self._events.acquired(acquired)
+        return acquired
 
-    def renew(self, partition_key: str) -> Partition:
-        """Extend the lease to one ownership timeout from now; never shorten it.
+    # Handover: `Balancer` decides which lease goes to which owner.
 
-        This also revives an expired lease that no other owner has taken; the version proves that.
+    def give_each(
+        self, partition_keys: Sequence[str], to: str, *, unchanged: Sequence[Partition] = ()
+    ) -> dict[str, Partition | Exception]:
+        """Make another owner the holder of partitions, each in one write, so that no other owner can acquire it.
 
-        :raises PartitionNotOwnedError: if another owner took the partition.
+        :param to: the new owner, which adopts them with `adopt_each`. If it never does, the leases expire.
+        :param unchanged: items that this decision depends on, as they were read.
+        :returns: by key, the partition, which this owner no longer holds; `PartitionNotOwnedError` if another owner has
+            it already; `PartitionUpdateError` if one of `unchanged` has changed, and nothing was written; or another
+            error of `change_each`.
         """
-        with self._counting_errors():
-            renewed = self._leases.renew(partition_key)
+        now = self._view.clock.now()
+
+        def handed_over(partition: Partition) -> Partition:
+            return partition.acquired(to, now + self.ownership_timeout, now).because(ChangeKind.HANDED_OVER)
+
+        changes = [
+            LeaseChange(partition_key=key, change=handed_over, requires_trust=False, unchanged=unchanged)
+            for key in partition_keys
+        ]
+        results = dict(zip(partition_keys, self.change_each(changes), strict=True))
+        for key in (key for key, result in results.items() if not isinstance(result, Exception)):
+            self._events.count(CoordinationMetric.HANDOVERS_GIVEN)
+            log.info(
+                "partition handed over: source=%s partition=%s owner=%s new_owner=%s",
+                self._view.source, key, self.owner, to,
+            )  # fmt: skip
+        return results
+
+    @override
+    def adopt_each(self, partition_keys: Sequence[str]) -> list[Partition]:
+        """Start to hold partitions that their previous owners have handed over to this one.
+
+        :returns: the partitions that are leased to this owner and were not held before.
+        """
+        new = [key for key in partition_keys if not self.holds(key)]
+        adopted = super().adopt_each(new) if new else []
+        self._events.acquired(adopted)
+        return adopted
+
+    @override
+    def take_over(self, partition_key: str, owner: str) -> Partition | None:
+        """Lease a partition that another owner should have handed over but did not; its next write is refused.
+
+        :returns: the partition; None if that owner no longer holds it.
+        """
+        taken = super().take_over(partition_key, owner)
+        if taken is not None:
+            log.warning(
+                "partition taken by force, because its owner did not hand it over: source=%s partition=%s owner=%s",
+                self._view.source, partition_key, owner,
+            )  # fmt: skip
+            self._events.count(CoordinationMetric.HANDOVERS_FORCED)
+            self._events.acquired([taken])
+        return taken
+
+    # Writes and renewal
+
+    @override
+    def change_each(self, changes: Sequence[LeaseChange], *, cheaply: bool = False) -> list[Partition | Exception]:
+        self._view.require_initialized()
+        results = super().change_each(changes, cheaply=cheaply)
+        for change, result in zip(changes, results, strict=True):
+            if isinstance(result, Exception):
+                self._events.note_error(result, change.errors)
+        return results
+
+    @override
+    def refresh_each(self, partition_keys: Sequence[str]) -> dict[str, Partition | Exception]:
+        self._view.require_initialized()
+        results = super().refresh_each(partition_keys)
+        for result in results.values():
+            if isinstance(result, Exception):
+                self._events.note_error(result)
+        return results
+
+    @override
+    def renew(self, partition_key: str) -> Partition:
+        renewed = super().renew(partition_key)
         self._events.count(CoordinationMetric.LEASES_RENEWED)
         return renewed
 
-    def refresh_each(self, partition_keys: Sequence[str]) -> dict[str, Partition | Exception]:
-        """Read held partitions again: acknowledgments may have changed their progress.
+    @override
+    def renew_due(self) -> tuple[list[str], list[str]]:
+        renewed, lost = super().renew_due()
+        self._events.count(CoordinationMetric.LEASES_RENEWED, len(renewed))
+        return renewed, lost
 
-        :returns: see `Leases.refresh_each`.
+    # Partitions that another owner may hold
+
+    def current(self, partition_key: str) -> Partition | None:
+        """Return a partition: as this owner last wrote it if it holds the lease, else as it is stored now."""
+        held = self.find(partition_key)
+        return held if held is not None else self._view.get(partition_key)
+
+    def remove(self, seen: Partition) -> bool:
+        """Delete a completed partition; return whether it was deleted.
+
+        :param seen: the COMPLETED partition as it was read. If it has changed since, it is not deleted.
         """
         self._view.require_initialized()
-        refreshed = self._leases.refresh_each(partition_keys)
-        for result in refreshed.values():
-            if isinstance(result, Exception):
-                with suppress(type(result)), self._counting_errors():
-                    raise result
-        return refreshed
-
-    def renew_due(self) -> None:
-        """Renew every lease of which more than a third has passed; forget those that are lost."""
-        renewed, lost = self._leases.renew_due()
-        self._events.count(CoordinationMetric.LEASES_RENEWED, len(renewed))
-        self._events.count(CoordinationMetric.PARTITION_NOT_OWNED_ERRORS, len(lost))
-
-    def recover(self) -> None:
-        """Check this owner's leases after the store was unavailable, and forget those that it lost.
-
-        Call it after a `StoreUnavailableError`, before new work: the write, or an acquisition, may have succeeded.
-        Work then continues from the stored progress.
-        """
-        self._events.count(CoordinationMetric.PARTITION_NOT_OWNED_ERRORS, len(self._leases.recover()))
+        try:
+            self._store.delete(seen)
+        except PartitionUpdateError:
+            return False
+        self._events.count(CoordinationMetric.PARTITIONS_DELETED)
+        log.info("partition removed: source=%s partition=%s", self._view.source, seen.partition_key)
+        return True
 
     # Progress
 
@@ -143,7 +208,7 @@ class PartitionLeases:
         :raises ProgressChangedError: if an earlier write succeeded without a response; the lease is still held.
         :raises ProgressError: if the stored state is unreadable, or the new one is too large or not JSON.
         """
-        return self._save(partition_key, lambda p: self._leases.renewed(p.with_progress(progress)))
+        return self._save(partition_key, lambda p: self.renewed(p.with_progress(progress)))
 
     def change_progress_each(
         self, changes: Mapping[str, Callable[[Partition], Mapping[str, Any]]]
@@ -154,18 +219,18 @@ class PartitionLeases:
         :returns: by key, the partition as written, or its error: see `Leases.change_each`.
         """
         return self._save_each(
-            {key: partial(self._with_changed, change) for key, change in changes.items()}, requires_trust=False
+            {key: partial(self._with_changed, change) for key, change in changes.items()}, trusted=False
         )
 
     def _with_changed(self, change: Callable[[Partition], Mapping[str, Any]], partition: Partition) -> Partition:
-        return self._leases.renewed(partition.with_progress(change(partition)))
+        return self.renewed(partition.with_progress(change(partition)))
 
     def checkpoint(self, partition_key: str, progress: Mapping[str, Any]) -> Partition:
         """Write a state that records a delivery: as `save_progress`, and reset the failures of the partition.
 
         :raises PartitionNotOwnedError: as `save_progress`, which lists the other errors.
         """
-        return self._save(partition_key, lambda p: self._leases.renewed(p.with_progress(progress)).recovered())
+        return self._save(partition_key, lambda p: self.renewed(p.with_progress(progress)).recovered())
 
     def checkpoint_each(self, progress: Mapping[str, Mapping[str, Any]]) -> dict[str, Partition | Exception]:
         """Write states as `checkpoint` does, at the cost of renewals.
@@ -175,7 +240,7 @@ class PartitionLeases:
         """
 
         def changed(state: Mapping[str, Any], partition: Partition) -> Partition:
-            return self._leases.renewed(partition.with_progress(state)).recovered()
+            return self.renewed(partition.with_progress(state)).recovered()
 
         return self._save_each({key: partial(changed, state) for key, state in progress.items()}, cheaply=True)
 
@@ -203,8 +268,7 @@ class PartitionLeases:
                 )
             return partition.awaiting(now + timeout, now)
 
-        with self._counting_errors():
-            written = self._leases.change(partition_key, awaiting)
+        written = self.change(partition_key, awaiting)
         log.info(
             "partition waits for acknowledgments until %s: source=%s partition=%s owner=%s",
             written.ownership_timeout, self._view.source, partition_key, self.owner,
@@ -228,13 +292,13 @@ class PartitionLeases:
         :raises PartitionUpdateError: if one of `unchanged` has changed; nothing is written then. Decide again.
         """
         now = self._view.clock.now()
-        with self._counting_errors(CoordinationMetric.COMPLETE_UPDATE_ERRORS):
-            self._leases.change(
-                partition_key,
-                lambda p: (p if progress is None else p.with_progress(progress)).recovered().completed(now),
-                create=[self._view.new(key, first) for key, first in (create or {}).items()],
-                unchanged=unchanged,
-            )
+        self.change(
+            partition_key,
+            lambda p: (p if progress is None else p.with_progress(progress)).recovered().completed(now),
+            create=[self._view.new(key, first) for key, first in (create or {}).items()],
+            unchanged=unchanged,
+            errors=CoordinationMetric.COMPLETE_UPDATE_ERRORS,
+        )
         self._events.completed(partition_key, list(create or ()))
 
     def close(
@@ -266,10 +330,8 @@ class PartitionLeases:
 
         held = self.held.get(partition_key)
         completes = held is not None and finishes(held)
-        with self._counting_errors(
-            CoordinationMetric.COMPLETE_UPDATE_ERRORS if completes else CoordinationMetric.CLOSE_UPDATE_ERRORS
-        ):
-            written = self._leases.change(partition_key, closed)
+        errors = CoordinationMetric.COMPLETE_UPDATE_ERRORS if completes else CoordinationMetric.CLOSE_UPDATE_ERRORS
+        written = self.change(partition_key, closed, errors=errors)
         if written.status is PartitionStatus.COMPLETED:
             self._events.count(CoordinationMetric.PARTITIONS_COMPLETED)
             log.info(
@@ -312,8 +374,7 @@ class PartitionLeases:
             known = partition if state is None else partition.with_progress(state).recovered()
             return known.given_up(available_at)
 
-        changes = {key: partial(given_up, state) for key, state in progress.items()}
-        written = self._change_each(changes, requires_trust=False)
+        written = self._write_each({key: partial(given_up, state) for key, state in progress.items()}, trusted=False)
         ended = {key: found if isinstance(found, Exception) else None for key, found in written.items()}
         for key in (key for key, error in ended.items() if error is None):
             self._events.count(CoordinationMetric.PARTITIONS_GIVEN_UP)
@@ -329,12 +390,13 @@ class PartitionLeases:
         :returns: the partition as written.
         :raises PartitionNotOwnedError: if another owner has the lease already.
         """
-        with self._counting_errors():
-            written = self._leases.change(
-                partition_key, lambda p: self._settlement.failed(p, error), requires_trust=False
-            )
+        written = self.change(partition_key, lambda p: self.failed(p, error), requires_trust=False)
         self._events.failed(written)
         return written
+
+    def failed(self, partition: Partition, error: str) -> Partition:
+        """Return a partition with one more failure; see `RetryPolicy.failed`."""
+        return self._retry_policy.failed(partition, error, self._view.clock.now())
 
     def park(self, partition_key: str, error: str, progress: Mapping[str, Any]) -> Partition:
         """Park the partition until a user reopens it, because a retry cannot help.
@@ -344,33 +406,33 @@ class PartitionLeases:
         :returns: the partition as written.
         :raises PartitionNotOwnedError: if another owner has the lease already.
         """
-
-        def parked(partition: Partition) -> Partition:
-            return self._settlement.parked(partition.with_progress(progress), error)
-
-        with self._counting_errors():
-            written = self._leases.change(partition_key, parked, requires_trust=False)
+        written = self.change(partition_key, lambda p: parked(p.with_progress(progress), error), requires_trust=False)
         self._events.failed(written)
         return written
 
-    def delete(self, partition_key: str) -> None:
+    @override
+    def delete(self, partition_key: str) -> bool:
         """Delete a held partition. It can be created again, and the names that it claims become free.
 
-        It counts as deleted only if this owner deleted it, and no other process did before.
-
+        :returns: whether this owner deleted it, and no other process did before; only then it is counted.
         :raises PartitionNotOwnedError: if the lease is lost or no longer trusted.
         """
-        with self._counting_errors():
-            held = self._leases.leased(partition_key)
-            is_own = self._leases.delete(partition_key)
+        self._view.require_initialized()
+        try:
+            held = self.leased(partition_key)
+            is_own = super().delete(partition_key)
+        except Exception as error:
+            self._events.note_error(error)
+            raise
         self._claims.release_of(held)
         if not is_own:
             log.info(
                 "partition was deleted by another process: source=%s partition=%s", self._view.source, partition_key
             )
-            return
+            return False
         self._events.count(CoordinationMetric.PARTITIONS_DELETED)
         log.info("partition deleted: source=%s partition=%s owner=%s", self._view.source, partition_key, self.owner)
+        return True
 
     def give_up_all(self) -> list[str]:
         """Give back every lease of this owner; return their keys. Leases that are already lost are skipped."""
@@ -388,53 +450,33 @@ class PartitionLeases:
 
     # Internal
 
-    def _acquire(self, limit: int) -> list[Partition]:
-        self._view.require_initialized()
-        if limit <= 0 or self._view.suspension() is not None:
-            return []
-        acquired = self._leases.acquire(limit)
-        self._events.acquired(acquired)
-        return acquired
-
     def _save(self, partition_key: str, change: Change) -> Partition:
-        with self._counting_errors(CoordinationMetric.SAVE_STATE_UPDATE_ERRORS):
-            written = self._leases.change(partition_key, change)
-        self._events.count(CoordinationMetric.PROGRESS_SAVED)
+        [written] = self._save_each({partition_key: change}).values()
+        if isinstance(written, Exception):
+            raise written
         return written
 
     def _save_each(
-        self, changes: Mapping[str, Change], *, requires_trust: bool = True, cheaply: bool = False
+        self, changes: Mapping[str, Change], *, trusted: bool = True, cheaply: bool = False
     ) -> dict[str, Partition | Exception]:
-        written = self._change_each(
-            changes, CoordinationMetric.SAVE_STATE_UPDATE_ERRORS, requires_trust=requires_trust, cheaply=cheaply
+        written = self._write_each(
+            changes, trusted=trusted, cheaply=cheaply, errors=CoordinationMetric.SAVE_STATE_UPDATE_ERRORS
         )
         saved = sum(not isinstance(found, Exception) for found in written.values())
         self._events.count(CoordinationMetric.PROGRESS_SAVED, saved)
         return written
 
-    def _change_each(
+    def _write_each(
         self,
         changes: Mapping[str, Change],
-        other: CoordinationMetric | None = None,
         *,
-        requires_trust: bool,
+        trusted: bool,
         cheaply: bool = False,
+        errors: CoordinationMetric | None = None,
     ) -> dict[str, Partition | Exception]:
-        """Write changes of held partitions; count and return their errors."""
-        self._view.require_initialized()
+        """Write changes of held partitions, by key, as `change_each` does."""
         wanted = [
-            LeaseChange(partition_key=key, change=change, requires_trust=requires_trust)
+            LeaseChange(partition_key=key, change=change, requires_trust=trusted, errors=errors)
             for key, change in changes.items()
         ]
-        written = dict(zip(changes, self._leases.change_each(wanted, cheaply=cheaply), strict=True))
-        for result in written.values():
-            if isinstance(result, Exception):
-                with suppress(type(result)), self._counting_errors(other):
-                    raise result
-        return written
-
-    @contextmanager
-    def _counting_errors(self, other: CoordinationMetric | None = None) -> Iterator[None]:
-        self._view.require_initialized()
-        with self._events.counting_errors(other):
-            yield
+        return dict(zip(changes, self.change_each(wanted, cheaply=cheaply), strict=True))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, Partition
+from airflow_provider_coordination.coordination.storable_text import storable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +54,26 @@ class RetryPolicy:
         if closings > self.max_closed_count:
             return None
         return min(self.first_delay * (1 << min(closings - 1, 20)), self.max_delay)
+
+    def failed(self, partition: Partition, error: str, now: datetime) -> Partition:
+        """Return a partition with one more failure: available at once, closed for a time, or parked.
+
+        :param error: the reason, which is stored with the partition.
+        :param now: the present time (aware).
+        """
+        counted = partition.failed(storable(error))
+        delay = self.delay_after(counted.attempts)
+        if delay == timedelta(0):
+            return counted.given_up(now)
+        return counted.resting(PARKED_UNTIL if delay is None else now + delay)
+
+
+def parked(partition: Partition, reason: str) -> Partition:
+    """Return a partition that is parked until a user, or the code that parked it, reopens it.
+
+    :param reason: the reason, which is stored as its last error.
+    """
+    return partition.failed(storable(reason)).resting(PARKED_UNTIL)
 
 
 DEFAULT_RETRY_POLICY = RetryPolicy()

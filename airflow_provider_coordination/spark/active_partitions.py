@@ -8,11 +8,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet
 from airflow_provider_coordination.coordination.balancer import Balancer
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import (
@@ -23,12 +25,11 @@ from airflow_provider_coordination.coordination.errors import (
     StoreUnavailableError,
 )
 from airflow_provider_coordination.coordination.leases import LOST
-from airflow_provider_coordination.coordination.lockstep import Steps
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.batches import progress_of
 from airflow_provider_coordination.sources.landed import EventTimeBounds, LandedBatch, LandedProgress
-from airflow_provider_coordination.spark.deliveries import Deliveries
+from airflow_provider_coordination.spark.job_sets import JobSets
 from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.reading import PartitionsToRead
@@ -41,12 +42,26 @@ WAITING = timedelta(seconds=10)
 """How long a partition rests that waits for a lock, so that no job does nothing but wait for it."""
 
 
+@dataclass(frozen=True)
+class _Record:
+    """A landed batch to record.
+
+    :param batch: the batch.
+    :param landing: returns the progress of its partition with the batch in it.
+    :param recorded: called once it is recorded.
+    """
+
+    batch: LandedBatch
+    landing: Callable[[LandedBatch], LandedProgress]
+    recorded: Callable[[], object]
+
+
 class ActivePartitions(PartitionsToRead):
     """The partitions that one job works on; for a reading they are `PartitionsToRead`.
 
     :param coordinator: the source's coordinator, for the job's owner.
     :param balancer: decides which leases the job should have.
-    :param deliveries: the batches in delivery.
+    :param sets: the acknowledgment sets of the job.
     :param files: the landed files.
     :param summary: the job's summary, which is updated here.
     :param redaction: hides secrets in the reasons of failures.
@@ -59,7 +74,7 @@ class ActivePartitions(PartitionsToRead):
         self,
         coordinator: SourceCoordinator,
         balancer: Balancer,
-        deliveries: Deliveries,
+        sets: JobSets,
         files: LandedFiles,
         summary: Summary,
         redaction: Redaction,
@@ -69,7 +84,7 @@ class ActivePartitions(PartitionsToRead):
     ) -> None:
         self._coordinator = coordinator
         self._balancer = balancer
-        self._deliveries = deliveries
+        self._sets = sets
         self._files = files
         self._summary = summary
         self._redaction = redaction
@@ -77,7 +92,7 @@ class ActivePartitions(PartitionsToRead):
         self._failed = failed
         self._bounds = bounds
         self._read_until: dict[str, datetime | None] = {}
-        self._to_record: dict[str, Steps[None]] = {}
+        self._to_record: dict[str, _Record] = {}
 
     # Partitions at work
 
@@ -107,7 +122,7 @@ class ActivePartitions(PartitionsToRead):
 
     @override
     def may_land(self, key: str, progress: LandedProgress) -> bool:
-        return key not in self._balancer.leaving and self._deliveries.may_land(progress)
+        return key not in self._balancer.leaving and self._sets.may_land(progress)
 
     def is_paused(self, key: str) -> bool:
         """Return whether a partition is read further only once its landed batches are acknowledged outside the job."""
@@ -115,7 +130,7 @@ class ActivePartitions(PartitionsToRead):
         if held is None:
             return False
         progress = progress_of(held)
-        return bool(self._deliveries.pending_of(progress)) and not self._deliveries.may_land(progress)
+        return bool(self._sets.pending_of(progress)) and not self._sets.may_land(progress)
 
     # Reading and recording
 
@@ -136,39 +151,36 @@ class ActivePartitions(PartitionsToRead):
         recorded: Callable[[], object] = lambda: None,
     ) -> None:
         landed = replace(batch, bounds=self._bounds if batch.file else None, landed_at=self._coordinator.clock.now())
-        self._to_record[key] = self._record(key, landed, landing, recorded)
+        self._to_record[key] = _Record(landed, landing, recorded)
 
     def write_records(self) -> None:
         """Write the batches that `record` collected since the last call, for all partitions in few requests.
 
         :raises StoreUnavailableError: if the store was unavailable for some of them.
         """
-        written, self._to_record = self._to_record, {}
-        results = dict(zip(written, self._deliveries.run_in_lockstep(list(written.values())), strict=True))
+        records, self._to_record = self._to_record, {}
+        results = self._begin_each(records)
+        again = {key for key, result in results.items() if isinstance(result, ProgressChangedError)}
+        results |= self._begin_each({key: records[key] for key in again})  # the landed batches are still the same
         for key, result in results.items():
-            if isinstance(result, Exception) and not isinstance(result, StoreUnavailableError):
+            if not isinstance(result, Exception):
+                self._note_recorded(key, records[key])
+            elif not isinstance(result, StoreUnavailableError):
                 with self.recording(key):
                     raise result
         if (outage := next((r for r in results.values() if isinstance(r, StoreUnavailableError)), None)) is not None:
             raise outage
 
-    def _record(
-        self,
-        key: str,
-        batch: LandedBatch,
-        landing: Callable[[LandedBatch], LandedProgress],
-        recorded: Callable[[], object],
-    ) -> Steps[None]:
-        try:
-            yield from self._deliveries.begin_delivery(key, batch, landing(batch))
-        except ProgressChangedError:  # the landed batch is still the same
-            yield from self._deliveries.begin_delivery(key, batch, landing(batch))
-        if batch.file:
-            self._files.add(key, batch.file)
+    def _begin_each(self, records: Mapping[str, _Record]) -> dict[str, AcknowledgmentSet | Exception]:
+        return self._sets.begin_each({key: (r.batch, partial(r.landing, r.batch)) for key, r in records.items()})
+
+    def _note_recorded(self, key: str, record: _Record) -> None:
+        if record.batch.file:
+            self._files.add(key, record.batch.file)
         else:
-            self.note_read(key, batch.read_until)
-        self._summary.records_landed += batch.records
-        recorded()
+            self.note_read(key, record.batch.read_until)
+        self._summary.records_landed += record.batch.records
+        record.recorded()
 
     @contextmanager
     @override
@@ -199,7 +211,7 @@ class ActivePartitions(PartitionsToRead):
 
     def refresh_pending(self) -> None:
         """Read again the partitions whose batches are acknowledged outside the job."""
-        pending = [key for key, progress in self.all() if self._deliveries.pending_of(progress)]
+        pending = [key for key, progress in self.all() if self._sets.pending_of(progress)]
         found = self._coordinator.leases.refresh_each(pending)
         if (outage := next((e for e in found.values() if isinstance(e, StoreUnavailableError)), None)) is not None:
             raise outage
@@ -208,9 +220,7 @@ class ActivePartitions(PartitionsToRead):
     def hand_over(self) -> None:
         """Hand over the requested partitions that have nothing left to deliver; the others once their time is up."""
         leaving = self._balancer.leaving
-        finished = [
-            key for key, progress in self.all() if key in leaving and self._deliveries.next_batch(progress) is None
-        ]
+        finished = [key for key, progress in self.all() if key in leaving and self._sets.next_batch(progress) is None]
         if finished:
             self._balancer.hand_over(finished)
         self.notice_gone()
@@ -310,8 +320,8 @@ class ActivePartitions(PartitionsToRead):
         for key, partition in self._coordinator.leases.held.items():
             with suppress(*LOST, ProgressError, SourceError):
                 progress = progress_of(partition)
-                self._summary.note_pending(self._deliveries.pending_of(progress))
-                if (until := self._deliveries.waits_until(progress)) is not None:
+                self._summary.note_pending(self._sets.pending_of(progress))
+                if (until := self._sets.waits_until(progress)) is not None:
                     self._coordinator.leases.await_acknowledgment(key, until - self._coordinator.clock.now())
                     self._read_until.pop(key, None)
                     waiting += 1

@@ -42,6 +42,7 @@ from airflow_provider_coordination.spark.delivery import (
 )
 from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.job_reporting import JobReporting
+from airflow_provider_coordination.spark.job_sets import JobSets
 from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.metrics import RoundCounts
@@ -117,7 +118,8 @@ class IngestionJob:
         self._conditions = StopConditions(settings.rounds, stop_at=stop_at, is_bounded=is_bounded)
         self._spans = spans or NoSpans()
         self._files = LandedFiles(settings.landing_path, coordinator, settings.access)
-        self._deliveries = Deliveries(settings, coordinator, delivery, self._files, observer, self._spans)
+        self._sets = JobSets(settings, coordinator, delivery.sinks)
+        self._deliveries = Deliveries(coordinator, self._sets, delivery, self._files, observer, self._spans)
         self._balancer = Balancer(
             coordinator,
             max_leases=settings.leases.max_leases or default_leases,
@@ -134,7 +136,7 @@ class IngestionJob:
         self._partitions = ActivePartitions(
             coordinator,
             self._balancer,
-            self._deliveries,
+            self._sets,
             self._files,
             self._summary,
             self._redaction,
@@ -208,7 +210,7 @@ class IngestionJob:
     @property
     def renewables(self) -> tuple[Renewable, ...]:
         """What a thread must renew while rounds are made."""
-        return self._deliveries, self._balancer
+        return self._sets, self._balancer
 
     def round(self) -> bool:
         """Make one round; for callers that make the rounds themselves instead of calling `run`.
@@ -346,7 +348,7 @@ class IngestionJob:
 
     def _acquire(self) -> bool:
         """Acquire the leases that this job should have; return whether it acquired some, or expects to soon."""
-        self._deliveries.end_overdue()
+        self._sets.end_overdue()
         acquired = self._balancer.rebalance()
         # Not only the leases that were acquired just now: an earlier response may have been lost in a store outage.
         started_partitions: dict[str, Partition] = {}
@@ -431,7 +433,7 @@ class IngestionJob:
         while batches := {
             key: batch
             for key, progress in self._partitions.all()
-            if (batch := self._deliveries.next_batch(progress)) is not None
+            if (batch := self._sets.next_batch(progress)) is not None
         }:
             outage: Exception | None = None
             together, raised = self._deliver_together(batches, seconds, beside)
@@ -506,7 +508,7 @@ class IngestionJob:
         self._refused.add(batch.batch_id)
         reason = self._redaction.text(reason)
         with suppress(*LOST):
-            if self._deliveries.reject(key, batch, reason):
+            if self._sets.reject(key, batch, reason):
                 self._partitions.stop_work(key, reason, failure)
                 return
         self._partitions.fail(key, reason, failure)
@@ -517,7 +519,7 @@ class IngestionJob:
         held[error.sink] = held.get(error.sink, 0) + 1
         self._refused.add(batch.batch_id)
         self._reporting.note_held(error.sink, batch, error.reason)
-        self._deliveries.leave_to_next_owner(batch)
+        self._sets.leave_to_next_owner(batch)
         give_back = self._partitions.give_back if isinstance(error, SinkLockedError) else self._partitions.fail
         give_back(key, self._reason(error), Failure.of(error))
 
@@ -571,7 +573,7 @@ class IngestionJob:
             log.info("leases given back: %d, waiting for acknowledgments: %d", self._leases_given_back, pending)
             if paused:
                 log.warning("%d partitions continue only once their delivered batches are acknowledged", paused)
-            self._deliveries.purge()
+            self._sets.purge()
             self._summary.note_resting(self._coordinator.view.partitions(PartitionStatus.CLOSED))
         except CoordinationError as error:
             log.warning("leases could not be given back; they expire on their own: %s", error)

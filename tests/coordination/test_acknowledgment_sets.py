@@ -18,7 +18,6 @@ from airflow_provider_coordination.coordination.acknowledgment import (
 )
 from airflow_provider_coordination.coordination.acknowledgment_sets import (
     MAX_TIMEOUT,
-    MAX_TRIES,
     RETENTION,
     AcknowledgmentSets,
 )
@@ -36,6 +35,7 @@ from airflow_provider_coordination.coordination.errors import (
 from airflow_provider_coordination.coordination.metrics import MetricTotals
 from airflow_provider_coordination.coordination.partition import MAX_KEY_BYTES, Partition, PartitionStatus
 from airflow_provider_coordination.coordination.retries import RetryPolicy
+from airflow_provider_coordination.coordination.set_writes import MAX_TRIES
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
@@ -395,7 +395,7 @@ def test_owner_that_lost_its_lease_cannot_release(source: SharedSource, positive
 def test_owner_losing_its_lease_during_the_release_is_refused(source: SharedSource) -> None:
     made = source.begin("main")
     source.a.leases.save_progress("x", {})
-    taking = source.fleet.owner("b").handover
+    taking = source.fleet.owner("b").leases
     source.fleet.store.fault = Fault(after=lambda: taking.take_over("x", "a"))  # once the renewal is written
     with pytest.raises(PartitionNotOwnedError):
         source.mine.release(made.set_id, "main", positive=True, owned=True)

@@ -179,7 +179,7 @@ def test_removed_completed_partition_leaves_its_claims(fleet: Fleet) -> None:
     a.supply(claiming(p=["x"]))
     a.leases.acquire(1)
     a.leases.complete("p")
-    assert a.settlement.remove(fleet.stored("p"))
+    assert a.leases.remove(fleet.stored("p"))
     assert a.claims.unclaimed(["x"]) == []
 
 

@@ -23,6 +23,7 @@ from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.coordination.fleet import MARGIN, TIMEOUT, Fleet, keys
 from tests.coordination.unreliable_store import NOT_ANSWERED, Fault
 from tests.support.clock import ManualClock
+from tests.support.lease_writes import give, settle
 
 
 @pytest.fixture
@@ -342,10 +343,10 @@ def test_held_since_is_set_by_every_change_of_owner(fleet: Fleet) -> None:
     fleet.clock.advance(40)
     a.leases.renew_due()
     assert fleet.stored().held_since == since
-    a.handover.give("x", "b")
-    assert b.handover.adopt("x") is not None and fleet.stored().held_since == fleet.clock.now()
+    give(a, "x", "b")
+    assert b.leases.adopt("x") is not None and fleet.stored().held_since == fleet.clock.now()
     fleet.clock.advance(5)
-    assert c.handover.take_over("x", "b") is not None and fleet.stored().held_since == fleet.clock.now()
+    assert c.leases.take_over("x", "b") is not None and fleet.stored().held_since == fleet.clock.now()
     fleet.clock.advance(5)
     c.leases.await_acknowledgment("x", timedelta(seconds=9))
     assert fleet.stored().held_since == fleet.clock.now()
@@ -357,15 +358,15 @@ def test_held_since_is_set_by_every_change_of_owner(fleet: Fleet) -> None:
 
 def test_adopting_a_lease_of_another_owner_returns_none(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x"), fleet.owner("b")
-    assert b.handover.adopt("x") is b.handover.adopt("absent") is None
-    assert a.handover.adopt("x") is None, "it is held already"
+    assert b.leases.adopt("x") is b.leases.adopt("absent") is None
+    assert a.leases.adopt("x") is None, "it is held already"
 
 
 def test_expired_handover_is_not_trusted_until_renewed(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x"), fleet.owner("b")
-    a.handover.give("x", "b")
+    give(a, "x", "b")
     fleet.clock.advance(TIMEOUT + 1)
-    assert b.handover.adopt("x") is not None and not b.leases.owns("x")
+    assert b.leases.adopt("x") is not None and not b.leases.owns("x")
     b.leases.renew_due()
     assert b.leases.owns("x")
 
@@ -373,7 +374,7 @@ def test_expired_handover_is_not_trusted_until_renewed(fleet: Fleet) -> None:
 def test_takeover_wins_against_a_concurrent_renewal(fleet: Fleet) -> None:
     a, b = fleet.working("a", "x"), fleet.owner("b")
     fleet.store.fault = Fault(before=lambda: a.leases.renew("x"))
-    taken = b.handover.take_over("x", "a")
+    taken = b.leases.take_over("x", "a")
     assert taken is not None and taken == fleet.stored() and b.leases.fencing_token("x") == taken.version
     with pytest.raises(PartitionNotOwnedError):
         a.leases.renew("x")
@@ -384,7 +385,7 @@ def test_takeover_with_a_lost_response_is_found(fleet: Fleet) -> None:
     b = fleet.owner("b")
     fleet.store.fault = NOT_ANSWERED
     with pytest.raises(StoreUnavailableError):
-        b.handover.take_over("x", "a")
+        b.leases.take_over("x", "a")
     assert not b.leases.owns("x")
     b.leases.recover()
     assert b.leases.owns("x") and b.leases.fencing_token("x") >= fleet.stored().version - 1
@@ -394,8 +395,8 @@ def test_takeover_with_a_lost_response_is_found(fleet: Fleet) -> None:
 def test_takeover_applies_to_the_named_owner_only(fleet: Fleet, owner: str) -> None:
     fleet.working("a", "x")
     b = fleet.owner("b")
-    assert b.handover.take_over("x", owner) is None
-    assert b.handover.take_over("absent", owner) is None
+    assert b.leases.take_over("x", owner) is None
+    assert b.leases.take_over("absent", owner) is None
 
 
 # Waiting for an acknowledgment
@@ -647,26 +648,26 @@ def test_work_is_available_exactly_when_it_can_be_acquired(fleet: Fleet) -> None
 def test_decision_on_any_partition_needs_it_unchanged(fleet: Fleet) -> None:
     fleet.working("a", "x")
     b = fleet.owner("b")
-    seen = b.settlement.current("x")
+    seen = b.leases.current("x")
     assert seen == fleet.stored()
     fleet.store.store.transact(update=[fleet.stored()])
     with pytest.raises(PartitionUpdateError):
-        b.settlement.settle(seen, lambda p: p.with_progress({"n": 1}))
-    seen = b.settlement.current("x")
+        settle(b, seen, lambda p: p.with_progress({"n": 1}))
+    seen = b.leases.current("x")
     assert seen is not None
-    written = b.settlement.settle(seen, lambda p: p.with_progress({"n": 1}))
+    written = settle(b, seen, lambda p: p.with_progress({"n": 1}))
     assert written == fleet.stored() and (written.owner, written.progress) == ("a", {"n": 1})
 
 
 def test_decision_on_a_held_partition_uses_the_lease(fleet: Fleet) -> None:
     a = fleet.working("a", "x")
-    seen = a.settlement.current("x")
+    seen = a.leases.current("x")
     assert seen == a.leases.held["x"]
-    assert a.settlement.settle(seen, lambda p: p.with_progress({"n": 1})) == a.leases.held["x"] == fleet.stored()
-    a.settlement.settle(a.leases.held["x"], lambda p: p.completed(fleet.clock.now()))
+    assert settle(a, seen, lambda p: p.with_progress({"n": 1})) == a.leases.held["x"] == fleet.stored()
+    settle(a, a.leases.held["x"], lambda p: p.completed(fleet.clock.now()))
     assert a.leases.held == {}
     with pytest.raises(PartitionNotOwnedError):
-        a.settlement.settle(fleet.stored(), lambda p: p, requires_trust=True)
+        settle(a, fleet.stored(), lambda p: p, requires_trust=True)
 
 
 def test_decision_is_written_atomically_with_its_dependencies(fleet: Fleet) -> None:
@@ -676,7 +677,7 @@ def test_decision_is_written_atomically_with_its_dependencies(fleet: Fleet) -> N
     seen, new = fleet.stored(), a.view.new("z", {})
     for others in ({"update": [stale]}, {"unchanged": [stale]}):
         with pytest.raises(PartitionUpdateError):
-            fleet.owner("b").settlement.settle(seen, lambda p: p.with_progress({"n": 1}), create=[new], **others)
+            settle(fleet.owner("b"), seen, lambda p: p.with_progress({"n": 1}), create=[new], **others)
         with pytest.raises(PartitionUpdateError):
-            a.settlement.settle(seen, lambda p: p.with_progress({"n": 1}), create=[new], **others)
+            settle(a, seen, lambda p: p.with_progress({"n": 1}), create=[new], **others)
     assert fleet.stored() == seen == a.leases.held["x"] and a.view.get("z") is None

@@ -46,6 +46,7 @@ from tests.coordination.lease_model import (
 from tests.coordination.unreliable_store import NOT_ANSWERED, NOT_MADE, Fault, UnreliableStore
 from tests.support.clock import ManualClock
 from tests.support.depth import examples
+from tests.support.lease_writes import give
 
 WORKERS, KEYS = 3, ["p0", "p1", "p2"]
 FAMILY, GLOBAL_FAMILY, WORKER_FAMILY = "clicks|PARTITION", "clicks|GLOBAL_STATE", "clicks|WORKER"
@@ -426,7 +427,7 @@ class LeaseSafety(RuleBasedStateMachine):
         self.attempt(
             worker,
             key,
-            lambda: worker.coordinator.handover.give(key, taker.owner, unchanged=unchanged),
+            lambda: give(worker.coordinator, key, taker.owner, unchanged=unchanged),
             lambda before: {key: before.acquired(taker.owner, now)},
             fault,
             requires_trust=False,
@@ -439,7 +440,7 @@ class LeaseSafety(RuleBasedStateMachine):
     def adopt_what_is_handed_over(self, w: int, key: str) -> None:
         worker = self.workers[w]
         was_held = key in worker.coordinator.leases.held
-        adopted = worker.coordinator.handover.adopt(key)
+        adopted = worker.coordinator.leases.adopt(key)
         is_its_own = key in self.rows and self.rows[key].owner == worker.owner
         assert (adopted is not None) == (is_its_own and not was_held)
         self.settle(None, {})
@@ -456,7 +457,7 @@ class LeaseSafety(RuleBasedStateMachine):
         self.arm(worker, fault)
         self.excused.add((giver.owner, key))
         taken: list[Partition | None] = []
-        error = self.outcome(lambda: taken.append(worker.coordinator.handover.take_over(key, giver.owner)))
+        error = self.outcome(lambda: taken.append(worker.coordinator.leases.take_over(key, giver.owner)))
         is_givers = before is not None and before.owner == giver.owner
         self.settle(error, {key: before.acquired(worker.owner, now)} if before and is_givers else {})
         self.note(worker, error)

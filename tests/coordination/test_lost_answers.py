@@ -15,11 +15,12 @@ from airflow_provider_coordination.coordination.errors import (
     ProgressChangedError,
     StoreUnavailableError,
 )
-from airflow_provider_coordination.coordination.leases import LeaseChange, Leases
+from airflow_provider_coordination.coordination.leases import LeaseChange
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from tests.coordination.fleet import MARGIN, TIMEOUT, Fleet, keys, seconds
 from tests.coordination.unreliable_store import NOT_ANSWERED, NOT_MADE, Fault
 from tests.support.clock import ManualClock
+from tests.support.lease_writes import settle
 
 
 @pytest.fixture
@@ -299,10 +300,10 @@ def test_earlier_write_is_not_taken_for_a_larger_one(
     a = fleet.working("a", "x")
     a.create_partitions({"y": {}})
     unanswered(fleet, lambda: a.leases.renew("x"))
-    seen, other = a.settlement.current("x"), a.view.get("y")
+    seen, other = a.leases.current("x"), a.view.get("y")
     assert seen is not None and other is not None
     # In the same instant: the same lease.
-    a.settlement.settle(seen, a.settlement.renewed, update=[other.with_progress({"n": 1})])
+    settle(a, seen, a.leases.renewed, update=[other.with_progress({"n": 1})])
     written = a.view.get("y")
     assert written is not None and written.progress == {"n": 1}
 
@@ -314,14 +315,10 @@ def progressed(key: str, **progress: int) -> LeaseChange:
     return LeaseChange(partition_key=key, change=lambda p: p.with_progress(progress))
 
 
-def leases_of(a: SourceCoordinator) -> Leases:
-    return a.leases._leases
-
-
 def test_unanswered_joint_changes_each_find_their_write(fleet: Fleet) -> None:
     a = fleet.working("a", "x", "y", "z")
     fleet.store.fault = NOT_ANSWERED
-    results = leases_of(a).change_each([progressed(key, n=1) for key in "xyz"])
+    results = a.leases.change_each([progressed(key, n=1) for key in "xyz"])
     assert [type(result) for result in results] == [StoreUnavailableError] * 3
     for key in "xyz":
         a.leases.renew(key)
@@ -335,7 +332,7 @@ def test_joint_changes_retried_by_the_store_find_their_writes(fleet: Fleet) -> N
     sets = [a.view.new(f"set-{key}", {}) for key in "xyz"]
     changes = [replace(progressed(key, n=1), new=[each]) for key, each in zip("xyz", sets, strict=True)]
     fleet.store.fault = Fault(before=lambda: fleet.store.store.transact(update=writes, new=sets))
-    assert leases_of(a).change_each(changes) == [fleet.stored(key) for key in "xyz"]
+    assert a.leases.change_each(changes) == [fleet.stored(key) for key in "xyz"]
     assert all(a.leases.held[key] == fleet.stored(key) for key in "xyz")
     assert [p.version for p in a.leases.held.values()] == [p.version + 1 for p in writes], "it is written once"
 
@@ -345,7 +342,7 @@ def test_lost_lease_or_progress_stops_no_other_change(fleet: Fleet) -> None:
     lost, changed = fleet.stored("x"), fleet.stored("y")
     now = fleet.clock.now()
     fleet.store.store.transact(update=[lost.acquired("b", now, now), changed.with_progress({"by": "another"})])
-    results = leases_of(a).change_each([progressed(key, n=1) for key in "wxyz"])
+    results = a.leases.change_each([progressed(key, n=1) for key in "wxyz"])
     assert results[0] == fleet.stored("w") and results[3] == fleet.stored("z")
     assert isinstance(results[1], PartitionNotOwnedError) and isinstance(results[2], ProgressChangedError)
     assert sorted(a.leases.held) == ["w", "y", "z"]
@@ -357,7 +354,7 @@ def test_owner_distrusts_all_leases_possibly_given_back(fleet: Fleet, fault: Fau
     a = fleet.working("a", "x", "y")
     now = fleet.clock.now()
     fleet.store.fault = fault
-    leases_of(a).change_each([LeaseChange(partition_key=key, change=lambda p: p.given_up(now)) for key in "xy"])
+    a.leases.change_each([LeaseChange(partition_key=key, change=lambda p: p.given_up(now)) for key in "xy"])
     assert not a.leases.owns("x") and not a.leases.owns("y")
 
 
@@ -365,7 +362,7 @@ def test_missing_or_expired_lease_is_refused_without_a_request(fleet: Fleet) -> 
     a = fleet.working("a", "x")
     fleet.lease_passes()
     fleet.store.calls.clear()
-    results = leases_of(a).change_each([progressed("x", n=1), progressed("elsewhere", n=1)])
+    results = a.leases.change_each([progressed("x", n=1), progressed("elsewhere", n=1)])
     assert all(isinstance(result, PartitionNotOwnedError) for result in results)
     assert fleet.store.calls == []
 

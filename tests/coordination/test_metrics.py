@@ -14,6 +14,7 @@ from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.coordination.supplier import Page
 from tests.coordination.fleet import Fleet, seconds
 from tests.coordination.unreliable_store import NOT_MADE, Fault
+from tests.support.lease_writes import give
 
 
 def counts(fleet: Fleet, act: Callable[[SourceCoordinator], object], **options: object) -> dict[str, float]:
@@ -54,7 +55,7 @@ ACTS: dict[str, tuple[Callable[[SourceCoordinator], object], dict[str, float]]] 
         {"partitions_acquired": 1, "partitions_given_up": 2},
     ),
     "give up another's": (lambda a: a.give_up_owner("a"), {"partitions_given_up": 1}),
-    "hand over": (lambda a: a.handover.give("x", "b"), {"handovers_given": 1}),
+    "hand over": (lambda a: give(a, "x", "b"), {"handovers_given": 1}),
     "fail": (lambda a: a.leases.fail("x", "boom"), {"attempts_failed": 1, "partitions_given_up": 1}),
     "delete": (lambda a: a.leases.delete("x"), {"partitions_deleted": 1}),
     "save what is not held": (lambda a: a.leases.save_progress("y", {}), {"partition_not_owned_errors": 1}),
@@ -83,9 +84,9 @@ def test_each_action_is_counted(act: Callable[[SourceCoordinator], object], expe
 def test_handover_and_forced_takeover_count_for_the_new_owner() -> None:
     fleet = Fleet()
     b = fleet.owner("b", metrics=(totals := MetricTotals()))
-    fleet.working("a", "x", "y").handover.give("x", "b")
-    b.handover.adopt("x")
-    b.handover.take_over("y", "a")
+    give(fleet.working("a", "x", "y"), "x", "b")
+    b.leases.adopt("x")
+    b.leases.take_over("y", "a")
     assert totals.totals == {"coordination.partitions_acquired": 2, "coordination.handovers_forced": 1}
 
 

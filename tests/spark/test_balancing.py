@@ -164,7 +164,7 @@ def test_requested_partition_is_read_no_further(tmp_path: Path) -> None:
     fleet.stream.send(2)
     summary = fleet.run(asks, until_caught_up=False, max_idle_rounds=2)
     assert summary.handed_over == [key] and fleet.delivered() == Counter(fleet.stream.sent[:2])
-    adopted = other.handover.adopt(key)
+    adopted = other.leases.adopt(key)
     assert adopted is not None and fleet.progress("shard-0").landed == ()
 
 

@@ -19,6 +19,7 @@ from airflow_provider_coordination.coordination.errors import PartitionUpdateErr
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.retries import parked
 from airflow_provider_coordination.sources.kinesis.leases import (
     Leases,
     ShardLease,
@@ -229,7 +230,7 @@ class LeaseChanges:
         for lease in leases:
             key = lease.partition.partition_key
             parents = lease.progress.parent_shard_ids if lease.progress is not None else ()
-            if kept.isdisjoint(parents) and self._coordinator.settlement.remove(lease.partition):
+            if kept.isdisjoint(parents) and self._coordinator.leases.remove(lease.partition):
                 removed.append(lease)
                 self._result.removed[key] = why
             else:
@@ -252,14 +253,14 @@ class LeaseChanges:
         :param stream_gone: see `PutAside`; None if only a user may reopen it.
         """
 
-        def parked(partition: Partition) -> Partition:
+        def put_aside(partition: Partition) -> Partition:
             kept = partition
             if progress is not None:
                 aside = None if stream_gone is None else PutAside(partition.version + 1, stream_gone)
                 kept = partition.with_progress(replace(progress, put_aside=aside).to_mapping())
-            return self._coordinator.settlement.parked(kept, reason)
+            return parked(kept, reason)
 
-        return self._write(lease, parked, None)
+        return self._write(lease, put_aside, None)
 
     def _write(
         self, lease: ShardLease, change: Callable[[Partition], Partition], progress: ShardProgress | None
@@ -271,7 +272,9 @@ class LeaseChanges:
             return change(kept)
 
         try:
-            written = self._coordinator.settlement.settle(lease.partition, changed)
+            written = self._coordinator.leases.change(
+                lease.partition.partition_key, changed, requires_trust=False, seen=lease.partition
+            )
         except (PartitionUpdateError, ProgressError, *LOST) as error:
             log.info(
                 "shard sync could not change partition %s and leaves it to the next sync: %s",

@@ -246,7 +246,7 @@ class S3Scan:
                     return
                 continue
             self._claims.release(ListedObject.from_item(item).name for item in items)
-            self._coordinator.settlement.remove(partition)
+            self._coordinator.leases.remove(partition)
 
     def _delivered_items(self, partition: Partition) -> Sequence[Mapping[str, Any]]:
         """Return the items of a finished partition that were read; the others have partitions of their own."""

@@ -16,6 +16,7 @@ from airflow_provider_coordination.coordination.errors import (
     SupplierBusyError,
 )
 from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.coordination.retries import parked
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
 from airflow_provider_coordination.coordination.suspension import CACHE_SECONDS
 from airflow_provider_coordination.sources.forgetting import forget
@@ -563,8 +564,8 @@ def test_removed_stream_is_parked_until_named_again(synced: SyncedSource) -> Non
 
 def test_partition_parked_for_another_reason_stays_parked(synced: SyncedSource) -> None:
     synced.sync()
-    parked = synced.coordinator.settlement.parked(synced.leases()[shard_id(0)], "a person shall look at it")
-    synced.store.transact(update=[parked])
+    left = parked(synced.leases()[shard_id(0)], "a person shall look at it")
+    synced.store.transact(update=[left])
     create(synced, OTHER)
     synced.summary(OTHER)
     synced.summary(STREAM, OTHER)
@@ -575,8 +576,8 @@ def test_partition_parked_for_another_reason_stays_parked(synced: SyncedSource) 
 @pytest.mark.parametrize("words", [NOT_NAMED, "shard sync: its stream is gone: stream 'clicks' does not exist"])
 def test_partition_parked_by_a_user_like_sync_stays_parked(synced: SyncedSource, words: str) -> None:
     synced.sync()
-    parked = synced.coordinator.settlement.parked(synced.leases()[shard_id(0)], words)
-    synced.store.transact(update=[parked])
+    left = parked(synced.leases()[shard_id(0)], words)
+    synced.store.transact(update=[left])
     result = synced.sync()
 
     assert result.reopened == []
