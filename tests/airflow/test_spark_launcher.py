@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
@@ -41,7 +43,8 @@ def jobs(coordination: SourceCoordinator) -> Iterator[Jobs]:
     yield found
     for job in found.of_task("supervisor/clicks"):
         for process in processes(job):
-            process.kill()
+            with suppress(psutil.NoSuchProcess):  # it may end by itself
+                process.kill()
 
 
 @pytest.fixture
