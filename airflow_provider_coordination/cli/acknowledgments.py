@@ -19,13 +19,13 @@ from airflow_provider_coordination.cli.commands import CommandError, Session, ad
 from airflow_provider_coordination.cli.output import ALARM, OutputColumn, duration, printable, table
 from airflow_provider_coordination.cli.prompts import SOURCE
 from airflow_provider_coordination.coordination.acknowledgment import (
+    RETENTION,
     AcknowledgmentSet,
     AcknowledgmentState,
     ReleaseEffect,
     record_of,
 )
 from airflow_provider_coordination.coordination.acknowledgment_sets import MAX_TIMEOUT, AcknowledgmentSets
-from airflow_provider_coordination.coordination.acknowledgment_view import RETENTION
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.batches import SourceBatches
 

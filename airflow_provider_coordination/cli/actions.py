@@ -34,9 +34,11 @@ from airflow_provider_coordination.cli.reset import reset
 from airflow_provider_coordination.cli.suspension import resume, suspend
 from airflow_provider_coordination.coordination.administration import (
     Administration,
+    LeaseSelection,
     check_parkable,
     check_releasable,
     check_reopenable,
+    selected_leases,
 )
 from airflow_provider_coordination.coordination.errors import (
     PartitionNotFoundError,
@@ -44,7 +46,6 @@ from airflow_provider_coordination.coordination.errors import (
     PartitionUpdateError,
     ProgressError,
 )
-from airflow_provider_coordination.coordination.lease_selection import LeaseSelection, selected_leases
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.store import all_partitions
 

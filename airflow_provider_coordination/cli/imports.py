@@ -22,7 +22,7 @@ from airflow_provider_coordination.cli.prompts import YES
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.registry import import_attribute
-from airflow_provider_coordination.coordination.shown import rest_of
+from airflow_provider_coordination.coordination.texts import rest_of
 from airflow_provider_coordination.coordination.transfer import Transfer, TransferState, compare, write
 from airflow_provider_coordination.sources.kinds import KINDS, get_kind
 from airflow_provider_coordination.stores import data_prepper

@@ -11,7 +11,7 @@ from rich.progress import Progress
 from airflow_provider_coordination.cli.commands import CommandError, Session
 from airflow_provider_coordination.cli.output import PARTITION_COLUMNS, Output, partition_row, table
 from airflow_provider_coordination.coordination.partition import Partition
-from airflow_provider_coordination.coordination.shown import rest_of
+from airflow_provider_coordination.coordination.texts import rest_of
 
 MAX_LISTED = 20
 """The number of partitions that are listed before the user is asked to confirm."""

@@ -11,8 +11,8 @@ from rich.text import Text
 from airflow_provider_coordination.cli.commands import CommandError, Session
 from airflow_provider_coordination.cli.output import duration, printable
 from airflow_provider_coordination.cli.prompts import SOURCE, YES
-from airflow_provider_coordination.coordination.known_sources import is_known, known_sources, unknown_source
 from airflow_provider_coordination.coordination.partition import format_instant, source_identifier
+from airflow_provider_coordination.coordination.source_statistics import is_known, known_sources, unknown_source
 from airflow_provider_coordination.coordination.suspension import FAMILY, Suspension, Suspensions
 
 CONSEQUENCE = (

@@ -15,11 +15,12 @@ from functools import partial
 from typing import Any
 
 from airflow_provider_coordination.coordination.acknowledgment import (
+    RETENTION,
     AcknowledgmentSet,
     AcknowledgmentState,
+    AcknowledgmentView,
     ReleaseEffect,
 )
-from airflow_provider_coordination.coordination.acknowledgment_view import RETENTION, AcknowledgmentView
 from airflow_provider_coordination.coordination.batches import BatchLedger, Progress, WholePartition
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import (

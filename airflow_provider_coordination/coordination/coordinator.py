@@ -19,14 +19,13 @@ from airflow_provider_coordination.coordination.claims import Claims
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.coordination.errors import ConfigurationError, PartitionUpdateError
 from airflow_provider_coordination.coordination.leases import Leases
-from airflow_provider_coordination.coordination.metrics import CoordinationMetric, Metrics, NoMetrics
+from airflow_provider_coordination.coordination.metrics import CoordinationMetric, Metrics, NoMetrics, PartitionEvents
 from airflow_provider_coordination.coordination.partition import (
     ChangeKind,
     Partition,
     PartitionStatus,
     source_identifier,
 )
-from airflow_provider_coordination.coordination.partition_events import PartitionEvents
 from airflow_provider_coordination.coordination.partition_leases import PartitionLeases
 from airflow_provider_coordination.coordination.renewal import (
     DEFAULT_OWNERSHIP_TIMEOUT,

@@ -14,7 +14,6 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from airflow_provider_coordination.coordination.compression import compress, decompress
 from airflow_provider_coordination.coordination.partition import (
     AWAITING_SUFFIX,
     PARKED_UNTIL,
@@ -25,6 +24,7 @@ from airflow_provider_coordination.coordination.partition import (
 )
 from airflow_provider_coordination.coordination.partition_state import PartitionState, state_of
 from airflow_provider_coordination.coordination.store import CoordinationStore, latest_completed
+from airflow_provider_coordination.coordination.texts import compress, decompress
 
 FAMILY = "HISTORY"
 MAX_PAGE_CHARACTERS = 48 * 1024

@@ -27,10 +27,12 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 from airflow_provider_coordination.coordination.store import (
     Acquisition,
     CoordinationStore,
+    Outcome,
+    Transaction,
     all_partitions,
     is_available,
+    transact_each,
 )
-from airflow_provider_coordination.coordination.transactions import Outcome, Transaction, transact_each
 
 log = logging.getLogger(__name__)
 

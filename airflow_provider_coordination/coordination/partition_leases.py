@@ -18,10 +18,9 @@ from airflow_provider_coordination.coordination.errors import (
     ProgressChangedError,
 )
 from airflow_provider_coordination.coordination.leases import LOST, Change, LeaseChange, Leases
-from airflow_provider_coordination.coordination.metrics import CoordinationMetric
+from airflow_provider_coordination.coordination.metrics import CoordinationMetric, PartitionEvents
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import ChangeKind, Partition, PartitionStatus
-from airflow_provider_coordination.coordination.partition_events import PartitionEvents
 from airflow_provider_coordination.coordination.retries import RetryPolicy, parked
 from airflow_provider_coordination.coordination.source_view import SourceView
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, Partition
-from airflow_provider_coordination.coordination.storable_text import storable
+from airflow_provider_coordination.coordination.texts import storable
 
 
 @dataclass(frozen=True, kw_only=True)

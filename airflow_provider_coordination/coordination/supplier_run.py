@@ -15,9 +15,8 @@ from airflow_provider_coordination.coordination.errors import (
     SupplierBusyError,
 )
 from airflow_provider_coordination.coordination.leases import LOST, Leases
-from airflow_provider_coordination.coordination.metrics import CoordinationMetric
+from airflow_provider_coordination.coordination.metrics import CoordinationMetric, PartitionEvents
 from airflow_provider_coordination.coordination.partition import Partition
-from airflow_provider_coordination.coordination.partition_events import PartitionEvents
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.supplier import FAMILY, GlobalState, Page, Supplier, SupplierWait
 

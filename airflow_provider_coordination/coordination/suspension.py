@@ -17,8 +17,8 @@ from datetime import datetime
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError
 from airflow_provider_coordination.coordination.partition import Partition, new_partition
-from airflow_provider_coordination.coordination.storable_text import storable
 from airflow_provider_coordination.coordination.store import CoordinationStore
+from airflow_provider_coordination.coordination.texts import storable
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,12 @@ from typing import Any, Self
 
 from airflow.sdk import BaseOperator, Context
 
-from airflow_provider_coordination.coordination.administration import Administration
+from airflow_provider_coordination.coordination.administration import (
+    Administration,
+    LeaseSelection,
+    has_expired,
+    selected_leases,
+)
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
     CoordinationError,
@@ -19,7 +24,6 @@ from airflow_provider_coordination.coordination.errors import (
     PartitionUpdateError,
     ProgressError,
 )
-from airflow_provider_coordination.coordination.lease_selection import LeaseSelection, has_expired, selected_leases
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.connections import AirflowConnections

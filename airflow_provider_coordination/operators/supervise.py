@@ -25,9 +25,9 @@ from airflow_provider_coordination.coordination.errors import (
     SupervisedElsewhereError,
 )
 from airflow_provider_coordination.coordination.jobs import Job, JobState
-from airflow_provider_coordination.coordination.known_sources import known_sources
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.owner import new_owner
+from airflow_provider_coordination.coordination.source_statistics import known_sources
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
 from airflow_provider_coordination.hooks.job_termination import end_local_processes

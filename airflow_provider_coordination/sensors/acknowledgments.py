@@ -12,11 +12,10 @@ from airflow.sdk import Context, PokeReturnValue, conf
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.triggers.base import BaseTrigger
 
-from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet, AcknowledgmentState
+from airflow_provider_coordination.coordination.acknowledgment import RETENTION, AcknowledgmentSet, AcknowledgmentState
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
-from airflow_provider_coordination.coordination.acknowledgment_view import RETENTION
 from airflow_provider_coordination.coordination.override import override
-from airflow_provider_coordination.coordination.shown import first_of
+from airflow_provider_coordination.coordination.texts import first_of
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.links import LeasesLink

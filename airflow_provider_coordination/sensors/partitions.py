@@ -22,8 +22,8 @@ from airflow_provider_coordination.coordination.partition import (
     PartitionStatus,
     format_instant,
 )
-from airflow_provider_coordination.coordination.shown import first_of
 from airflow_provider_coordination.coordination.source_view import SourceView
+from airflow_provider_coordination.coordination.texts import first_of
 from airflow_provider_coordination.hooks.coordination import AirflowMetrics, CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
 from airflow_provider_coordination.links import LeasesLink

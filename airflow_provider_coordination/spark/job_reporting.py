@@ -8,16 +8,17 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 
 from airflow_provider_coordination.coordination.clock import Clock
-from airflow_provider_coordination.coordination.error_events import MAX_MESSAGE_CHARACTERS, ErrorEvent
 from airflow_provider_coordination.coordination.job_reports import (
     MAX_ERRORS,
+    MAX_MESSAGE_CHARACTERS,
     MAX_PARSE_ERRORS,
+    ErrorEvent,
     JobReport,
     MovingAverages,
     RecordCounts,
     SinkReport,
 )
-from airflow_provider_coordination.coordination.storable_text import storable
+from airflow_provider_coordination.coordination.texts import storable
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.bad_records import BadRecords, Stage
 from airflow_provider_coordination.spark.delivery import Prepared

@@ -9,14 +9,13 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_provider_coordination.coordination.compression import compress, decompress
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.coordination.job_reports import JobReport
 from airflow_provider_coordination.coordination.jobs import HEARTBEAT, JobRecord
 from airflow_provider_coordination.coordination.metrics import Metrics
 from airflow_provider_coordination.coordination.renewal import LeaseRenewer
-from airflow_provider_coordination.coordination.storable_text import storable
+from airflow_provider_coordination.coordination.texts import compress, decompress, storable
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.settings_reference import SettingsReference
 from airflow_provider_coordination.stores import open_store

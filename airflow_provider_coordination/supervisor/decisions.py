@@ -13,10 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from airflow_provider_coordination.coordination.error_events import ErrorEvent
-from airflow_provider_coordination.coordination.job_reports import RecordCounts
+from airflow_provider_coordination.coordination.job_reports import ErrorEvent, RecordCounts
 from airflow_provider_coordination.coordination.jobs import Job, JobState
-from airflow_provider_coordination.coordination.storable_text import storable
+from airflow_provider_coordination.coordination.texts import storable
 from airflow_provider_coordination.spark.outcome import EXIT_LOST_WORK
 from airflow_provider_coordination.supervisor.actions import Action, DiscoverPartitions, StartJob
 from airflow_provider_coordination.supervisor.job_plan import (

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from fractions import Fraction
 
 from airflow_provider_coordination.coordination.jobs import RETENTION, Job, JobState
-from airflow_provider_coordination.coordination.storable_text import storable
+from airflow_provider_coordination.coordination.texts import storable
 from airflow_provider_coordination.supervisor.actions import (
     Action,
     DiscoverPartitions,

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from airflow_provider_coordination.coordination.compression import compress, decompress
-from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.job_reports import (
     COUNTED,
     REPORT_INTERVAL,
+    ErrorEvent,
     JobReport,
     RecordCounts,
 )
 from airflow_provider_coordination.coordination.jobs import Job, JobState
 from airflow_provider_coordination.coordination.partition import Partition, format_instant, read_instant
+from airflow_provider_coordination.coordination.texts import compress, decompress
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
 
 MAX_REPORT_AGE = 6 * REPORT_INTERVAL

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError, StoreUnavailableError
-from airflow_provider_coordination.coordination.job_reports import RecordCounts
+from airflow_provider_coordination.coordination.job_reports import ErrorEvent, RecordCounts
 from airflow_provider_coordination.coordination.jobs import Job, Jobs
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus
 from airflow_provider_coordination.coordination.source_view import SourceView
-from airflow_provider_coordination.coordination.storable_text import storable
+from airflow_provider_coordination.coordination.texts import storable
 from airflow_provider_coordination.supervisor.observation import (
     FULL_RESOLUTION,
     LagReading,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from airflow_provider_coordination.coordination.error_events import ErrorEvent
+from airflow_provider_coordination.coordination.job_reports import ErrorEvent
 
 UNHEALTHY_AFTER = 3
 """The number of consecutive failed runs or jobs that makes a supervisor unhealthy."""

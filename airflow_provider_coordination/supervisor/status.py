@@ -13,9 +13,8 @@ from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
-from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.errors import CoordinationError, SupervisorNotFoundError
-from airflow_provider_coordination.coordination.job_reports import COUNTED, WINDOWS, JobReport, RecordCounts
+from airflow_provider_coordination.coordination.job_reports import COUNTED, WINDOWS, ErrorEvent, JobReport, RecordCounts
 from airflow_provider_coordination.coordination.jobs import Job, Jobs, JobState
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus, format_instant
 from airflow_provider_coordination.coordination.source_view import SourceView

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
     PartitionUpdateError,
@@ -23,6 +22,7 @@ from airflow_provider_coordination.coordination.errors import (
     SupervisedElsewhereError,
     SupervisionError,
 )
+from airflow_provider_coordination.coordination.job_reports import ErrorEvent
 from airflow_provider_coordination.coordination.partition import (
     Partition,
     PartitionStatus,
@@ -31,8 +31,8 @@ from airflow_provider_coordination.coordination.partition import (
     read_instant,
 )
 from airflow_provider_coordination.coordination.source_view import SourceView
-from airflow_provider_coordination.coordination.storable_text import storable
 from airflow_provider_coordination.coordination.suspension import FAMILY
+from airflow_provider_coordination.coordination.texts import storable
 from airflow_provider_coordination.supervisor.observation import LagSeries
 from airflow_provider_coordination.supervisor.states import DetailedState
 from airflow_provider_coordination.supervisor.supervision import (

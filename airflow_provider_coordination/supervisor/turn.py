@@ -17,15 +17,15 @@ from datetime import datetime, timedelta
 from typing import Any, Protocol
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
     PartitionUpdateError,
     StoreUnavailableError,
     SupervisionError,
 )
+from airflow_provider_coordination.coordination.job_reports import ErrorEvent
 from airflow_provider_coordination.coordination.jobs import Job, Jobs
-from airflow_provider_coordination.coordination.storable_text import storable
+from airflow_provider_coordination.coordination.texts import storable
 from airflow_provider_coordination.supervisor.actions import (
     Action,
     DiscoverPartitions,

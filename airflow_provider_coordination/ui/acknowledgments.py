@@ -10,9 +10,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, ConfigDict, StrictBool, StrictInt
 
-from airflow_provider_coordination.coordination.acknowledgment import record_of
+from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentView, record_of
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
-from airflow_provider_coordination.coordination.acknowledgment_view import AcknowledgmentView
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.ui.access import UserName, audit, may_change_connection, may_read_connection

@@ -18,8 +18,8 @@ from airflow_provider_coordination.coordination.errors import (
     PartitionUpdateError,
     StoreUnavailableError,
 )
-from airflow_provider_coordination.coordination.known_sources import is_known, known_sources, unknown_source
 from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.source_statistics import is_known, known_sources, unknown_source
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.reset import PARTITION_ERRORS, Resets, check_target, restarted
 from airflow_provider_coordination.sources.reset_targets import ResetAction, Target, parse_target

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Literal
 
 from airflow_provider_coordination.coordination.acknowledgment import FAMILY as ACKNOWLEDGMENT_FAMILY
-from airflow_provider_coordination.coordination.acknowledgment_view import AcknowledgmentView
+from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentView
 from airflow_provider_coordination.coordination.job_reports import SinkReport, sinks_of
 from airflow_provider_coordination.coordination.jobs import Jobs
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus

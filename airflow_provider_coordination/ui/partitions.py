@@ -9,8 +9,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, HTTPException, Query, Response
 
-from airflow_provider_coordination.coordination.acknowledgment import record_of
-from airflow_provider_coordination.coordination.acknowledgment_view import AcknowledgmentView
+from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentView, record_of
 from airflow_provider_coordination.coordination.browsing import Filter
 from airflow_provider_coordination.coordination.errors import AcknowledgmentSetNotFoundError, ProgressError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from fastapi import APIRouter, HTTPException, Response
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.known_sources import known_sources
+from airflow_provider_coordination.coordination.source_statistics import known_sources
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.ui.access import AnyVisitor, Visitor, coordination_connections, may_read_connection
 from airflow_provider_coordination.ui.cards import source_card

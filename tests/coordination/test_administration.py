@@ -26,8 +26,8 @@ from airflow_provider_coordination.coordination.partition import (
     parse_source_identifier,
     source_identifier,
 )
-from airflow_provider_coordination.coordination.storable_text import MAX_TEXT_CHARACTERS
 from airflow_provider_coordination.coordination.store import CoordinationStore
+from airflow_provider_coordination.coordination.texts import MAX_TEXT_CHARACTERS
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from airflow_provider_coordination.stores.sql import SqlStore
 from tests.support.clock import ManualClock

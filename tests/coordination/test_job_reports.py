@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.job_reports import (
     MAX_LAST_REPORT_CHARACTERS,
     MAX_PARSE_ERRORS,
     MAX_REPORT_CHARACTERS,
+    ErrorEvent,
     JobReport,
     MovingAverages,
     RecordCounts,

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 
+from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentView
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
-from airflow_provider_coordination.coordination.acknowledgment_view import AcknowledgmentView
 from airflow_provider_coordination.coordination.errors import ConfigurationError, UninitializedCoordinatorError
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.source_view import SourceView

@@ -12,9 +12,9 @@ import pytest
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError, StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import PartitionStatus, new_partition
-from airflow_provider_coordination.coordination.storable_text import MAX_TEXT_CHARACTERS
 from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.coordination.suspension import CACHE_SECONDS, KEY, Suspension
+from airflow_provider_coordination.coordination.texts import MAX_TEXT_CHARACTERS
 from tests.coordination.fleet import Fleet, keys
 from tests.coordination.unreliable_store import Fault
 

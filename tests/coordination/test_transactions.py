@@ -10,7 +10,7 @@ from airflow_provider_coordination.coordination.errors import (
     StoreUnavailableError,
 )
 from airflow_provider_coordination.coordination.partition import Partition
-from airflow_provider_coordination.coordination.transactions import MAX_BYTES, Transaction, transact_each
+from airflow_provider_coordination.coordination.store import MAX_BYTES, Transaction, transact_each
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.coordination.unreliable_store import NOT_ANSWERED, Fault, UnreliableStore
 from tests.support.partitions import SOURCE, a_partition, keys

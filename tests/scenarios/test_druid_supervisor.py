@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
-from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
+from airflow_provider_coordination.coordination.job_reports import ErrorEvent
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.sources.batches import SourceBatches

@@ -8,8 +8,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError
 from airflow_provider_coordination.coordination.partition import Partition
-from airflow_provider_coordination.coordination.store import CoordinationStore
-from airflow_provider_coordination.coordination.transactions import Transaction, transact_each
+from airflow_provider_coordination.coordination.store import CoordinationStore, Transaction, transact_each
 from tests.support.partitions import NOW, SOURCE, a_partition, keys
 
 MANY = 7

@@ -9,8 +9,7 @@ from itertools import count
 from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.error_events import ErrorEvent
-from airflow_provider_coordination.coordination.job_reports import JobReport, RecordCounts
+from airflow_provider_coordination.coordination.job_reports import ErrorEvent, JobReport, RecordCounts
 from airflow_provider_coordination.coordination.jobs import Job, JobRecord, Jobs
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition
 from airflow_provider_coordination.coordination.store import CoordinationStore

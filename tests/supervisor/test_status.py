@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.errors import SourceError
-from airflow_provider_coordination.coordination.job_reports import JobReport, RecordCounts
+from airflow_provider_coordination.coordination.job_reports import ErrorEvent, JobReport, RecordCounts
 from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, PartitionStatus
 from airflow_provider_coordination.sources.kinesis.kind import KIND
 from airflow_provider_coordination.sources.kinesis.progress import Gap

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from airflow_provider_coordination.coordination.error_events import ErrorEvent
 from airflow_provider_coordination.coordination.errors import SourceError, SupervisedElsewhereError
+from airflow_provider_coordination.coordination.job_reports import ErrorEvent
 from airflow_provider_coordination.coordination.jobs import JobState
 from airflow_provider_coordination.sources.kinesis.client import AccessDeniedError, StreamNotFoundError
 from airflow_provider_coordination.spark.outcome import EXIT_LOST_WORK

@@ -15,8 +15,13 @@ from airflow_provider_coordination.coordination.acknowledgment import Acknowledg
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.error_events import ErrorEvent
-from airflow_provider_coordination.coordination.job_reports import WINDOWS, JobReport, RecordCounts, SinkReport
+from airflow_provider_coordination.coordination.job_reports import (
+    WINDOWS,
+    ErrorEvent,
+    JobReport,
+    RecordCounts,
+    SinkReport,
+)
 from airflow_provider_coordination.coordination.jobs import JobRecord, Jobs
 from airflow_provider_coordination.coordination.owner import new_owner
 from airflow_provider_coordination.coordination.partition import (

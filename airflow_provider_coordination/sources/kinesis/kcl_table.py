@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
-from airflow_provider_coordination.coordination.shown import first_of
+from airflow_provider_coordination.coordination.texts import first_of
 from airflow_provider_coordination.sources.kinesis.shards import StreamDescription
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls, RejectedError
 
