@@ -1,15 +1,19 @@
-"""How to reach an AWS service: serializable settings, and the clients made from them.
+"""How to reach an AWS service: serializable settings, the clients made from them, and a harmless test of permissions.
 
 boto3 is imported only when a client is made, so that code without AWS calls runs without it.
+
+A call without permission is refused before AWS checks anything else. So a call that cannot succeed, such as a write
+whose condition never holds, proves its permission by the error that it returns.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
+from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -280,3 +284,45 @@ class _AssumedRole:
 
 def _invalid(name: str, value: str, remedy: str) -> ConfigurationError:
     return ConfigurationError(f"AWS settings: field '{name}' {remedy}; got {value}")
+
+
+class Proof(Enum):
+    """The result of testing a permission."""
+
+    ALLOWED = "allowed"
+    DENIED = "denied"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Permission:
+    """One permission.
+
+    :param action: the action in policies, such as `kinesis:GetRecords`.
+    :param resource: the ARN, or a display name if the ARN is unknown.
+    :param call: makes a harmless call that needs the permission; None if there is no such call at present.
+    :param is_needed: whether jobs fail without it.
+    """
+
+    action: str
+    resource: str
+    call: Callable[[], object] | None = None
+    is_needed: bool = True
+
+
+def prove(call: Callable[[], object]) -> tuple[Proof, str]:
+    """Make a call; return its result, and the service's message if the permission is not proven."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        call()
+    except ClientError as error:
+        details = error.response.get("Error", {})
+        if details.get("Code") in ACCESS_CODES:
+            return Proof.DENIED, str(details.get("Message", ""))
+        if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) >= 500:
+            return Proof.UNKNOWN, str(details.get("Message", ""))
+        return Proof.ALLOWED, ""
+    except BotoCoreError as error:
+        return Proof.UNKNOWN, str(error)
+    return Proof.ALLOWED, ""

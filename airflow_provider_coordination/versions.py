@@ -1,7 +1,7 @@
-"""The installed versions of Python, Spark, pandas and pyarrow, and whether they are compatible.
+"""The installed versions of Java, Python, Spark, pandas and pyarrow, and whether they are compatible.
 
-Versions are found without imports, since an incompatible Spark may fail on import. On a Spark cluster, `pyspark` is a
-part of Spark's own folder, which no package manager knows.
+Versions of packages are found without imports, since an incompatible Spark may fail on import. On a Spark cluster,
+`pyspark` is a part of Spark's own folder, which no package manager knows.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -31,6 +32,9 @@ PACKAGES = ("pyspark", "pyspark-client", "pandas", "pyarrow")
 
 INSTALL_SPARK = "run `pip install 'airflow-provider-coordination[spark]'`"
 INSTALL_PAIR = f"run `pip install 'pyspark=={TESTED_SPARK}' 'pyspark-client=={TESTED_SPARK}'`"
+OLDEST_JAVA = 17
+JAVA_TIMEOUT_SECONDS = 20
+JAVA_REMEDY = f"install Java {OLDEST_JAVA} or newer, and name its folder in JAVA_HOME"
 
 
 @dataclass(frozen=True)
@@ -227,3 +231,64 @@ def _importable_pyspark() -> str | None:
         return None
     found = re.search(rb"__version__[^=]*=\s*['\"]([^'\"]+)", text)
     return None if found is None else found[1].decode()
+
+
+@dataclass(frozen=True)
+class Java:
+    """An installed Java.
+
+    :param path: its program.
+    :param version: such as `17.0.15`.
+    :param machine: the name of its virtual machine.
+    """
+
+    path: Path
+    version: str
+    machine: str
+
+
+def java_path(environment: Mapping[str, str]) -> Path:
+    """Return the program that starts a JVM, found as Spark's scripts do.
+
+    :param environment: where `JAVA_HOME` and `PATH` are looked up.
+    :raises ConfigurationError: if there is none; the caller adds `JAVA_REMEDY`.
+    """
+    home = environment.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java", path=environment.get("PATH", ""))
+    if java is None or not Path(java).is_file():
+        where = f"JAVA_HOME is {home!r}, where there is no bin/java" if home else "there is no java on PATH"
+        raise ConfigurationError(where)
+    return Path(java)
+
+
+def find_java(environment: Mapping[str, str]) -> Java:
+    """Return the Java of jobs that are started with these environment variables; it is run for its version.
+
+    :raises ConfigurationError: if there is none, or Spark 4 cannot run with it; the caller adds `JAVA_REMEDY`.
+    """
+    path = java_path(environment)
+    try:
+        done = subprocess.run(
+            [path, "-version"], capture_output=True, text=True, timeout=JAVA_TIMEOUT_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as failure:
+        raise ConfigurationError(f"{path} does not run: {type(failure).__name__}") from None
+    output = done.stderr + done.stdout
+    version = re.search(r'version "((\d+)[^"]*)"', output)
+    if done.returncode != 0 or version is None:
+        raise ConfigurationError(f"{path} does not print its version")
+    if int(version[2]) < OLDEST_JAVA:
+        raise ConfigurationError(f"Java {version[1]} in {path} is too old for Spark 4")
+    return Java(
+        path, version[1], next((line for line in output.splitlines() if " VM " in line or "OpenJ9" in line), "")
+    )
+
+
+def runtime_version(environment: Mapping[str, str]) -> str | None:
+    """Return the exact version of the Java, such as `17.0.15+6`, without starting it; None if it is not known."""
+    try:
+        release = java_path(environment).resolve().parents[1] / "release"
+        match = re.search(r'^JAVA_RUNTIME_VERSION="(.+)"$', release.read_text(errors="replace"), re.MULTILINE)
+    except (ConfigurationError, OSError):
+        return None
+    return None if match is None else match[1]

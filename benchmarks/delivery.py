@@ -59,7 +59,7 @@ from airflow_provider_coordination.spark.kinesis.reading import ShardReading
 from airflow_provider_coordination.spark.kinesis.streams import Streams
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import make_sinks
-from airflow_provider_coordination.spark.spans import NoSpan
+from airflow_provider_coordination.spark.telemetry import NoSpan
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from benchmarks.landing import session

@@ -25,14 +25,14 @@ from airflow_provider_coordination.sources.landed import LandedProgress
 from airflow_provider_coordination.sources.progress import new_batch_id
 from airflow_provider_coordination.sources.reads import Connected
 from airflow_provider_coordination.sources.source_kind import SourceKind
-from airflow_provider_coordination.spark.kind_partitions import KindPartitions
 from airflow_provider_coordination.spark.landed_row import LandedRow
+from airflow_provider_coordination.spark.reading import KindPartitions
 
 if TYPE_CHECKING:  # so that a DAG file imports no code that runs on Spark
     from airflow_provider_coordination.spark.job_spark import JobSpark
+    from airflow_provider_coordination.spark.outcome import Summary
     from airflow_provider_coordination.spark.reading import PartitionsToRead
     from airflow_provider_coordination.spark.settings import IngestSettings
-    from airflow_provider_coordination.spark.summary import Summary
 
 NAME = "log_files"
 

@@ -72,6 +72,7 @@ from airflow_provider_coordination.spark.bad_records import (
     PAYLOAD_CHARACTERS,
 )
 from airflow_provider_coordination.spark.ingestion import Ingestion
+from airflow_provider_coordination.spark.job_reporting import IngestionMetric
 from airflow_provider_coordination.spark.job_settings import (
     MAX_SAVED_PARSE_EXCEPTIONS,
     AcknowledgmentSettings,
@@ -85,10 +86,16 @@ from airflow_provider_coordination.spark.kinesis.data_source_options import FORM
 from airflow_provider_coordination.spark.kinesis.landed_shard import RECORD_SCHEMA, SHARD_RECORDS
 from airflow_provider_coordination.spark.kinesis.shard_batches import COLUMNS
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS
-from airflow_provider_coordination.spark.metrics import IngestionMetric
-from airflow_provider_coordination.spark.otlp import FLUSH_SECONDS, METRICS, PROTOCOLS, SERVICE_NAME, TRACES, Signal
+from airflow_provider_coordination.spark.outcome import SETS_NAMED, Summary
 from airflow_provider_coordination.spark.sql import mysql, postgresql
-from airflow_provider_coordination.spark.summary import SETS_NAMED, Summary
+from airflow_provider_coordination.spark.telemetry import (
+    FLUSH_SECONDS,
+    METRICS,
+    PROTOCOLS,
+    SERVICE_NAME,
+    TRACES,
+    Signal,
+)
 from airflow_provider_coordination.spark.writes.delta import DeltaTable
 from airflow_provider_coordination.spark.writes.foreach_batch import ForeachBatch
 from airflow_provider_coordination.spark.writes.iceberg import IcebergTable

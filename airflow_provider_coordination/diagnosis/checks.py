@@ -14,16 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_coordination import __version__
-from airflow_provider_coordination.aws import AwsSettings, aws_client, aws_session
+from airflow_provider_coordination.aws import AwsSettings, Permission, Proof, aws_client, aws_session, prove
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.diagnosis import Finding, error, ok, unchecked, warning
-from airflow_provider_coordination.permissions import Permission, Proof, prove
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.java import JAVA_REMEDY, find_java
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.kind import StoreReport
 from airflow_provider_coordination.stores.redaction import without_likely_secrets, without_secrets
-from airflow_provider_coordination.versions import INSTALL_SPARK, find_installation, incompatibilities
+from airflow_provider_coordination.versions import (
+    INSTALL_SPARK,
+    JAVA_REMEDY,
+    find_installation,
+    find_java,
+    incompatibilities,
+)
 
 MAX_ATTEMPTS = 2
 CREDENTIALS_REMEDY = "give the AWS connection keys or a role, or set the AWS SDK's environment variables"

@@ -24,8 +24,7 @@ from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.hooks.connections import aws_settings
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access, is_s3
-from airflow_provider_coordination.spark.settings import IngestSettings
-from airflow_provider_coordination.spark.settings_reference import delete_object
+from airflow_provider_coordination.spark.settings import IngestSettings, delete_object
 
 DEFAULT_CONN_ID = "kubernetes_default"
 FOLDER = "/etc/coordination"

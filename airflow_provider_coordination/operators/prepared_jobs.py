@@ -45,8 +45,7 @@ from airflow_provider_coordination.operators.spark_submit import (
 )
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.spark.access import Access
-from airflow_provider_coordination.spark.settings import IngestSettings
-from airflow_provider_coordination.spark.settings_reference import SettingsReference
+from airflow_provider_coordination.spark.settings import IngestSettings, SettingsReference
 from airflow_provider_coordination.triggers.deferral import ERROR
 from airflow_provider_coordination.triggers.supervisor import JobTrigger
 

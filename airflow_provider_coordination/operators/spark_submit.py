@@ -74,10 +74,9 @@ from airflow_provider_coordination.operators.spark_hook import (
 )
 from airflow_provider_coordination.settings import is_plain, text_value
 from airflow_provider_coordination.spark.ingestion import Ingestion
-from airflow_provider_coordination.spark.outcome import Outcome
+from airflow_provider_coordination.spark.outcome import Outcome, Summary
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
-from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.triggers.deferral import ERROR
 from airflow_provider_coordination.triggers.supervisor import JobTrigger

@@ -12,13 +12,12 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
-from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.aws import AwsSettings, Permission
 from airflow_provider_coordination.coordination.batches import BatchLedger
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.supplier import Supplier
-from airflow_provider_coordination.permissions import Permission
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.landed import LandedBatches, LandedProgress, ProgressFormatError
 from airflow_provider_coordination.sources.reset_targets import ResetAction, ResetPlan, ResetStep, Target
@@ -104,7 +103,7 @@ class SourceKind:
     has_positions = False
     """Whether its partitions can be read from a position other than their start."""
     reading: str = ""
-    """`module:attribute` of the class that reads it in a Spark job; see `spark/job_source.py`."""
+    """`module:attribute` of the class that reads it in a Spark job; see `spark/reading.py`."""
     reads: str | None = None
     """`module:attribute` of the class with which a DAG or a spec describes what is read; None if there is none."""
     pages: str | None = None

@@ -32,9 +32,9 @@ from airflow_provider_coordination.sources.landed import EventTimeBounds, Landed
 from airflow_provider_coordination.spark.job_sets import JobSets
 from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.landed_row import Failure
+from airflow_provider_coordination.spark.outcome import Summary
 from airflow_provider_coordination.spark.reading import PartitionsToRead
 from airflow_provider_coordination.spark.redaction import Redaction
-from airflow_provider_coordination.spark.summary import Summary
 
 log = logging.getLogger(__name__)
 

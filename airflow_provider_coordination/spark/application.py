@@ -20,13 +20,9 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.access import combined_access
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Delivery, load_transform
-from airflow_provider_coordination.spark.error_texts import error_text, root_cause
-from airflow_provider_coordination.spark.event_time import bounds_of
 from airflow_provider_coordination.spark.ingestion_job import IngestionJob, Observer
-from airflow_provider_coordination.spark.job_source import JobSource, job_source
 from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.layout import RecordLayout
-from airflow_provider_coordination.spark.metrics import JobMetrics
 from airflow_provider_coordination.spark.outcome import (
     EXIT_CONFIGURATION,
     EXIT_FAILED,
@@ -34,14 +30,14 @@ from airflow_provider_coordination.spark.outcome import (
     EXIT_SUCCESS,
     FollowedJob,
     Outcome,
+    Summary,
     coordinator_of,
     followed_job,
 )
-from airflow_provider_coordination.spark.payload import JsonPayload
-from airflow_provider_coordination.spark.pyspark_path import import_compiled_pyspark
+from airflow_provider_coordination.spark.payload import JsonPayload, bounds_of
+from airflow_provider_coordination.spark.reading import JobSource, job_source
 from airflow_provider_coordination.spark.redaction import LOG_FORMAT, Redaction
-from airflow_provider_coordination.spark.settings import IngestSettings
-from airflow_provider_coordination.spark.settings_reference import SettingsReference
+from airflow_provider_coordination.spark.settings import IngestSettings, SettingsReference
 from airflow_provider_coordination.spark.sinks import (
     Sink,
     at_least_once_sinks,
@@ -49,12 +45,13 @@ from airflow_provider_coordination.spark.sinks import (
     make_sinks,
 )
 from airflow_provider_coordination.spark.slots import JOB_GROUP
-from airflow_provider_coordination.spark.spans import JobSpans
+from airflow_provider_coordination.spark.spark_errors import error_text, root_cause
 from airflow_provider_coordination.spark.stop_conditions import STOPPED, suspension_reason
 from airflow_provider_coordination.spark.storage import check_writable
-from airflow_provider_coordination.spark.summary import Summary
+from airflow_provider_coordination.spark.telemetry import JobMetrics, JobSpans
 from airflow_provider_coordination.spark.transformation import SparkTransformation
 from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery, routed_sinks
+from airflow_provider_coordination.spark.worker_daemon import import_compiled_pyspark
 from airflow_provider_coordination.versions import find_installation, require_versions
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 
 from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.spark.delivery import DeliveryError
-from airflow_provider_coordination.spark.error_texts import raised_in_python
 from airflow_provider_coordination.spark.job_settings import SAVED_WITHOUT_PAYLOADS, BadRecordSettings
 from airflow_provider_coordination.spark.layout import BATCH_ID, PAYLOAD, RECORD, RecordLayout
+from airflow_provider_coordination.spark.spark_errors import raised_in_python
 
 log = logging.getLogger(__name__)
 

@@ -20,9 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
-from airflow_provider_coordination.spark.java import JAVA_REMEDY, find_java, runtime_version
 from airflow_provider_coordination.spark.rehearsal import REHEARSED
-from airflow_provider_coordination.versions import INSTALL_SPARK, find_installation
+from airflow_provider_coordination.versions import (
+    INSTALL_SPARK,
+    JAVA_REMEDY,
+    find_installation,
+    find_java,
+    runtime_version,
+)
 
 JVM_OPTIONS = "SPARK_SUBMIT_OPTS"
 """The variable with options for the JVM of spark-submit, which is also the driver's JVM if it is on this machine."""

@@ -31,7 +31,7 @@ from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.job_sets import JobSets
 from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.outages import translating_outages
-from airflow_provider_coordination.spark.spans import NoSpans, Spans
+from airflow_provider_coordination.spark.telemetry import NoSpans, Spans
 
 log = logging.getLogger(__name__)
 

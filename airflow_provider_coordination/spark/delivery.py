@@ -17,7 +17,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.registry import import_attribute
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.concurrency import side_by_side
-from airflow_provider_coordination.spark.executor_errors import ExecutorError
+from airflow_provider_coordination.spark.spark_errors import ExecutorError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -21,7 +21,6 @@ import pyarrow as pa
 from airflow_provider_coordination.coordination.errors import CoordinationError, SourceError
 from airflow_provider_coordination.sources.items import FrameReader, SourceUnavailableError, reads_at_once
 from airflow_provider_coordination.sources.progress import ItemPosition, new_batch_id
-from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.frame_columns import ArrivingColumn, arriving_columns, converted
 from airflow_provider_coordination.spark.item_file import ItemPlan
 from airflow_provider_coordination.spark.item_landing import LandedItems
@@ -30,6 +29,7 @@ from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.parquet_frames import numbered, portions_of
 from airflow_provider_coordination.spark.records import check_names, with_origin
 from airflow_provider_coordination.spark.slots import MANIFEST, LandingOptions, collect_rows, manifest, name_job
+from airflow_provider_coordination.spark.spark_errors import error_text
 from airflow_provider_coordination.spark.storage import TableWriter
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ from airflow_provider_coordination.settings import (
     text_value,
 )
 from airflow_provider_coordination.sources.reads import Reads, own_copy
-from airflow_provider_coordination.spark.ddl import columns_of
 from airflow_provider_coordination.spark.job_settings import (
     AcknowledgmentSettings,
     BadRecordSettings,
@@ -27,8 +26,8 @@ from airflow_provider_coordination.spark.job_settings import (
     RoundSettings,
     check_transform,
 )
+from airflow_provider_coordination.spark.payload_schema import check_time_formats, columns_of
 from airflow_provider_coordination.spark.sink_settings import check_absolute, check_described_sinks, check_folders
-from airflow_provider_coordination.spark.time_formats import check_time_formats
 from airflow_provider_coordination.spark.writes.writes import Writes, all_of, landing_path_of
 
 

@@ -40,20 +40,19 @@ from airflow_provider_coordination.spark.delivery import (
     SinkUnavailableError,
     by_halves,
 )
-from airflow_provider_coordination.spark.error_texts import error_text
-from airflow_provider_coordination.spark.job_reporting import JobReporting
+from airflow_provider_coordination.spark.job_reporting import JobReporting, RoundCounts
 from airflow_provider_coordination.spark.job_sets import JobSets
 from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.landed_row import Failure
-from airflow_provider_coordination.spark.metrics import RoundCounts
+from airflow_provider_coordination.spark.outcome import Summary
 from airflow_provider_coordination.spark.reading import MakeReading, Reading, RoundRead
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER
 from airflow_provider_coordination.spark.sinks import sink_reports
-from airflow_provider_coordination.spark.spans import NoSpans, Span, Spans
+from airflow_provider_coordination.spark.spark_errors import error_text
 from airflow_provider_coordination.spark.stop_conditions import STOPPED, StopConditions, suspension_reason
-from airflow_provider_coordination.spark.summary import Summary
+from airflow_provider_coordination.spark.telemetry import NoSpans, Span, Spans
 
 log = logging.getLogger(__name__)
 

@@ -18,14 +18,13 @@ from airflow_provider_coordination.spark.frame_landing import land_frames
 from airflow_provider_coordination.spark.item_file import ItemPlan
 from airflow_provider_coordination.spark.item_landing import MAX_FAILED_ITEMS, LandedItems, land_items
 from airflow_provider_coordination.spark.job_spark import JobSpark
-from airflow_provider_coordination.spark.kind_partitions import KindPartitions
 from airflow_provider_coordination.spark.landed_row import Failure
-from airflow_provider_coordination.spark.reading import PartitionsToRead, Reading, RoundRead
+from airflow_provider_coordination.spark.outcome import Summary
+from airflow_provider_coordination.spark.reading import KindPartitions, PartitionsToRead, Reading, RoundRead
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.shared_locations import SharedLocations
 from airflow_provider_coordination.spark.slots import LandingOptions, check_locations
-from airflow_provider_coordination.spark.summary import Summary
 
 log = logging.getLogger(__name__)
 

@@ -11,14 +11,13 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.items import Checking, KnowsColumns, reads_at_once
 from airflow_provider_coordination.sources.kinds import ReadsSettings, reader_of
-from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.frame_columns import landed_columns
 from airflow_provider_coordination.spark.item_landing import land_items
 from airflow_provider_coordination.spark.item_reading import ItemReading
-from airflow_provider_coordination.spark.job_source import JobSource
 from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
-from airflow_provider_coordination.spark.reading import MakeReading
+from airflow_provider_coordination.spark.reading import JobSource, MakeReading
+from airflow_provider_coordination.spark.spark_errors import error_text
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

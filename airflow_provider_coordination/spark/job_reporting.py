@@ -1,11 +1,15 @@
-"""The counts of a job report: rounds and deliveries note them; the thread that renews the job's record reads them."""
+"""What a job counts while it runs: the metrics of its rounds, and its job report.
+
+Rounds and deliveries note the counts; the thread that renews the job's record reads the report.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
+from enum import StrEnum
 
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.coordination.job_reports import (
@@ -18,16 +22,90 @@ from airflow_provider_coordination.coordination.job_reports import (
     RecordCounts,
     SinkReport,
 )
+from airflow_provider_coordination.coordination.metrics import Metrics
 from airflow_provider_coordination.coordination.texts import storable
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.bad_records import BadRecords, Stage
 from airflow_provider_coordination.spark.delivery import Prepared
 from airflow_provider_coordination.spark.job_settings import RoundSettings
 from airflow_provider_coordination.spark.landed_row import Failure
+from airflow_provider_coordination.spark.outcome import Summary
+from airflow_provider_coordination.spark.reading import RoundRead
 from airflow_provider_coordination.spark.redaction import Redaction
 
 QUIET_MARGIN = timedelta(minutes=1)
 """How long a partition with nothing left counts as caught up without being read again, beyond a round and a pause."""
+
+
+class IngestionMetric(StrEnum):
+    """The metrics of each round, with the tags `source` and `store`."""
+
+    RECORDS_LANDED = "coordination.records_landed"
+    RECORDS_DELIVERED = "coordination.records_delivered"
+    PARSE_EXCEPTIONS = "coordination.parse_exceptions"
+    RECORDS_UNROUTED = "coordination.records_unrouted"
+    RECORDS_THROWN_AWAY = "coordination.records_thrown_away"
+    """Records that were left out because they are late or early."""
+    SINK_RECORDS = "coordination.sink_records"
+    """With the tag `sink` as well; the dead letters are the sink `dead_letter`."""
+    SINK_BATCHES_HELD = "coordination.sink_batches_held"
+    """Batches that wait for an unavailable sink, with the tag `sink` as well."""
+    RECORDS_FILTERED = "coordination.records_filtered"
+    """User records of an aggregate that were left out because they belong to another shard."""
+    READS_THROTTLED = "coordination.reads_throttled"
+    """Reads that were refused because other consumers read the shard as well."""
+    ITEMS_READ = "coordination.items_read"
+    """Items, such as objects or ranges, that were processed; only for sources of items."""
+    ITEMS_GONE = "coordination.items_gone"
+    """Items that no longer existed when they were to be read."""
+    ITEMS_SET_ASIDE = "coordination.items_set_aside"
+    """Items that could not be read, and become partitions of their own."""
+    MILLIS_BEHIND_LATEST = "coordination.millis_behind_latest"
+    """A gauge: how far the job is behind the end of the source, for the partition that is furthest behind."""
+
+
+class RoundCounts:
+    """Counts what a job did in each round.
+
+    :param metrics: receives the counts.
+    :param tags: `source` and `store`.
+    """
+
+    def __init__(self, metrics: Metrics, tags: Mapping[str, str]) -> None:
+        self._metrics = metrics
+        self._tags = tags
+        self._counted: Counter[tuple[str, str]] = Counter()
+
+    def note(self, summary: Summary, read: RoundRead) -> None:
+        """Count what was done since the last call.
+
+        :param summary: what the job did so far.
+        :param read: what the round read.
+        """
+        self._count(IngestionMetric.RECORDS_LANDED, summary.records_landed)
+        self._count(IngestionMetric.RECORDS_DELIVERED, summary.records_delivered)
+        self._count(IngestionMetric.PARSE_EXCEPTIONS, summary.parse_exceptions)
+        self._count(IngestionMetric.RECORDS_UNROUTED, summary.unrouted)
+        self._count(IngestionMetric.RECORDS_THROWN_AWAY, summary.thrown_away)
+        for sink, records in summary.records_by_sink.items():
+            self._count(IngestionMetric.SINK_RECORDS, records, sink)
+        for sink, batches in summary.held_by_sink.items():
+            self._count(IngestionMetric.SINK_BATCHES_HELD, batches, sink)
+        count, tags = self._metrics.count, self._tags
+        count(IngestionMetric.RECORDS_FILTERED, tags, read.filtered)
+        count(IngestionMetric.READS_THROTTLED, tags, read.throttled)
+        if read.items is not None:
+            count(IngestionMetric.ITEMS_READ, tags, read.items)
+            count(IngestionMetric.ITEMS_GONE, tags, read.gone)
+            count(IngestionMetric.ITEMS_SET_ASIDE, tags, read.set_aside)
+        known = [behind for behind in read.behind_ms.values() if behind is not None]
+        if known:
+            self._metrics.gauge(IngestionMetric.MILLIS_BEHIND_LATEST, max(known), tags)
+
+    def _count(self, name: IngestionMetric, total: int, sink: str = "") -> None:
+        tags = {**self._tags, "sink": sink} if sink else self._tags
+        self._metrics.count(name, tags, total - self._counted[name, sink])
+        self._counted[name, sink] = total
 
 
 class JobReporting:

@@ -15,8 +15,7 @@ from contextlib import contextmanager
 
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.spark.delivery import SinkUnavailableError
-from airflow_provider_coordination.spark.error_texts import error_text, is_of_gateway
-from airflow_provider_coordination.spark.executor_errors import DriverGoneError
+from airflow_provider_coordination.spark.spark_errors import DriverGoneError, error_text, is_of_gateway
 
 ERRNOS = frozenset(
     {

@@ -11,6 +11,7 @@ from functools import cached_property, partial, reduce
 from operator import and_, or_
 from typing import TYPE_CHECKING
 
+from airflow_provider_coordination.spark.payload_schema import ISO, TIMESTAMP
 from airflow_provider_coordination.spark.payload_values import (
     DECIMAL,
     FLOATING,
@@ -23,7 +24,6 @@ from airflow_provider_coordination.spark.payload_values import (
     time_of,
     value_of,
 )
-from airflow_provider_coordination.spark.time_formats import ISO, TIMESTAMP
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.sources.exact_casts import DOUBLE, SINGLE, Held
-from airflow_provider_coordination.spark.time_formats import AUTO, ISO, UNITS
+from airflow_provider_coordination.spark.payload_schema import AUTO, ISO, UNITS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -1,4 +1,4 @@
-"""The interface between a job's rounds and the kind of source that it reads."""
+"""The interface between a job and the kind of source that it reads: before Spark starts, and in its rounds."""
 
 from __future__ import annotations
 
@@ -6,17 +6,29 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.partition_leases import PartitionLeases
+from airflow_provider_coordination.coordination.registry import import_attribute
+from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
-from airflow_provider_coordination.spark.landed_row import Failure
+from airflow_provider_coordination.spark.job_spark import JobSpark
+from airflow_provider_coordination.spark.landed_row import Failure, LandedRow
+from airflow_provider_coordination.spark.outcome import Summary
 from airflow_provider_coordination.spark.settings import IngestSettings
-from airflow_provider_coordination.spark.summary import Summary
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from airflow_provider_coordination.spark.layout import RecordLayout
+
 
 UNREADABLE_ROUNDS = 5
 """After how many consecutive rounds with an unavailable source a partition counts as failed."""
+P = TypeVar("P", bound=LandedProgress)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,3 +170,136 @@ class Reading(Protocol):
 
 MakeReading = Callable[[IngestSettings, SourceCoordinator, PartitionsToRead, Summary], Reading]
 """Makes the reading of a job from its settings, its coordinator, its partitions and its summary."""
+
+
+class JobSource(Protocol):
+    """The source of one job. The class is constructed with `ReadsSettings`; `SourceKind.reading` names it."""
+
+    @property
+    def name(self) -> str:
+        """The name of the source in the log, such as `streams clicks`."""
+        ...
+
+    @property
+    def layout(self) -> RecordLayout:
+        """The columns of the landed records."""
+        ...
+
+    @property
+    def default_leases(self) -> int | None:
+        """The maximum number of leases of a job if the user gives none; None for no limit."""
+        ...
+
+    @property
+    def stop_at(self) -> datetime | None:
+        """The instant (aware) up to which the job reads; None if it has no such bound."""
+        ...
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether every partition comes to an end, so that the job ends once no partition is left for it."""
+        ...
+
+    @property
+    def worker_imports(self) -> Sequence[str]:
+        """The modules that landing needs in Python workers."""
+        ...
+
+    def columns(self, spark: JobSpark) -> StructType | None:
+        """Return the columns of landed records, with Spark's types, as far as they are known before anything is read.
+
+        :returns: None if they are not known.
+        """
+        ...
+
+    def opened(self, coordinator: SourceCoordinator) -> Callable[[JobSpark], MakeReading]:
+        """Check the source before Spark starts; return a function that makes its reading with Spark.
+
+        :param coordinator: the source's coordinator.
+        :raises ConfigurationError: if a setting cannot work.
+        :raises CoordinationError: if the source is unavailable.
+        """
+        ...
+
+
+def job_source(reads: ReadsSettings) -> JobSource:
+    """Return the source that a job reads.
+
+    :raises ConfigurationError: if its kind is unknown, cannot be imported, or has no reading.
+    """
+    kind = reads.source_kind()
+    make: Callable[[ReadsSettings], JobSource] = import_attribute(
+        kind.reading, f"kind of source {reads.kind!r}: its reading"
+    )
+    return make(reads)
+
+
+class KindPartitions(Generic[P]):
+    """The partitions at work whose progress has one class.
+
+    :param partitions: the partitions that the job works on.
+    :param leases: the job's leases.
+    :param progress: the class of their progress; partitions of other kinds are left out.
+    """
+
+    def __init__(self, partitions: PartitionsToRead, leases: PartitionLeases, progress: type[P]) -> None:
+        self._partitions = partitions
+        self._leases = leases
+        self._class = progress
+        self._unreadable: dict[str, int] = {}
+
+    def all(self) -> Iterator[tuple[str, P]]:
+        """Yield the partitions whose lease is held, with their progress."""
+        for key, progress in self._partitions.all():
+            if isinstance(progress, self._class):
+                yield key, progress
+
+    def to_land(self, besides: Collection[str] = ()) -> Iterator[tuple[str, P, int]]:
+        """Yield the partitions that may be read further, with their progress and the fencing token of their lease.
+
+        :param besides: the partitions that are not to be read at present.
+        """
+        for key, progress in self.all():
+            if key not in besides and self._partitions.may_land(key, progress):
+                try:
+                    token = self._leases.fencing_token(key)
+                except LOST:  # a lease that was lost just now is not read
+                    continue
+                yield key, progress, token
+
+    def progress(self, key: str) -> P:
+        """Return the progress of a partition that is held.
+
+        :raises PartitionNotOwnedError: if its lease is lost.
+        """
+        return self._leases.leased(key).progress_as(self._class.from_mapping)
+
+    def record(
+        self,
+        row: LandedRow,
+        landing: Callable[[P, LandedBatch], P],
+        recorded: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Record a landed batch; see `PartitionsToRead.record`.
+
+        :param landing: returns the progress with the batch in it.
+        :param recorded: called once the batch is written.
+        """
+        key, batch = row.partition_key, row.batch(self._leases.fencing_token(row.partition_key))
+        self._partitions.record(key, batch, lambda bounded: landing(self.progress(key), bounded), recorded)
+
+    # Unreadable partitions
+
+    def count_unreadable(self, key: str) -> bool:
+        """Count a round in which a partition could not be read; return whether `UNREADABLE_ROUNDS` is reached."""
+        self._unreadable[key] = self._unreadable.get(key, 0) + 1
+        return self._unreadable[key] >= UNREADABLE_ROUNDS
+
+    def note_readable(self, key: str) -> None:
+        """Reset the count of rounds in which a partition could not be read."""
+        self._unreadable.pop(key, None)
+
+    def forget_ended(self) -> None:
+        """Forget the partitions that the job no longer works on."""
+        for key in self._unreadable.keys() - self._partitions.read_until.keys():
+            del self._unreadable[key]

@@ -26,8 +26,8 @@ class RehearsedRow:
 def main() -> int:
     """Land, read, transform and write, as jobs do; return the exit code."""
     from airflow_provider_coordination.spark.job_spark import JobSpark
-    from airflow_provider_coordination.spark.pyspark_path import import_compiled_pyspark
     from airflow_provider_coordination.spark.slots import land_in_slots
+    from airflow_provider_coordination.spark.worker_daemon import import_compiled_pyspark
 
     import_compiled_pyspark()
     job_spark = JobSpark("rehearsal")

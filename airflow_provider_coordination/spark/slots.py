@@ -12,14 +12,17 @@ import pyarrow as pa
 
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.executor_errors import running_on_executors, with_host_in_import_errors
-from airflow_provider_coordination.spark.executor_startup import waiting_for_executors
 from airflow_provider_coordination.spark.shared_locations import (
     LocationCheckRequest,
     LocationCheckResult,
     SharedLocations,
 )
 from airflow_provider_coordination.spark.slot_count import registered_slots
+from airflow_provider_coordination.spark.spark_errors import (
+    running_on_executors,
+    waiting_for_executors,
+    with_host_in_import_errors,
+)
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -27,8 +27,6 @@ from airflow_provider_coordination.spark.delivery import (
     Transform,
     TransformError,
 )
-from airflow_provider_coordination.spark.error_texts import error_text
-from airflow_provider_coordination.spark.event_time import EventTime
 from airflow_provider_coordination.spark.layout import BATCH_ID, RecordLayout
 from airflow_provider_coordination.spark.outages import is_outage
 from airflow_provider_coordination.spark.parquet_frames import (
@@ -37,8 +35,9 @@ from airflow_provider_coordination.spark.parquet_frames import (
     spark_schema,
     write_frame,
 )
-from airflow_provider_coordination.spark.payload import ERROR, JsonPayload
+from airflow_provider_coordination.spark.payload import ERROR, EventTime, JsonPayload
 from airflow_provider_coordination.spark.sinks import Sink, check_required_columns
+from airflow_provider_coordination.spark.spark_errors import error_text
 from airflow_provider_coordination.spark.storage import schema_of
 
 if TYPE_CHECKING:

@@ -28,9 +28,6 @@ from airflow_provider_coordination.spark.delivery import (
     by_halves,
     each_separately,
 )
-from airflow_provider_coordination.spark.error_texts import error_text
-from airflow_provider_coordination.spark.executor_errors import ExecutorError, running_on_executors
-from airflow_provider_coordination.spark.executor_startup import waiting_for_executors
 from airflow_provider_coordination.spark.landed_files import ensure_landed
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.outages import translating_outages
@@ -39,6 +36,12 @@ from airflow_provider_coordination.spark.rows import DeadLetterRows, Transformed
 from airflow_provider_coordination.spark.shared_files import assign_shared_files, max_shared_bytes
 from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER
 from airflow_provider_coordination.spark.sinks import Rows, Sink, owed
+from airflow_provider_coordination.spark.spark_errors import (
+    ExecutorError,
+    error_text,
+    running_on_executors,
+    waiting_for_executors,
+)
 from airflow_provider_coordination.spark.storage import calls_at_once, delete_folder, join, read_tables, renames
 from airflow_provider_coordination.spark.transformation import MARKED, ROUTE, Transformation, Transformed
 from airflow_provider_coordination.spark.validation import BadRecordPolicy, ValidatedBatch

@@ -1,7 +1,12 @@
-"""The process from which Spark forks Python workers, with landing imported: `spark.python.daemon.module`.
+"""How the Python processes of a job start quickly: with compiled modules, and in workers with landing imported.
 
-Otherwise each worker would import them again, after Spark's own process has compiled all of PySpark. The imports here
-open no connection, and the threads that numpy and Arrow start are started again after a fork.
+Spark puts `python/lib/pyspark.zip` first on the module search path. It contains only sources: each process compiles 200
+of its modules at its start, which takes longer than all other imports of a job. The installed package beside it is the
+same, and compiled.
+
+This module is also `spark.python.daemon.module`, the process from which Spark forks Python workers. Otherwise each
+worker would import landing again. The imports here open no connection, and the threads that numpy and Arrow start are
+started again after a fork.
 """
 
 from __future__ import annotations
@@ -10,13 +15,41 @@ import importlib
 import os
 import runpy
 import sys
+from collections.abc import Sequence
 from contextlib import redirect_stdout, suppress
+from importlib.machinery import PathFinder
+from pathlib import Path
 
-from airflow_provider_coordination.spark.pyspark_path import import_compiled_pyspark
-
+ARCHIVE = Path("python", "lib", "pyspark.zip")
 IMPORTS = "COORDINATION_WORKER_IMPORTS"
 """The variable with the modules that a job's workers need, separated by commas."""
 ALWAYS = ("pyspark.worker", "pyarrow.parquet", "pandas")  # pyarrow imports pandas, if it is there, for its first array
+
+
+def import_compiled_pyspark() -> None:
+    """Let this process import the PySpark of `SPARK_HOME` as an installed package, if it is installed there.
+
+    Nothing changes if PySpark was imported already, or if another PySpark would be found.
+    """
+    spark_home = os.environ.get("SPARK_HOME")
+    if spark_home and "pyspark" not in sys.modules:
+        sys.path[:] = compiled_path(sys.path, Path(spark_home))
+
+
+def compiled_path(path: Sequence[str], spark_home: Path) -> list[str]:
+    """Return a module search path on which Spark's archive of PySpark is replaced by the same modules as files.
+
+    :param path: the module search path.
+    :param spark_home: a Spark that pip installed, which is the package itself, or an unpacked Spark, which has the
+        package in its folder `python`.
+    """
+    archive, unpacked = str(spark_home / ARCHIVE), spark_home / "python"
+    if (unpacked / "pyspark" / "__init__.py").is_file():
+        return [str(unpacked) if entry == archive else entry for entry in path]
+    rest = [entry for entry in path if entry != archive]
+    found = PathFinder.find_spec("pyspark", rest)
+    is_same = found is not None and found.origin is not None and Path(found.origin).parent == spark_home
+    return rest if is_same else list(path)
 
 
 def main() -> None:

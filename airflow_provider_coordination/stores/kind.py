@@ -13,11 +13,10 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import Any, ClassVar, Generic, TypeVar
 
-from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.aws import AwsSettings, Permission
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.registry import Registry
 from airflow_provider_coordination.coordination.store import CoordinationStore
-from airflow_provider_coordination.permissions import Permission
 from airflow_provider_coordination.settings import read_settings
 
 ROUND_TRIPS = 5

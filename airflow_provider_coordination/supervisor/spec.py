@@ -16,11 +16,10 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import source_identifier
 from airflow_provider_coordination.settings import FieldError
 from airflow_provider_coordination.sources.kinds import get_kind
-from airflow_provider_coordination.spark.ddl import columns_of
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.job_settings import RoundSettings, check_function
+from airflow_provider_coordination.spark.payload_schema import check_time_formats, columns_of
 from airflow_provider_coordination.spark.sink_settings import MAIN, check_described_sinks, check_folders
-from airflow_provider_coordination.spark.time_formats import check_time_formats
 from airflow_provider_coordination.spark.writes.writes import Writes, all_of
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings, TuningSettings
 from airflow_provider_coordination.supervisor.spec_keys import (

@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow_provider_coordination.settings import Limits
 from airflow_provider_coordination.spark.ingestion import Ingestion, IngestionOptions
-from airflow_provider_coordination.spark.time_formats import TIME_FORMATS
+from airflow_provider_coordination.spark.payload_schema import TIME_FORMATS
 from airflow_provider_coordination.supervisor.settings import (
     DEPLOY_MODES,
     LAG_AGGREGATES,

@@ -27,8 +27,16 @@ from airflow_provider_coordination.coordination.source_claim import (
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.sources.forgetting import ABOUT_PREVIOUS_DATA, how_to_forget, left_of
 from airflow_provider_coordination.sources.reset import kind_of_stored
-from airflow_provider_coordination.spark.ddl import columns_of, required_columns_of
-from airflow_provider_coordination.spark.time_formats import AUTO, ISO, MILLIS, SECONDS, TIME_FORMATS, UNITS
+from airflow_provider_coordination.spark.payload_schema import (
+    AUTO,
+    ISO,
+    MILLIS,
+    SECONDS,
+    TIME_FORMATS,
+    UNITS,
+    columns_of,
+    required_columns_of,
+)
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 
 

@@ -31,8 +31,7 @@ from airflow_provider_coordination.operators.prepared_jobs import (
 )
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, EXIT_SUCCESS
-from airflow_provider_coordination.spark.settings import IngestSettings
-from airflow_provider_coordination.spark.settings_reference import SettingsReference
+from airflow_provider_coordination.spark.settings import IngestSettings, SettingsReference
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from airflow_provider_coordination.triggers.supervisor import JobTrigger
 from tests.airflow.conftest import REPOSITORY, SECRET

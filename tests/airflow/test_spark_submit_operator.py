@@ -41,8 +41,7 @@ from airflow_provider_coordination.spark.job_settings import (
     RoundSettings,
 )
 from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, EXIT_LOST_WORK
-from airflow_provider_coordination.spark.settings import IngestSettings
-from airflow_provider_coordination.spark.settings_reference import SettingsReference
+from airflow_provider_coordination.spark.settings import IngestSettings, SettingsReference
 from airflow_provider_coordination.spark.writes.delta import DeltaTable
 from airflow_provider_coordination.spark.writes.foreach_batch import ForeachBatch
 from airflow_provider_coordination.spark.writes.parquet import ParquetDataset

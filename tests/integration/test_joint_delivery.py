@@ -18,11 +18,11 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from airflow_provider_coordination.sources.landed import EventTimeBounds
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, Transform
-from airflow_provider_coordination.spark.executor_errors import ExecutorPythonError
 from airflow_provider_coordination.spark.kinesis.landed_shard import RECORD_SCHEMA, SHARD_RECORDS
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
+from airflow_provider_coordination.spark.spark_errors import ExecutorPythonError
 from airflow_provider_coordination.spark.storage import files_below, write_table
 from airflow_provider_coordination.spark.transformation import SparkTransformation
 from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery, routed_sinks

@@ -12,10 +12,9 @@ from py4j import java_gateway, protocol  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession, functions
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.spark.event_time import EventTime, bounds_of
 from airflow_provider_coordination.spark.job_settings import RejectionSettings
 from airflow_provider_coordination.spark.kinesis.landed_shard import SHARD_RECORDS
-from airflow_provider_coordination.spark.payload import JsonPayload
+from airflow_provider_coordination.spark.payload import EventTime, JsonPayload, bounds_of
 from tests.support.landed_batches import NOW, PAYLOAD, LandedBatches
 
 pytestmark = pytest.mark.share(0.4)

@@ -16,11 +16,11 @@ import pytest
 
 from airflow_provider_coordination import __version__
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.spark import executor_errors
-from airflow_provider_coordination.spark.executor_errors import ExecutorPythonError
+from airflow_provider_coordination.spark import spark_errors
 from airflow_provider_coordination.spark.shared_locations import SharedLocations
 from airflow_provider_coordination.spark.slot_count import SlotCount, registered_slots
 from airflow_provider_coordination.spark.slots import check_locations, land_in_slots
+from airflow_provider_coordination.spark.spark_errors import ExecutorPythonError
 from tests.support.executor_python import (
     another_executor,
     executor_ahead,
@@ -228,7 +228,7 @@ def test_executors_of_another_python_are_reported_with_versions(spark: SparkSess
 
 def test_executor_with_another_package_version_is_named(spark: SparkSession) -> None:
     with (
-        patch.object(executor_errors, "__version__", "9.9.9"),
+        patch.object(spark_errors, "__version__", "9.9.9"),
         pytest.raises(
             ExecutorPythonError, match=rf"airflow_provider_coordination is {__version__}, but 9.9.9 on the driver"
         ),

@@ -19,9 +19,9 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.job_results import JobOutput
 from airflow_provider_coordination.spark.application import SUMMARY_MARK, main, naming_missing_files
-from airflow_provider_coordination.spark.error_texts import root_cause
 from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, EXIT_FAILED, EXIT_SUCCESS
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
+from airflow_provider_coordination.spark.spark_errors import root_cause
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from demo.local_kinesis import LocalKinesis
 from tests.conftest import REPOSITORY

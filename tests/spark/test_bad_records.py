@@ -22,10 +22,10 @@ from airflow_provider_coordination.spark.bad_records import (
     samples,
 )
 from airflow_provider_coordination.spark.delivery import DeliveryError
-from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.job_settings import BadRecordSettings
 from airflow_provider_coordination.spark.kinesis.landed_shard import RECORD_SCHEMA, SHARD_RECORDS
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
+from airflow_provider_coordination.spark.spark_errors import error_text
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

@@ -17,8 +17,8 @@ import pytest
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.workers import LeaseRequest
 from airflow_provider_coordination.spark.delivery import Prepared
+from airflow_provider_coordination.spark.outcome import Summary
 from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery
-from airflow_provider_coordination.spark.summary import Summary
 from tests.support.fleet import FakeStream, Fleet
 
 LEASE_SECONDS = 1.2

@@ -18,7 +18,7 @@ from airflow_provider_coordination.coordination.acknowledgment_sets import Ackno
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.progress import partition_key
-from airflow_provider_coordination.spark.summary import Summary
+from airflow_provider_coordination.spark.outcome import Summary
 from tests.support.depth import examples
 from tests.support.fleet import EPOCH, PHASES, Crash, FakeStream, Fleet, crash_at
 

@@ -14,9 +14,9 @@ from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.sources.kinesis.progress import partition_key
 from airflow_provider_coordination.spark import ingestion_job
 from airflow_provider_coordination.spark.delivery import Attempt, Prepared
+from airflow_provider_coordination.spark.outcome import Summary
 from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery
 from airflow_provider_coordination.spark.stop_conditions import STOPPED
-from airflow_provider_coordination.spark.summary import Summary
 from tests.support.fleet import EPOCH, PHASES, FakeStream, Fleet
 
 SECONDS = 20

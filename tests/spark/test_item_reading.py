@@ -16,8 +16,8 @@ from airflow_provider_coordination.sources.items import Item, ItemGoneError, Ite
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.spark import item_landing
+from airflow_provider_coordination.spark.outcome import Summary
 from airflow_provider_coordination.spark.reading import UNREADABLE_ROUNDS, RoundRead
-from airflow_provider_coordination.spark.summary import Summary
 from tests.support.item_history import KIND, ItemHistory, SlowSource, Worker
 from tests.support.items import FakeItem, named
 

@@ -10,9 +10,10 @@ from collections.abc import Iterator
 import pytest
 
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
-from airflow_provider_coordination.spark.metrics import IngestionMetric, JobMetrics, RoundCounts
+from airflow_provider_coordination.spark.job_reporting import IngestionMetric, RoundCounts
+from airflow_provider_coordination.spark.outcome import Summary
 from airflow_provider_coordination.spark.reading import RoundRead
-from airflow_provider_coordination.spark.summary import Summary
+from airflow_provider_coordination.spark.telemetry import JobMetrics
 from tests.support.metric_receivers import OtlpReceiver, otlp_receiver
 
 ACQUIRED = CoordinationMetric.PARTITIONS_ACQUIRED

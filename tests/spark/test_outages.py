@@ -21,10 +21,9 @@ from airflow_provider_coordination.spark.delivery import (
     SinkUnavailableError,
     by_halves,
 )
-from airflow_provider_coordination.spark.error_texts import is_of_gateway
-from airflow_provider_coordination.spark.executor_errors import DriverGoneError, running_on_executors
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.outages import OUTAGE_MARK, error_of_task, is_outage, translating_outages
+from airflow_provider_coordination.spark.spark_errors import DriverGoneError, is_of_gateway, running_on_executors
 from airflow_provider_coordination.spark.storage import file_size, write_text
 
 

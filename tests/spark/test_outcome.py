@@ -15,10 +15,14 @@ from airflow_provider_coordination.coordination.jobs import Jobs, JobState
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.spark import submission
 from airflow_provider_coordination.spark.application import main
-from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, Outcome, coordinator_of, followed_job
-from airflow_provider_coordination.spark.settings import IngestSettings
-from airflow_provider_coordination.spark.settings_reference import SettingsReference
-from airflow_provider_coordination.spark.summary import Summary
+from airflow_provider_coordination.spark.outcome import (
+    EXIT_CONFIGURATION,
+    Outcome,
+    Summary,
+    coordinator_of,
+    followed_job,
+)
+from airflow_provider_coordination.spark.settings import IngestSettings, SettingsReference
 from airflow_provider_coordination.stores import StoreSettings
 from tests.support.job_settings import changed, ingest
 

@@ -16,8 +16,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.renewal import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
-from airflow_provider_coordination.spark.settings import IngestSettings
-from airflow_provider_coordination.spark.settings_reference import SettingsReference
+from airflow_provider_coordination.spark.settings import IngestSettings, SettingsReference
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.stores import StoreSettings
 from tests.support.job_settings import TOPICS, changed, parquet, reads_of

@@ -18,8 +18,7 @@ from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.spark.application import main
 from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, EXIT_SUCCESS, coordinator_of
-from airflow_provider_coordination.spark.settings import IngestSettings
-from airflow_provider_coordination.spark.settings_reference import SettingsReference
+from airflow_provider_coordination.spark.settings import IngestSettings, SettingsReference
 from airflow_provider_coordination.stores import StoreSettings
 from tests.conftest import REPOSITORY
 from tests.support.job_settings import changed, ingest

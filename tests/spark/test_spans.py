@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_coordination.spark.spans import JobSpans
+from airflow_provider_coordination.spark.telemetry import JobSpans
 from tests.support.fleet import FakeStream, Fleet
 from tests.support.metric_receivers import OtlpReceiver, SpanSeen, otlp_receiver
 
@@ -117,7 +117,7 @@ def test_missing_packages_cause_one_warning_naming_the_extra(
 
 def test_job_with_an_unclosed_trace_ends(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     hangs = threading.Event()
-    monkeypatch.setattr("airflow_provider_coordination.spark.spans.FLUSH_SECONDS", 0.05)
+    monkeypatch.setattr("airflow_provider_coordination.spark.telemetry.FLUSH_SECONDS", 0.05)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr("opentelemetry.sdk.trace.TracerProvider.shutdown", lambda provider: hangs.wait(10))
     spans = JobSpans("me", "clicks")

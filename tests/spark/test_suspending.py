@@ -28,7 +28,7 @@ from airflow_provider_coordination.coordination.suspension import KEY
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.progress import partition_key
 from airflow_provider_coordination.spark import ingestion_job
-from airflow_provider_coordination.spark.summary import Summary
+from airflow_provider_coordination.spark.outcome import Summary
 from tests.support.depth import examples
 from tests.support.fleet import EPOCH, PHASES, Crash, FakeStream, Fleet, MortalStore, crash_at
 

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 from airflow_provider_coordination.sources.landed import EventTimeBounds
 from airflow_provider_coordination.spark import storage
 from airflow_provider_coordination.spark.bad_records import Stage
-from airflow_provider_coordination.spark.event_time import EPOCH, MILLISECONDS
 from airflow_provider_coordination.spark.layout import BATCH_ID, RecordLayout
+from airflow_provider_coordination.spark.payload import EPOCH, MILLISECONDS
 from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER, MAIN
 from airflow_provider_coordination.spark.sinks import Sink
 from airflow_provider_coordination.spark.transformation import (

@@ -34,9 +34,9 @@ from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandin
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, land_shard
 from airflow_provider_coordination.spark.kinesis.reading import ShardReading
 from airflow_provider_coordination.spark.kinesis.streams import Streams
+from airflow_provider_coordination.spark.outcome import Summary
 from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery
-from airflow_provider_coordination.spark.spans import Spans
-from airflow_provider_coordination.spark.summary import Summary
+from airflow_provider_coordination.spark.telemetry import Spans
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.job_settings import ingest, streams_of

@@ -34,8 +34,8 @@ from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandin
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, land_shard
 from airflow_provider_coordination.spark.kinesis.reading import ShardReading
 from airflow_provider_coordination.spark.kinesis.streams import Streams
+from airflow_provider_coordination.spark.outcome import Summary
 from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery, ParquetSink
-from airflow_provider_coordination.spark.summary import Summary
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.fleet import Crash, MortalStore, MortalWorker

@@ -13,7 +13,7 @@ from airflow_provider_coordination.coordination.administration import Administra
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.retries import RetryPolicy
-from airflow_provider_coordination.spark.metrics import IngestionMetric
+from airflow_provider_coordination.spark.job_reporting import IngestionMetric
 from tests.support.job_settings import parquet
 from tests.support.metric_receivers import otlp_receiver
 from tests.support.spark_job import MakePipeline

@@ -8,12 +8,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.aws import AwsSettings, Permission
 from airflow_provider_coordination.coordination.batches import BatchLedger
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.permissions import Permission
 from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, at_timestamp, parse_position
 from airflow_provider_coordination.sources.kinesis.progress import KIND as NAME

@@ -9,9 +9,9 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from airflow_provider_coordination.aws import Permission, Proof, prove
 from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.partition import Partition
-from airflow_provider_coordination.permissions import Permission, Proof, prove
 from airflow_provider_coordination.sources.kinesis.aggregation import expand
 from airflow_provider_coordination.sources.kinesis.batch_reading import MIN_RETENTION
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_errors

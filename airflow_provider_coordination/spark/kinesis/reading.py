@@ -25,19 +25,24 @@ from airflow_provider_coordination.sources.kinesis.settings import KinesisStream
 from airflow_provider_coordination.sources.kinesis.shards import StreamDescription, describe_stream
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 from airflow_provider_coordination.sources.landed import LandedBatch
-from airflow_provider_coordination.spark.job_source import JobSource
 from airflow_provider_coordination.spark.job_spark import JobSpark
-from airflow_provider_coordination.spark.kind_partitions import KindPartitions
 from airflow_provider_coordination.spark.kinesis.landed_shard import SHARD_RECORDS, ShardLandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, land
 from airflow_provider_coordination.spark.kinesis.streams import Streams
 from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.layout import RecordLayout
-from airflow_provider_coordination.spark.reading import MakeReading, PartitionsToRead, Reading, RoundRead
+from airflow_provider_coordination.spark.outcome import Summary
+from airflow_provider_coordination.spark.reading import (
+    JobSource,
+    KindPartitions,
+    MakeReading,
+    PartitionsToRead,
+    Reading,
+    RoundRead,
+)
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.shared_locations import SharedLocations
 from airflow_provider_coordination.spark.slot_count import SlotCount
-from airflow_provider_coordination.spark.summary import Summary
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

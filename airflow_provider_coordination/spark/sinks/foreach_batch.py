@@ -16,10 +16,10 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, load_transform
-from airflow_provider_coordination.spark.error_texts import error_text
 from airflow_provider_coordination.spark.parquet_frames import read_frame, spark_schema
 from airflow_provider_coordination.spark.sink_settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import Rows, Sink, SinkKind
+from airflow_provider_coordination.spark.spark_errors import error_text
 from airflow_provider_coordination.spark.staged_batches import StagedBatches
 from airflow_provider_coordination.spark.storage import check_writable, join, safe_name
 from airflow_provider_coordination.spark.writes.foreach_batch import ForeachBatch

@@ -18,7 +18,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.aws import AwsSettings, Permission
 from airflow_provider_coordination.coordination.browsing import (
     EXAMINED_PER_PAGE,
     BrowsePage,
@@ -36,7 +36,6 @@ from airflow_provider_coordination.coordination.store import (
     creation_refused,
     version_refused,
 )
-from airflow_provider_coordination.permissions import Permission
 from airflow_provider_coordination.stores import RETRY_DEADLINE_SECONDS
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls, RefusedError
 from airflow_provider_coordination.stores.dynamodb.hints import (

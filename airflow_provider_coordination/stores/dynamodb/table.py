@@ -11,9 +11,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from airflow_provider_coordination.aws import response_time
+from airflow_provider_coordination.aws import Permission, Proof, prove, response_time
 from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
-from airflow_provider_coordination.permissions import Permission, Proof, prove
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls, RejectedError
 from airflow_provider_coordination.stores.dynamodb.items import INDEX, INDEX_KEY, TABLE_KEY, TTL_ATTRIBUTE
 

@@ -8,11 +8,10 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit
 
-from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.aws import AwsSettings, Permission
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.store import CoordinationStore
-from airflow_provider_coordination.permissions import Permission
 from airflow_provider_coordination.stores.kind import DEFAULT_TABLE, ConnectionFields, StoreKind, StoreReport
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider_coordination.sources.kinesis import RECORD_COLUMNS
-from airflow_provider_coordination.spark.time_formats import AUTO, ISO, MICROS, MILLIS, SECONDS
+from airflow_provider_coordination.spark.payload_schema import AUTO, ISO, MICROS, MILLIS, SECONDS
 from airflow_provider_coordination.supervisor.druid.filters import FUNCTION, TIME, columns_in, identifier
 from airflow_provider_coordination.supervisor.druid.rows import (
     UnsupportedFieldError,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_coordination.spark.pyspark_path import compiled_path, import_compiled_pyspark
+from airflow_provider_coordination.spark.worker_daemon import compiled_path, import_compiled_pyspark
 
 
 def package(folder: Path) -> Path:

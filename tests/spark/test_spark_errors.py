@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_coordination.spark.delivery import by_halves
-from airflow_provider_coordination.spark.executor_errors import ExecutorDiskError, running_on_executors
+from airflow_provider_coordination.spark.spark_errors import ExecutorDiskError, running_on_executors
 
 FAILED = (
     "An error occurred while calling o39.collectToPython.\n: org.apache.spark.SparkException: Job aborted due to stage "
