@@ -159,16 +159,21 @@ def aws_session(settings: AwsSettings) -> boto3.session.Session:
     """Return a session: credentials and region for code that signs its own requests.
 
     :param settings: the credentials and the region.
+    :raises ConfigurationError: if the AWS configuration of this machine cannot be used.
     """
     import boto3
+    from botocore.exceptions import BotoCoreError
 
-    session = boto3.session.Session(
-        botocore_session=_fast_session(),
-        aws_access_key_id=settings.access_key_id,
-        aws_secret_access_key=settings.secret_access_key,
-        aws_session_token=settings.session_token,
-        region_name=settings.region,
-    )
+    try:
+        session = boto3.session.Session(
+            botocore_session=_fast_session(),
+            aws_access_key_id=settings.access_key_id,
+            aws_secret_access_key=settings.secret_access_key,
+            aws_session_token=settings.session_token,
+            region_name=settings.region,
+        )
+    except BotoCoreError as error:  # such as an AWS_PROFILE that does not exist
+        raise ConfigurationError(f"AWS settings: {error}; correct AWS_PROFILE, or the AWS configuration") from error
     return _session_of_role(session, settings) if settings.role_arn else session
 
 

@@ -35,7 +35,6 @@ from airflow_provider_coordination.sources.kinesis.aggregation import (
     DIGEST_BYTES,
     MAGIC,
     HashKeyRange,
-    aggregate,
     expand,
     is_aggregated,
 )
@@ -43,6 +42,7 @@ from airflow_provider_coordination.sources.kinesis.client import kinesis_client
 from airflow_provider_coordination.sources.kinesis.reader import reading_client
 from airflow_provider_coordination.sources.kinesis.records import COLUMNS, KinesisRecord, KinesisRecords, records_of
 from airflow_provider_coordination.sources.kinesis.user_records import USER_RECORD_SCHEMA, user_records
+from tests.support.aggregation import aggregate
 from tests.support.aws_wire import AwsWire
 
 SIZES = (50, 200, 1024)

@@ -31,7 +31,6 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
 from airflow_provider_coordination.sources.kinesis.batch_reading import ShardPage
 from airflow_provider_coordination.sources.kinesis.records import KinesisRecord, KinesisRecords
 from airflow_provider_coordination.spark.delivery import Attempt
@@ -43,6 +42,7 @@ from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.transformation import SparkTransformation
 from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery, routed_sinks
 from benchmarks.landing import session
+from tests.support.aggregation import aggregate
 from tests.support.history import History
 
 ARRIVAL = datetime(2026, 1, 1, tzinfo=UTC)

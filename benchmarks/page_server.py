@@ -21,7 +21,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from airflow_provider_coordination.sources.kinesis.aggregation import HASH_KEYS, aggregate, hash_key_of
+from airflow_provider_coordination.sources.kinesis.aggregation import HASH_KEYS, hash_key_of
+from tests.support.aggregation import aggregate
 from tests.support.shard_protocol import ShardProtocol
 
 PARTITION_KEY_CHARACTERS = 32

@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
 from demo.events import Event, hash_key
+from tests.support.aggregation import aggregate
 
 EVENTS_IN_AGGREGATE = 100
 SLICES = 8

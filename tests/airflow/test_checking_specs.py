@@ -11,9 +11,9 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.hooks.supervision import check_against_source
-from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from tests.supervisor.specs import SPEC, spec_with
+from tests.support.aggregation import aggregate
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine
 from tests.support.kinesis_server.in_process import InProcessClient

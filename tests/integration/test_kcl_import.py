@@ -21,7 +21,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.transfer import TransferState, compare, write
-from airflow_provider_coordination.sources.kinesis.aggregation import aggregate, expand
+from airflow_provider_coordination.sources.kinesis.aggregation import expand
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
 from airflow_provider_coordination.sources.kinesis.kcl import ImportOutcome
 from airflow_provider_coordination.sources.kinesis.kcl_import import KclImport, partitions_of, prepare_import
@@ -34,6 +34,7 @@ from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandin
 from airflow_provider_coordination.spark.kinesis.landing import land_shard
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls
+from tests.support.aggregation import aggregate
 from tests.support.batches import end_shard
 from tests.support.kcl_lease_table import create_lease_table, lease_item, other_items, write_items
 

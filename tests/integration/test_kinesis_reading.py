@@ -21,7 +21,7 @@ from botocore.exceptions import ClientError
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.sources.kinesis.aggregation import aggregate, expand
+from airflow_provider_coordination.sources.kinesis.aggregation import expand
 from airflow_provider_coordination.sources.kinesis.batch_reading import ShardPage
 from airflow_provider_coordination.sources.kinesis.client import (
     KinesisClient,
@@ -39,6 +39,7 @@ from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, land_shard
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
+from tests.support.aggregation import aggregate
 from tests.support.batches import begin_delivery
 from tests.support.kinesis_server.clock import RealClock
 from tests.support.kinesis_server.limits import Limits

@@ -14,7 +14,6 @@ import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.settings import read_settings, write_settings
-from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
 from airflow_provider_coordination.sources.kinesis.batch_reading import RecentReads, ShardPage
 from airflow_provider_coordination.sources.kinesis.client import (
     AccessDeniedError,
@@ -30,6 +29,7 @@ from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, 
 from airflow_provider_coordination.spark.landed_identity import token_of
 from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.slots import distribute
+from tests.support.aggregation import aggregate
 from tests.support.clock import ManualClock
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine

@@ -26,9 +26,9 @@ import pytest
 from sqlalchemy.engine import make_url
 
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.stores import StoreSettings
+from tests.support.aggregation import aggregate
 from tests.support.cable import Cable
 from tests.support.depth import at_depth
 from tests.support.kinesis_server.process import KinesisServerProcess

@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_provider_coordination.aws import (
     ACCESS_CODES,
-    CONNECTIONS_PER_CLIENT,
-    READ_TIMEOUT_SECONDS,
     AwsSettings,
     aws_client,
     clock_error,
@@ -66,21 +64,13 @@ class KinesisClient(Protocol):
         ...
 
 
-def kinesis_client(
-    settings: AwsSettings,
-    connections: int = CONNECTIONS_PER_CLIENT,
-    read_timeout_seconds: float = READ_TIMEOUT_SECONDS,
-) -> KinesisClient:
+def kinesis_client(settings: AwsSettings) -> KinesisClient:
     """Return a client of Kinesis; see `aws_client`.
 
     :param settings: the endpoint and the credentials.
-    :param connections: how many open connections are kept at most.
-    :param read_timeout_seconds: how long to wait for the next bytes of a response.
     :raises ConfigurationError: if no region is known, or the endpoint is not a URL.
     """
-    client: KinesisClient = aws_client(
-        settings, "kinesis", connections=connections, read_timeout_seconds=read_timeout_seconds
-    )
+    client: KinesisClient = aws_client(settings, "kinesis")
     return client
 
 

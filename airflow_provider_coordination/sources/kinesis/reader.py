@@ -19,7 +19,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
-from airflow_provider_coordination.aws import AwsSettings, response_time
+from airflow_provider_coordination.aws import AwsSettings, aws_client, aws_session, response_time
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.sources.kinesis.batch_reading import (
     RecentReads,
@@ -34,7 +34,6 @@ from airflow_provider_coordination.sources.kinesis.client import (
     KinesisUnavailableError,
     PositionRefusedError,
     ThrottledError,
-    kinesis_client,
     kinesis_errors,
 )
 from airflow_provider_coordination.sources.kinesis.positions import (
@@ -190,7 +189,15 @@ def reading_client(settings: AwsSettings) -> KinesisClient:
     :param settings: the endpoint and the credentials; the reader applies `max_attempts`.
     :raises ConfigurationError: if no region is known, or the endpoint is not a URL.
     """
-    return ShardCalls(kinesis_client(replace(settings, max_attempts=1), CONNECTIONS, SILENCE_SECONDS))
+    session = aws_session(settings)
+    client = aws_client(
+        replace(settings, max_attempts=1),
+        "kinesis",
+        connections=CONNECTIONS,
+        read_timeout_seconds=SILENCE_SECONDS,
+        session=session,
+    )
+    return ShardCalls(client, session.get_credentials())
 
 
 @cache

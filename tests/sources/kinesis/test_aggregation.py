@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from airflow_provider_coordination.sources.kinesis.aggregation import (
     MAGIC,
     HashKeyRange,
-    aggregate,
     expand,
     expand_within,
     hash_key_of,
     is_aggregated,
 )
+from tests.support.aggregation import aggregate
 from tests.support.depth import examples
 
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=200)

@@ -17,7 +17,7 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.kinesis.batch_reading import ShardPage
 from airflow_provider_coordination.sources.kinesis.client import kinesis_client
 from airflow_provider_coordination.sources.kinesis.reader import read_shard, reading_client
-from airflow_provider_coordination.sources.kinesis.records import COLUMNS, KinesisRecord, ShardCalls, page_decoder
+from airflow_provider_coordination.sources.kinesis.records import COLUMNS, KinesisRecord, page_decoder
 from tests.support.aws_wire import AwsWire
 
 SETTINGS = AwsSettings(
@@ -141,5 +141,5 @@ def without_msgspec(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("without_msgspec")
 def test_botocore_parses_without_msgspec(plain: Any) -> None:
     assert page_decoder() is None
-    client = ShardCalls(plain)
+    client = reading_client(SETTINGS)
     assert first_page(client, PAGES["records"]).records == first_page(plain, PAGES["records"]).records

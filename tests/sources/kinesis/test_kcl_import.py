@@ -9,7 +9,6 @@ import pytest
 from botocore.stub import Stubber
 
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.sources.kinesis.aggregation import aggregate
 from airflow_provider_coordination.sources.kinesis.client import AccessDeniedError, KinesisClient
 from airflow_provider_coordination.sources.kinesis.kcl import CheckpointRecord, ImportOutcome, ImportPlan, ShardPlan
 from airflow_provider_coordination.sources.kinesis.kcl_import import (
@@ -21,6 +20,7 @@ from airflow_provider_coordination.sources.kinesis.kcl_import import (
 from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.kinesis.shards import StreamDescription
+from tests.support.aggregation import aggregate
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -14,7 +14,8 @@ from botocore.credentials import Credentials
 from botocore.exceptions import ClientError, NoCredentialsError
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.sources.kinesis.client import kinesis_client
+from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
+from airflow_provider_coordination.sources.kinesis.reader import reading_client
 from airflow_provider_coordination.sources.kinesis.records import ShardCalls
 from tests.support.ailing_kinesis import AilingKinesis, ailing_kinesis
 from tests.support.aws_wire import AwsWire, answer_of
@@ -33,15 +34,15 @@ def sent() -> list[AWSPreparedRequest]:
     return []
 
 
-def client_of(sent: list[AWSPreparedRequest], **settings: Any) -> ShardCalls:
-    client = kinesis_client(AwsSettings(**{**vars(SETTINGS), **settings}))
+def client_of(sent: list[AWSPreparedRequest], **settings: Any) -> KinesisClient:
+    client = reading_client(AwsSettings(**{**vars(SETTINGS), **settings}))
 
     def send(request: AWSPreparedRequest, **_: Any) -> Any:
         sent.append(request)
         return answer_of(request, 200, json.dumps({"ShardIterator": "i", "Records": []}).encode())
 
     client.meta.events.register("before-send", send)
-    return ShardCalls(client)
+    return client
 
 
 @pytest.mark.parametrize("token", [None, "session"])
@@ -83,19 +84,17 @@ def test_calls_match_the_service_model(sent: list[AWSPreparedRequest]) -> None:
 
 
 def test_other_calls_are_left_to_boto3() -> None:
-    client = kinesis_client(SETTINGS)
+    client = reading_client(SETTINGS)
     wire = AwsWire(client)
     wire.answer("DescribeStreamSummary", {"StreamDescriptionSummary": {"StreamName": "s"}})
 
-    assert ShardCalls(client).describe_stream_summary(StreamName="s")["StreamDescriptionSummary"]["StreamName"] == "s"
+    assert client.describe_stream_summary(StreamName="s")["StreamDescriptionSummary"]["StreamName"] == "s"
 
 
 def test_refusal_raises_the_error_of_boto3() -> None:
-    client = kinesis_client(SETTINGS)
-    AwsWire(client).refuse("GetRecords", "ExpiredIteratorException", times=2)
-
     raised = []
-    for each in (client, ShardCalls(client)):
+    for each in (kinesis_client(SETTINGS), reading_client(SETTINGS)):
+        AwsWire(each).refuse("GetRecords", "ExpiredIteratorException")
         with pytest.raises(ClientError) as error:
             each.get_records(ShardIterator="i")
         raised.append((type(error.value).__name__, error.value.operation_name, error.value.response["Error"]))
@@ -108,16 +107,17 @@ def test_missing_credentials_raise_the_error_of_boto3(monkeypatch: pytest.Monkey
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
         monkeypatch.setenv(name, str(tmp_path / "none"))
-    client = kinesis_client(AwsSettings(region="eu-west-1", endpoint_url="http://127.0.0.1:1"))
+    client = reading_client(AwsSettings(region="eu-west-1", endpoint_url="http://127.0.0.1:1"))
 
     with pytest.raises(NoCredentialsError):
-        ShardCalls(client).get_records(ShardIterator="i")
+        client.get_records(ShardIterator="i")
 
 
 def test_credentials_are_resolved_for_each_call(sent: list[AWSPreparedRequest]) -> None:
-    client = client_of(sent)
+    credentials = Credentials("AKIA", "hush")
+    client = ShardCalls(client_of(sent), credentials)
     client.get_records(ShardIterator="i")
-    client._request_signer._credentials = Credentials("AKIB", "hush")
+    credentials.access_key = "AKIB"
     client.get_records(ShardIterator="i")
 
     assert [request.headers["authorization"].partition("=")[2][:4] for request in sent] == ["AKIA", "AKIB"]
@@ -130,7 +130,7 @@ def server() -> Iterator[AilingKinesis]:
 
 
 def test_caller_reuses_one_connection(server: AilingKinesis) -> None:
-    client = ShardCalls(kinesis_client(server.settings))
+    client = reading_client(server.settings)
 
     for _ in range(5):
         client.get_records(ShardIterator="shard-0/0", within=60)

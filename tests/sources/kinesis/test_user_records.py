@@ -11,15 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_coordination.sources.kinesis.aggregation import (
-    MAGIC,
-    HashKeyRange,
-    aggregate,
-    expand_within,
-    hash_key_of,
-)
+from airflow_provider_coordination.sources.kinesis.aggregation import MAGIC, HashKeyRange, expand_within, hash_key_of
 from airflow_provider_coordination.sources.kinesis.records import KinesisRecord, KinesisRecords
 from airflow_provider_coordination.sources.kinesis.user_records import USER_RECORD_SCHEMA, user_records
+from tests.support.aggregation import aggregate
 from tests.support.depth import examples
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
