@@ -39,10 +39,10 @@ from airflow_provider_coordination.operators.packaging import (
     write_package_archive,
 )
 from airflow_provider_coordination.sources.kinesis.client import kinesis_client
-from airflow_provider_coordination.sources.kinesis.sync import sync_shards
 from airflow_provider_coordination.spark.class_archive import make_archive
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from tests.support.job_settings import ingest
+from tests.support.synced import sync_shards
 
 SHARDS, RECORDS = 4, 100
 STREAM = "clicks"

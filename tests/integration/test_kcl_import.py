@@ -29,7 +29,6 @@ from airflow_provider_coordination.sources.kinesis.kcl_table import KclRunningEr
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.kinesis.reader import read_shard
 from airflow_provider_coordination.sources.kinesis.shards import Shard, describe_stream, list_shards
-from airflow_provider_coordination.sources.kinesis.sync import sync_shards
 from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.landing import land_shard
 from airflow_provider_coordination.stores import StoreSettings, open_store
@@ -37,6 +36,7 @@ from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls
 from tests.support.aggregation import aggregate
 from tests.support.batches import end_shard
 from tests.support.kcl_lease_table import create_lease_table, lease_item, other_items, write_items
+from tests.support.synced import sync_shards
 
 SOURCE = "clicks|PARTITION"
 MANUAL = Path(__file__).resolve().parents[2] / "docs" / "importing.md"

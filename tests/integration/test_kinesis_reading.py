@@ -34,7 +34,6 @@ from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, parse_partition_key
 from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord, RetryBudget, read_shard, reading_client
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
-from airflow_provider_coordination.sources.kinesis.sync import sync_shards
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, land_shard
@@ -44,6 +43,7 @@ from tests.support.batches import begin_delivery
 from tests.support.kinesis_server.clock import RealClock
 from tests.support.kinesis_server.limits import Limits
 from tests.support.kinesis_server.state import Behaviour
+from tests.support.synced import sync_shards
 
 pytestmark = pytest.mark.integration
 

@@ -24,13 +24,13 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.sources.kinesis.client import kinesis_client
-from airflow_provider_coordination.sources.kinesis.sync import sync_shards
 from airflow_provider_coordination.spark.application import SUMMARY_MARK
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from demo.local_kinesis import LocalKinesis
 from tests.support.aggregation import aggregate
 from tests.support.job_settings import changed, ingest
+from tests.support.synced import sync_shards
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 APPLICATION = REPOSITORY / "spark_apps" / "ingest.py"

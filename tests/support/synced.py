@@ -12,6 +12,7 @@ from airflow_provider_coordination.coordination.metrics import MetricTotals
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
+from airflow_provider_coordination.sources.kinesis.client import KinesisClient
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, ShardRange, parse_partition_key
 from airflow_provider_coordination.sources.kinesis.shards import Shard, list_shards
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
@@ -228,3 +229,13 @@ class SyncedSource:
 
 def shard_id(number: int) -> str:
     return f"shardId-{number:012d}"
+
+
+def sync_shards(client: KinesisClient, coordinator: SourceCoordinator, stream: str, **options: Any) -> StreamSync:
+    """Run a forced sync of the only stream of a source; return the result for the stream.
+
+    :param options: as for `ShardSync`.
+    """
+    summary = ShardSync(client, coordinator, **options).run([stream], forced=True)
+    assert summary is not None and summary.streams, summary
+    return summary.streams[0]

@@ -101,7 +101,7 @@ def resolve_start(
             f"stream '{described.name}': field 'initial_position' is {position!r}, which is in the future: now is "
             f"{service_now:%Y-%m-%dT%H:%M:%SZ}; give an earlier instant, or {LATEST}"
         )
-    if instant < service_now - timedelta(hours=described.retention_hours):
+    if instant < service_now - described.retention:
         log.warning(
             "stream %s keeps records for %d hours only, and not since %s: it is read from its earliest record",
             described.name, described.retention_hours, position,
@@ -145,15 +145,13 @@ def _filter(position: str, described: StreamDescription, now: datetime) -> dict[
     if position == LATEST:
         return {"Type": "AT_LATEST"}
     instant = parse_position(position).timestamp
-    kept_since = (described.described_at or now) - timedelta(hours=described.retention_hours)
-    created = datetime.fromtimestamp(described.creation_epoch, UTC)
-    if instant is None or instant <= max(kept_since, created):
+    if instant is None or instant <= max(described.kept_since(now), described.created_at):
         return {"Type": "AT_TRIM_HORIZON"}
     return {"Type": "AT_TIMESTAMP", "Timestamp": instant}
 
 
 def _is_near_creation(instant: datetime, described: StreamDescription) -> bool:
-    return instant - datetime.fromtimestamp(described.creation_epoch, UTC) <= CREATION_SECONDS
+    return instant - described.created_at <= CREATION_SECONDS
 
 
 log = logging.getLogger(__name__)
@@ -320,9 +318,8 @@ def trimmed_part(stream: StreamDescription, start: datetime, end: datetime) -> s
     """Return a sentence about the trimmed part of the records between two instants (aware); None if all are kept."""
     if start >= end:
         return None
-    kept_from = (stream.described_at or datetime.now(UTC)) - timedelta(hours=stream.retention_hours)
-    begun = max(start, datetime.fromtimestamp(stream.creation_epoch, UTC))
-    gone = min(kept_from, end)
+    begun = max(start, stream.created_at)
+    gone = min(stream.kept_since(datetime.now(UTC)), end)
     if begun >= gone:
         return None
     return (
@@ -407,9 +404,7 @@ def _check_numbers(stream: str, shard: Shard, wanted: ShardBounds) -> None:
 
 def _young_since(described: StreamDescription, now: datetime) -> datetime | None:
     """Return the creation time of a stream (aware) if it is too young to have lost a record; otherwise None."""
-    created = datetime.fromtimestamp(described.creation_epoch, UTC)
-    kept_since = (described.described_at or now) - timedelta(hours=described.retention_hours)
-    return created if created > kept_since else None
+    return described.created_at if described.created_at > described.kept_since(now) else None
 
 
 def _text(instant: datetime) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
 
@@ -328,7 +328,7 @@ class _Planner:
 
     def _since(self, first: ShardProgress, instant: datetime) -> ShardProgress:
         # If nothing since the instant can be gone yet, the instant shows a later loss.
-        is_kept = self.now - instant < timedelta(hours=self.stream.retention_hours)
+        is_kept = self.now - instant < self.stream.retention
         return replace(first, checkpoint=at_timestamp(instant), delivered_until=instant if is_kept else None)
 
     def _finished(self, shard: Shard, parents: tuple[str, ...], children: tuple[ShardRange, ...]) -> ShardProgress:

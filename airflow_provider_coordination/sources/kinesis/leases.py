@@ -17,18 +17,26 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import NamedTuple
 
 from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON, is_sequence_number
+from airflow_provider_coordination.sources.kinesis.bounds import Bounds
+from airflow_provider_coordination.sources.kinesis.positions import (
+    LATEST,
+    TRIM_HORIZON,
+    is_sequence_number,
+    parse_position,
+)
 from airflow_provider_coordination.sources.kinesis.progress import (
     ShardKey,
     ShardProgress,
     ShardRange,
     parse_partition_key,
+    start_of_child,
 )
-from airflow_provider_coordination.sources.kinesis.shards import MAX_HASH_KEY, Shard
+from airflow_provider_coordination.sources.kinesis.shards import MAX_HASH_KEY, Shard, StreamDescription
 
 
 class StreamKey(NamedTuple):
@@ -148,6 +156,51 @@ def leases_to_create(
     created = {shard.shard_id: NewLease(shard, position) for shard in due}
     created |= {shard.shard_id: NewLease(shard, TRIM_HORIZON) for shard in following}
     return sorted(created.values(), key=lambda lease: (int(lease.shard.starting_sequence_number), lease.shard.shard_id))
+
+
+def first_progress(
+    described: StreamDescription,
+    new: NewLease,
+    leases: Leases,
+    began: str,
+    bounds: Bounds | None,
+    now: datetime,
+) -> ShardProgress:
+    """Return the first progress of a new lease.
+
+    :param described: the stream.
+    :param new: the lease.
+    :param leases: the stream's leases; those of the shard's parents are finished.
+    :param began: the position at which the stream started.
+    :param bounds: the part of the stream that is read; None for everything from there on.
+    :param now: the present instant (aware).
+    """
+    start, end = (None, None) if bounds is None else (bounds.start_position, bounds.end_position)
+    if leased := [leases[name].progress for name in new.shard.parent_shard_ids if name in leases]:
+        parents = [parent for parent in leased if parent is not None]
+        checkpoint, epoch = start_of_child(parents)
+        ends = [parent.delivered_until for parent in parents if parent.delivered_until is not None]
+        return ShardProgress.first(
+            described.name,
+            new.shard,
+            checkpoint=checkpoint,
+            epoch=epoch,
+            owed_since=max(ends, default=now),
+            start=start,
+            end=end,
+        )
+    began_at = parse_position(began).timestamp
+    # Records that are gone by now were read under an earlier lease.
+    is_kept = began_at is not None and began_at >= described.kept_since(now)
+    return ShardProgress.first(
+        described.name,
+        new.shard,
+        checkpoint=began,
+        delivered_until=began_at if is_kept else None,
+        owed_since=None if is_kept else now,
+        start=start,
+        end=end,
+    )
 
 
 def children_of_open_shards(shards: Iterable[Shard]) -> list[Shard]:

@@ -104,7 +104,7 @@ def plan_stream(name: str, partitions: Sequence[Partition], target: Target, kine
     stream, listed = describe_stream(kinesis, name), list_shards(kinesis, name)
     target = _not_ahead_of(target, stream.described_at)
     warnings = []
-    if target.instant is not None and target.requested_at - target.instant >= timedelta(hours=stream.retention_hours):
+    if target.instant is not None and target.requested_at - target.instant >= stream.retention:
         warnings.append(
             f"stream {name!r} keeps records for {stream.retention_hours} hours: records as old as {target.name} are "
             "gone, so it is read from its earliest record on"

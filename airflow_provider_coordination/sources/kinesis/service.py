@@ -49,7 +49,7 @@ def extent_of(client: KinesisClient, streams: Sequence[str]) -> tuple[int, timed
     :raises ConfigurationError: if access is denied.
     """
     described = [describe_stream(client, name, ready_within_seconds=0) for name in streams]
-    retention = min(timedelta(hours=each.retention_hours) for each in described)
+    retention = min(each.retention for each in described)
     return sum(each.open_shards for each in described), retention
 
 

@@ -168,7 +168,7 @@ class KinesisStreams(Described, Located, Bounded, Reads):
         self, other: SourceCoordinator, coordinator: SourceCoordinator, start: datetime, end: datetime
     ) -> KinesisStreams | None:
         """See `Deduplicated.beside`: what arrived after the other source began is left out."""
-        from airflow_provider_coordination.sources.kinesis.sync import began_at
+        from airflow_provider_coordination.sources.kinesis.sync_state import began_at
 
         began = began_at(other, self.parts)
         return None if began <= start else self.within(start, min(began, end))

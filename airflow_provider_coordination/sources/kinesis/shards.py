@@ -6,15 +6,17 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow_provider_coordination.aws import response_time
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
+from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.sources.kinesis.client import (
     IncompleteListingError,
     KinesisClient,
     QuotaExceededError,
+    ShardNotFoundError,
     StreamNotFoundError,
     StreamNotReadyError,
     kinesis_errors,
@@ -81,6 +83,23 @@ class StreamDescription:
     retention_hours: int
     described_at: datetime | None = field(default=None, compare=False)
     arn: str = field(default="", compare=False)
+
+    @property
+    def retention(self) -> timedelta:
+        """How long it keeps records."""
+        return timedelta(hours=self.retention_hours)
+
+    @property
+    def created_at(self) -> datetime:
+        """When it was created (aware)."""
+        return datetime.fromtimestamp(self.creation_epoch, UTC)
+
+    def kept_since(self, now: datetime) -> datetime:
+        """Return the instant (aware) from which it still has every record.
+
+        :param now: by the local clock (aware), if the service's is not known.
+        """
+        return (self.described_at or now) - self.retention
 
 
 def describe_stream(
@@ -216,6 +235,20 @@ def complete_listing(
         f"stream '{name}': {COMPLETE_LISTING_TRIES} listings of its shards in a row were not complete: {fault}; "
         "is it being resharded? Try again"
     )
+
+
+def is_gone(client: KinesisClient, stream: str, shard_id: str) -> bool:
+    """Return whether the service reports that a shard does not exist, whatever a listing contains."""
+    try:
+        with kinesis_errors(client, stream, shard_id):
+            client.get_shard_iterator(StreamName=stream, ShardId=shard_id, ShardIteratorType="TRIM_HORIZON")
+    except ShardNotFoundError:
+        return True
+    except (SourceError, ConfigurationError) as error:
+        log.warning(
+            "stream %s shard %s is not listed, and the check whether it is gone failed: %s", stream, shard_id, error
+        )
+    return False
 
 
 def hash_range_fault(shards: Sequence[Shard]) -> str:

@@ -10,17 +10,15 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import KW_ONLY, dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.coordination.partition import UNFINISHED, PartitionStatus
-from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.supplier import SUPPLIER_WAIT_TIMEOUT, Page
 from airflow_provider_coordination.sources.kinesis.bounds import (
-    EARLIEST,
     Bounds,
     StartPosition,
     bounded_shards,
@@ -31,9 +29,7 @@ from airflow_provider_coordination.sources.kinesis.bounds import (
 )
 from airflow_provider_coordination.sources.kinesis.client import (
     KinesisClient,
-    ShardNotFoundError,
     StreamNotFoundError,
-    kinesis_errors,
 )
 from airflow_provider_coordination.sources.kinesis.lease_changes import (
     CHILDREN_STARTED,
@@ -46,27 +42,27 @@ from airflow_provider_coordination.sources.kinesis.lease_changes import (
 from airflow_provider_coordination.sources.kinesis.leases import (
     CONFIDENCE,
     HoleTracker,
-    NewLease,
     ShardLease,
     StreamKey,
     children_of_open_shards,
+    first_progress,
     hole_between,
     leases_by_stream,
     leases_to_create,
 )
-from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, parse_position
+from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON
 from airflow_provider_coordination.sources.kinesis.progress import (
     ON_DATA_LOSS,
     ShardKey,
     ShardProgress,
     parse_partition_key,
     partition_key,
-    start_of_child,
 )
 from airflow_provider_coordination.sources.kinesis.shards import (
     ShardListing,
     StreamDescription,
     describe_stream,
+    is_gone,
     shard_listing,
 )
 from airflow_provider_coordination.sources.kinesis.sync_state import (
@@ -92,6 +88,7 @@ SUSPENDED = "the source is {}"
 EXPIRED_UNREAD = "shard sync: the shard expired before its end was read"
 
 
+@dataclass
 class ShardSync:
     """Keeps the partitions of a source in step with the shards of its streams.
 
@@ -109,31 +106,22 @@ class ShardSync:
     :raises ConfigurationError: if a value is invalid.
     """
 
-    def __init__(
-        self,
-        client: KinesisClient,
-        coordinator: SourceCoordinator,
-        *,
-        initial_position: str = TRIM_HORIZON,
-        on_data_loss: str = "fail",
-        keep_completed: timedelta = KEEP_COMPLETED,
-        bounds: Bounds | None = None,
-        full_listing_interval: timedelta = FULL_LISTING_INTERVAL,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        check_initial_position(initial_position)
-        if on_data_loss not in ON_DATA_LOSS:
+    client: KinesisClient
+    coordinator: SourceCoordinator
+    _: KW_ONLY
+    initial_position: str = TRIM_HORIZON
+    on_data_loss: str = "fail"
+    keep_completed: timedelta = KEEP_COMPLETED
+    bounds: Bounds | None = None
+    full_listing_interval: timedelta = FULL_LISTING_INTERVAL
+    sleep: Callable[[float], None] = time.sleep
+
+    def __post_init__(self) -> None:
+        check_initial_position(self.initial_position)
+        if self.on_data_loss not in ON_DATA_LOSS:
             raise ConfigurationError(
-                f"field 'on_data_loss' must be {' or '.join(map(repr, ON_DATA_LOSS))}; got {on_data_loss!r}"
+                f"field 'on_data_loss' must be {' or '.join(map(repr, ON_DATA_LOSS))}; got {self.on_data_loss!r}"
             )
-        self.client = client
-        self.coordinator = coordinator
-        self.initial_position = initial_position
-        self.on_data_loss = on_data_loss
-        self.keep_completed = keep_completed
-        self.bounds = bounds
-        self.full_listing_interval = full_listing_interval
-        self.sleep = sleep
 
     def run(self, streams: Sequence[str], *, forced: bool) -> ShardSyncSummary | None:
         """Sync once.
@@ -156,7 +144,7 @@ class ShardSync:
         if not forced and not self._may_have_changed(streams):
             self.coordinator.events.count(ShardSyncMetric.SKIPPED)
             return ShardSyncSummary(self.coordinator.source, skipped=NOTHING_TO_DO)
-        if self.bounds is not None and is_synced(self.coordinator.view, streams, self.bounds) and not self._may_lose():
+        if self._is_within_bounds(streams):
             # Its shards are known and their children follow them. Finished partitions must stay finished.
             return ShardSyncSummary(self.coordinator.source, skipped=WITHIN_BOUNDS)
         run = _Run(self, streams, forced=forced)
@@ -167,19 +155,28 @@ class ShardSync:
             self.coordinator.events.count(ShardSyncMetric.SKIPPED)
             if not forced:
                 return None
-            why = _or_suspended(self.coordinator.view, "the source was suspended")
-            return ShardSyncSummary(self.coordinator.source, skipped=why)
+            return ShardSyncSummary(self.coordinator.source, skipped=self.interruption("the source was suspended"))
         run.note_created(created)
         summary = run.summary()
-        self._note(summary)
+        summary.report(self.coordinator.events.count)
         if forced and run.errors:
             raise run.errors[0]
         return summary
 
-    def _may_lose(self) -> bool:
-        """Return whether a parked partition may belong to a lost shard whose children must now be read."""
+    def _is_within_bounds(self, streams: Sequence[str]) -> bool:
+        """Return whether the sync within the bounds is complete, and no child of a lost shard must be read."""
+        if self.bounds is None or not self._state().has_listed(streams, self.bounds.name):
+            return False
         closed = self.coordinator.view.partitions(PartitionStatus.CLOSED)
-        return self.on_data_loss == "reset" and any(partition.is_parked for partition in closed)
+        return self.on_data_loss != "reset" or not any(partition.is_parked for partition in closed)
+
+    def _state(self) -> SyncState:
+        return SyncState.from_mapping(self.coordinator.view.supplier_state())
+
+    def interruption(self, otherwise: str) -> str:
+        """Return why a sync was not completed: the source's suspension, or another reason."""
+        suspension = self.coordinator.view.suspension()
+        return otherwise if suspension is None else SUSPENDED.format(suspension)
 
     def listing_due(self, known: StreamState, now: datetime) -> bool:
         """Return whether the shards of a stream must be listed even if no hash key is missing."""
@@ -187,7 +184,7 @@ class ShardSync:
 
     def _may_have_changed(self, streams: Sequence[str]) -> bool:
         """Return whether a sync may find a change; this makes no call to Kinesis."""
-        state = SyncState.from_mapping(self.coordinator.view.supplier_state())
+        state = self._state()
         # A forced run sets where a stream that is new to the source starts.
         latest = (state.latest(stream) for stream in streams)
         known = [each for each in latest if each is not None and each.bounds is None]
@@ -201,87 +198,6 @@ class ShardSync:
             if all(hole_between(leases.get(key, {})) is None for key in keys):
                 return False
         return True
-
-    def _note(self, summary: ShardSyncSummary) -> None:
-        count = self.coordinator.events.count
-        count(ShardSyncMetric.SYNCS)
-        for stream in summary.streams:
-            count(ShardSyncMetric.LEASES_CREATED, len(stream.created))
-            count(ShardSyncMetric.LEASES_REMOVED, len(stream.removed))
-            log.info(
-                "shard sync: source=%s stream=%s epoch=%s shards=%s open=%s partitions_before=%d %s",
-                summary.source, stream.stream, stream.creation_epoch, stream.shards, stream.open_shards,
-                stream.existing, " ".join(f"{name}={number}" for name, number in stream.counts.items()) or "no change",
-            )  # fmt: skip
-            for key, why in stream.removed.items():
-                log.info("shard sync: removed partition=%s: %s", key, why)
-            if stream.hole is not None:
-                log.warning("shard sync: stream=%s: no partition covers the hash keys %s", stream.stream, stream.hole)
-        if summary.put_aside:
-            log.warning(
-                "shard sync: source=%s: parked %d partitions of streams that are no longer named: %s",
-                summary.source, len(summary.put_aside), ", ".join(summary.put_aside[:10]),
-            )  # fmt: skip
-
-
-def is_synced(view: SourceView, streams: Sequence[str], bounds: Bounds) -> bool:
-    """Return whether a sync of each of these streams within the bounds is complete."""
-    state = SyncState.from_mapping(view.supplier_state())
-    known = [state.latest(stream) for stream in streams]
-    return all(each is not None and each.bounds == bounds.name and each.listed_at is not None for each in known)
-
-
-def began_at(other: SourceCoordinator, streams: Sequence[str]) -> datetime:
-    """Return the instant from which a source reads all of these streams; `EARLIEST` if it reads all that they keep.
-
-    :param other: the coordinator of that source.
-    :raises ConfigurationError: if the source has not started one of them, or started them at different instants.
-    """
-    state = SyncState.from_mapping(other.view.supplier_state())
-    what = f"field 'deduplicate_against': source {other.source!r}"
-    began: dict[str, datetime] = {}
-    for stream in streams:
-        known = state.latest(stream)
-        if known is None:
-            raise ConfigurationError(
-                f"{what} has not started stream {stream!r}, so its start is not known; run its shard sync first, "
-                "or name the source that reads the stream"
-            )
-        began[stream] = parse_position(known.began).timestamp or EARLIEST
-    instants = set(began.values())
-    if len(instants) > 1:
-        begun = ", ".join(
-            f"{name!r} at {at.isoformat() if at > EARLIEST else TRIM_HORIZON}" for name, at in began.items()
-        )
-        raise ConfigurationError(
-            f"{what} did not start the streams at one instant, but {begun}; give each stream an interval of its own"
-        )
-    return instants.pop()
-
-
-def sync_shards(client: KinesisClient, coordinator: SourceCoordinator, stream_name: str, **options: Any) -> StreamSync:
-    """Run a forced sync of the only stream of a source; return the result for the stream.
-
-    :param options: as for `ShardSync`.
-    :raises StreamNotFoundError: if the stream does not exist.
-    :raises SupplierBusyError: if another worker is still running a sync after the wait.
-    :raises SourceError: if it cannot be listed, or the source is suspended.
-    """
-    summary = ShardSync(client, coordinator, **options).run([stream_name], forced=True)
-    assert summary is not None  # it is forced
-    if not summary.streams:
-        raise SourceError(f"stream '{stream_name}' was not synced: {summary.skipped}; try again")
-    return summary.streams[0]
-
-
-def _within(bounds: str | None) -> str:
-    return "without bounds" if bounds is None else f"within the bounds {bounds}"
-
-
-def _or_suspended(view: SourceView, otherwise: str) -> str:
-    """Return why a sync was not completed."""
-    suspension = view.suspension()
-    return otherwise if suspension is None else SUSPENDED.format(suspension)
 
 
 class _Run:
@@ -341,7 +257,7 @@ class _Run:
             self._coordinator.source,
             list(self._results.values()),
             self._put_aside,
-            skipped=None if self._done else _or_suspended(self._coordinator.view, TAKEN_OVER),
+            skipped=None if self._done else self._sync.interruption(TAKEN_OVER),
         )
 
     # One stream
@@ -370,7 +286,7 @@ class _Run:
         self._check_bounds(key, described)
         result.existing = len(self._leases.get(key, {}))
         was_recreated = self._lose_previous(
-            name, key, changes, "was deleted and created again", until=datetime.fromtimestamp(key.creation_epoch, UTC)
+            name, key, changes, "was deleted and created again", until=described.created_at
         )
         if self._sync.bounds is not None and self._sync.bounds.shards:
             yield from self._sync_given(key, described, self._sync.bounds, result)
@@ -414,11 +330,7 @@ class _Run:
         )
         if known is None:
             # Stored before the leases: if only some of them are created now, the others start at the same position.
-            self._state = self._state.with_stream(
-                StreamState(
-                    stream=key.stream, creation_epoch=key.creation_epoch, began=beginning.began, bounds=self._bounds
-                )
-            )
+            self._state = self._state.with_stream(self._state_of(key, beginning.began))
             yield Page({}, self._state.to_mapping())
         yield from self._create(key, described, listing, beginning, HoleTracker(), result)
 
@@ -426,13 +338,20 @@ class _Run:
     def _bounds(self) -> str | None:
         return None if self._sync.bounds is None else self._sync.bounds.name
 
+    def _state_of(self, key: StreamKey, began: str) -> StreamState:
+        return StreamState(stream=key.stream, creation_epoch=key.creation_epoch, began=began, bounds=self._bounds)
+
     def _check_bounds(self, key: StreamKey, described: StreamDescription) -> None:
         """Check that a stream has the same bounds as before, and still keeps the records within them."""
+
+        def within(bounds: str | None) -> str:
+            return "without bounds" if bounds is None else f"within the bounds {bounds}"
+
         known = self._state.of(key)
         if known is not None and known.bounds != self._bounds:
             raise ConfigurationError(
-                f"source {self._coordinator.source!r} reads stream {key.stream!r} {_within(known.bounds)}, and the "
-                f"settings now read it {_within(self._bounds)}; use another source for that"
+                f"source {self._coordinator.source!r} reads stream {key.stream!r} {within(known.bounds)}, and the "
+                f"settings now read it {within(self._bounds)}; use another source for that"
             )
         if known is None and self._sync.bounds is not None:
             check_kept(described, self._sync.bounds, self._sync.on_data_loss)
@@ -444,21 +363,13 @@ class _Run:
         now = self._coordinator.clock.now()
         listing = shard_listing(self._sync.client, key.stream, sleep=self._sync.sleep)
         first = bounded_shards(bounds, described, listing.shards, on_data_loss=self._sync.on_data_loss, now=now)
-        result.shards, result.open_shards = len(listing.shards), sum(shard.is_open for shard in listing.shards)
-        state = StreamState(
-            stream=key.stream, creation_epoch=key.creation_epoch, began=TRIM_HORIZON, bounds=bounds.name
-        )
+        result.note_listing(listing.shards)
+        state = self._state_of(key, TRIM_HORIZON)
         # Stored before the leases: from now on, reading the source with other bounds is an error.
         self._state = self._state.with_stream(state)
         yield Page({}, self._state.to_mapping())
         self._state = self._state.with_stream(replace(state, listed_at=now))
-        leased = self._leases.setdefault(key, {})
-        wanted = {partition_key(*key, name): progress.to_mapping() for name, progress in first.items()}
-        for name, progress in first.items():
-            shard_key = ShardKey(*key, name)
-            partition = self._coordinator.view.new(partition_key(*shard_key), progress.to_mapping())
-            leased.setdefault(name, ShardLease(shard_key, partition, progress))
-        yield Page(wanted, self._state.to_mapping())
+        yield Page(self._added(key, first), self._state.to_mapping())
 
     def _sync_known(
         self, key: StreamKey, described: StreamDescription, changes: LeaseChanges, result: StreamSync
@@ -484,8 +395,12 @@ class _Run:
             is_known=known is not None,
             now=now,
         )
-        service_now, retention = described.described_at or now, timedelta(hours=described.retention_hours)
-        self._lose_vanished(leases, listing, changes, service_now=service_now, retention=retention)
+        service_now, retention = described.described_at or now, described.retention
+        for lease in vanished(leases, listing.shards, now=service_now, retention=retention):
+            name = lease.key.shard_id
+            if is_gone(self._sync.client, key.stream, name):
+                until = service_now - retention
+                leases[name] = changes.record_loss(lease, EXPIRED_UNREAD, until=until, shards=listing.shards)
         yield from self._create(key, described, listing, beginning, tracker, result)
         removed = changes.remove(
             removable(leases, listing.shards, completed_by=now - self._sync.keep_completed), CHILDREN_STARTED
@@ -495,6 +410,20 @@ class _Run:
         removed += changes.remove(expired, EXPIRED)
         for lease in removed:
             del leases[lease.key.shard_id]
+
+    def _added(self, key: StreamKey, first: Mapping[str, ShardProgress]) -> dict[str, Mapping[str, Any]]:
+        """Return new partitions for a page, after adding their leases to those that are known.
+
+        :param first: the first progress of each shard.
+        """
+        leases = self._leases.setdefault(key, {})
+        wanted: dict[str, Mapping[str, Any]] = {}
+        for name, progress in first.items():
+            shard = ShardKey(*key, name)
+            wanted[partition_key(*shard)] = progress.to_mapping()
+            partition = self._coordinator.view.new(partition_key(*shard), progress.to_mapping())
+            leases.setdefault(name, ShardLease(shard, partition, progress))
+        return wanted
 
     def _create(
         self,
@@ -509,64 +438,22 @@ class _Run:
         due = leases_to_create(
             listing.shards, {name: lease.partition.status for name, lease in leases.items()}, beginning.position
         )
-        first = {lease.shard.shard_id: self._first_progress(described, lease, leases, beginning.began) for lease in due}
         now = self._coordinator.clock.now()
-        result.shards, result.open_shards = len(listing.shards), sum(shard.is_open for shard in listing.shards)
+        first = {
+            lease.shard.shard_id: first_progress(described, lease, leases, beginning.began, self._sync.bounds, now)
+            for lease in due
+        }
+        result.note_listing(listing.shards)
         result.began = beginning.began
         result.waiting = sorted(
             child.shard_id for child in children_of_open_shards(listing.shards) if child.shard_id not in leases
         )
-        wanted = {partition_key(*key, name): progress.to_mapping() for name, progress in first.items()}
-        for name, progress in first.items():
-            shard_key = ShardKey(*key, name)
-            partition = self._coordinator.view.new(partition_key(*shard_key), wanted[partition_key(*shard_key)])
-            leases[name] = ShardLease(shard_key, partition, progress)
+        wanted = self._added(key, first)
         hole = hole_between(leases, listing.shards)
         result.hole = None if hole is None else str(hole)
-        self._state = self._state.with_stream(
-            StreamState(
-                stream=key.stream,
-                creation_epoch=key.creation_epoch,
-                began=beginning.began,
-                listed_at=now,
-                bounds=self._bounds,
-            ).with_tracker(HoleTracker() if hole is None else tracker)
-        )
+        state = replace(self._state_of(key, beginning.began), listed_at=now)
+        self._state = self._state.with_stream(state.with_tracker(HoleTracker() if hole is None else tracker))
         yield Page(wanted, self._state.to_mapping())
-
-    def _first_progress(
-        self, described: StreamDescription, new: NewLease, leases: Mapping[str, ShardLease], began: str
-    ) -> ShardProgress:
-        now = self._coordinator.clock.now()
-        bounds = self._sync.bounds
-        start, end = (None, None) if bounds is None else (bounds.start_position, bounds.end_position)
-        leased = [leases[name].progress for name in new.shard.parent_shard_ids if name in leases]
-        if leased:  # they are finished
-            parents = [parent for parent in leased if parent is not None]
-            checkpoint, epoch = start_of_child(parents)
-            ends = [parent.delivered_until for parent in parents if parent.delivered_until is not None]
-            return ShardProgress.first(
-                described.name,
-                new.shard,
-                checkpoint=checkpoint,
-                epoch=epoch,
-                owed_since=max(ends, default=now),
-                start=start,
-                end=end,
-            )
-        began_at = parse_position(began).timestamp
-        kept_since = (described.described_at or now) - timedelta(hours=described.retention_hours)
-        # Records that are gone by now were read under an earlier lease.
-        is_kept = began_at is not None and began_at >= kept_since
-        return ShardProgress.first(
-            described.name,
-            new.shard,
-            checkpoint=began,
-            delivered_until=began_at if is_kept else None,
-            owed_since=None if is_kept else now,
-            start=start,
-            end=end,
-        )
 
     # Lost shards and streams
 
@@ -583,38 +470,6 @@ class _Run:
                     reason = f"shard sync: its stream is gone: stream '{name}' {what}"
                     leases[shard_id] = changes.record_loss(lease, reason, until=until, stream_gone=True)
         return bool(previous) or any(state.stream == name and state.key != present for state in self._state.streams)
-
-    def _lose_vanished(
-        self,
-        leases: dict[str, ShardLease],
-        listing: ShardListing,
-        changes: LeaseChanges,
-        *,
-        service_now: datetime,
-        retention: timedelta,
-    ) -> None:
-        suspects = vanished(leases, listing.shards, now=service_now, retention=retention)
-        for lease in suspects:
-            if self._is_gone(lease.key):
-                until = service_now - retention
-                after = changes.record_loss(lease, EXPIRED_UNREAD, until=until, shards=listing.shards)
-                leases[lease.key.shard_id] = after
-
-    def _is_gone(self, key: ShardKey) -> bool:
-        """Return whether the service reports that a shard does not exist, whatever a listing contains."""
-        try:
-            with kinesis_errors(self._sync.client, key.stream, key.shard_id):
-                self._sync.client.get_shard_iterator(
-                    StreamName=key.stream, ShardId=key.shard_id, ShardIteratorType="TRIM_HORIZON"
-                )
-        except ShardNotFoundError:
-            return True
-        except (SourceError, ConfigurationError) as error:
-            log.warning(
-                "stream %s shard %s is not listed, and the check whether it is gone failed: %s",
-                key.stream, key.shard_id, error,
-            )  # fmt: skip
-        return False
 
     def _put_aside_unnamed(self) -> None:
         """Park the unfinished partitions of streams that are no longer named: no job reads them, nothing is lost."""

@@ -7,16 +7,22 @@ takes a few hundred bytes for each stream, and nothing for each shard.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.sources.kinesis.bounds import EARLIEST
 from airflow_provider_coordination.sources.kinesis.leases import HoleTracker, StreamKey
-from airflow_provider_coordination.sources.kinesis.positions import parse_position
+from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, parse_position
+from airflow_provider_coordination.sources.kinesis.shards import Shard
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +85,11 @@ class SyncState:
         known = (state for state in self.streams if state.stream == stream)
         return max(known, key=lambda state: state.creation_epoch, default=None)
 
+    def has_listed(self, streams: Iterable[str], bounds: str) -> bool:
+        """Return whether a sync of each of these streams within the bounds of this name is complete."""
+        known = map(self.latest, streams)
+        return all(each is not None and each.bounds == bounds and each.listed_at is not None for each in known)
+
     def with_stream(self, state: StreamState) -> SyncState:
         """Return the state with a stream added or replaced."""
         others = tuple(known for known in self.streams if known.key != state.key)
@@ -110,6 +121,34 @@ class SyncState:
                 f"{error}; it was written by hand, by another system or by a newer version of this package; restore "
                 "it, or upgrade"
             ) from error
+
+
+def began_at(other: SourceCoordinator, streams: Sequence[str]) -> datetime:
+    """Return the instant from which a source reads all of these streams; `EARLIEST` if it reads all that they keep.
+
+    :param other: the coordinator of that source.
+    :raises ConfigurationError: if the source has not started one of them, or started them at different instants.
+    """
+    state = SyncState.from_mapping(other.view.supplier_state())
+    what = f"field 'deduplicate_against': source {other.source!r}"
+    began: dict[str, datetime] = {}
+    for stream in streams:
+        known = state.latest(stream)
+        if known is None:
+            raise ConfigurationError(
+                f"{what} has not started stream {stream!r}, so its start is not known; run its shard sync first, "
+                "or name the source that reads the stream"
+            )
+        began[stream] = parse_position(known.began).timestamp or EARLIEST
+    instants = set(began.values())
+    if len(instants) > 1:
+        begun = ", ".join(
+            f"{name!r} at {at.isoformat() if at > EARLIEST else TRIM_HORIZON}" for name, at in began.items()
+        )
+        raise ConfigurationError(
+            f"{what} did not start the streams at one instant, but {begun}; give each stream an interval of its own"
+        )
+    return instants.pop()
 
 
 MAX_LISTED = 100
@@ -171,6 +210,10 @@ class StreamSync:
     hole: str | None = None
     error: str | None = None
 
+    def note_listing(self, shards: Collection[Shard]) -> None:
+        """Record how many shards are listed."""
+        self.shards, self.open_shards = len(shards), sum(shard.is_open for shard in shards)
+
     @property
     def counts(self) -> dict[str, int]:
         """The length of each list that is not empty."""
@@ -192,6 +235,30 @@ class ShardSyncSummary:
     streams: list[StreamSync] = field(default_factory=list)
     put_aside: list[str] = field(default_factory=list)
     skipped: str | None = None
+
+    def report(self, count: Callable[[ShardSyncMetric, int], None]) -> None:
+        """Log what was done, and count it.
+
+        :param count: increases a metric.
+        """
+        count(ShardSyncMetric.SYNCS, 1)
+        for stream in self.streams:
+            count(ShardSyncMetric.LEASES_CREATED, len(stream.created))
+            count(ShardSyncMetric.LEASES_REMOVED, len(stream.removed))
+            log.info(
+                "shard sync: source=%s stream=%s epoch=%s shards=%s open=%s partitions_before=%d %s",
+                self.source, stream.stream, stream.creation_epoch, stream.shards, stream.open_shards,
+                stream.existing, " ".join(f"{name}={number}" for name, number in stream.counts.items()) or "no change",
+            )  # fmt: skip
+            for key, why in stream.removed.items():
+                log.info("shard sync: removed partition=%s: %s", key, why)
+            if stream.hole is not None:
+                log.warning("shard sync: stream=%s: no partition covers the hash keys %s", stream.stream, stream.hole)
+        if self.put_aside:
+            log.warning(
+                "shard sync: source=%s: parked %d partitions of streams that are no longer named: %s",
+                self.source, len(self.put_aside), ", ".join(self.put_aside[:10]),
+            )  # fmt: skip
 
     def to_mapping(self) -> dict[str, Any]:
         """Return it as a small JSON object: of each list the first `MAX_LISTED` entries, and the `counts` of all."""

@@ -10,7 +10,7 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.coordination.errors import ConfigurationError
@@ -211,12 +211,11 @@ class _StreamPlan:
         log.error("data loss: %s", lost)
 
     def _whole_shard(self, shard: Shard) -> PlannedShardRange:
-        created = datetime.fromtimestamp(self._stream.creation_epoch, UTC)
         start = BatchStart(
             position=TRIM_HORIZON if self._start is None else at_timestamp(self._start),
             # Records that arrived before the start are not requested. Before the stream was created, nothing arrived.
-            delivered_until=None if self._start is None else max(self._start, created),
-            retention=timedelta(hours=self._stream.retention_hours),
+            delivered_until=None if self._start is None else max(self._start, self._stream.created_at),
+            retention=self._stream.retention,
         )
         return PlannedShardRange(
             stream=self._stream.name,

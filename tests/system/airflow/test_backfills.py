@@ -21,12 +21,12 @@ import pytest
 import sqlalchemy as sa
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.sources.kinesis.sync import sync_shards
 from demo.airflow_home import task_log
 from tests.support.kinesis_server.clock import RealClock
 from tests.support.kinesis_server.http import KinesisServer
 from tests.support.s3_server import S3Server
 from tests.support.standalone import Standalone
+from tests.support.synced import sync_shards
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
 MICROSECOND, MILLISECOND = timedelta(microseconds=1), timedelta(milliseconds=1)
