@@ -59,10 +59,11 @@ class KinesisKind(SourceKind):
     def batches(self) -> BatchLedger:
         return ShardBatches()
 
+    @override
     def rebuilt(
         self, partition_key: str, progress: ShardProgress, others: Mapping[str, LandedProgress]
     ) -> Mapping[str, LandedProgress]:
-        """See `SourceKind.rebuilt`: a shard whose child was read is finished."""
+        """A shard whose child was read is finished."""
         children = (
             other
             for key, other in others.items()
@@ -72,15 +73,16 @@ class KinesisKind(SourceKind):
             return {partition_key: replace(progress, is_ended=True)}
         return {partition_key: progress}
 
+    @override
     def supplier(self, described: Any, coordinator: SourceCoordinator, connections: ConnectionResolver) -> Supplier:
-        """See `SourceKind.supplier`: shard sync creates the partitions."""
         raise ConfigurationError(
             f"KinesisStreams: KinesisShardSyncOperator creates the partitions of source {coordinator.source!r}; use it "
             "instead of CreatePartitionsOperator"
         )
 
+    @override
     def rebuilt_state(self, known: Mapping[str, ShardProgress], starts: Collection[str]) -> Mapping[str, Any]:
-        """See `SourceKind.rebuilt_state`: the earliest possible start of each stream; not needed for bounded reads."""
+        """The earliest possible start of each stream; not needed for bounded reads."""
         from airflow_provider_coordination.sources.kinesis.sync_state import StreamState, SyncState
 
         if any(progress.start is not None or progress.end is not None for progress in known.values()):
@@ -105,8 +107,9 @@ class KinesisKind(SourceKind):
     def lost(self, progress: Mapping[str, Any]) -> list[str]:
         return [_gap(gap) for gap in objects_in(progress, "gaps")]
 
+    @override
     def open_loss(self, progress: Mapping[str, Any]) -> str | None:
-        """See `SourceKind.open_loss`: the last gap, if nothing was landed after it."""
+        """The last gap, if nothing was landed after it."""
         gaps, landed = list(objects_in(progress, "gaps")), list(objects_in(progress, "landed"))
         position = landed[-1].get("end") if landed else progress.get("checkpoint")
         return _gap(gaps[-1]) if gaps and gaps[-1].get("after") == position else None
@@ -126,12 +129,12 @@ class KinesisKind(SourceKind):
         key = _key(partition_key)
         return None if key is None else key.stream
 
+    @override
     def group_of(self, partition: Partition) -> str | None:
-        """See `SourceKind.group_of`: the stream of a shard."""
         return self.stream_of(partition.partition_key)
 
+    @override
     def short_name(self, partition: Partition) -> str | None:
-        """See `SourceKind.short_name`: the id of a shard."""
         key = _key(partition.partition_key)
         return None if key is None else key.shard_id
 
@@ -141,21 +144,22 @@ class KinesisKind(SourceKind):
 
         position_of(target)
 
+    @override
     def restarted(self, partition: Partition, target: Target, *, epoch: int = 0) -> Mapping[str, Any]:
-        """See `SourceKind.restarted`: its identity in a new epoch, without landed batches and children."""
+        """Its identity in a new epoch, without landed batches and children."""
         from airflow_provider_coordination.sources.kinesis.reset import restarted
 
         return restarted(partition, target, epoch=epoch)
 
+    @override
     def check_progress(self, partition: Partition, progress: Mapping[str, Any]) -> None:
-        """See `SourceKind.check_progress`: it must be the progress of this shard."""
         from airflow_provider_coordination.sources.kinesis.reset import check_progress
 
         super().check_progress(partition, progress)
         check_progress(partition, progress)
 
+    @override
     def service(self, settings: Settings) -> KinesisClient:
-        """See `SourceKind.service`: a client."""
         from airflow_provider_coordination.sources.kinesis.client import kinesis_client
 
         return kinesis_client(read_settings(AwsSettings, "AWS settings of Kinesis", settings.get("aws", {})))
@@ -166,26 +170,28 @@ class KinesisKind(SourceKind):
 
         return sample(service, settings["streams"])
 
+    @override
     def plan_partitions(self, partitions: Sequence[Partition], target: Target, access: Access | None) -> ResetPlan:
-        """See `SourceKind.plan_partitions`; the descendants of these shards stay as they are."""
+        """The descendants of these shards stay as they are."""
         from airflow_provider_coordination.sources.kinesis.reset import checked_with_service
 
         if access is not None and (target.is_latest or target.position is not None):
             target = checked_with_service(partitions, target, access(self))
         return super().plan_partitions(partitions, target, access)
 
+    @override
     def plan_group(
         self, group: str | None, partitions: Sequence[Partition], target: Target, access: Access
     ) -> ResetPlan:
-        """See `SourceKind.plan_group`: a stream is read parents before children."""
+        """A stream is read parents before children."""
         from airflow_provider_coordination.sources.kinesis.reset import plan_stream
 
         if group is None:
             return super().plan_group(group, partitions, target, access)
         return plan_stream(group, partitions, target, access(self))
 
+    @override
     def open_partitions(self, service: KinesisClient, settings: Settings) -> int:
-        """See `SourceKind.open_partitions`: the open shards of all streams."""
         from airflow_provider_coordination.sources.kinesis.shards import describe_stream
 
         return sum(describe_stream(service, name, ready_within_seconds=0).open_shards for name in settings["streams"])
@@ -200,12 +206,12 @@ class KinesisKind(SourceKind):
     def check(self, settings: Settings) -> None:
         KinesisStreams.from_mapping(settings)
 
+    @override
     def ends(self, settings: Settings) -> bool:
-        """See `SourceKind.ends`: bounded reads do."""
         return settings.get("bounds") is not None
 
+    @override
     def capacity(self, settings: Settings, *, ask: bool) -> Capacity:
-        """See `SourceKind.capacity`: the limits of shards."""
         from airflow_provider_coordination.sources.kinesis.service import capacity_of, extent_of
 
         limits = capacity_of(settings)
@@ -215,21 +221,23 @@ class KinesisKind(SourceKind):
         given = objects_in(settings.get("bounds") or {}, "shards")
         return replace(limits, partitions=len(given) or partitions, retention=retention)
 
+    @override
     def location(self, settings: Settings) -> dict[str, Any]:
-        """See `SourceKind.location`: the streams, their region and endpoint."""
         aws = settings.get("aws", {})
         endpoint = {name: aws[name] for name in ("region", "endpoint_url") if aws.get(name) is not None}
         return {"streams": sorted(settings["streams"]), **endpoint}
 
+    @override
     def left(self, before: Settings, now: Settings) -> Sequence[str]:
-        """See `SourceKind.left`: another region has other streams. Streams that are not named are put aside."""
+        """Another region has other streams. Streams that are not named are put aside."""
         regions = [each.get("region") for each in (before, now)]
         return [f"region {regions[0]!r}"] if None not in regions and regions[0] != regions[1] else []
 
+    @override
     def permissions(
         self, what: str, access: Callable[[str], AwsSettings]
     ) -> tuple[AwsSettings, Sequence[Permission]] | None:
-        """See `SourceKind.permissions`; `what` is a stream, optionally with `:` and a consumer of enhanced fan-out."""
+        """`what` is a stream, optionally with `:` and a consumer of enhanced fan-out."""
         from airflow_provider_coordination.sources.kinesis.client import kinesis_client
         from airflow_provider_coordination.sources.kinesis.service import permissions
 

@@ -237,8 +237,9 @@ class ShardProgress(LandedProgress):
         landed = (batch.read_until for batch in reversed(self.landed))
         return next(filter(None, landed), None) or self.delivered_until or self.owed_since
 
+    @override
     def landing(self, batch: LandedBatch, children: tuple[ShardRange, ...] = ()) -> Self:
-        """See `LandedProgress.landing`.
+        """Return the progress with one more landed batch.
 
         :param children: the child shards, given with the batch that ends the shard.
         :raises ValueError: if children are given with a batch that does not end the shard.
@@ -248,8 +249,9 @@ class ShardProgress(LandedProgress):
             raise ValueError(f"{self.name}: batch '{batch.batch_id}' has children but does not end the shard")
         return replace(landed, children=children)
 
+    @override
     def advanced_over(self, delivered: Sequence[LandedBatch]) -> Self:
-        """See `LandedProgress.advanced_over`; also moves `delivered_until`."""
+        """Also moves `delivered_until`."""
         until = next((batch.read_until for batch in reversed(delivered) if batch.read_until), self.delivered_until)
         return replace(super().advanced_over(delivered), delivered_until=until)
 
@@ -377,8 +379,9 @@ class ShardProgress(LandedProgress):
         )
 
     @classmethod
+    @override
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
-        """See `LandedProgress.from_mapping`; the field `kind` is required."""
+        """The field `kind` is required."""
         if "kind" not in mapping:
             raise ProgressFormatError(f"stored progress: field 'kind' is missing; for a shard it must be {KIND!r}")
         return super().from_mapping(mapping)
@@ -411,10 +414,11 @@ class ShardBatches(LandedBatches):
     def __init__(self) -> None:
         super().__init__(ShardProgress)
 
+    @override
     def with_followers(
         self, settlement: Settlement, partition: Partition, before: ShardProgress, after: ShardProgress, lookup: Lookup
     ) -> Settlement:
-        """See `LandedBatches.with_followers`: children follow once all their parents are finished."""
+        """Children follow once all their parents are finished."""
         if not after.is_followed:
             return settlement
         parents = _other_parents(partition.partition_key, after, lookup)

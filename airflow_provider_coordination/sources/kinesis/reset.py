@@ -50,7 +50,7 @@ def position_of(target: Target) -> Position:
 
 
 def restarted(partition: Partition, target: Target, *, epoch: int = 0) -> Mapping[str, Any]:
-    """See `SourceKind.restarted`."""
+    """Return the progress of a shard that starts again at a target, in a new epoch."""
     position = position_of(target)
     until = delivered_until(position, target)
     progress = _progress_of(partition).restarted(

@@ -102,7 +102,7 @@ class KinesisStreams(Described, Located, Bounded, Reads):
 
     @property
     def parts(self) -> Sequence[str]:
-        """See `Parted.parts`: the streams."""
+        """The names of the streams."""
         return self.listed("streams")
 
     @property
@@ -112,8 +112,9 @@ class KinesisStreams(Described, Located, Bounded, Reads):
         return {"streams": sorted(self.parts), **({} if region is None else {"region": region})}
 
     @property
+    @override
     def default_source(self) -> str:
-        """See `Reads.default_source`: a bounded part of a stream is a source of its own."""
+        """A bounded part of a stream is a source of its own."""
         if name := text_value(self.source):
             return name
         if len(self.parts) != 1:
@@ -167,7 +168,7 @@ class KinesisStreams(Described, Located, Bounded, Reads):
     def beside(
         self, other: SourceCoordinator, coordinator: SourceCoordinator, start: datetime, end: datetime
     ) -> KinesisStreams | None:
-        """See `Deduplicated.beside`: what arrived after the other source began is left out."""
+        """Return the interval without what arrived after the other source began; None if nothing is left."""
         from airflow_provider_coordination.sources.kinesis.sync_state import began_at
 
         began = began_at(other, self.parts)
@@ -182,7 +183,7 @@ class KinesisStreams(Described, Located, Bounded, Reads):
         return replace(streams, aws=connections.aws(streams.aws_conn_id, streams.region_name, self.kind))
 
     def sync(self, coordinator: SourceCoordinator, connections: ConnectionResolver) -> ShardSyncSummary:
-        """See `Synced.sync`: sync the shards; return what was found and done."""
+        """Sync the shards; return what was found and done."""
         from airflow_provider_coordination.sources.kinesis.client import kinesis_client
         from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 

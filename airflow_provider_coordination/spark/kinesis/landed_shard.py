@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.kinesis import RECORD_COLUMNS
 from airflow_provider_coordination.sources.kinesis.batch_reading import RecentReads
 from airflow_provider_coordination.sources.kinesis.progress import new_batch_id
-from airflow_provider_coordination.sources.kinesis.reader import RetryBudget
+from airflow_provider_coordination.sources.kinesis.reader import PageMemory, RetryBudget
 from airflow_provider_coordination.sources.kinesis.user_records import USER_RECORD_SCHEMA
 from airflow_provider_coordination.spark.job_settings import MIN_SLOT_MEMORY_BYTES as PAGE_BYTES
 from airflow_provider_coordination.spark.landed_identity import as_landed, landed_file
@@ -151,8 +152,8 @@ class LandedShard:
         self._pages, self._held = [], 0
 
 
-class PageRoom(Share):
-    """The memory that the next page of a shard needs; see `PageMemory`.
+class PageRoom(Share, PageMemory):
+    """The memory that the next page of a shard needs.
 
     :param landed: the file of the shard; its held pages are written before a wait.
     :param retry: limits the wait.
@@ -163,8 +164,9 @@ class PageRoom(Share):
         self._landed = landed
         self._retry = retry
 
+    @override
     def hold(self) -> None:
-        """See `PageMemory.hold`.
+        """Reserve the memory of a page, or wait for it.
 
         :raises NoRoomError: if the time ends before there is memory.
         """

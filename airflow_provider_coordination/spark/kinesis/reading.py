@@ -124,8 +124,9 @@ class ShardReading(Reading):
         return self._at_stop
 
     @property
+    @override
     def expects_more(self) -> bool:
-        """See `Reading.expects_more`: a resharding may still have to settle."""
+        """A resharding may still have to settle."""
         return any(until > self._clock.now() - PARENT_POLL_INTERVAL for until in self._settling.values())
 
     # Streams
@@ -154,8 +155,9 @@ class ShardReading(Reading):
             if not progress.is_ended:
                 self._gone[key] = str(error)
 
+    @override
     def completed(self, partition: Partition) -> None:
-        """See `Reading.completed`: the end of a shard is written with its last batch."""
+        """The end of a shard is written with its last batch."""
 
     @override
     def end_round(self) -> None:
@@ -182,8 +184,9 @@ class ShardReading(Reading):
 
     # Start
 
+    @override
     def may_start(self, partition: Partition) -> bool:
-        """See `Reading.may_start`: a child must wait for its parents."""
+        """A child must wait for its parents."""
         progress = ShardProgress.from_mapping(partition.progress)
         self._check_stream(partition.partition_key, progress)
         return not self._must_wait(partition, progress)
@@ -419,8 +422,8 @@ class KinesisSource(JobSource):
     def is_bounded(self) -> bool:
         return self._settings.bounds is not None
 
+    @override
     def opened(self, coordinator: SourceCoordinator) -> Callable[[JobSpark], MakeReading]:
-        """See `JobSource.opened`: the streams are described."""
         streams = self._streams(kinesis_client(self._settings.aws), coordinator)
         return lambda spark: partial(ShardReading, spark.context, self._settings, streams)
 
