@@ -42,6 +42,7 @@ from pyspark.sql import functions
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.store import CoordinationStore
+from airflow_provider_coordination.sources.kinesis import fan_out
 from airflow_provider_coordination.sources.kinesis.batch_reading import ShardPage
 from airflow_provider_coordination.sources.kinesis.records import KinesisRecord, KinesisRecords
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream
@@ -210,7 +211,7 @@ class Job:
         self._clock.advance(ROUND_SECONDS)
         page = _page(first, records, self._clock.now())
         with (
-            patch.object(landing, "read_shard", lambda *arguments, **options: (each for each in [page])),
+            patch.object(fan_out, "read_shard", lambda *arguments, **options: (each for each in [page])),
             patch.object(shard_reading, "land", self._land),
         ):
             for renewable in self._ingestion.renewables:

@@ -121,6 +121,7 @@ def coordinator_of(url: str, owner: str, size: Size) -> Any:
 def work(url: str, folder: str, owner: str, size: Size) -> None:
     """Run as a worker process until killed."""
     from airflow_provider_coordination.sources.kinds import ReadsSettings
+    from airflow_provider_coordination.sources.kinesis import fan_out
     from airflow_provider_coordination.sources.kinesis.batch_reading import ShardPage
     from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord
     from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
@@ -185,7 +186,7 @@ def work(url: str, folder: str, owner: str, size: Size) -> None:
             stop=threading.Event(),
             observer=note,
         )
-        with patch.object(shard_reading, "land", in_process), patch.object(landing, "read_shard", read):
+        with patch.object(shard_reading, "land", in_process), patch.object(fan_out, "read_shard", read):
             warm_up(Path(folder) / "warm", size)
             job.run()
 

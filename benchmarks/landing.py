@@ -29,6 +29,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.sources.kinesis import fan_out
 from airflow_provider_coordination.sources.kinesis.batch_reading import ShardPage
 from airflow_provider_coordination.sources.kinesis.records import KinesisRecord, KinesisRecords
 from airflow_provider_coordination.sources.kinesis.user_records import user_records
@@ -63,7 +64,7 @@ def pages(records: int) -> list[ShardPage]:
 def land(make: MakePages, root: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Land a slot's pages as the job does."""
     made = make()
-    landing.read_shard = lambda *arguments, **options: (page for page in made)
+    fan_out.read_shard = lambda *arguments, **options: (page for page in made)
     options = ShardLandingOptions(
         kinesis=AwsSettings(), root=root, seconds=1e6, max_bytes=2**60, slot_memory_bytes=2**29
     )

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.sources.kinesis import fan_out
 from airflow_provider_coordination.sources.kinesis.batch_reading import ShardPage
 from airflow_provider_coordination.sources.kinesis.records import KinesisRecord, KinesisRecords
 from airflow_provider_coordination.spark.delivery import Attempt
@@ -86,7 +87,7 @@ def pages(count: int, size: int, *, aggregated: bool) -> list[ShardPage]:
 
 def land(pages: Sequence[ShardPage], root: str, shard: str = "shard-0", max_bytes: int = 2**60) -> LandedShardRow:
     """Land pages as the job does."""
-    landing.read_shard = lambda *arguments, **options: _as_table(pages)  # type: ignore[assignment]
+    fan_out.read_shard = lambda *arguments, **options: _as_table(pages)  # type: ignore[assignment]
     options = ShardLandingOptions(
         kinesis=AwsSettings(), root=root, seconds=1e6, max_bytes=max_bytes, slot_memory_bytes=2**29
     )

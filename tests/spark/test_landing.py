@@ -14,6 +14,7 @@ import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.sources.kinesis import fan_out
 from airflow_provider_coordination.sources.kinesis.batch_reading import RecentReads, ShardPage
 from airflow_provider_coordination.sources.kinesis.client import (
     AccessDeniedError,
@@ -85,7 +86,7 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> list[ShardPage | Exception]:
             yield page
         raise AssertionError("it read on although it should have stopped")
 
-    monkeypatch.setattr(landing, "read_shard", read)
+    monkeypatch.setattr(fan_out, "read_shard", read)
     return given
 
 
@@ -163,7 +164,7 @@ def test_reading_stops_when_its_time_is_over(tmp_path: Path, monkeypatch: pytest
             yield a_page(a_record(number), behind=9)
         raise AssertionError("it read on although its time was over")
 
-    monkeypatch.setattr(landing, "read_shard", slowly)
+    monkeypatch.setattr(fan_out, "read_shard", slowly)
     landed = land_shard(CLIENT, options(tmp_path), PLAN, clock=clock)
     assert (landed.records, landed.seconds) == (2, 12)
 

@@ -20,6 +20,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.coordination.store import CoordinationStore
+from airflow_provider_coordination.sources.kinesis import fan_out
 from airflow_provider_coordination.sources.kinesis.batch_reading import ShardPage
 from airflow_provider_coordination.sources.kinesis.positions import parse_position
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, ShardRange, partition_key
@@ -28,7 +29,6 @@ from airflow_provider_coordination.sources.kinesis.shards import StreamDescripti
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Delivery
 from airflow_provider_coordination.spark.ingestion_job import IngestionJob
-from airflow_provider_coordination.spark.kinesis import landing
 from airflow_provider_coordination.spark.kinesis import reading as shard_reading
 from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, land_shard
@@ -269,7 +269,7 @@ class Fleet:
 
         with ExitStack() as stack:
             stack.enter_context(patch.object(shard_reading, "land", in_process))
-            stack.enter_context(patch.object(landing, "read_shard", self.stream.read))
+            stack.enter_context(patch.object(fan_out, "read_shard", self.stream.read))
             yield
 
     def delivered(self) -> Counter[str]:

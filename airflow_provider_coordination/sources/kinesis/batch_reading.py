@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from airflow_provider_coordination.sources.kinesis.client import KinesisUnavailableError
@@ -39,7 +39,7 @@ def shifted(recent_reads: RecentReads, seconds: float) -> RecentReads:
     return tuple((until + seconds, size) for until, size in recent_reads if until + seconds > 0)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ShardPage:
     """The result of one read.
 
@@ -56,10 +56,10 @@ class ShardPage:
     :param recent_reads: the recent reads of the shard, including this page, by the monotonic clock.
     """
 
-    records: Sequence[KinesisRecord]
+    records: Sequence[KinesisRecord] = field(default_factory=lambda: KinesisRecords.of([]))
     millis_behind_latest: int | None
-    end_of_shard: bool
-    children: tuple[ShardRange, ...]
+    end_of_shard: bool = False
+    children: tuple[ShardRange, ...] = ()
     read_at: datetime
     throttled: int = 0
     next_iterator: str | None = None

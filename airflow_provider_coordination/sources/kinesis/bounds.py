@@ -29,6 +29,7 @@ from airflow_provider_coordination.sources.kinesis.positions import (
     TRIM_HORIZON,
     at_sequence_number,
     at_timestamp,
+    is_number,
     parse_position,
 )
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
@@ -281,7 +282,7 @@ def _of_shards(start: Mapping[Any, Any], end: Mapping[Any, Any]) -> Bounds:
 
 def _number(part: str, shard: Any, value: Any) -> str:
     text = str(value).strip()
-    if isinstance(value, bool | float) or not (text.isascii() and text.isdigit()):
+    if isinstance(value, bool | float) or not is_number(text):
         raise _wrong(f"must have a sequence number in decimal digits for shard {shard!r}; got {value!r}", part)
     return str(int(text))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -31,6 +32,7 @@ from airflow_provider_coordination.sources.kinesis.reader import (
     FUTURE_POLL_SECONDS,
     RetryBudget,
     ahead_of_service,
+    read_shard,
     service_time,
     starting_position,
 )
@@ -143,45 +145,64 @@ def subscribe_shard(
     :raises KinesisUnavailableError: while reading, if subscribing failed after every retry.
     """
     position = parse_position(start)
-    inclusive = inclusive or position.has_record_ahead
-    subscribing = _Subscribing(client, consumer_arn, stream_name, shard_id, position, inclusive, retry or RetryBudget())
+    subscribing = _Subscribing(
+        client=client,
+        consumer_arn=consumer_arn,
+        stream=stream_name,
+        shard_id=shard_id,
+        position=position,
+        inclusive=inclusive or position.has_record_ahead,
+        retry=retry or RetryBudget(),
+    )
     return subscribing.pages()
 
 
+def shard_pages(
+    client: KinesisClient,
+    consumer_arn: str | None,
+    stream_name: str,
+    shard_id: str,
+    start: str,
+    *,
+    inclusive: bool,
+    retry: RetryBudget,
+    **polling: Any,
+) -> Generator[ShardPage]:
+    """Yield the pages of a shard: by enhanced fan-out as a consumer, or by polling.
+
+    :param consumer_arn: the registered consumer; None polls.
+    :param polling: other arguments of `read_shard`, for polling.
+    """
+    if consumer_arn is None:
+        return read_shard(client, stream_name, shard_id, start, inclusive=inclusive, retry=retry, **polling)
+    return subscribe_shard(client, consumer_arn, stream_name, shard_id, start, inclusive=inclusive, retry=retry)
+
+
+@dataclass(kw_only=True)
 class _Subscribing:
-    def __init__(
-        self,
-        client: KinesisClient,
-        consumer_arn: str,
-        stream: str,
-        shard_id: str,
-        start: Position,
-        inclusive: bool,
-        retry: RetryBudget,
-    ) -> None:
-        self._client = client
-        self._consumer_arn = consumer_arn
-        self._stream = stream
-        self._shard_id = shard_id
-        self._position = start
-        self._last_record = Position()
-        self._inclusive = inclusive
-        self._retry = retry
-        self._failures = 0
+    client: KinesisClient
+    consumer_arn: str
+    stream: str
+    shard_id: str
+    position: Position
+    inclusive: bool
+    retry: RetryBudget
+    last_record: Position = field(default_factory=Position)
+    failures: int = 0
 
     def pages(self) -> Generator[ShardPage]:
         while True:
             try:
                 subscription = self._subscribe()
             except PositionRefusedError as error:
-                now = ahead_of_service(error, self._position, self._retry.clock.now())
+                now = ahead_of_service(error, self.position, self.retry.clock.now())
                 if now is None:
                     raise
-                self._retry.sleep(FUTURE_POLL_SECONDS)
-                yield _nothing(now, millis_behind_latest=0)
+                self.retry.sleep(FUTURE_POLL_SECONDS)
+                yield ShardPage(millis_behind_latest=0, read_at=now)
                 continue
             if subscription is None:
-                yield _nothing(self._retry.clock.now(), millis_behind_latest=None)
+                yield ShardPage(millis_behind_latest=None, read_at=self.retry.clock.now())
                 return
             events, since = subscription
             try:
@@ -198,13 +219,13 @@ class _Subscribing:
         """Return a subscription's events and its start; None if the time was over."""
         refusals = 0
         while True:
-            requested_at = self._retry.clock.now()
+            requested_at = self.retry.clock.now()
             try:
                 with self._errors():
-                    response = self._client.subscribe_to_shard(
-                        ConsumerARN=self._consumer_arn,
-                        ShardId=self._shard_id,
-                        StartingPosition=starting_position(self._position, inclusive=self._inclusive),
+                    response = self.client.subscribe_to_shard(
+                        ConsumerARN=self.consumer_arn,
+                        ShardId=self.shard_id,
+                        StartingPosition=starting_position(self.position, inclusive=self.inclusive),
                     )
                 return response["EventStream"], service_time(response, requested_at)
             except ShardNotFoundError:
@@ -213,16 +234,16 @@ class _Subscribing:
             except (StreamNotReadyError, QuotaExceededError, ThrottledError) as error:
                 refusals += 1
                 log.info("%s; trying again", error)
-                if self._retry.until is None and refusals >= self._retry.attempts:
+                if self.retry.until is None and refusals >= self.retry.attempts:
                     raise KinesisUnavailableError(f"{error}; {refusals} attempts to subscribe failed") from error
-                if not self._retry.pause(3, longest=TAKEN_PAUSE_SECONDS):
+                if not self.retry.pause(3, longest=TAKEN_PAUSE_SECONDS):
                     return None
             except KinesisUnavailableError as error:
                 self._again(error)
 
     def _events(self, events: Any, since: datetime) -> Iterator[ShardPage]:
         """Yield the pages of one subscription."""
-        clock = self._retry.clock
+        clock = self.retry.clock
         begun, known_at = clock.monotonic(), since
         iterator = iter(events)
         while True:
@@ -234,10 +255,10 @@ class _Subscribing:
             body = event.get("SubscribeToShardEvent")
             if body is None:
                 continue
-            self._failures = 0
+            self.failures = 0
             arrived = clock.monotonic()
-            records = from_position(self._position, records_of(body["Records"]))
-            check_order(records, self._last_record, inclusive=False, of=self._stream)
+            records = from_position(self.position, records_of(body["Records"]))
+            check_order(records, self.last_record, inclusive=False, of=self.stream)
             if arrived - requested_at >= WAITED_SECONDS:
                 known_at = max(known_at, since + timedelta(seconds=arrived - begun) - ON_ITS_WAY)
             continues_at = body.get("ContinuationSequenceNumber")
@@ -253,27 +274,27 @@ class _Subscribing:
     def _advance(self, records: KinesisRecords, continues_at: str | None) -> None:
         """Record where another subscription would start."""
         if records:
-            self._position = self._last_record = Position(sequence_number=records.last.sequence_number)
-            self._inclusive = False
-        elif continues_at and self._position.sequence_number is not None and not self._inclusive:
+            self.position = self.last_record = Position(sequence_number=records.last.sequence_number)
+            self.inclusive = False
+        elif continues_at and self.position.sequence_number is not None and not self.inclusive:
             # Before the first record, the start itself is kept: it may be in the future, or name a record to find.
-            self._position = Position(sequence_number=continues_at)
+            self.position = Position(sequence_number=continues_at)
 
     def _again(self, error: SourceError) -> None:
         """Wait after a temporary error; raise it once the retries are used up."""
-        self._failures += 1
+        self.failures += 1
         log.info("%s; subscribing again", error)
-        if self._failures >= self._retry.attempts or not self._retry.pause(self._failures):
+        if self.failures >= self.retry.attempts or not self.retry.pause(self.failures):
             raise error
 
     def _require_consumer(self) -> None:
         """Raise an error if the consumer is gone, and not the shard."""
         try:
-            with kinesis_errors(self._client, self._stream):
-                self._client.describe_stream_consumer(ConsumerARN=self._consumer_arn)
+            with kinesis_errors(self.client, self.stream):
+                self.client.describe_stream_consumer(ConsumerARN=self.consumer_arn)
         except StreamNotFoundError as error:
             raise ConfigurationError(
-                f"stream '{self._stream}': consumer {self._consumer_arn} no longer exists; the next job registers "
+                f"stream '{self.stream}': consumer {self.consumer_arn} no longer exists; the next job registers "
                 "it again, unless the stream was deleted"
             ) from error
 
@@ -283,19 +304,9 @@ class _Subscribing:
         from urllib3.exceptions import HTTPError
 
         try:
-            with kinesis_errors(self._client, self._stream, self._shard_id):
+            with kinesis_errors(self.client, self.stream, self.shard_id):
                 yield
         except HTTPError as error:  # the connection broke while events were read
             raise KinesisUnavailableError(
-                f"stream '{self._stream}' shard '{self._shard_id}': the subscription was interrupted: {error}"
+                f"stream '{self.stream}' shard '{self.shard_id}': the subscription was interrupted: {error}"
             ) from error
-
-
-def _nothing(now: datetime, millis_behind_latest: int | None) -> ShardPage:
-    return ShardPage(
-        records=KinesisRecords.of([]),
-        millis_behind_latest=millis_behind_latest,
-        end_of_shard=False,
-        children=(),
-        read_at=now,
-    )

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.coordination.texts import first_of
+from airflow_provider_coordination.sources.kinesis.positions import is_number
 from airflow_provider_coordination.sources.kinesis.shards import StreamDescription
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls, RejectedError
 
@@ -144,7 +145,7 @@ def stream_of_key(lease_key: str) -> tuple[KclStream | None, str]:
     account, _, rest = lease_key.partition(":")
     name, _, rest = rest.partition(":")
     epoch, _, shard_id = rest.partition(":")
-    if not (_is_number(account) and name and _is_number(epoch) and int(epoch) > 0 and shard_id):
+    if not (is_number(account) and name and is_number(epoch) and int(epoch) > 0 and shard_id):
         raise ValueError(f"leaseKey {lease_key!r} is not <account>:<stream>:<creation epoch>:<shard>")
     return KclStream(account, name, int(epoch)), shard_id
 
@@ -215,7 +216,7 @@ def _stream_and_shard(lease_key: str, stream_name: str | None, shard: str | None
 def _position(text: str) -> str:
     if text in SENTINELS:
         return text
-    if not _is_number(text):
+    if not is_number(text):
         raise ValueError(f"checkpoint {text!r} is neither a sequence number nor one of {', '.join(SENTINELS)}")
     return str(int(text))
 
@@ -224,13 +225,9 @@ def _hash_key_range(item: Item) -> tuple[int, int] | None:
     start, end = _text(item, "startingHashKey"), _text(item, "endingHashKey")
     if start is None and end is None:
         return None
-    if not (start and end and _is_number(start) and _is_number(end)):
+    if not (start and end and is_number(start) and is_number(end)):
         raise ValueError(f"startingHashKey {start!r} and endingHashKey {end!r} are not two numbers")
     return int(start), int(end)
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdigit()
 
 
 def _key(item: Item) -> str:
@@ -258,7 +255,7 @@ def _number(item: Item, name: str) -> int:
     text = _value(item, name, "N")
     if text is None:
         return 0
-    if not _is_number(str(text)):
+    if not is_number(str(text)):
         raise ValueError(f"{name} {text!r} is not a whole number of at least 0")
     return int(text)
 

@@ -26,6 +26,7 @@ from airflow_provider_coordination.sources.kinesis.bounds import Bounds
 from airflow_provider_coordination.sources.kinesis.positions import (
     LATEST,
     TRIM_HORIZON,
+    is_number,
     is_sequence_number,
     parse_position,
 )
@@ -342,7 +343,7 @@ def hash_range_of(lease: ShardLease, shard: Shard | None = None) -> HashRange | 
 def has_range(shard: ShardRange | ShardProgress) -> bool:
     """Return whether the hash range of a shard is known."""
     ends = (shard.starting_hash_key, shard.ending_hash_key)
-    return all(end.isascii() and end.isdigit() for end in ends) and int(ends[0]) <= int(ends[1])
+    return all(map(is_number, ends)) and int(ends[0]) <= int(ends[1])
 
 
 @dataclass(frozen=True)

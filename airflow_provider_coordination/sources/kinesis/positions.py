@@ -87,9 +87,9 @@ def parse_position(text: str) -> Position:
             return Position(timestamp=parse_instant(rest))
         except ValueError:
             pass
-    elif kind == AT_SEQUENCE_NUMBER and _is_number(rest):
+    elif kind == AT_SEQUENCE_NUMBER and is_number(rest):
         return Position(sequence_number=rest, is_before=True)
-    elif _is_number(kind) and (not colon or _is_number(rest)):
+    elif is_number(kind) and (not colon or is_number(rest)):
         return Position(sequence_number=kind, sub_sequence_number=int(rest) if colon else None)
     raise ValueError(
         f"position '{text}' is invalid; give {TRIM_HORIZON}, {AT_TIMESTAMP}:<instant in UTC>, <sequence number>, "
@@ -125,5 +125,6 @@ def is_sequence_number(position: str) -> bool:
     return parsed.sequence_number is not None and not parsed.is_before
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Return whether a text is a whole number in decimal digits."""
     return text.isascii() and text.isdigit()

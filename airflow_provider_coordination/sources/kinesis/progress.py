@@ -27,6 +27,7 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 from airflow_provider_coordination.sources.kinesis.positions import (
     TRIM_HORIZON,
     at_timestamp,
+    is_number,
     parse_position,
     position_order,
 )
@@ -60,7 +61,7 @@ def parse_partition_key(text: str) -> ShardKey:
     """
     stream, _, rest = text.partition(":")
     epoch, _, shard_id = rest.partition(":")
-    if not (stream and shard_id and ":" not in shard_id and epoch.isascii() and epoch.isdigit() and int(epoch) > 0):
+    if not (stream and shard_id and ":" not in shard_id and is_number(epoch) and int(epoch) > 0):
         raise ValueError(f"partition key '{text}' is not <stream>:<creation epoch in seconds>:<shard id>")
     return ShardKey(stream, int(epoch), shard_id)
 
@@ -343,40 +344,13 @@ class ShardProgress(LandedProgress):
         return replace(self, throughput=round(smoothed, 1))
 
     @classmethod
-    def first(
-        cls,
-        stream: str,
-        shard: ShardRange,
-        *,
-        checkpoint: str = TRIM_HORIZON,
-        delivered_until: datetime | None = None,
-        owed_since: datetime | None = None,
-        epoch: int = 0,
-        start: str | None = None,
-        end: str | None = None,
-    ) -> ShardProgress:
+    def first(cls, stream: str, shard: ShardRange, **known: Any) -> ShardProgress:
         """Return the progress of a shard that was not read yet.
 
-        :param checkpoint: where to start.
-        :param delivered_until: an instant (aware) before which no record arrived in it; None if unknown.
-        :param owed_since: the instant (aware) from which no record may be missing, if that is later.
-        :param epoch: the epoch of the shards that it came from; see `start_of_child`.
-        :param start: the earliest position at which it is read; None for the start of the shard.
-        :param end: where reading ends; None for the end of the shard.
+        :param known: the other fields that are known. `delivered_until` is an instant (aware) before which no record
+            arrived in it, and `epoch` that of the shards that it came from; see `start_of_child`.
         """
-        return cls(
-            stream=stream,
-            shard_id=shard.shard_id,
-            parent_shard_ids=shard.parent_shard_ids,
-            starting_hash_key=shard.starting_hash_key,
-            ending_hash_key=shard.ending_hash_key,
-            checkpoint=checkpoint,
-            delivered_until=delivered_until,
-            owed_since=owed_since,
-            epoch=epoch,
-            start=start,
-            end=end,
-        )
+        return cls(stream=stream, **vars(shard.range), **known)
 
     @classmethod
     @override

@@ -252,10 +252,19 @@ def read_shard(
     :raises KinesisUnavailableError: while reading, if a call failed after every retry, or the shard was throttled for
         all attempts and the retry budget has no end time.
     """
-    retry = retry or RetryBudget()
-    pace = Pace(retry, min_interval_seconds, recent_reads=recent_reads)
-    polling = _Polling(client, stream_name, shard_id, parse_position(start), inclusive, page_records, retry, pace)
-    polling.room, polling.iterator = room, iterator
+    retry, position = retry or RetryBudget(), parse_position(start)
+    polling = _Polling(
+        client=client,
+        stream=stream_name,
+        shard_id=shard_id,
+        position=position,
+        inclusive=inclusive or position.has_record_ahead,
+        page_records=page_records,
+        retry=retry,
+        pace=Pace(retry, min_interval_seconds, recent_reads=recent_reads),
+        room=room,
+        iterator=iterator,
+    )
     return polling.pages()
 
 
@@ -275,30 +284,20 @@ class _OutOfTimeError(Exception):
     """The retry budget ended while the shard was throttled."""
 
 
+@dataclass(kw_only=True)
 class _Polling:
-    def __init__(
-        self,
-        client: KinesisClient,
-        stream: str,
-        shard_id: str,
-        start: Position,
-        inclusive: bool,
-        page_records: int,
-        retry: RetryBudget,
-        pace: Pace,
-    ) -> None:
-        self._client = client
-        self._stream = stream
-        self._shard_id = shard_id
-        self._position = start
-        self._inclusive = inclusive or start.has_record_ahead
-        self._page_records = page_records
-        self._retry = retry
-        self._pace = pace
-        self.room: PageMemory | None = None
-        self.iterator: str | None = None
-        self._renewals = 0
-        self._throttled = 0
+    client: KinesisClient
+    stream: str
+    shard_id: str
+    position: Position
+    inclusive: bool
+    page_records: int
+    retry: RetryBudget
+    pace: Pace
+    room: PageMemory | None
+    iterator: str | None
+    renewals: int = 0
+    throttled: int = 0
 
     def pages(self) -> Generator[ShardPage]:
         try:
@@ -309,7 +308,9 @@ class _Polling:
                     if page.end_of_shard:
                         return
         except _OutOfTimeError:
-            yield self._nothing(self._retry.clock.now(), millis_behind_latest=None)
+            yield ShardPage(
+                millis_behind_latest=None, read_at=self.retry.clock.now(), throttled=self._counted_throttles()
+            )
 
     def _next(self) -> ShardPage | None:
         """Return the next page; None if the iterator had to be replaced."""
@@ -317,24 +318,24 @@ class _Polling:
             try:
                 self.iterator = self._attempt(self._new_iterator)
             except PositionRefusedError as error:
-                now = ahead_of_service(error, self._position, self._retry.clock.now())
+                now = ahead_of_service(error, self.position, self.retry.clock.now())
                 if now is None:
                     raise
-                self._retry.sleep(FUTURE_POLL_SECONDS)
-                return self._nothing(now, millis_behind_latest=0)
+                self.retry.sleep(FUTURE_POLL_SECONDS)
+                return ShardPage(millis_behind_latest=0, read_at=now, throttled=self._counted_throttles())
         try:
             response, requested_at = self._attempt(self._records)
         except (ExpiredIteratorError, PositionRefusedError) as error:
             self._renew(error)
             return None
-        self._renewals = 0
+        self.renewals = 0
         self.iterator = response.get("NextShardIterator")
         records = self._records_of(response)
-        self._pace.took(records.size)
-        records = from_position(self._position, records)
-        check_order(records, self._position, inclusive=self._inclusive, of=f"{self._stream}' shard '{self._shard_id}")
+        self.pace.took(records.size)
+        records = from_position(self.position, records)
+        check_order(records, self.position, inclusive=self.inclusive, of=f"{self.stream}' shard '{self.shard_id}")
         if records:
-            self._position, self._inclusive = Position(sequence_number=records.last.sequence_number), False
+            self.position, self.inclusive = Position(sequence_number=records.last.sequence_number), False
         return ShardPage(
             records=records,
             millis_behind_latest=response.get("MillisBehindLatest"),
@@ -343,14 +344,14 @@ class _Polling:
             read_at=service_time(response, requested_at),
             throttled=self._counted_throttles(),
             next_iterator=self.iterator,
-            recent_reads=self._pace.recent_reads,
+            recent_reads=self.pace.recent_reads,
         )
 
     def _new_iterator(self) -> str:
-        kind = starting_position(self._position, inclusive=self._inclusive)
-        response = self._client.get_shard_iterator(
-            StreamName=self._stream,
-            ShardId=self._shard_id,
+        kind = starting_position(self.position, inclusive=self.inclusive)
+        response = self.client.get_shard_iterator(
+            StreamName=self.stream,
+            ShardId=self.shard_id,
             ShardIteratorType=kind["Type"],
             **({"StartingSequenceNumber": kind["SequenceNumber"]} if "SequenceNumber" in kind else {}),
             **({"Timestamp": kind["Timestamp"]} if "Timestamp" in kind else {}),
@@ -359,7 +360,7 @@ class _Polling:
         return iterator
 
     def _records(self) -> tuple[Mapping[str, Any], datetime]:
-        self._pace.wait()
+        self.pace.wait()
         if self.room is None:
             return self._ask()
         self.room.hold()
@@ -370,12 +371,12 @@ class _Polling:
             raise
 
     def _ask(self) -> tuple[Mapping[str, Any], datetime]:
-        requested_at, until = self._retry.clock.now(), self._retry.until
+        requested_at, until = self.retry.clock.now(), self.retry.until
         left = RESPONSE_SECONDS
         if until is not None:
-            left = max(0.0, until - self._retry.clock.monotonic()) + LATE_RESPONSE_SECONDS
-        within = {"within": left} if isinstance(self._client, ShardCalls) else {}
-        return self._client.get_records(ShardIterator=self.iterator, Limit=self._page_records, **within), requested_at
+            left = max(0.0, until - self.retry.clock.monotonic()) + LATE_RESPONSE_SECONDS
+        within = {"within": left} if isinstance(self.client, ShardCalls) else {}
+        return self.client.get_records(ShardIterator=self.iterator, Limit=self.page_records, **within), requested_at
 
     def _records_of(self, response: Mapping[str, Any]) -> KinesisRecords:
         if COLUMNS in response:
@@ -385,7 +386,7 @@ class _Polling:
             return records_of(response["Records"])
         except KeyError as error:
             raise KinesisUnavailableError(
-                f"stream '{self._stream}' shard '{self._shard_id}': no valid response: it has no {error}; "
+                f"stream '{self.stream}' shard '{self.shard_id}': no valid response: it has no {error}; "
                 "check endpoint_url"
             ) from None
 
@@ -394,42 +395,32 @@ class _Polling:
         failures = throttles = 0
         while True:
             try:
-                with kinesis_errors(self._client, self._stream, self._shard_id):
+                with kinesis_errors(self.client, self.stream, self.shard_id):
                     return call()
             except ThrottledError as error:
                 throttles += 1
                 # Soon after the start, earlier reads may still be the cause.
-                self._throttled += self._pace.accounts_for_everything
-                if self._retry.until is None and throttles >= self._retry.attempts:
+                self.throttled += self.pace.accounts_for_everything
+                if self.retry.until is None and throttles >= self.retry.attempts:
                     raise
-                if not self._retry.pause(throttles):
+                if not self.retry.pause(throttles):
                     raise _OutOfTimeError from error
             except KinesisUnavailableError:
                 failures += 1
-                if failures >= self._retry.attempts or not self._retry.pause(failures):
+                if failures >= self.retry.attempts or not self.retry.pause(failures):
                     raise
 
     def _renew(self, error: ExpiredIteratorError | PositionRefusedError) -> None:
         self.iterator = None
-        self._renewals += 1
-        if isinstance(error, PositionRefusedError) and self._renewals > 1:
+        self.renewals += 1
+        if isinstance(error, PositionRefusedError) and self.renewals > 1:
             raise error  # a new iterator was refused too
-        if self._renewals > RENEWALS_IN_A_ROW:
-            raise KinesisUnavailableError(f"{error}; {self._renewals} iterators in a row expired unused") from error
-        log.info("stream %s shard %s: iterator replaced: %s", self._stream, self._shard_id, error)
-
-    def _nothing(self, now: datetime, millis_behind_latest: int | None) -> ShardPage:
-        return ShardPage(
-            records=KinesisRecords.of([]),
-            millis_behind_latest=millis_behind_latest,
-            end_of_shard=False,
-            children=(),
-            read_at=now,
-            throttled=self._counted_throttles(),
-        )
+        if self.renewals > RENEWALS_IN_A_ROW:
+            raise KinesisUnavailableError(f"{error}; {self.renewals} iterators in a row expired unused") from error
+        log.info("stream %s shard %s: iterator replaced: %s", self.stream, self.shard_id, error)
 
     def _counted_throttles(self) -> int:
-        throttled, self._throttled = self._throttled, 0
+        throttled, self.throttled = self.throttled, 0
         return throttled
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.kinesis.positions import AT_TIMESTAMP, LATEST, TRIM_HORIZON
+from airflow_provider_coordination.sources.kinesis.positions import AT_TIMESTAMP, LATEST, TRIM_HORIZON, is_number
 from airflow_provider_coordination.spark.job_settings import MIN_SLOT_MEMORY_BYTES, RoundSettings
 
 FORMAT = "coordinated_kinesis"
@@ -178,7 +178,7 @@ class _OptionValues:
         text = self.text(name)
         if text is None:
             return default
-        value = int(text) if text.isascii() and text.isdigit() else -1
+        value = int(text) if is_number(text) else -1
         if value < minimum or (maximum is not None and value > maximum):
             upper = f" to {maximum}" if maximum is not None else " or more"
             raise self.invalid(name, f"must be a whole number, {minimum}{upper}")
@@ -319,7 +319,7 @@ def _ranges(options: _OptionValues) -> tuple[ShardNumbers, ...]:
 
 def _number(options: _OptionValues, shard: str, field: str, value: Any) -> str | None:
     text = str(value)
-    if value is not None and (isinstance(value, bool | float) or not (text.isascii() and text.isdigit())):
+    if value is not None and (isinstance(value, bool | float) or not is_number(text)):
         raise options.invalid(
             "shardRanges", f"has {value!r} as {field!r} of {shard!r}: give a sequence number in decimal digits"
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -26,7 +26,6 @@ from airflow_provider_coordination.sources.kinesis.batch_reading import (
     BatchStart,
     DataLostError,
     RecentReads,
-    ShardPage,
     shifted,
 )
 from airflow_provider_coordination.sources.kinesis.client import (
@@ -34,14 +33,13 @@ from airflow_provider_coordination.sources.kinesis.client import (
     KinesisUnavailableError,
     ShardNotFoundError,
 )
-from airflow_provider_coordination.sources.kinesis.fan_out import subscribe_shard
+from airflow_provider_coordination.sources.kinesis.fan_out import shard_pages
 from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position
 from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardRange, new_batch_id
 from airflow_provider_coordination.sources.kinesis.reader import (
     READ_BYTES_PER_SECOND,
     READ_INTERVAL_SECONDS,
     RetryBudget,
-    read_shard,
     shared_reading_client,
 )
 from airflow_provider_coordination.sources.kinesis.user_records import user_records
@@ -261,7 +259,19 @@ def _land_shard(
         hash_keys = HashKeyRange(int(plan.starting_hash_key), int(plan.ending_hash_key))
     filtered = 0
     room = PageRoom(landed, retry)
-    with closing(_pages(client, plan, retry, room, inclusive=inclusive)) as pages:
+    shard = shard_pages(
+        client,
+        plan.consumer_arn,
+        plan.stream,
+        plan.shard_id,
+        plan.start,
+        inclusive=inclusive,
+        retry=retry,
+        room=room,
+        iterator=None if inclusive else plan.iterator,
+        recent_reads=plan.recent_reads,
+    )
+    with closing(shard) as pages:
         try:
             for records in reading.of(pages):
                 if records:
@@ -315,25 +325,4 @@ def _empty_row(plan: ShardReadPlan) -> LandedShardRow:
         end=plan.start,
         is_last=plan.end is not None,
         at_stop=plan.end is None,
-    )
-
-
-def _pages(
-    client: KinesisClient, plan: ShardReadPlan, retry: RetryBudget, room: PageRoom, *, inclusive: bool
-) -> Generator[ShardPage]:
-    if plan.consumer_arn is None:
-        iterator = None if inclusive else plan.iterator
-        return read_shard(
-            client,
-            plan.stream,
-            plan.shard_id,
-            plan.start,
-            inclusive=inclusive,
-            retry=retry,
-            room=room,
-            iterator=iterator,
-            recent_reads=plan.recent_reads,
-        )
-    return subscribe_shard(
-        client, plan.consumer_arn, plan.stream, plan.shard_id, plan.start, inclusive=inclusive, retry=retry
     )

@@ -21,8 +21,8 @@ from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.kinesis.batch_reading import SETTLING, BatchReading, DataLostError, ShardPage
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient, ShardNotFoundError
-from airflow_provider_coordination.sources.kinesis.fan_out import subscribe_shard
-from airflow_provider_coordination.sources.kinesis.reader import PageMemory, RetryBudget, read_shard
+from airflow_provider_coordination.sources.kinesis.fan_out import shard_pages
+from airflow_provider_coordination.sources.kinesis.reader import PageMemory, RetryBudget
 from airflow_provider_coordination.sources.kinesis.user_records import user_records
 from airflow_provider_coordination.spark.job_settings import MIN_SLOT_MEMORY_BYTES as PAGE_BYTES
 from airflow_provider_coordination.spark.kinesis.data_source_plan import PlannedShardRange
@@ -228,18 +228,7 @@ class _Range:
 
     def _shard(self, retry: RetryBudget, *, inclusive: bool) -> Generator[ShardPage]:
         each, reading = self._range, self._reading
-        if each.consumer_arn is None:
-            return read_shard(
-                reading.client,
-                each.stream,
-                each.shard_id,
-                each.start.position,
-                inclusive=inclusive,
-                page_records=reading.page_records,
-                retry=retry,
-                room=self._room,
-            )
-        sent = subscribe_shard(
+        pages = shard_pages(
             reading.client,
             each.consumer_arn,
             each.stream,
@@ -247,8 +236,10 @@ class _Range:
             each.start.position,
             inclusive=inclusive,
             retry=retry,
+            page_records=reading.page_records,
+            room=self._room,
         )
-        return self._within_memory(sent)
+        return pages if each.consumer_arn is None else self._within_memory(pages)
 
     def _within_memory(self, sent: Generator[ShardPage]) -> Generator[ShardPage]:
         """Request the next page of a shard once there is memory for it."""

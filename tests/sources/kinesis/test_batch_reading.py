@@ -271,6 +271,6 @@ def test_nonexistent_first_record_is_no_loss_without_trimming() -> None:
 
 def test_throttled_reads_are_counted_over_all_pages() -> None:
     reading = reading_of("1", NOON)
-    page = ShardPage([], None, end_of_shard=False, children=(), read_at=NOON, throttled=2)
+    page = ShardPage(millis_behind_latest=None, read_at=NOON, throttled=2)
     list(reading.of([page, page]))
     assert (reading.throttled, reading.read_until) == (4, None)
