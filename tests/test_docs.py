@@ -83,8 +83,8 @@ from airflow_provider_coordination.spark.job_settings import (
 )
 from airflow_provider_coordination.spark.job_spark import SPARK_CONF, WORKER_ENVIRONMENT
 from airflow_provider_coordination.spark.kinesis.data_source_options import FORMAT, OPTIONS, ReadOptions, read_options
+from airflow_provider_coordination.spark.kinesis.data_source_tasks import COLUMNS
 from airflow_provider_coordination.spark.kinesis.landed_shard import RECORD_SCHEMA, SHARD_RECORDS
-from airflow_provider_coordination.spark.kinesis.shard_batches import COLUMNS
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS
 from airflow_provider_coordination.spark.outcome import SETS_NAMED, Summary
 from airflow_provider_coordination.spark.sql import mysql, postgresql

@@ -19,8 +19,12 @@ from hypothesis import strategies as st
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.sources.kinesis.client import KinesisUnavailableError
 from airflow_provider_coordination.spark.kinesis.data_source_options import read_options
-from airflow_provider_coordination.spark.kinesis.data_source_plan import ReadPlan, read_plan
-from airflow_provider_coordination.spark.kinesis.shard_batches import ShardReadSettings, shard_batches
+from airflow_provider_coordination.spark.kinesis.data_source_tasks import (
+    ReadPlan,
+    ShardReadSettings,
+    read_plan,
+    shard_batches,
+)
 from tests.support.aggregation import aggregate
 from tests.support.depth import examples
 from tests.support.kinesis_server.clock import VirtualClock

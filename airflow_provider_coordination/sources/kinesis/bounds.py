@@ -347,7 +347,12 @@ def bounded_shards(
         if shard is None:
             _report_missing(described.name, wanted, on_data_loss)
             continue
-        _check_numbers(described.name, shard, wanted)
+        for field, number in (("start", wanted.start), ("end", wanted.end)):
+            if not shard.may_have(number):
+                raise ConfigurationError(
+                    f"field 'bounds': {field} {number} is not in shard {shard.shard_id!r} of stream "
+                    f"{described.name!r}, whose sequence numbers {shard.numbers}; give one in this range"
+                )
         checkpoint, owed_since = beginning_at(described, shards, shard, wanted.start, now)
         first[wanted.shard_id] = ShardProgress.first(
             described.name,
@@ -389,18 +394,6 @@ def _report_missing(stream: str, wanted: ShardBounds, on_data_loss: str) -> None
     if on_data_loss == "fail":
         raise ConfigurationError(f"{lost}; correct its name, remove it, or set on_data_loss='reset' to leave it out")
     log.error("data loss: %s", lost)
-
-
-def _check_numbers(stream: str, shard: Shard, wanted: ShardBounds) -> None:
-    first, last = int(shard.starting_sequence_number), int(shard.ending_sequence_number or 0)
-    for field, number in (("start", wanted.start), ("end", wanted.end)):
-        if int(number) < first or (last and int(number) > last):
-            raise ConfigurationError(
-                f"field 'bounds': {field} {number} is not in shard {shard.shard_id!r} of stream {stream!r}, whose "
-                f"sequence numbers begin at {first}"
-                + (f" and end at {last}" if last else "")
-                + "; give one in this range"
-            )
 
 
 def _young_since(described: StreamDescription, now: datetime) -> datetime | None:

@@ -32,6 +32,7 @@ from airflow_provider_coordination.sources.kinesis.kcl_table import (
     UnreadableItem,
     shard_of,
 )
+from airflow_provider_coordination.sources.kinesis.leases import ancestors, listed_parents
 from airflow_provider_coordination.sources.kinesis.positions import Position, at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, ShardRange
 from airflow_provider_coordination.sources.kinesis.shards import Shard, StreamDescription
@@ -256,16 +257,9 @@ class _Planner:
             )
         if lease.hash_key_range is None:
             return _plan(lease, ImportOutcome.NOTHING, note="finished, and the stream no longer has the shard")
-        first, last = map(str, lease.hash_key_range)
-        progress = ShardProgress(
-            stream=self.stream.name,
-            shard_id=lease.shard_id,
-            parent_shard_ids=lease.parent_shard_ids,
-            starting_hash_key=first,
-            ending_hash_key=last,
-            children=self._children(lease.shard_id, lease.child_shard_ids),
-            is_ended=True,
-        )
+        shard = ShardRange(lease.shard_id, lease.parent_shard_ids, *map(str, lease.hash_key_range))
+        children = self._children(lease.shard_id, lease.child_shard_ids)
+        progress = ShardProgress.first(self.stream.name, shard, children=children, is_ended=True)
         return _plan(lease, ImportOutcome.COMPLETED, progress, note="the stream no longer has the shard")
 
     def _present(self, lease: KclLease, shard: Shard) -> ShardPlan:
@@ -356,14 +350,7 @@ class _Planner:
     @cached_property
     def _ancestors(self) -> set[str]:
         """The listed shards from which a leased one came."""
-        ancestors: set[str] = set()
-        waiting = [name for name in self.own.leased if name in self.listed]
-        while waiting:
-            for parent in self.listed[waiting.pop()].parent_shard_ids:
-                if parent in self.listed and parent not in ancestors:
-                    ancestors.add(parent)
-                    waiting.append(parent)
-        return ancestors
+        return ancestors(self.own.leased, listed_parents(self.listed))
 
 
 def _contradiction(lease: KclLease, shard: Shard) -> str | None:

@@ -133,7 +133,7 @@ def leases_to_create(
     :param position: where the source started: a position, or `LATEST` if it starts now.
     """
     listed = {shard.shard_id: shard for shard in shards}
-    worked_off = _ancestors(listed, existing)
+    worked_off = ancestors(existing, listed_parents(listed))
     inconsistent = {child.shard_id for child in children_of_open_shards(shards)}
 
     def is_finished(shard_id: str) -> bool:
@@ -223,16 +223,20 @@ def children_by_parent(shards: Iterable[Shard]) -> dict[str, list[Shard]]:
     return dict(children)
 
 
-def _ancestors(listed: Mapping[str, Shard], leased: Iterable[str]) -> set[str]:
-    """Return the listed shards that a listed, leased shard descends from."""
-    ancestors: set[str] = set()
-    waiting = [shard_id for shard_id in leased if shard_id in listed]
+def ancestors(names: Iterable[str], parents: Mapping[str, Iterable[str]]) -> set[str]:
+    """Return the shards that some shards descend from, as far as the parents of each shard are known."""
+    found: set[str] = set()
+    waiting = list(names)
     while waiting:
-        for parent in listed[waiting.pop()].parent_shard_ids:
-            if parent in listed and parent not in ancestors:
-                ancestors.add(parent)
-                waiting.append(parent)
-    return ancestors
+        unseen = set(parents.get(waiting.pop(), ())) - found
+        found |= unseen
+        waiting += unseen
+    return found
+
+
+def listed_parents(listed: Mapping[str, Shard]) -> dict[str, list[str]]:
+    """Return the parents of each listed shard that are listed too."""
+    return {name: [p for p in shard.parent_shard_ids if p in listed] for name, shard in listed.items()}
 
 
 def _gaps_beside_leases(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -10,10 +10,9 @@ from typing import Any
 from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressError
 from airflow_provider_coordination.coordination.partition import Partition, new_partition
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient
-from airflow_provider_coordination.sources.kinesis.leases import Leases, ShardLease
+from airflow_provider_coordination.sources.kinesis.leases import Leases, ShardLease, ancestors
 from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position
 from airflow_provider_coordination.sources.kinesis.progress import (
-    ShardKey,
     ShardProgress,
     parse_partition_key,
     partition_key,
@@ -85,9 +84,15 @@ def checked_with_service(partitions: Sequence[Partition], target: Target, client
     :raises ConfigurationError: if it is a sequence number that is not in the shard.
     """
     keys = [parse_partition_key(partition.partition_key) for partition in partitions]
-    if position_of(target).sequence_number is not None:
+    if (number := position_of(target).sequence_number) is not None:
         for key in keys:
-            _check_sequence_number(target, key, list_shards(client, key.stream))
+            # A shard that the stream no longer has is reported when it is read.
+            for shard in list_shards(client, key.stream):
+                if shard.shard_id == key.shard_id and not shard.may_have(number):
+                    raise ConfigurationError(
+                        f"sequence number {target.name!r} is not in shard {key.shard_id!r} of stream {key.stream!r}, "
+                        f"whose numbers {shard.numbers}; give one in this range"
+                    )
     if target.is_latest:
         for stream in sorted({key.stream for key in keys}):
             target = _not_ahead_of(target, describe_stream(client, stream).described_at)
@@ -174,25 +179,6 @@ def _progress_of(partition: Partition) -> ShardProgress:
         ) from None
 
 
-def _check_sequence_number(target: Target, shard: ShardKey, listed: Iterable[Shard]) -> None:
-    listed_shard = next((each for each in listed if each.shard_id == shard.shard_id), None)
-    if listed_shard is None:
-        return  # a shard that the stream no longer has is reported when it is read
-    number, first, last = (
-        int(text or 0)
-        for text in (
-            position_of(target).sequence_number,
-            listed_shard.starting_sequence_number,
-            listed_shard.ending_sequence_number,
-        )
-    )
-    if number < first or (last and number > last):
-        raise ConfigurationError(
-            f"sequence number {target.name!r} is not in shard {shard.shard_id!r} of stream {shard.stream!r}, whose "
-            f"numbers begin at {first}" + (f" and end at {last}" if last else "") + "; give one in this range"
-        )
-
-
 @dataclass(frozen=True, kw_only=True)
 class StreamReset:
     """What happens to the shards of a stream that is reset.
@@ -230,14 +216,14 @@ def plan_stream_reset(
     parents = _parents(leases, shards)
     left = _left(leases, shards, parents, since=since, unfinished_only=unfinished_only)
     wanted = [name for name in leases if name not in left]
-    passed = _ancestors(left, parents)
+    passed = ancestors(left, parents)
     cleaned_up = [
         name
-        for name in _ancestors(leases, parents)
+        for name in ancestors(leases, parents)
         if name in shards and name not in leases and name not in passed and not unfinished_only
     ]
     begun = {*wanted, *cleaned_up}
-    first = {name for name in begun if not begun & _ancestors([name], parents)}
+    first = {name for name in begun if not begun & ancestors([name], parents)}
     order = sorted(begun, key=lambda name: (_start_of(shards.get(name)), name))
     return StreamReset(
         epoch=1 + max((lease.progress.epoch for lease in leases.values() if lease.progress), default=0),
@@ -269,7 +255,7 @@ def _left(
             left[name] = "finished: it receives no more records"
         elif lease.is_finished and since is not None and until is not None and until < since:
             left[name] = "finished: all of it arrived before that instant"
-    for name in _ancestors([name for name in left if leases[name].is_finished], parents):
+    for name in ancestors([name for name in left if leases[name].is_finished], parents):
         if name in leases and leases[name].is_finished and name not in left:
             left[name] = "finished, and so is a shard that came from it, before that instant"
     return left
@@ -280,17 +266,6 @@ def _parents(leases: Leases, shards: Mapping[str, Shard]) -> dict[str, set[str]]
     for name, lease in leases.items():
         parents.setdefault(name, set()).update(lease.progress.parent_shard_ids if lease.progress else ())
     return parents
-
-
-def _ancestors(names: Iterable[str], parents: Mapping[str, set[str]]) -> set[str]:
-    ancestors: set[str] = set()
-    waiting = list(names)
-    while waiting:
-        for parent in parents.get(waiting.pop(), ()):
-            if parent not in ancestors:
-                ancestors.add(parent)
-                waiting.append(parent)
-    return ancestors
 
 
 def _start_of(shard: Shard | None) -> int:

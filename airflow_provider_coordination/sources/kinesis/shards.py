@@ -50,6 +50,17 @@ class Shard(ShardRange):
         """Whether records can still arrive."""
         return self.ending_sequence_number is None
 
+    def may_have(self, number: str) -> bool:
+        """Return whether a sequence number is in its range."""
+        last = self.ending_sequence_number
+        return int(number) >= int(self.starting_sequence_number) and (last is None or int(number) <= int(last))
+
+    @property
+    def numbers(self) -> str:
+        """Its range of sequence numbers, as the end of a sentence."""
+        last = self.ending_sequence_number
+        return f"begin at {self.starting_sequence_number}" + (f" and end at {last}" if last else "")
+
     @classmethod
     def from_api(cls, shard: Mapping[str, Any]) -> Shard:
         """Return the shard that an entry of ListShards describes."""

@@ -45,7 +45,7 @@ class CoordinatedKinesis(DataSource):
 
     def schema(self) -> str:
         """Return the columns."""
-        from airflow_provider_coordination.spark.kinesis.shard_batches import COLUMNS
+        from airflow_provider_coordination.spark.kinesis.data_source_tasks import COLUMNS
 
         return ", ".join(f"{name} {kind}" for name, (_, kind) in COLUMNS.items())
 
@@ -54,7 +54,7 @@ class CoordinatedKinesis(DataSource):
 
         :raises ConfigurationError: if other columns are requested, or an option does not fit the current streams.
         """
-        from airflow_provider_coordination.spark.kinesis.shard_batches import COLUMNS
+        from airflow_provider_coordination.spark.kinesis.data_source_tasks import COLUMNS
 
         wanted = {field.name: field.dataType.simpleString().upper() for field in schema.fields}
         if list(wanted.items()) != [(name, kind) for name, (_, kind) in COLUMNS.items()]:
@@ -73,7 +73,7 @@ class KinesisReader(DataSourceReader):
     """
 
     def __init__(self, options: ReadOptions, started_at: datetime) -> None:
-        from airflow_provider_coordination.spark.kinesis.data_source_plan import read_plan
+        from airflow_provider_coordination.spark.kinesis.data_source_tasks import read_plan
 
         self._options = options
         # Here, and not in `partitions`: the tasks never get what a reader stores there.
@@ -88,7 +88,7 @@ class KinesisReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the shards of a task."""
         from airflow_provider_coordination.sources.kinesis.reader import shared_reading_client
-        from airflow_provider_coordination.spark.kinesis.shard_batches import ShardReadSettings, shard_batches
+        from airflow_provider_coordination.spark.kinesis.data_source_tasks import ShardReadSettings, shard_batches
 
         if partition.value is None:  # Spark passes None if there is no partition
             return
