@@ -351,7 +351,7 @@ def bounded_shards(
             if not shard.may_have(number):
                 raise ConfigurationError(
                     f"field 'bounds': {field} {number} is not in shard {shard.shard_id!r} of stream "
-                    f"{described.name!r}, whose sequence numbers {shard.numbers}; give one in this range"
+                    f"{described.name!r}, whose sequence numbers begin at {shard.numbers}; give one in this range"
                 )
         checkpoint, owed_since = beginning_at(described, shards, shard, wanted.start, now)
         first[wanted.shard_id] = ShardProgress.first(

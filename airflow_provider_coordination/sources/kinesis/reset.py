@@ -91,7 +91,7 @@ def checked_with_service(partitions: Sequence[Partition], target: Target, client
                 if shard.shard_id == key.shard_id and not shard.may_have(number):
                     raise ConfigurationError(
                         f"sequence number {target.name!r} is not in shard {key.shard_id!r} of stream {key.stream!r}, "
-                        f"whose numbers {shard.numbers}; give one in this range"
+                        f"whose numbers begin at {shard.numbers}; give one in this range"
                     )
     if target.is_latest:
         for stream in sorted({key.stream for key in keys}):

@@ -57,9 +57,9 @@ class Shard(ShardRange):
 
     @property
     def numbers(self) -> str:
-        """Its range of sequence numbers, as the end of a sentence."""
+        """Its range of sequence numbers, as text that follows `begin at`."""
         last = self.ending_sequence_number
-        return f"begin at {self.starting_sequence_number}" + (f" and end at {last}" if last else "")
+        return self.starting_sequence_number + (f" and end at {last}" if last else "")
 
     @classmethod
     def from_api(cls, shard: Mapping[str, Any]) -> Shard:

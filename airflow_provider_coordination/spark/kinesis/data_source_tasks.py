@@ -245,7 +245,7 @@ class _StreamPlan:
             if number is not None and not shard.may_have(number):
                 raise ConfigurationError(
                     f"{FORMAT}: option 'shardRanges' has {number} as {field!r} of shard {shard.shard_id!r}, whose "
-                    f"sequence numbers {shard.numbers}; give one of these"
+                    f"sequence numbers begin at {shard.numbers}; give one of these"
                 )
         rest = replace(self._whole_shard(shard), end=wanted.end)
         if wanted.start is None:
