@@ -348,7 +348,7 @@ class ShardProgress(LandedProgress):
         """Return the progress of a shard that was not read yet.
 
         :param known: the other fields that are known. `delivered_until` is an instant (aware) before which no record
-            arrived in it, and `epoch` that of the shards that it came from; see `start_of_child`.
+            arrived in it, and `epoch` the epoch of the shards that it came from; see `start_of_child`.
         """
         return cls(stream=stream, **vars(shard.range), **known)
 
