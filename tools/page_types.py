@@ -1,28 +1,21 @@
-"""Write the types of the HTTP API's responses for the TypeScript compiler, from the models of the API."""
+"""Write the types of the HTTP API's responses for the TypeScript compiler, from its OpenAPI schema."""
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
-
-from airflow_provider_coordination import ui
+from airflow_provider_coordination.ui.application import application
 
 WORDS = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "null": "null"}
 
 
 def declarations() -> str:
-    """Return an interface for each model, within the namespace `Api`."""
-    _, schema = models_json_schema([(model, "serialization") for model in _models()])
+    """Return an interface for each class of the OpenAPI schema, within the namespace `Api`."""
+    schema = application().openapi()
     lines = ["// Made by tools/page_types.py.", "declare namespace Api {"]
-    for name, definition in schema["$defs"].items():
+    for name, definition in schema["components"]["schemas"].items():
         if "enum" in definition:
             lines.append(f"  type {name} = {_type(definition)};")
             continue
@@ -30,14 +23,6 @@ def declarations() -> str:
         lines += [f"    {field}: {_type(of)};" for field, of in definition.get("properties", {}).items()]
         lines.append("  }")
     return "\n".join([*lines, "}", ""])
-
-
-def _models() -> Iterator[type[BaseModel]]:
-    for found in pkgutil.walk_packages(ui.__path__, f"{ui.__name__}."):
-        module = importlib.import_module(found.name)
-        for _, each in inspect.getmembers(module, inspect.isclass):
-            if issubclass(each, BaseModel) and each.__module__ == module.__name__:
-                yield each
 
 
 def _type(schema: dict[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -222,13 +222,7 @@ def _aws_access(aws_conn_id: str, region: str | None, service: str) -> AwsSettin
 
 def _show(output: Output, finding: Finding) -> None:
     if output.as_json:
-        record: Mapping[str, str] = {
-            "status": finding.status,
-            "topic": finding.topic,
-            "text": finding.text,
-            "remedy": finding.remedy,
-        }
-        output.record(record)
+        output.record(finding)
         return
     remedy = f": {finding.remedy}" if finding.remedy else ""
     output.line(printable(f"{finding.status:<11}  {finding.topic:<11}  {finding.text}{remedy}"))

@@ -29,7 +29,7 @@ from airflow_provider_coordination.cli.output import (
     time_text,
 )
 from airflow_provider_coordination.cli.prompts import SOURCE
-from airflow_provider_coordination.cli.suspension import suspension_record, suspension_text, suspensions_of
+from airflow_provider_coordination.cli.suspension import suspension_text, suspensions_of
 from airflow_provider_coordination.cli.watch import INTERVAL, WATCH, check_watch, show_repeatedly
 from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.partition import (
@@ -88,7 +88,7 @@ def sources(session: Session) -> None:
                     "prefix": family.prefix,
                     "source_identifier": identifier,
                     "partitions": {str(status): count for status, count in counts[identifier].items()},
-                    "suspended": suspension_record(suspended[identifier]),
+                    "suspended": suspended[identifier],
                     "other_families": [other.family for other in others if other[:2] == family[:2]],
                 }
             )
@@ -252,7 +252,7 @@ def metrics(
     ]
     if output.as_json:
         for family, identifier, figures, suspension in sources:
-            suspended = {"suspended": suspension_record(suspension)}
+            suspended = {"suspended": suspension}
             output.record(_figures_record(family, identifier, figures) | suspended)
         return
     if not sources:

@@ -6,9 +6,8 @@ line with the field names of `Partition`, and nothing else goes to standard outp
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -18,7 +17,8 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, format_instant
+from airflow_provider_coordination.coordination.json_values import json_of
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.store import is_available
 from airflow_provider_coordination.sources.inspection import inspect_partition, lost, unreadable_items
 from airflow_provider_coordination.sources.source_kind import Inspection
@@ -59,10 +59,10 @@ class Output:
         self.results = _console(stderr=False)
         self.messages = _console(stderr=True)
 
-    def record(self, record: Mapping[str, Any]) -> None:
-        """Write one JSON object on a line."""
+    def record(self, record: object) -> None:
+        """Write one JSON object on a line: a mapping or a dataclass."""
         # ASCII only, so that the encoding of standard output does not matter.
-        self.results.out(json.dumps(record), highlight=False)
+        self.results.out(json.dumps(json_of(record)), highlight=False)
 
     def line(self, text: str | Text) -> None:
         """Write a line of results for people; nothing if results are JSON."""
@@ -104,10 +104,10 @@ def table(console: Console, columns: Sequence[OutputColumn], rows: Iterable[Sequ
 
 def partition_record(partition: Partition) -> dict[str, Any]:
     """Return a partition as a JSON object: its fields, with instants as text, and `is_parked`."""
-    stored = (field.name for field in dataclasses.fields(partition) if field.name != "change")
-    fields = {name: getattr(partition, name) for name in stored}
-    shown = {name: format_instant(value) if isinstance(value, datetime) else value for name, value in fields.items()}
-    return {**shown, "is_parked": partition.is_parked}
+    return {
+        **{name: value for name, value in json_of(partition).items() if name != "change"},
+        "is_parked": partition.is_parked,
+    }
 
 
 PARTITION_COLUMNS = (

@@ -201,11 +201,11 @@ def reset(
 def _show_reset(output: Output, done: ResetReport) -> None:
     for warning in done.warnings:
         output.warn(warning)
-    for key, why in done.left.items():
+    for key, why in done.unchanged.items():
         output.info(printable(f"{key} is not reset: {why}"))
     for outcome in done.outcomes:
         if output.as_json:
-            output.record({"partition_key": outcome.partition_key, "action": outcome.action, "error": outcome.error})
+            output.record(outcome)
         elif outcome.error:
             output.info(printable(f"error: {outcome.error}"))
         else:

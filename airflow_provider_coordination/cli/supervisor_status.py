@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import secrets
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
@@ -22,18 +22,19 @@ from airflow_provider_coordination.cli.output import ALARM, OutputColumn, durati
 from airflow_provider_coordination.cli.prompts import SOURCE
 from airflow_provider_coordination.cli.watch import INTERVAL, WATCH, check_watch, show_repeatedly
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.job_reports import COUNTED, WINDOWS
+from airflow_provider_coordination.coordination.job_reports import COUNTED, WINDOWS, ErrorEvent
 from airflow_provider_coordination.coordination.partition import PartitionStatus, read_instant
 from airflow_provider_coordination.coordination.source_view import SourceView
-from airflow_provider_coordination.supervisor.operations import (
+from airflow_provider_coordination.supervisor.facts import VANISHED, JobStats, JobStatus, ParseErrors, SupervisorStatus
+from airflow_provider_coordination.supervisor.reading import (
     all_statuses,
     existing_status,
     read_history,
+    read_parse_errors,
     read_spec,
     supervised_sources,
 )
 from airflow_provider_coordination.supervisor.spec_file import write_spec_text
-from airflow_provider_coordination.supervisor.status import read_parse_errors
 
 HEALTHY_STYLES = {"RUNNING": "green", "SUSPENDED": "yellow", "TERMINATED": "dim"}
 
@@ -65,14 +66,14 @@ def list_supervisors(session: Session) -> None:
     )
     rows = [
         [
-            printable(each["source"]),
+            printable(each.source),
             _state(each),
             Text(_job_count(each)),
-            Text(str(each["partitions"]["open"])),
-            Text(_lag(each["lag"]["oldest_ms"])),
-            Text(str(each["spec_version"])),
+            Text(str(each.partitions["open"])),
+            Text(_lag(each.lag.oldest_ms)),
+            Text(str(each.spec_version)),
             _supervised_by(each),
-            printable(each["errors"][0]["message"] if each["errors"] and not each["healthy"] else ""),
+            printable(each.errors[0].message if each.errors and not each.healthy else ""),
         ]
         for each in statuses
     ]
@@ -100,10 +101,10 @@ def _render_status(session: Session, source: str) -> RenderableType:
     status, results = status_of(session, source), session.output.results
     now = session.context.clock.now()
     parts: list[RenderableType] = [Text(f"{name:<12}") + text for name, text in _facts(session, status)]
-    if status["jobs"]:
-        parts += ["", table(results, JOB_COLUMNS, [_job_row(job) for job in status["jobs"]])]
-    if status["errors"]:
-        parts += ["", table(results, ERROR_COLUMNS, [_error_row(each, now) for each in status["errors"]])]
+    if status.jobs:
+        parts += ["", table(results, JOB_COLUMNS, [_job_row(job) for job in status.jobs])]
+    if status.errors:
+        parts += ["", table(results, ERROR_COLUMNS, [_error_row(each, now) for each in status.errors])]
     return Group(*parts)
 
 
@@ -112,10 +113,10 @@ def health(session: Session, source: OPTIONAL_SOURCE = None, *, everything: ALL 
     statuses = [status_of(session, name) for name in selected_sources(session, source, everything)]
     for each in statuses:
         if session.output.as_json:
-            session.output.record({name: each[name] for name in ("source", "healthy", "state", "detailed_state")})
+            session.output.record(each.health)
         else:
-            session.output.line(printable(f"{each['source']}: ") + _state(each))
-    if not all(each["healthy"] for each in statuses):
+            session.output.line(printable(f"{each.source}: ") + _state(each))
+    if not all(each.healthy for each in statuses):
         raise typer.Exit(EXIT_REFUSED)
 
 
@@ -123,15 +124,15 @@ def stats(session: Session, source: SOURCE) -> None:
     """Show the records that the jobs counted, in total and per second."""
     status, output = status_of(session, source), session.output
     if output.as_json:
-        output.record({"source": source, "generated_at": status["generated_at"], **status["stats"]})
+        output.record(status.source_stats)
         return
     columns = (
         OutputColumn("jobs"),
         OutputColumn("records"),
         *(OutputColumn(name.replace("_", " "), numbers=True) for name in COUNTED),
     )
-    rows = _count_rows("all", status["stats"])
-    for owner, own in status["stats"]["jobs"].items():
+    rows = _count_rows("all", status.stats)
+    for owner, own in status.stats.jobs.items():
         rows += _count_rows(owner, own)
     output.results.print(table(output.results, columns, rows))
 
@@ -143,27 +144,27 @@ def parse_errors(session: Session, source: SOURCE) -> None:
         output.record(errors)
         return
     output.info(printable(_bad_records(errors)))
-    if not errors["errors"]:
+    if not errors.errors:
         return
     now = session.context.clock.now()
     columns = (OutputColumn("when"), OutputColumn("stage"), OutputColumn("error"), OutputColumn("job", shortened=True))
     rows = [
         (
-            Text(_ago(each.get("at"), now)),
+            Text(_ago(read_instant(each.get("at")), now)),
             *(printable(str(each.get(name) or "")) for name in ("stage", "error", "owner")),
         )
-        for each in errors["errors"]
+        for each in errors.errors
     ]
     output.results.print(table(output.results, columns, rows))
 
 
-def _bad_records(errors: Mapping[str, Any]) -> str:
+def _bad_records(errors: ParseErrors) -> str:
     """Return how many bad records there are, and where."""
-    path, listed = errors["dead_letter_path"], len(errors["errors"])
-    if not errors["count"] and not listed:
+    path, listed = errors.dead_letter_path, len(errors.errors)
+    if not errors.count and not listed:
         return "No job found bad records."
     where = f"Dead letters: {path}." if path else "The spec has no 'dead_letter_path': a bad record fails its batch."
-    return f"{errors['count']} bad records, {listed} of them listed. {where}"
+    return f"{errors.count} bad records, {listed} of them listed. {where}"
 
 
 def spec(
@@ -181,14 +182,14 @@ def spec(
     if session.output.as_json:
         session.output.record(stored)
         return
-    if stored["is_termination"]:
+    if stored.spec is None:
         raise CommandError(
-            f"version {stored['version']} terminates the supervisor and has no spec; give --version "
-            f"{stored['version'] - 1} for the previous spec"
+            f"version {stored.version} terminates the supervisor and has no spec; give --version "
+            f"{stored.version - 1} for the previous spec"
         )
-    if effective and stored["problem"]:
-        raise CommandError(stored["problem"])
-    typer.echo(write_spec_text(stored["effective"] if effective else stored["spec"]), nl=False)
+    if effective and stored.problem:
+        raise CommandError(stored.problem)
+    typer.echo(write_spec_text((stored.effective if effective else None) or stored.spec), nl=False)
 
 
 def history(
@@ -213,11 +214,11 @@ def history(
     )
     rows = [
         (
-            Text(str(each["version"])),
-            Text(_ago(each["at"], now)),
-            printable(each["by"]),
-            Text("terminates" if each["is_termination"] else (each["change"] or "").lower()),
-            printable(each["reason"]),
+            Text(str(each.version)),
+            Text(_ago(each.at, now)),
+            printable(each.by),
+            Text("terminates" if each.is_termination else (each.change or "").lower()),
+            printable(each.reason),
         )
         for each in versions
     ]
@@ -262,7 +263,7 @@ def _view(session: Session, source: str) -> SourceView:
     return coordinator_of(session, source).view
 
 
-def status_of(session: Session, source: str) -> dict[str, Any]:
+def status_of(session: Session, source: str) -> SupervisorStatus:
     """Return the status of a supervisor.
 
     :raises SupervisorNotFoundError: if the source has none.
@@ -286,50 +287,48 @@ JOB_COLUMNS = (
 ERROR_COLUMNS = (OutputColumn("when"), OutputColumn("error"), OutputColumn("partition"), OutputColumn("message"))
 
 
-def _facts(session: Session, status: Mapping[str, Any]) -> Iterable[tuple[str, Text]]:
+def _facts(session: Session, status: SupervisorStatus) -> Iterable[tuple[str, Text]]:
     """Yield the lines of a status."""
     now = session.context.clock.now()
-    yield "source", printable(status["source"]) + Text(f" ({status['kind'] or 'spec unreadable'})")
+    yield "source", printable(status.source) + Text(f" ({status.kind or 'spec unreadable'})")
     yield "state", _state(status)
-    if (suspended := status["suspended"]) is not None:
-        reason = f": {suspended['reason']}" if suspended["reason"] else ""
-        yield "suspended", printable(f"{_ago(suspended['since'], now)} by {suspended['by']}{reason}")
-    if (terminated := status["terminated"]) is not None:
-        yield "terminated", printable(f"{_ago(terminated['at'], now)}: {terminated['reason']}")
+    if (suspended := status.suspended) is not None:
+        reason = f": {suspended.reason}" if suspended.reason else ""
+        yield "suspended", printable(f"{_ago(suspended.since, now)} by {suspended.by}{reason}")
+    if (terminated := status.terminated) is not None:
+        yield "terminated", printable(f"{_ago(terminated.at, now)}: {terminated.reason}")
     yield "supervised", _supervised_by(status)
-    by = f" by {status['spec_by']}" if status["spec_by"] else ""
-    yield "spec", printable(f"version {status['spec_version']}{by}, {_ago(status['spec_at'], now)}")
-    if status["at_least_once"]:
-        names = ", ".join(status["at_least_once"])
+    by = f" by {status.spec_by}" if status.spec_by else ""
+    yield "spec", printable(f"version {status.spec_version}{by}, {_ago(status.spec_at, now)}")
+    if status.at_least_once:
+        names = ", ".join(status.at_least_once)
         yield "delivery", printable(f"at least once to {names}: a batch may be delivered more than once")
-    count = status["task_count"]
-    yield "jobs", printable(f"{_job_count(status)}: {count['reason']}")
-    if count["changes"]:
-        last = count["changes"][-1]
-        yield "scaling", printable(f"{last['before']} to {last['after']}, {_ago(last['at'], now)}: {last['reason']}")
-    statuses = ", ".join(f"{status['partitions'][each.value]} {each.value}" for each in PartitionStatus)
-    yield "partitions", Text(f"{status['partitions']['open']} open: {statuses}")
-    lag = status["lag"]
-    unknown = f", unknown for {lag['unknown']}" if lag["unknown"] else ""
-    yield "lag", Text(f"{_lag(lag['oldest_ms'])}{unknown}")
+    count = status.task_count
+    yield "jobs", printable(f"{_job_count(status)}: {count.reason}")
+    if count.changes:
+        last = count.changes[-1]
+        yield "scaling", printable(f"{last.before} to {last.after}, {_ago(last.at, now)}: {last.reason}")
+    statuses = ", ".join(f"{status.partitions[each.value]} {each.value}" for each in PartitionStatus)
+    yield "partitions", Text(f"{status.partitions['open']} open: {statuses}")
+    unknown = f", unknown for {status.lag.unknown}" if status.lag.unknown else ""
+    yield "lag", Text(f"{_lag(status.lag.oldest_ms)}{unknown}")
 
 
-def _state(status: Mapping[str, Any]) -> Text:
-    state, detailed = status["state"], status["detailed_state"]
-    text = state if state == detailed else f"{state} ({detailed})"
-    return Text(text, style=HEALTHY_STYLES.get(state, "") if status["healthy"] else ALARM)
+def _state(status: SupervisorStatus) -> Text:
+    text = status.state if status.state == status.detailed_state else f"{status.state} ({status.detailed_state})"
+    return Text(text, style=HEALTHY_STYLES.get(status.state, "") if status.healthy else ALARM)
 
 
-def _supervised_by(status: Mapping[str, Any]) -> Text:
-    if status["is_supervised"]:
-        return printable(status["dag_id"])
-    text = f"no DAG; last by {status['dag_id']}" if status["dag_id"] else "no DAG yet"
-    return Text("", style="" if status["terminated"] else ALARM) + printable(text)
+def _supervised_by(status: SupervisorStatus) -> Text:
+    if status.is_supervised:
+        return printable(status.dag_id)
+    text = f"no DAG; last by {status.dag_id}" if status.dag_id else "no DAG yet"
+    return Text("", style="" if status.terminated else ALARM) + printable(text)
 
 
-def _job_count(status: Mapping[str, Any]) -> str:
-    working = sum(job["state"] in ("SUBMITTED", "STARTING", "RUNNING") for job in status["jobs"])
-    wanted = status["task_count"]["wanted"]
+def _job_count(status: SupervisorStatus) -> str:
+    working = sum(job.state in ("SUBMITTED", "STARTING", "RUNNING") for job in status.jobs)
+    wanted = status.task_count.wanted
     return f"{working}/{'?' if wanted is None else wanted}"
 
 
@@ -339,38 +338,37 @@ def _lag(milliseconds: int | None) -> str:
     return f"{milliseconds} ms" if milliseconds < 2000 else duration(timedelta(milliseconds=milliseconds))
 
 
-def _job_row(job: Mapping[str, Any]) -> tuple[Text, ...]:
-    left = job["remaining_seconds"]
+def _job_row(job: JobStatus) -> tuple[Text, ...]:
+    left = job.remaining_seconds
     return (
-        printable(job["owner"]),
-        Text(job["state"], style=ALARM if job["state"] == "VANISHED" else ""),
-        Text(f"{job['spec_version'] or ''}{' (outdated)' if job['is_outdated'] else ''}"),
-        Text(str(job["partitions"])),
-        Text(_lag(job["lag_ms"])),
+        printable(job.owner),
+        Text(job.state, style=ALARM if job.state == VANISHED else ""),
+        Text(f"{job.spec_version or ''}{' (outdated)' if job.is_outdated else ''}"),
+        Text(str(job.partitions)),
+        Text(_lag(job.lag_ms)),
         Text("" if left is None else duration(timedelta(seconds=left))),
-        printable(job["application_id"] or ""),
-        printable(job["log"] or ""),
-        printable(job["stop_reason"] or ""),
+        printable(job.application_id or ""),
+        printable(job.log or ""),
+        printable(job.stop_reason or ""),
     )
 
 
-def _error_row(error: Mapping[str, Any], now: datetime) -> tuple[Text, ...]:
+def _error_row(error: ErrorEvent, now: datetime) -> tuple[Text, ...]:
     return (
-        Text(_ago(error["at"], now)),
-        printable(error["error_class"]),
-        printable(error["partition"] or ""),
-        printable(error["message"]),
+        Text(_ago(error.at, now)),
+        printable(error.error_class),
+        printable(error.partition or ""),
+        printable(error.message),
     )
 
 
-def _count_rows(owner: str, totals: Mapping[str, Any]) -> list[tuple[Text, ...]]:
-    rows = [("total", totals["totals"]), *((f"per second, {window}", totals["rates"][window]) for window in WINDOWS)]
+def _count_rows(owner: str, stats: JobStats) -> list[tuple[Text, ...]]:
+    rows = [("total", vars(stats.totals)), *((f"per second, {window}", stats.rates[window]) for window in WINDOWS)]
     return [
         (printable(owner if not number else ""), Text(name), *(Text(f"{counts[each]:g}") for each in COUNTED))
         for number, (name, counts) in enumerate(rows)
     ]
 
 
-def _ago(instant: object, now: datetime) -> str:
-    at = read_instant(instant)
+def _ago(at: datetime | None, now: datetime) -> str:
     return "" if at is None else f"{duration(max(timedelta(0), now - at))} ago"

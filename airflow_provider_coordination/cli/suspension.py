@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -11,7 +11,7 @@ from rich.text import Text
 from airflow_provider_coordination.cli.commands import CommandError, Session
 from airflow_provider_coordination.cli.output import duration, printable
 from airflow_provider_coordination.cli.prompts import SOURCE, YES
-from airflow_provider_coordination.coordination.partition import format_instant, source_identifier
+from airflow_provider_coordination.coordination.partition import source_identifier
 from airflow_provider_coordination.coordination.source_statistics import is_known, known_sources, unknown_source
 from airflow_provider_coordination.coordination.suspension import FAMILY, Suspension, Suspensions
 
@@ -43,7 +43,7 @@ def suspend(
             _confirm(session, source)
     suspension = suspensions.suspend(session.context.user(), reason)
     if output.as_json:
-        output.record({"source": source, "suspended": suspension_record(suspension)})
+        output.record({"source": source, "suspended": suspension})
         return
     if before is not None:
         output.info("It was already suspended; nothing was changed.")
@@ -70,7 +70,7 @@ def resume(
     seen = None if since is None else _parse_since(suspensions, since)
     previous = suspensions.resume(session.context.user(), reason or "", since=seen)
     if output.as_json:
-        output.record({"source": source, "suspended": None, "was_suspended": suspension_record(previous)})
+        output.record({"source": source, "suspended": None, "was_suspended": previous})
     elif previous is None:
         output.info(f"{source} is not suspended.")
     else:
@@ -105,13 +105,6 @@ def suspensions_of(session: Session, source: str, prefix: str | None) -> Suspens
     :param prefix: the prefix of the source; None if it has none.
     """
     return Suspensions(session.store, source_identifier(source, prefix=prefix, family=FAMILY), session.context.clock)
-
-
-def suspension_record(suspension: Suspension | None) -> dict[str, Any] | None:
-    """Return a suspension as a JSON object; None if there is none."""
-    if suspension is None:
-        return None
-    return {"since": format_instant(suspension.since), "by": suspension.by, "reason": suspension.reason}
 
 
 def suspension_text(session: Session, suspension: Suspension | None) -> Text:

@@ -9,8 +9,8 @@ unknown reference changes nothing, and an expiry is an end like any other.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -20,11 +20,11 @@ from airflow_provider_coordination.coordination.errors import (
     AcknowledgmentSetNotFoundError,
     ProgressError,
 )
+from airflow_provider_coordination.coordination.json_values import json_of
 from airflow_provider_coordination.coordination.partition import (
     Partition,
     PartitionStatus,
     first_version,
-    format_instant,
     parse_instant,
 )
 from airflow_provider_coordination.coordination.source_view import SourceView
@@ -330,25 +330,7 @@ def item_of(acknowledgment_set: AcknowledgmentSet, source_identifier: str) -> Pa
         status=PartitionStatus.UNASSIGNED if s.is_pending else PartitionStatus.COMPLETED,
         priority=at,
         version=s.version or first_version(s.created_at),
-    ).with_progress(
-        {
-            "partition_key": s.partition_key,
-            "batch_id": s.batch_id,
-            "state": str(s.state),
-            "created_at": format_instant(s.created_at),
-            "timeout_seconds": s.timeout.total_seconds(),
-            "expires_at": format_instant(s.expires_at),
-            "references": dict(s.references),
-            "added": s.added,
-            "complete": s.complete,
-            "releases": {name: [r.handle, r.positive] for name, r in s.releases.items()},
-            "sinks": list(s.sinks),
-            "ended_at": None if s.ended_at is None else format_instant(s.ended_at),
-            "reason": s.reason,
-            "run": s.run,
-            "batch": dict(s.batch),
-        }
-    )
+    ).with_progress({name: value for name, value in _json_of_set(s).items() if name not in OF_ITEM})
 
 
 def set_of_item(item: Partition) -> AcknowledgmentSet:
@@ -357,29 +339,10 @@ def set_of_item(item: Partition) -> AcknowledgmentSet:
     :raises ProgressError: if it holds no set that this version can read.
     """
     try:
-        state = item.progress
-        return AcknowledgmentSet(
-            set_id=item.partition_key,
-            partition_key=state["partition_key"],
-            batch_id=state["batch_id"],
-            state=AcknowledgmentState(state["state"]),
-            created_at=parse_instant(state["created_at"]),
-            timeout=timedelta(seconds=state["timeout_seconds"]),
-            expires_at=parse_instant(state["expires_at"]),
-            references={str(handle): int(count) for handle, count in state["references"].items()},
-            added=int(state["added"]),
-            complete=bool(state["complete"]),
-            releases={
-                name: Release(handle=handle, positive=positive)
-                for name, (handle, positive) in state["releases"].items()
-            },
-            sinks=tuple(state["sinks"]),
-            ended_at=None if state["ended_at"] is None else parse_instant(state["ended_at"]),
-            reason=state["reason"],
-            run=state["run"],
-            batch=state["batch"],
-            version=item.version,
-        )
+        stored = {**item.progress, "set_id": item.partition_key, "version": item.version}
+        stored["timeout"] = timedelta(seconds=stored["timeout_seconds"])
+        names = (each.name for each in fields(AcknowledgmentSet))
+        return AcknowledgmentSet(**{name: READERS.get(name, _as_it_is)(stored[name]) for name in names})
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise ProgressError(
             f"acknowledgment set {item.partition_key!r}: the stored item cannot be read: {type(error).__name__}: "
@@ -389,24 +352,35 @@ def set_of_item(item: Partition) -> AcknowledgmentSet:
 
 def record_of(acknowledgment_set: AcknowledgmentSet) -> dict[str, Any]:
     """Return a set as a JSON object for commands, HTTP and check functions; instants are text."""
-    s = acknowledgment_set
-    return {
-        "set_id": s.set_id,
-        "partition_key": s.partition_key,
-        "batch_id": s.batch_id,
-        "state": str(s.state),
-        "created_at": format_instant(s.created_at),
-        "expires_at": format_instant(s.expires_at),
-        "timeout_seconds": s.timeout.total_seconds(),
-        "ended_at": None if s.ended_at is None else format_instant(s.ended_at),
-        "reason": s.reason,
-        "references": dict(s.references),
-        "sinks": list(s.sinks),
-        "progress": s.progress,
-        "run": s.run,
-        "batch": dict(s.batch),
-        "version": s.version,
-    }
+    shown = {name: value for name, value in _json_of_set(acknowledgment_set).items() if name not in INTERNAL}
+    return {**shown, "progress": acknowledgment_set.progress}
+
+
+def _json_of_set(acknowledgment_set: AcknowledgmentSet) -> dict[str, Any]:
+    mapping = json_of(acknowledgment_set)
+    return {"timeout_seconds": mapping.pop("timeout"), **mapping}
+
+
+OF_ITEM = ("set_id", "version")
+"""The fields that the item itself stores."""
+INTERNAL = ("added", "complete", "releases")
+"""The fields that users do not see."""
+
+
+def _as_it_is(stored: Any) -> Any:
+    return stored
+
+
+READERS: Mapping[str, Callable[[Any], Any]] = {
+    "state": AcknowledgmentState,
+    "created_at": parse_instant,
+    "expires_at": parse_instant,
+    "references": lambda stored: {str(handle): int(count) for handle, count in stored.items()},
+    "releases": lambda stored: {name: Release(**release) for name, release in stored.items()},
+    "sinks": tuple,
+    "ended_at": lambda stored: None if stored is None else parse_instant(stored),
+}
+"""How the stored fields are read that JSON spells otherwise."""
 
 
 def _check_name(what: str, name: str) -> None:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any
 
+from airflow_provider_coordination.coordination.json_values import json_of
 from airflow_provider_coordination.coordination.partition import format_instant, read_instant
 from airflow_provider_coordination.coordination.texts import compress, decompress, storable
 
@@ -24,7 +25,7 @@ class ErrorEvent:
 
     :param at: when it happened (aware).
     :param error_class: the class name of the error, or of its cause.
-    :param message: the error's message, without secrets.
+    :param message: the error's message, without secrets; it is cut to `MAX_MESSAGE_CHARACTERS`.
     :param partition: the shard or other partition that it concerns; None if it concerns no single partition.
     :param owner: the job in which it happened; None if it happened in the supervisor.
     :param is_stream_error: whether the source was unavailable or returned an error.
@@ -37,16 +38,12 @@ class ErrorEvent:
     owner: str | None = None
     is_stream_error: bool = False
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "message", self.message[:MAX_MESSAGE_CHARACTERS])
+
     def to_mapping(self) -> dict[str, Any]:
         """Return the event as a JSON object."""
-        return {
-            "at": format_instant(self.at),
-            "error_class": self.error_class,
-            "message": self.message[:MAX_MESSAGE_CHARACTERS],
-            "partition": self.partition,
-            "owner": self.owner,
-            "is_stream_error": self.is_stream_error,
-        }
+        return json_of(self)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> ErrorEvent | None:
@@ -121,15 +118,7 @@ class SinkReport:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the report as a JSON object."""
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "is_exactly_once": self.is_exactly_once,
-            "at": self.at and format_instant(self.at),
-            "unavailable_since": self.unavailable_since and format_instant(self.unavailable_since),
-            "error": self.error,
-            "waiting_batches": self.waiting_batches,
-        }
+        return json_of(self)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> SinkReport | None:

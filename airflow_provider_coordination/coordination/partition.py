@@ -94,45 +94,53 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Partition:
-    """One unit of work of a source.
+class PartitionFacts:
+    """What users see of a partition beside its progress.
 
-    :param source_identifier: the item family it belongs to, `[prefix|]source|PARTITION`.
     :param partition_key: its name, unique in its source.
     :param status: its status.
     :param priority: its position in the queue of its status, oldest first: when it became available, when its lease
         ends, when it reopens, or when it was completed (aware, UTC).
     :param owner: the owner of the lease; None unless ASSIGNED.
-    :param ownership_timeout: when the lease ends (aware, UTC); None unless ASSIGNED.
     :param held_since: when this owner acquired it (aware, UTC); None unless ASSIGNED, and None if the program that
         leased it did not record it, as Data Prepper does not.
-    :param progress: its state, a JSON object; the source defines its meaning.
-    :param unreadable_progress: the stored state if it is not a JSON object; `progress` is empty then. Every write keeps
-        it, except one that a user requests.
     :param reopen_at: when a CLOSED partition may be acquired again (aware, UTC).
     :param closed_count: how many times it was closed to be read again later; waits after a failure do not count.
     :param attempts: the number of failures in a row since it last made progress.
     :param last_error: the reason of the last failure; None if it has not failed since it last made progress.
     :param version: increases by one with every write; starts at `first_version`, or at 0 if another program created the
         partition. The version that an acquisition wrote is the owner's fencing token.
-    :param change: the cause of the change that is about to be written. It is not stored, and is ignored when partitions
-        are compared.
     """
 
-    source_identifier: str
     partition_key: str
     status: PartitionStatus
     priority: datetime
     owner: str | None = None
-    ownership_timeout: datetime | None = None
     held_since: datetime | None = None
-    progress: Mapping[str, Any] = field(default_factory=dict)
-    unreadable_progress: str | None = None
     reopen_at: datetime | None = None
     closed_count: int = 0
     attempts: int = 0
     last_error: str | None = None
     version: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition(PartitionFacts):
+    """One unit of work of a source.
+
+    :param source_identifier: the item family it belongs to, `[prefix|]source|PARTITION`.
+    :param ownership_timeout: when the lease ends (aware, UTC); None unless ASSIGNED.
+    :param progress: its state, a JSON object; the source defines its meaning.
+    :param unreadable_progress: the stored state if it is not a JSON object; `progress` is empty then. Every write keeps
+        it, except one that a user requests.
+    :param change: the cause of the change that is about to be written. It is not stored, and is ignored when partitions
+        are compared.
+    """
+
+    source_identifier: str
+    ownership_timeout: datetime | None = None
+    progress: Mapping[str, Any] = field(default_factory=dict)
+    unreadable_progress: str | None = None
     change: Change | None = field(default=None, compare=False, repr=False)
 
     def progress_as(self, read: Callable[[Mapping[str, Any]], T]) -> T:

@@ -17,6 +17,7 @@ from airflow_provider_coordination.coordination.errors import (
     PartitionUpdateError,
     SupervisionError,
 )
+from airflow_provider_coordination.coordination.json_values import json_of
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
@@ -25,19 +26,22 @@ from airflow_provider_coordination.hooks.task_try import audit_fields, failing_w
 from airflow_provider_coordination.settings import is_plain
 from airflow_provider_coordination.sources.reset_targets import EARLIEST
 from airflow_provider_coordination.spark.job_settings import check_transform
+from airflow_provider_coordination.supervisor.facts import SupervisorStatus
 from airflow_provider_coordination.supervisor.operations import (
     NOT_CHECKED,
     SupervisorVerbs,
     VerbOutcome,
-    all_statuses,
     apply_to_all,
+)
+from airflow_provider_coordination.supervisor.reading import (
+    all_statuses,
     existing_status,
     read_history,
+    read_parse_errors,
     supervised_sources,
 )
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_file import read_spec_file
-from airflow_provider_coordination.supervisor.status import read_parse_errors
 
 FIELDS = ("source", "reason", "coordination_conn_id")
 
@@ -218,7 +222,7 @@ class _OneOrAllOperator(_SupervisorOperator):
     def _request(self, verbs: SupervisorVerbs) -> object:
         """Request the operation."""
 
-    def _is_unchanged(self, status: Mapping[str, Any]) -> bool:
+    def _is_unchanged(self, status: SupervisorStatus) -> bool:
         """Return whether the supervisor is already in the requested state; never, if the operation may be repeated."""
         return False
 
@@ -238,8 +242,8 @@ class SuspendSupervisorOperator(_OneOrAllOperator):
     def _request(self, verbs: SupervisorVerbs) -> object:
         return verbs.suspend()
 
-    def _is_unchanged(self, status: Mapping[str, Any]) -> bool:
-        return status["suspended"] is not None and status["terminated"] is None
+    def _is_unchanged(self, status: SupervisorStatus) -> bool:
+        return status.suspended is not None and status.terminated is None
 
 
 class ResumeSupervisorOperator(_OneOrAllOperator):
@@ -256,8 +260,8 @@ class ResumeSupervisorOperator(_OneOrAllOperator):
     def _request(self, verbs: SupervisorVerbs) -> object:
         return verbs.resume()
 
-    def _is_unchanged(self, status: Mapping[str, Any]) -> bool:
-        return status["suspended"] is None and status["terminated"] is None
+    def _is_unchanged(self, status: SupervisorStatus) -> bool:
+        return status.suspended is None and status.terminated is None
 
 
 class TerminateSupervisorOperator(_OneOrAllOperator):
@@ -275,8 +279,8 @@ class TerminateSupervisorOperator(_OneOrAllOperator):
     def _request(self, verbs: SupervisorVerbs) -> object:
         return verbs.terminate()
 
-    def _is_unchanged(self, status: Mapping[str, Any]) -> bool:
-        return status["terminated"] is not None
+    def _is_unchanged(self, status: SupervisorStatus) -> bool:
+        return status.terminated is not None
 
 
 class ResetSupervisorOperator(_OneOrAllOperator):
@@ -343,8 +347,8 @@ class ResetSupervisorOperator(_OneOrAllOperator):
         return {
             "source": source,
             **{name: sum(each.action == name for each in done.outcomes) for name in ("reset", "created", "removed")},
-            "left": len(done.left),
-            "left_because": dict(list(done.left.items())[:10]),
+            "left": len(done.unchanged),
+            "left_because": dict(list(done.unchanged.items())[:10]),
         }
 
     def _request(self, verbs: SupervisorVerbs) -> object:
@@ -395,7 +399,8 @@ class ListSupervisorsOperator(BaseOperator):
             settings, store = hook.settings, hook.get_conn()
             with closing(store):
                 store.initialize()
-                return all_statuses(store, settings.prefix, lambda source: settings.view(source, store=store))
+                statuses = all_statuses(store, settings.prefix, lambda source: settings.view(source, store=store))
+                return [json_of(each) for each in statuses]
 
 
 class _ReadingOperator(_SupervisorOperator):
@@ -449,7 +454,7 @@ class SupervisorStatusOperator(_ReadingOperator):
         return status
 
     def _read(self, view: SourceView) -> dict[str, Any]:
-        return existing_status(view)
+        return json_of(existing_status(view))
 
 
 class SupervisorHistoryOperator(_ReadingOperator):
@@ -467,7 +472,7 @@ class SupervisorHistoryOperator(_ReadingOperator):
         self.limit = limit
 
     def _read(self, view: SourceView) -> list[dict[str, Any]]:
-        return read_history(view, self.limit)
+        return [json_of(each) for each in read_history(view, self.limit)]
 
 
 class SupervisorParseErrorsOperator(_ReadingOperator):
@@ -478,7 +483,7 @@ class SupervisorParseErrorsOperator(_ReadingOperator):
     """
 
     def _read(self, view: SourceView) -> dict[str, Any]:
-        return read_parse_errors(view)
+        return json_of(read_parse_errors(view))
 
 
 @contextmanager

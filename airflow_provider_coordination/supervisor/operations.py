@@ -27,12 +27,9 @@ from airflow_provider_coordination.coordination.errors import (
 from airflow_provider_coordination.coordination.partition import (
     Partition,
     format_instant,
-    parse_source_identifier,
-    source_identifier,
 )
 from airflow_provider_coordination.coordination.source_view import SourceView
-from airflow_provider_coordination.coordination.store import CoordinationStore
-from airflow_provider_coordination.coordination.suspension import FAMILY, Suspension
+from airflow_provider_coordination.coordination.suspension import Suspension
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.forgetting import forget
@@ -45,20 +42,16 @@ from airflow_provider_coordination.sources.reset_targets import (
     parse_target,
 )
 from airflow_provider_coordination.sources.source_kind import Access, SourceKind
+from airflow_provider_coordination.supervisor.reading import no_supervisor, supervised_sources
 from airflow_provider_coordination.supervisor.spec import IngestionSpec, SpecChange, change_between
-from airflow_provider_coordination.supervisor.status import no_supervisor, read_status
 from airflow_provider_coordination.supervisor.store import SupervisionStore
 from airflow_provider_coordination.supervisor.submission_checks import check_reads, parts_of, warnings_of
 from airflow_provider_coordination.supervisor.supervision import (
-    KEY,
     Claimant,
     SpecVersion,
     Supervision,
-    effective_spec,
-    history_mapping,
     readable_spec,
     restore_hidden,
-    version_mapping,
 )
 
 log = logging.getLogger(__name__)
@@ -126,12 +119,12 @@ class ResetReport:
     """The result of a reset.
 
     :param outcomes: the result of each partition, in the order of the resets.
-    :param left: the keys of partitions that were not reset, with the reasons.
+    :param unchanged: the keys of partitions that were not reset, with the reasons.
     :param warnings: warnings for the user.
     """
 
     outcomes: tuple[ResetOutcome, ...]
-    left: Mapping[str, str]
+    unchanged: Mapping[str, str]
     warnings: tuple[str, ...] = ()
 
     @property
@@ -308,7 +301,7 @@ class SupervisorVerbs:
         self._supervision_store.record_reset()
         return ResetReport(
             outcomes=outcomes,
-            left={key: why for plan in plans for key, why in plan.left.items()},
+            unchanged={key: why for plan in plans for key, why in plan.left.items()},
             warnings=tuple(warning for plan in plans for warning in plan.warnings),
         )
 
@@ -336,7 +329,7 @@ class SupervisorVerbs:
                 )
                 for partition, error in done
             ),
-            left={},
+            unchanged={},
         )
 
     def reset_whole(self, to: datetime | str = EARLIEST, *, connections: ConnectionResolver) -> ResetReport:
@@ -453,35 +446,6 @@ class SupervisorVerbs:
         return memory
 
 
-def all_statuses(
-    store: CoordinationStore, prefix: str | None, view_of: Callable[[str], SourceView]
-) -> list[dict[str, Any]]:
-    """Return the statuses of the supervisors of a store without the lags of partitions, unhealthy ones first.
-
-    :param prefix: the prefix of the sources; None if they have none.
-    :param view_of: returns the initialized view of a source.
-    """
-    found = (read_status(view_of(source)) for source in supervised_sources(store, prefix))
-    shown = [{**each, "lag": {**each["lag"], "partitions": {}}} for each in found if each is not None]
-    return sorted(shown, key=lambda each: (each["healthy"], each["source"]))
-
-
-def supervised_sources(store: CoordinationStore, prefix: str | None) -> list[str]:
-    """Return the sorted names of the sources that have a supervisor. Some stores read all items for this.
-
-    :param prefix: the prefix of the sources; None if they have none.
-    """
-    sources = []
-    for identifier in store.source_identifiers():
-        try:
-            family = parse_source_identifier(identifier)
-        except ValueError:  # an identifier of another system
-            continue
-        if (family.prefix, family.family) == (prefix, FAMILY) and _has_supervisor(store, family.source, prefix):
-            sources.append(family.source)
-    return sorted(sources)
-
-
 def apply_to_all(
     sources: Sequence[str],
     verbs_of: Callable[[str], SupervisorVerbs],
@@ -518,59 +482,6 @@ def apply_to_all(
             return
         else:
             yield VerbOutcome(source=source, is_done=True)
-
-
-def read_spec(view: SourceView, version: int | None = None) -> dict[str, Any]:
-    """Return a version of a source's spec as a JSON object without secrets; `effective` has all defaults.
-
-    :param view: an initialized view of the source.
-    :param version: the version; None for the latest, which may be a termination.
-    :raises SupervisorNotFoundError: if no spec was ever submitted, or the version does not exist.
-    """
-    kept, latest = SupervisionStore(view), _latest(view)
-    number = latest if version is None else version
-    stored = kept.spec(number)
-    if stored is None:
-        raise SupervisorNotFoundError(
-            f"source {view.source!r} has no version {number} of its spec; the latest version is {latest}"
-        )
-    effective, problem = effective_spec(stored)
-    before = kept.spec(number - 1) if number > 1 else None
-    return {**version_mapping(stored, before), "effective": effective, "problem": problem}
-
-
-def read_history(view: SourceView, limit: int) -> list[dict[str, Any]]:
-    """Return the latest versions of a source's spec as JSON objects without secrets, the latest first.
-
-    :param view: an initialized view of the source.
-    :param limit: the maximum number of versions.
-    :raises SupervisorNotFoundError: if no spec was ever submitted.
-    """
-    _latest(view)
-    return history_mapping(SupervisionStore(view).history(limit + 1))[:limit]
-
-
-def _latest(view: SourceView) -> int:
-    stored = SupervisionStore(view).get()
-    if stored is None or not stored.supervision.spec_version:
-        raise SupervisorNotFoundError(no_supervisor(view.source))
-    return stored.supervision.spec_version
-
-
-def existing_status(view: SourceView, is_paused: Callable[[str], bool | None] | None = None) -> dict[str, Any]:
-    """Return the status of a source's supervisor; see `read_status`.
-
-    :raises SupervisorNotFoundError: if the source has none.
-    """
-    status = read_status(view, is_paused)
-    if status is None:
-        raise SupervisorNotFoundError(no_supervisor(view.source))
-    return status
-
-
-def _has_supervisor(store: CoordinationStore, source: str, prefix: str | None) -> bool:
-    item = store.get(source_identifier(source, prefix=prefix, family=FAMILY), KEY)
-    return item is not None and Supervision.from_mapping(item.progress).spec_version > 0
 
 
 def _access(spec: IngestionSpec, connections: ConnectionResolver) -> Access:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from airflow_provider_coordination.coordination.job_reports import ErrorEvent
+from airflow_provider_coordination.coordination.json_values import json_of
 
 UNHEALTHY_AFTER = 3
 """The number of consecutive failed runs or jobs that makes a supervisor unhealthy."""
@@ -188,17 +189,7 @@ class Health:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return it as a JSON object."""
-        return {
-            "state": self.state.value,
-            "has_succeeded": self.has_succeeded,
-            "failed_runs": self.failed_runs,
-            "successful_runs": self.successful_runs,
-            "failed_jobs": self.failed_jobs,
-            "successful_jobs": self.successful_jobs,
-            "runs_were_unhealthy": self.runs_were_unhealthy,
-            "jobs_were_unhealthy": self.jobs_were_unhealthy,
-            "errors": [error.to_mapping() for error in self.errors],
-        }
+        return json_of(self)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Health:

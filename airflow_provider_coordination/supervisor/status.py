@@ -1,4 +1,4 @@
-"""The status of a supervisor: one JSON object, computed only from the store.
+"""The status of a supervisor, computed only from the store.
 
 It is correct even if no supervisor is running: job reports, leases and the lease of the supervision are read from the
 store at each request, and correct the state that the supervisor last recorded.
@@ -13,15 +13,24 @@ from itertools import islice
 from typing import Any
 from urllib.parse import quote
 
-from airflow_provider_coordination.coordination.errors import CoordinationError, SupervisorNotFoundError
+from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.coordination.job_reports import COUNTED, WINDOWS, ErrorEvent, JobReport, RecordCounts
 from airflow_provider_coordination.coordination.jobs import Job, Jobs, JobState
-from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus, format_instant
+from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.suspension import Suspension
 from airflow_provider_coordination.sources.inspection import open_loss
-from airflow_provider_coordination.spark.job_settings import BadRecordSettings
 from airflow_provider_coordination.supervisor.decisions import Decision, decide
+from airflow_provider_coordination.supervisor.facts import (
+    VANISHED,
+    JobStats,
+    JobStatus,
+    LagStatus,
+    SupervisorStats,
+    SupervisorStatus,
+    TaskCount,
+    Termination,
+)
 from airflow_provider_coordination.supervisor.observation import (
     MAX_REPORT_AGE,
     LagReading,
@@ -32,7 +41,6 @@ from airflow_provider_coordination.supervisor.observation import (
 from airflow_provider_coordination.supervisor.observer import is_readable
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
 from airflow_provider_coordination.supervisor.spec import IngestionSpec, SpecChange, change_between
-from airflow_provider_coordination.supervisor.spec_values import without_secrets
 from airflow_provider_coordination.supervisor.states import DetailedState
 from airflow_provider_coordination.supervisor.store import StoredSupervision, SupervisionStore
 from airflow_provider_coordination.supervisor.supervision import SpecVersion, SupervisedJob, Supervision
@@ -47,8 +55,6 @@ UNSUPERVISED_AFTER = timedelta(minutes=2)
 """How long a supervision may be without a lease: between two runs of its DAG it has none for seconds."""
 RATES_FRESH = timedelta(minutes=1)
 """Rates in older reports are ignored: the job has stopped working."""
-VANISHED = "VANISHED"
-"""The state of a job that did not start in time, or whose lease has expired."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,16 +66,13 @@ class StoredState:
     :param safety_margin: by how much the clocks of machines may differ.
     :param supervision: the supervisor's own state, and its lease.
     :param latest: the latest version of the spec, which may be a termination; None if it is unreadable.
-    :param spec: the current spec, or the last before a termination, as written; None if it is unreadable.
-    :param settings: how the source is supervised; None if the spec cannot be read by this version of the package.
-    :param bad_records: what happens to bad records; None if the spec cannot be read.
-    :param at_least_once: the names of its sinks that may receive a batch more than once.
-    :param job_log_url: the template of the URL of a job's log, with `{application_id}`; None if there is none.
+    :param written: the current spec, or the last before a termination, as written; None if it is unreadable.
+    :param spec: the same spec as this version of the package reads it; None if it cannot.
     :param problem: why the spec cannot be read; empty if it can.
     :param outdated: the versions of the spec whose jobs differ from those of the current version.
     :param suspension: the suspension of the source; None if it is not suspended.
     :param jobs: the jobs of the supervisor in the store, by owner.
-    :param partitions: the numbers of partitions by status.
+    :param counts: the numbers of partitions by status.
     :param unfinished: the partitions that are not COMPLETED, up to `MAX_PARTITIONS`.
     :param parked: the first partitions that are parked.
     :param lag: the lag as the supervisor recorded it.
@@ -81,20 +84,22 @@ class StoredState:
     safety_margin: timedelta
     supervision: StoredSupervision
     latest: SpecVersion | None = None
-    spec: Mapping[str, Any] | None = None
-    settings: SuperviseSettings | None = None
-    bad_records: BadRecordSettings | None = None
-    at_least_once: Sequence[str] = ()
-    job_log_url: str | None = None
+    written: Mapping[str, Any] | None = None
+    spec: IngestionSpec | None = None
     problem: str = ""
     outdated: frozenset[int] = frozenset()
     suspension: Suspension | None = None
     jobs: Mapping[str, Job] = field(default_factory=dict)
-    partitions: Mapping[PartitionStatus, int] = field(default_factory=dict)
+    counts: Mapping[PartitionStatus, int] = field(default_factory=dict)
     unfinished: Sequence[Partition] = ()
     parked: Sequence[Partition] = ()
     lag: LagSeries = field(default_factory=LagSeries)
     dag_is_paused: bool | None = None
+
+    @property
+    def settings(self) -> SuperviseSettings | None:
+        """How the source is supervised; None if the spec cannot be read."""
+        return None if self.spec is None else self.spec.supervise
 
     @property
     def memory(self) -> Supervision:
@@ -102,8 +107,8 @@ class StoredState:
         return self.supervision.supervision
 
 
-def read_status(view: SourceView, is_paused: Callable[[str], bool | None] | None = None) -> dict[str, Any] | None:
-    """Return the status of a source's supervisor as a JSON object; None if the source has none.
+def read_status(view: SourceView, is_paused: Callable[[str], bool | None] | None = None) -> SupervisorStatus | None:
+    """Return the status of a source's supervisor; None if the source has none.
 
     :param view: an initialized view of the source.
     :param is_paused: returns whether a DAG is paused, or None if it does not exist; None if Airflow is not available.
@@ -131,16 +136,13 @@ def read_stored_state(view: SourceView) -> StoredState | None:
         safety_margin=view.safety_margin,
         supervision=supervision,
         latest=latest,
-        spec=None if ruling is None else ruling.spec,
-        settings=None if spec is None else spec.supervise,
-        bad_records=None if spec is None else spec.ingestion.bad_records,
-        at_least_once=() if spec is None else spec.at_least_once,
-        job_log_url=None if spec is None else spec.tuning.job_log_url,
+        written=None if ruling is None else ruling.spec,
+        spec=spec,
         problem=problem,
         outdated=frozenset() if spec is None else frozenset(_outdated(store, memory, spec)),
         suspension=view.suspensions.get(),
         jobs=_jobs(view, memory),
-        partitions=view.count_by_status(),
+        counts=view.count_by_status(),
         unfinished=_unfinished(view),
         parked=list(islice(view.parked(), PARKED_SHOWN)),
         lag=store.lag(),
@@ -180,69 +182,56 @@ def _jobs(view: SourceView, memory: Supervision) -> dict[str, Job]:
     return jobs
 
 
-def status_of(stored: StoredState) -> dict[str, Any]:
-    """Return the status of a supervisor as a JSON object: a pure function of the stored state."""
+def status_of(stored: StoredState) -> SupervisorStatus:
+    """Return the status of a supervisor: a pure function of the stored state."""
     memory = stored.memory
     decision = _decision(stored)
     reading, lag_at = _lag_reading(stored)
     jobs = _job_rows(stored, {} if reading is None else reading.partitions)
     state = _state(stored, jobs)
-    return {
-        "source": stored.source,
-        "dag_id": memory.dag_id,
-        "dag_is_paused": stored.dag_is_paused,
-        "kind": _kind(stored),
-        "generated_at": format_instant(stored.at),
-        "state": state.basic.value,
-        "detailed_state": state.value,
-        "healthy": state.is_healthy,
-        "suspended": None if stored.suspension is None else suspension_mapping(stored.suspension),
-        "terminated": None
+    return SupervisorStatus(
+        source=stored.source,
+        dag_id=memory.dag_id,
+        dag_is_paused=stored.dag_is_paused,
+        kind=_kind(stored),
+        generated_at=stored.at,
+        state=state.basic.value,
+        detailed_state=state.value,
+        healthy=state.is_healthy,
+        suspended=stored.suspension,
+        terminated=None
         if memory.terminated_at is None
-        else {"at": format_instant(memory.terminated_at), "reason": memory.termination_reason},
-        "spec_version": memory.spec_version,
-        "spec_by": "" if stored.latest is None else stored.latest.by,
-        "spec_at": None if stored.latest is None else format_instant(stored.latest.submitted_at),
-        "at_least_once": list(stored.at_least_once),
-        "started_at": _format_instant(memory.started_at),
-        "polled_at": _format_instant(memory.polled_at),
-        "is_supervised": stored.supervision.is_supervised(stored.at),
-        "supervised_until": _format_instant(stored.supervision.leased_until),
-        "task_count": _task_count(stored, decision),
-        "partitions": {
-            "open": sum(stored.partitions.get(status, 0) for status in UNFINISHED),
-            **{status.value: stored.partitions.get(status, 0) for status in PartitionStatus},
+        else Termination(at=memory.terminated_at, reason=memory.termination_reason),
+        spec_version=memory.spec_version,
+        spec_by="" if stored.latest is None else stored.latest.by,
+        spec_at=None if stored.latest is None else stored.latest.submitted_at,
+        at_least_once=() if stored.spec is None else tuple(stored.spec.at_least_once),
+        started_at=memory.started_at,
+        polled_at=memory.polled_at,
+        is_supervised=stored.supervision.is_supervised(stored.at),
+        supervised_until=stored.supervision.leased_until,
+        task_count=_task_count(stored, decision),
+        partitions={
+            "open": sum(stored.counts.get(status, 0) for status in UNFINISHED),
+            **{status.value: stored.counts.get(status, 0) for status in PartitionStatus},
         },
-        "jobs": jobs,
-        "lag": _lag(stored, reading, lag_at),
-        "lag_series": [
-            {
-                "at": format_instant(point.at),
-                "oldest_ms": point.oldest_ms,
-                "sum_ms": point.sum_ms,
-                "counted": point.counted.to_mapping(),
-            }
-            for point in stored.lag.points
-        ],
-        "stats": _stats(stored),
-        "errors": _errors(stored, decision),
-        "needs_turn": bool(decision.actions),
-    }
-
-
-def suspension_mapping(suspension: Suspension) -> dict[str, Any]:
-    """Return a suspension as a JSON object."""
-    return {"since": format_instant(suspension.since), "by": suspension.by, "reason": suspension.reason}
+        jobs=jobs,
+        lag=_lag(stored, reading, lag_at),
+        lag_series=stored.lag.points,
+        stats=stats_of(stored),
+        errors=_errors(stored, decision),
+        needs_turn=bool(decision.actions),
+    )
 
 
 # The state
 
 
-def _state(stored: StoredState, jobs: list[dict[str, Any]]) -> DetailedState:
+def _state(stored: StoredState, jobs: Sequence[JobStatus]) -> DetailedState:
     """Return the state that the supervisor recorded, corrected by later changes."""
     memory, recorded = stored.memory, stored.memory.health.state
     if memory.terminated_at is not None:
-        works = any(job["state"] != VANISHED for job in jobs)
+        works = any(job.state != VANISHED for job in jobs)
         return DetailedState.STOPPING if works else DetailedState.TERMINATED
     if not recorded.is_healthy:
         return recorded
@@ -278,7 +267,7 @@ def _decision(stored: StoredState) -> Decision:
     counts = PartitionCounts(
         readable=sum(is_readable(partition, soon) for partition in stored.unfinished),
         unfinished=len(stored.unfinished),
-        is_empty=not any(stored.partitions.values()),
+        is_empty=not any(stored.counts.values()),
     )
     observation = Observation(
         at=stored.at,
@@ -299,23 +288,23 @@ def _decision(stored: StoredState) -> Decision:
     return decide(stored.memory, observation, lambda: "")
 
 
-def _task_count(stored: StoredState, decision: Decision) -> dict[str, Any]:
+def _task_count(stored: StoredState, decision: Decision) -> TaskCount:
     settings = stored.settings
     scaling = None if settings is None else settings.auto_scale
-    return {
-        "wanted": decision.wanted,
-        "configured": None if settings is None else settings.task_count,
-        "min": None if scaling is None else scaling.task_count_min,
-        "max": None if scaling is None else scaling.task_count_max,
-        "reason": decision.reason,
-        "changes": [change.to_mapping() for change in stored.memory.task_count_changes],
-    }
+    return TaskCount(
+        wanted=decision.wanted,
+        configured=None if settings is None else settings.task_count,
+        min=None if scaling is None else scaling.task_count_min,
+        max=None if scaling is None else scaling.task_count_max,
+        reason=decision.reason,
+        changes=stored.memory.task_count_changes,
+    )
 
 
 # Jobs
 
 
-def _job_rows(stored: StoredState, lags: Mapping[str, int | None]) -> list[dict[str, Any]]:
+def _job_rows(stored: StoredState, lags: Mapping[str, int | None]) -> tuple[JobStatus, ...]:
     """Return the jobs that have not ended: those in the supervisor's state, and others that work for it.
 
     :param lags: the lag of each unfinished partition in milliseconds, by key.
@@ -326,12 +315,12 @@ def _job_rows(stored: StoredState, lags: Mapping[str, int | None]) -> list[dict[
         known = stored.jobs.get(owner)
         if known is None or known.state is not JobState.ENDED:
             rows.append(_job_row(stored, owner, remembered.get(owner), known, lags))
-    return rows
+    return tuple(rows)
 
 
 def _job_row(
     stored: StoredState, owner: str, planned: SupervisedJob | None, known: Job | None, lags: Mapping[str, int | None]
-) -> dict[str, Any]:
+) -> JobStatus:
     """Return a job that has not ended.
 
     :param planned: the job in the supervisor's state; None if it is not there.
@@ -341,28 +330,29 @@ def _job_row(
     stop_reason = planned.stop_reason if planned is not None and planned.is_ending else None
     if known is not None and known.stop is not None:
         stop_reason = known.stop
-    planned_at = planned.planned_at if planned is not None else known and known.submitted_at
-    return {
-        "owner": owner,
-        "state": _job_state(stored, known, is_ending=stop_reason is not None),
-        "spec_version": None if planned is None else planned.spec_version,
-        "planned_at": _format_instant(planned_at or None),
-        "started_at": None if planned is None else _format_instant(planned.began_at),
-        "remaining_seconds": _remaining(stored, planned),
-        "application_id": None if known is None else known.application_id,
-        "log": None if known is None else _log_of(stored, known),
-        "partitions": len(leased),
-        "lag_ms": max([lag for key in leased if (lag := lags.get(key)) is not None], default=None),
-        "stop_reason": stop_reason,
-        "is_outdated": planned is not None and planned.spec_version in stored.outdated,
-    }
+    planned_at = None if known is None else known.submitted_at
+    return JobStatus(
+        owner=owner,
+        state=_job_state(stored, known, is_ending=stop_reason is not None),
+        spec_version=None if planned is None else planned.spec_version,
+        planned_at=planned_at if planned is None else planned.planned_at,
+        started_at=None if planned is None else planned.began_at,
+        remaining_seconds=_remaining(stored, planned),
+        application_id=None if known is None else known.application_id,
+        log=None if known is None else _log_of(stored, known),
+        partitions=len(leased),
+        lag_ms=max([lag for key in leased if (lag := lags.get(key)) is not None], default=None),
+        stop_reason=stop_reason,
+        is_outdated=planned is not None and planned.spec_version in stored.outdated,
+    )
 
 
 def _log_of(stored: StoredState, known: Job) -> str | None:
     """Return the URL of a job's log if the spec has a template for it, else its path where it was submitted."""
-    if not stored.job_log_url or not known.application_id:
+    template = None if stored.spec is None else stored.spec.tuning.job_log_url
+    if not template or not known.application_id:
         return known.log
-    return stored.job_log_url.replace("{application_id}", quote(known.application_id, safe=""))
+    return template.replace("{application_id}", quote(known.application_id, safe=""))
 
 
 def _job_state(stored: StoredState, known: Job | None, *, is_ending: bool) -> str:
@@ -414,20 +404,20 @@ def _lag_reading(stored: StoredState) -> tuple[LagReading | None, datetime | Non
     ), at
 
 
-def _lag(stored: StoredState, reading: LagReading | None, at: datetime | None) -> dict[str, Any]:
+def _lag(stored: StoredState, reading: LagReading | None, at: datetime | None) -> LagStatus:
     unknown = LagReading(
         at=stored.at, partitions={each.partition_key: None for each in stored.unfinished}, is_in_contact=False
     )
     shown = reading or unknown
     point = shown.point
-    return {
-        "at": _format_instant(at),
-        "oldest_ms": point.oldest_ms,
-        "sum_ms": point.sum_ms,
-        "average_ms": point.average_ms,
-        "unknown": point.unknown,
-        "partitions": shown.partitions,
-    }
+    return LagStatus(
+        at=at,
+        oldest_ms=point.oldest_ms,
+        sum_ms=point.sum_ms,
+        average_ms=point.average_ms,
+        unknown=point.unknown,
+        partitions=shown.partitions,
+    )
 
 
 def _live_reports(stored: StoredState) -> list[JobReport]:
@@ -444,7 +434,7 @@ def _lag_lifetime(stored: StoredState) -> timedelta:
     return max(MAX_REPORT_AGE, 2 * interval)
 
 
-def _stats(stored: StoredState) -> dict[str, Any]:
+def stats_of(stored: StoredState) -> SupervisorStats:
     """Return the record counts of all jobs including ended ones, and the rates per second of running jobs."""
     totals = RecordCounts.from_mapping(stored.memory.totals)
     rates = {window: dict.fromkeys(COUNTED, 0.0) for window in WINDOWS}
@@ -457,10 +447,10 @@ def _stats(stored: StoredState) -> dict[str, Any]:
             continue
         is_fresh = stored.at - job.report.at < RATES_FRESH
         own = {window: _rates(job.report.rates.get(window) if is_fresh else None) for window in WINDOWS}
-        jobs[job.owner] = {"totals": job.report.totals.to_mapping(), "rates": own}
+        jobs[job.owner] = JobStats(totals=job.report.totals, rates=own)
         for window, rate in own.items():
             rates[window] = {name: round(rates[window][name] + rate[name], 3) for name in COUNTED}
-    return {"totals": totals.to_mapping(), "rates": rates, "jobs": jobs}
+    return SupervisorStats(totals=totals, rates=rates, jobs=jobs)
 
 
 def _rates(rate: object) -> dict[str, float]:
@@ -468,16 +458,19 @@ def _rates(rate: object) -> dict[str, float]:
     return {name: float(value) if isinstance(value := known.get(name), int | float) else 0.0 for name in COUNTED}
 
 
-def _errors(stored: StoredState, decision: Decision) -> list[dict[str, Any]]:
+def _errors(stored: StoredState, decision: Decision) -> tuple[ErrorEvent, ...]:
     """Return the errors, the latest first. A spec that cannot be read, and parked partitions, are current errors."""
     recorded = list(reversed(decision.supervision.health.errors))
     if stored.memory.terminated_at is not None:
-        return [error.to_mapping() for error in recorded]
+        return tuple(recorded)
     current = [_parked_error(partition, recorded, stored.at) for partition in stored.parked]
     if stored.problem:
-        current.insert(0, ErrorEvent(at=stored.at, error_class="ConfigurationError", message=stored.problem))
+        current.insert(
+            0,
+            ErrorEvent(at=stored.at, error_class="ConfigurationError", message=stored.problem),
+        )
     shown = {error.partition for error in current if error.partition is not None}
-    return [error.to_mapping() for error in (*current, *(each for each in recorded if each.partition not in shown))]
+    return (*current, *(each for each in recorded if each.partition not in shown))
 
 
 def _parked_error(partition: Partition, recorded: Sequence[ErrorEvent], now: datetime) -> ErrorEvent:
@@ -503,42 +496,6 @@ def _parked_error(partition: Partition, recorded: Sequence[ErrorEvent], now: dat
     )
 
 
-def read_parse_errors(view: SourceView) -> dict[str, Any]:
-    """Return the bad records of a supervisor as a JSON object.
-
-    :returns: `count`, the number of bad records that all jobs found; `dead_letter_path`, the folder where they are, or
-        None if a bad record fails its batch; and as `errors` those that jobs listed in the last day, the latest first,
-        with `at`, `stage`, `error`, the fields that identify the record, and the job's `owner`.
-    :raises SupervisorNotFoundError: if the source has no supervisor.
-    """
-    stored = read_stored_state(view)
-    if stored is None:
-        raise SupervisorNotFoundError(no_supervisor(view.source))
-    totals = _stats(stored)["totals"]
-    path = None if stored.bad_records is None else stored.bad_records.dead_letter_path
-    errors = [
-        {**error, "owner": job.owner}
-        for job in Jobs(view).of_task(task_of(view.source))
-        if job.report is not None
-        for error in job.report.parse_errors
-    ]
-    return {
-        "source": view.source,
-        "count": totals["unparseable"] + totals["processed_with_error"],
-        "dead_letter_path": without_secrets(path),
-        "errors": sorted(errors, key=lambda error: str(error.get("at") or ""), reverse=True),
-    }
-
-
-def no_supervisor(source: str) -> str:
-    """Return the error message for a source without a supervisor."""
-    return f"source {source!r} has no supervisor; check the name, or submit a spec to create one"
-
-
 def _kind(stored: StoredState) -> str | None:
-    reads = None if stored.spec is None else stored.spec.get("reads")
+    reads = None if stored.written is None else stored.written.get("reads")
     return next(iter(reads), None) if isinstance(reads, Mapping) else None
-
-
-def _format_instant(instant: datetime | None) -> str | None:
-    return None if instant is None else format_instant(instant)

@@ -10,15 +10,16 @@ two turns, only one acts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.partition import format_instant, read_instant
+from airflow_provider_coordination.coordination.json_values import json_of
+from airflow_provider_coordination.coordination.partition import read_instant
 from airflow_provider_coordination.stores.redaction import HIDDEN
-from airflow_provider_coordination.supervisor.spec import IngestionSpec, change_between
+from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_values import without_secrets
 from airflow_provider_coordination.supervisor.states import Health
 
@@ -58,16 +59,7 @@ class SupervisedJob:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return it as a JSON object."""
-        return {
-            "owner": self.owner,
-            "spec_version": self.spec_version,
-            "planned_at": format_instant(self.planned_at),
-            "began_at": _format_instant(self.began_at),
-            "replaces": self.replaces,
-            "stop_requested_at": _format_instant(self.stop_requested_at),
-            "stop_reason": self.stop_reason,
-            "errors_noted": self.errors_noted,
-        }
+        return json_of(self)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> SupervisedJob | None:
@@ -110,7 +102,7 @@ class TaskCountChange:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return it as a JSON object."""
-        return {"at": format_instant(self.at), "before": self.before, "after": self.after, "reason": self.reason}
+        return json_of(self)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> TaskCountChange | None:
@@ -174,29 +166,7 @@ class Supervision:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return it as a JSON object."""
-        return {
-            "dag_id": self.dag_id,
-            "spec_version": self.spec_version,
-            "file_digest": self.file_digest,
-            "started_at": _format_instant(self.started_at),
-            "polled_at": _format_instant(self.polled_at),
-            "health": self.health.to_mapping(),
-            "jobs": [job.to_mapping() for job in self.jobs],
-            "task_count": self.task_count,
-            "planned_count": self.planned_count,
-            "scaled_at": _format_instant(self.scaled_at),
-            "scale_evaluated_at": _format_instant(self.scale_evaluated_at),
-            "lag_since": _format_instant(self.lag_since),
-            "task_count_changes": [change.to_mapping() for change in self.task_count_changes[-CHANGES_KEPT:]],
-            "handover_requested_at": _format_instant(self.handover_requested_at),
-            "start_after": _format_instant(self.start_after),
-            "surplus_since": _format_instant(self.surplus_since),
-            "synced_at": _format_instant(self.synced_at),
-            "open_partitions": self.open_partitions,
-            "terminated_at": _format_instant(self.terminated_at),
-            "termination_reason": self.termination_reason,
-            "totals": dict(self.totals),
-        }
+        return {**json_of(self), "task_count_changes": json_of(self.task_count_changes[-CHANGES_KEPT:])}
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Supervision:
@@ -275,14 +245,7 @@ class SpecVersion:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return it as a JSON object."""
-        return {
-            "version": self.version,
-            "spec": None if self.spec is None else dict(self.spec),
-            "submitted_at": format_instant(self.submitted_at),
-            "by": self.by,
-            "reason": self.reason,
-            "file_digest": self.file_digest,
-        }
+        return json_of(self)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> SpecVersion | None:
@@ -301,48 +264,9 @@ class SpecVersion:
         )
 
 
-def _format_instant(instant: datetime | None) -> str | None:
-    return None if instant is None else format_instant(instant)
-
-
 def _objects(mapping: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     values = mapping.get(name)
     return [each for each in values if isinstance(each, Mapping)] if isinstance(values, list | tuple) else []
-
-
-def version_mapping(version: SpecVersion, before: SpecVersion | None) -> dict[str, Any]:
-    """Return a version as a JSON object.
-
-    :param before: the version before it; None if there is none or it is unknown.
-    """
-    return {
-        "version": version.version,
-        "at": format_instant(version.submitted_at),
-        "by": version.by,
-        "reason": version.reason,
-        "is_termination": version.is_termination,
-        "is_from_file": version.file_digest is not None,
-        "change": _change(version, before),
-        "spec": None if version.spec is None else without_secrets(dict(version.spec)),
-    }
-
-
-def history_mapping(versions: Sequence[SpecVersion]) -> list[dict[str, Any]]:
-    """Return versions as JSON objects.
-
-    :param versions: consecutive versions, the latest first.
-    """
-    return [version_mapping(version, before) for version, before in zip(versions, [*versions[1:], None], strict=True)]
-
-
-def effective_spec(version: SpecVersion) -> tuple[dict[str, Any] | None, str]:
-    """Return a spec with all defaults, or the reason why it cannot be read; neither for a termination."""
-    if version.spec is None:
-        return None, ""
-    try:
-        return IngestionSpec.read(version.spec).effective(), ""
-    except ConfigurationError as error:
-        return None, str(error)
 
 
 def readable_spec(version: SpecVersion | None) -> IngestionSpec | None:
@@ -381,11 +305,3 @@ def restore_hidden(value: Any, previous: Any, path: str = "") -> Any:
     raise ConfigurationError(
         f"spec: field {path!r} is hidden as {value!r}, but no value is stored; write the value, or use a connection"
     )
-
-
-def _change(version: SpecVersion, before: SpecVersion | None) -> str | None:
-    """Return the kind of change of a version; None if it is a termination or unknown."""
-    spec = readable_spec(version)
-    if spec is None or (before is None and version.version > 1):
-        return None
-    return change_between(readable_spec(before), spec).name

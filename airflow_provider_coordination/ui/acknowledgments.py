@@ -8,39 +8,19 @@ from itertools import islice
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, ConfigDict, StrictBool, StrictInt
 
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentView, record_of
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.ui.access import UserName, audit, may_change_connection, may_read_connection
-from airflow_provider_coordination.ui.models.values import Key
+from airflow_provider_coordination.ui.bodies import Key, ReleaseBody
 from airflow_provider_coordination.ui.responses import SOURCE, json_response
 from airflow_provider_coordination.ui.store_queries import Queries, QueryScheduler
 
 # The name of a set may contain slashes too.
 SETS = SOURCE + "/acknowledgments"
 ONE_SET = SETS + "/{set_id:path}"
-
-
-class ReleaseBody(BaseModel):
-    """The body of a release.
-
-    :param positive: whether the data arrived.
-    :param handle: the handle to release; optional if the set has one handle that is released from outside.
-    :param reason: why the batch is rejected; required if `positive` is false.
-    :param release_id: the identity of the release, which a repeated call repeats; the handle's name by default.
-    :param version: the version of the set that the caller saw. If the set has changed since, nothing is released.
-    """
-
-    model_config = ConfigDict(extra="forbid")
-
-    positive: StrictBool
-    handle: str | None = None
-    reason: str | None = None
-    release_id: str | None = None
-    version: StrictInt | None = None
 
 
 def router() -> APIRouter:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from fastapi import APIRouter, HTTPException, Response
 
@@ -24,25 +25,37 @@ from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.reset import PARTITION_ERRORS, Resets, check_target, restarted
 from airflow_provider_coordination.sources.reset_targets import ResetAction, Target, parse_target
 from airflow_provider_coordination.ui.access import UserName, audit, may_change_connection
-from airflow_provider_coordination.ui.facts import row_of
-from airflow_provider_coordination.ui.models.actions import (
-    ActionBody,
-    ActionResult,
-    ActionResults,
-    PartitionVersion,
-    ResumeBody,
-    SuspendBody,
-)
-from airflow_provider_coordination.ui.models.sources import SourceCard
+from airflow_provider_coordination.ui.bodies import ActionBody, PartitionVersion, ResumeBody, SuspendBody
+from airflow_provider_coordination.ui.cards import SourceCard
+from airflow_provider_coordination.ui.facts import PartitionRow, row_of
 from airflow_provider_coordination.ui.responses import SOURCE, json_response, json_text
 from airflow_provider_coordination.ui.sources import card_of
 from airflow_provider_coordination.ui.store_queries import Queries, QueryScheduler
 
-Action = Callable[[SourceCoordinator, ActionBody, str], list[ActionResult]]
 Outcome = Partition | CoordinationError
 OUTCOME_UNKNOWN = "the store is unavailable: the action may have been done; check the partition"
 REMEDY = 'send "new_source": true to suspend it before it exists'
 NOT_TRIED = "not attempted, as the store is unavailable; try again"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionResult:
+    """The outcome for one partition. `stale`: it has changed since the user saw it, and nothing was done."""
+
+    key: str
+    outcome: Literal["done", "stale", "refused", "missing"]
+    detail: str
+    partition: PartitionRow | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionResults:
+    """The outcome for each partition, in the order of the request."""
+
+    results: list[ActionResult]
+
+
+Action = Callable[[SourceCoordinator, ActionBody, str], list[ActionResult]]
 
 
 def router() -> APIRouter:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Literal
@@ -18,22 +19,15 @@ from airflow_provider_coordination.coordination.partition_state import Partition
 from airflow_provider_coordination.coordination.source_statistics import ScanLimits, SourceStatistics, source_statistics
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import latest_completed
+from airflow_provider_coordination.coordination.suspension import Suspension
 from airflow_provider_coordination.sources.inspection import inspect_partition, open_loss
 from airflow_provider_coordination.sources.source_kind import Inspection
 from airflow_provider_coordination.supervisor.status import is_abandoned
 from airflow_provider_coordination.supervisor.store import StoredSupervision, SupervisionStore
 from airflow_provider_coordination.ui.access import is_paused
-from airflow_provider_coordination.ui.facts import owner_of
+from airflow_provider_coordination.ui.facts import Owner, owner_of
 from airflow_provider_coordination.ui.kinds import pages_named
 from airflow_provider_coordination.ui.manual_links import MANUAL
-from airflow_provider_coordination.ui.models.sources import (
-    Alarm,
-    AlarmSubject,
-    FailingPartition,
-    OldestLease,
-    SourceCard,
-    SuspensionFacts,
-)
 from airflow_provider_coordination.ui.workers import registered_workers
 
 BOUNDS = ScanLimits(partitions=20_000, seconds=0.2)
@@ -49,6 +43,84 @@ MAX_REPORTS, ENDED_REPORTS = 100, 5
 """How many jobs' reports about sinks are read: of jobs that have not ended, and of those that ended last."""
 
 
+AlarmSubject = Literal[
+    "lost", "parked", "overdue", "suspended", "expired", "waiting", "lag", "failing", "supervisor", "sink"
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OldestLease:
+    """The held lease that was acquired first.
+
+    `held_for` is in seconds, and null if no lease has a start time. If `is_longest` is false, another lease may be
+    older: it has no start time, or the source has more leases than were read.
+    """
+
+    partition_key: str
+    owner: Owner
+    held_for: float | None
+    is_longest: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailingPartition:
+    """A partition that fails."""
+
+    partition_key: str
+    attempts: int
+    last_error: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alarm:
+    """Something that an operator should act on.
+
+    `text` says what it means and what to press. `about` is its subject, by which a program distinguishes alarms.
+    `manual` is the place in the manual that says more, as `page#anchor`.
+    """
+
+    level: Literal["error", "warning"]
+    about: AlarmSubject
+    text: str
+    manual: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceCard:
+    """The status of a source.
+
+    `completed` is the number of partitions that were completed in each five minutes of the last hour, the oldest first;
+    null where it is unknown. `parked` and `lost`, the parked ones that lost data stops, are counted first. Up to
+    20,000 they are exact. `is_complete` is whether the statistics cover every unfinished partition; else `failing`,
+    `expired_leases`, `lag` and `throughput` are lower bounds, and null where none was found. `sinks` are those of the
+    job that reported last. `pages` are the source's pages in addition to those of every source: of its kind, and of
+    its supervisor. `oldest_waiting_seconds` is how long the partition that waits longest has waited.
+    """
+
+    connection_id: str
+    source: str
+    kind: str | None
+    pages: list[str]
+    counts: dict[str, int]
+    parked: int
+    lost: int
+    failing: int | None
+    expired_leases: int | None
+    oldest_lease: OldestLease | None
+    oldest_waiting_seconds: float | None
+    lag: float | None
+    throughput: float | None
+    workers: int
+    pending_sets: int
+    next_set_expires_at: datetime | None
+    suspended: Suspension | None
+    failing_partitions: list[FailingPartition]
+    completed: list[int | None]
+    is_complete: bool
+    sinks: list[SinkReport]
+    alarms: list[Alarm]
+
+
 def source_card(view: SourceView, connection_id: str) -> SourceCard:
     """Return the status of a source.
 
@@ -62,7 +134,6 @@ def source_card(view: SourceView, connection_id: str) -> SourceCard:
     pending = view.store.count_by_status(view.family(ACKNOWLEDGMENT_FAMILY), [PartitionStatus.UNASSIGNED])[
         PartitionStatus.UNASSIGNED
     ]
-    suspension = view.suspensions.get()
     registered = registered_workers(view)
     live = {worker.owner for worker in registered if worker.registered_until + view.safety_margin > now}
     completed, trend_is_complete = _completed(view, now)
@@ -87,9 +158,7 @@ def source_card(view: SourceView, connection_id: str) -> SourceCard:
         workers=len(live | {partition.owner for partition in observed.held}),
         pending_sets=pending,
         next_set_expires_at=sets.next_expiry() if pending else None,
-        suspended=None
-        if suspension is None
-        else SuspensionFacts(since=suspension.since, by=suspension.by, reason=suspension.reason),
+        suspended=view.suspensions.get(),
         failing_partitions=[
             FailingPartition(
                 partition_key=partition.partition_key, attempts=partition.attempts, last_error=partition.last_error
@@ -106,8 +175,7 @@ def source_card(view: SourceView, connection_id: str) -> SourceCard:
         *_alarms(card, now, statistics),
         *([] if supervision is None else _alarms_of_supervisor(supervision, card, now)),
     ]
-    card.alarms = sorted(alarms, key=lambda alarm: alarm.level != "error")
-    return card
+    return replace(card, alarms=sorted(alarms, key=lambda alarm: alarm.level != "error"))
 
 
 class _Observations:

@@ -1,16 +1,31 @@
-"""Conversion of stored objects to the models of the routes."""
+"""What the routes return about partitions and their owners."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from datetime import datetime
 
-from airflow_provider_coordination.coordination.history import Transition
+from pydantic import field_serializer
+
+from airflow_provider_coordination.coordination.history import Holding, Transition
 from airflow_provider_coordination.coordination.owner import task_of
-from airflow_provider_coordination.coordination.partition import AWAITING_SUFFIX, Partition
+from airflow_provider_coordination.coordination.partition import AWAITING_SUFFIX, Partition, PartitionFacts
 from airflow_provider_coordination.coordination.partition_state import state_of
 from airflow_provider_coordination.sources.inspection import inspect_partition, known_kind
-from airflow_provider_coordination.ui.models.partitions import PartitionRow, TransitionFacts
-from airflow_provider_coordination.ui.models.values import Owner
+from airflow_provider_coordination.sources.source_kind import Inspection
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owner:
+    """The owner of a lease. All fields but `name` are null if the owner is not a task."""
+
+    name: str
+    host: str | None = None
+    dag_id: str | None = None
+    run_id: str | None = None
+    task_id: str | None = None
+    map_index: int | None = None
+    try_number: int | None = None
 
 
 def owner_of(name: str) -> Owner:
@@ -26,49 +41,54 @@ def known_owner(name: str | None) -> Owner | None:
     return None if name is None else owner_of(name)
 
 
+@dataclass(frozen=True, kw_only=True)
+class PartitionRow(PartitionFacts, Inspection):
+    """The summary of a partition.
+
+    :param state: its state now.
+    :param leased_until: when its lease ends (aware); None unless it is leased.
+    :param has_positions: whether it can be reset to another position than its start.
+    """
+
+    state: str
+    leased_until: datetime | None
+    has_positions: bool
+
+    @field_serializer("owner")
+    def _owner(self, name: str | None) -> Owner | None:
+        return known_owner(name)
+
+
 def row_of(partition: Partition, now: datetime) -> PartitionRow:
     """Return the summary of a partition.
 
     :param partition: the partition.
     :param now: the current time (aware).
     """
-    facts, kind = inspect_partition(partition, now), known_kind(partition)
+    kind = known_kind(partition)
+    facts = {each.name: getattr(partition, each.name) for each in fields(PartitionFacts)}
     return PartitionRow(
-        partition_key=partition.partition_key,
-        status=partition.status.value,
+        **facts | {"reopen_at": None if partition.is_parked else partition.reopen_at},
+        **vars(inspect_partition(partition, now)),
         state=state_of(partition, now).value,
-        owner=known_owner(partition.owner),
-        held_since=partition.held_since,
         leased_until=partition.ownership_timeout,
-        reopen_at=None if partition.is_parked else partition.reopen_at,
-        priority=partition.priority,
-        version=partition.version,
-        attempts=partition.attempts,
-        closed_count=partition.closed_count,
-        last_error=partition.last_error,
-        kind=facts.kind,
         has_positions=kind is not None and kind.has_positions,
-        position=facts.position,
-        lag=facts.lag,
-        items_done=facts.items_done,
-        items=facts.items,
-        landed_batches=facts.landed_batches,
-        landed_records=facts.landed_records,
-        is_readable=facts.is_readable,
     )
 
 
-def transition_facts(transition: Transition) -> TransitionFacts:
-    """Return a transition."""
-    return TransitionFacts(
-        at=transition.at,
-        status=None if transition.status is None else transition.status.value,
-        owner=known_owner(transition.owner),
-        until=transition.until,
-        previous_status=transition.previous_status.value,
-        previous_owner=known_owner(transition.previous_owner),
-        previous_until=transition.previous_until,
-        kind=transition.kind,
-        reason=transition.reason,
-        by=transition.by,
-    )
+@dataclass(frozen=True, kw_only=True)
+class TransitionFacts(Transition):
+    """A change of a partition's status or owner. `status` is null if the partition was deleted."""
+
+    @field_serializer("owner", "previous_owner")
+    def _owner(self, name: str | None) -> Owner | None:
+        return known_owner(name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HoldingFacts(Holding):
+    """A time during which one owner held a partition. `began_at` is null if the history no longer has it."""
+
+    @field_serializer("owner")
+    def _owner(self, name: str) -> Owner:
+        return owner_of(name)

@@ -9,7 +9,7 @@ from fastapi.responses import RedirectResponse
 
 from airflow_provider_coordination.coordination.jobs import Jobs, JobState
 from airflow_provider_coordination.ui.access import may_read_connection
-from airflow_provider_coordination.ui.models.values import Key
+from airflow_provider_coordination.ui.bodies import Key
 from airflow_provider_coordination.ui.responses import SOURCE
 from airflow_provider_coordination.ui.store_queries import Queries
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel
 
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
@@ -26,9 +26,8 @@ from airflow_provider_coordination.sources.kinesis.leases import (
 )
 from airflow_provider_coordination.sources.kinesis.progress import ShardRange, parse_partition_key
 from airflow_provider_coordination.ui.access import may_read_connection
-from airflow_provider_coordination.ui.facts import known_owner
+from airflow_provider_coordination.ui.facts import Owner, known_owner
 from airflow_provider_coordination.ui.kinds import KindPages
-from airflow_provider_coordination.ui.models.values import Owner
 from airflow_provider_coordination.ui.responses import SOURCE, query_response
 from airflow_provider_coordination.ui.store_queries import Queries
 
@@ -40,15 +39,16 @@ UNLEASED = "unleased"
 Streams = dict[StreamKey, dict[str, ShardLease]]
 
 
-class ShardNode(BaseModel):
+@dataclass(frozen=True, kw_only=True)
+class ShardNode:
     """A shard. One without a partition is `unleased`: only its parents or children name it."""
 
     shard_id: str
     partition_key: str | None
     state: str
     owner: Owner | None = None
-    parents: list[str] = []
-    children: list[str] = []
+    parents: list[str] = field(default_factory=list)
+    children: list[str] = field(default_factory=list)
     starting_hash_key: str | None = None
     ending_hash_key: str | None = None
     lag: float | None = None
@@ -56,14 +56,16 @@ class ShardNode(BaseModel):
     is_ended: bool = False
 
 
-class Hole(BaseModel):
+@dataclass(frozen=True, kw_only=True)
+class Hole:
     """A range of hash keys that no shard lease covers, both ends included."""
 
     starting_hash_key: str
     ending_hash_key: str
 
 
-class StreamTree(BaseModel):
+@dataclass(frozen=True, kw_only=True)
+class StreamTree:
     """The shards of one stream, which was created in this epoch. Parents come before children."""
 
     stream: str
@@ -72,7 +74,8 @@ class StreamTree(BaseModel):
     holes: list[Hole]
 
 
-class ShardTrees(BaseModel):
+@dataclass(frozen=True, kw_only=True)
+class ShardTrees:
     """The shards of a source. `complete` is whether every partition was read."""
 
     as_of: datetime

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from datetime import timedelta
-from typing import Annotated
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query, Response
 
@@ -15,22 +15,17 @@ from airflow_provider_coordination.coordination.errors import AcknowledgmentSetN
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.sources.inspection import (
-    inspect_partition,
+    LandedFacts,
     landed_facts,
     lost,
     sets_waited_for,
     unreadable_items,
 )
 from airflow_provider_coordination.ui.access import may_read_connection
-from airflow_provider_coordination.ui.facts import row_of, transition_facts
+from airflow_provider_coordination.ui.bodies import NO_NUL, Key
+from airflow_provider_coordination.ui.facts import PartitionRow, TransitionFacts, row_of
 from airflow_provider_coordination.ui.kinds import details_of
 from airflow_provider_coordination.ui.listing import LISTED, Cursor, ListOrder, page_of
-from airflow_provider_coordination.ui.models.partitions import (
-    FailedItemFacts,
-    PartitionDetail,
-    PartitionPage,
-)
-from airflow_provider_coordination.ui.models.values import NO_NUL, Key
 from airflow_provider_coordination.ui.responses import SOURCE, query_response
 from airflow_provider_coordination.ui.store_queries import Queries
 
@@ -39,6 +34,41 @@ MAX_TRANSITIONS = 50
 MAX_SEARCH_CHARACTERS = 1024
 
 Search = Annotated[str, Query(max_length=MAX_SEARCH_CHARACTERS, pattern=NO_NUL)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionPage:
+    """A page of partitions. `next` is the `after` of the next page; null if there is none."""
+
+    as_of: datetime
+    partitions: list[PartitionRow]
+    next: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedItemFacts:
+    """An item that could not be read, and its index among the partition's items, from 0."""
+
+    item: int | None
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionDetail(PartitionRow):
+    """Everything about a partition.
+
+    `has_history` is whether a history is kept. `details` is what its kind of source adds.
+    """
+
+    progress: dict[str, Any]
+    unreadable_progress: str | None
+    landed: list[LandedFacts]
+    acknowledgment_sets: list[dict[str, Any]]
+    gaps: list[str]
+    failed_items: list[FailedItemFacts]
+    transitions: list[TransitionFacts]
+    has_history: bool
+    details: dict[str, Any]
 
 
 def router() -> APIRouter:
@@ -113,15 +143,14 @@ def detail_of(view: SourceView, key: str, history_days: float) -> PartitionDetai
     since = now - timedelta(days=history_days)
     transitions = view.history.of(key, since, limit=MAX_TRANSITIONS) if history_days else []
     return PartitionDetail(
-        **row_of(partition, now).__dict__,
+        **vars(row_of(partition, now)),
         progress=dict(partition.progress),
         unreadable_progress=partition.unreadable_progress,
-        throughput=inspect_partition(partition, now).throughput,
         landed=landed_facts(partition),
         acknowledgment_sets=_sets(view, partition),
         gaps=lost(partition),
         failed_items=[FailedItemFacts(item=item, reason=reason) for item, reason in unreadable_items(partition)],
-        transitions=[transition_facts(each) for each in transitions[: -MAX_TRANSITIONS - 1 : -1]],
+        transitions=[TransitionFacts(**vars(each)) for each in transitions[: -MAX_TRANSITIONS - 1 : -1]],
         has_history=bool(history_days),
         details=details_of(partition, now),
     )

@@ -17,9 +17,8 @@ from airflow_provider_coordination.coordination.partition import AWAITING_SUFFIX
 from airflow_provider_coordination.coordination.partition_state import PartitionState
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.ui.access import AnyVisitor, Visitor
-from airflow_provider_coordination.ui.facts import row_of
-from airflow_provider_coordination.ui.models.sources import RunPartition, RunPartitions
-from airflow_provider_coordination.ui.models.values import NO_NUL
+from airflow_provider_coordination.ui.bodies import NO_NUL
+from airflow_provider_coordination.ui.facts import PartitionRow, row_of
 from airflow_provider_coordination.ui.responses import json_response, json_text
 from airflow_provider_coordination.ui.sources import known_connections, source_names
 from airflow_provider_coordination.ui.store_queries import Queries, QueryScheduler
@@ -32,6 +31,25 @@ COOLDOWN = 5.0
 """A long history takes a while to read, and every open tab of a task requests it."""
 
 Name = Annotated[str, Query(min_length=1, max_length=250, pattern=NO_NUL)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPartition(PartitionRow):
+    """A partition that a run holds, or held."""
+
+    connection_id: str
+    source: str
+    is_held_now: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPartitions:
+    """The partitions that a run holds or held. `unreachable` lists the connections whose store is unavailable."""
+
+    as_of: datetime
+    partitions: list[RunPartition]
+    complete: bool
+    unreachable: list[str]
 
 
 def router() -> APIRouter:
@@ -154,7 +172,7 @@ def _partitions_of_run(view: SourceView, connection_id: str, tasks: Tasks, histo
     return _RunResult(
         [
             RunPartition(
-                **row_of(partition, now).__dict__,
+                **vars(row_of(partition, now)),
                 connection_id=connection_id,
                 source=view.source,
                 is_held_now=partition.partition_key in held,

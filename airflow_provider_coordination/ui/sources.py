@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from fastapi import APIRouter, HTTPException, Response
@@ -13,8 +14,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.source_statistics import known_sources
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.ui.access import AnyVisitor, Visitor, coordination_connections, may_read_connection
-from airflow_provider_coordination.ui.cards import source_card
-from airflow_provider_coordination.ui.models.sources import ConnectionRow, Connections, SourceCard, SourceCards
+from airflow_provider_coordination.ui.cards import SourceCard, source_card
 from airflow_provider_coordination.ui.responses import SOURCE, json_response, json_text
 from airflow_provider_coordination.ui.store_queries import EXPENSIVE, Queries, QueryScheduler
 
@@ -23,6 +23,30 @@ log = logging.getLogger(__name__)
 CARD_COOLDOWN = 3.0
 """Counting completed partitions is expensive on DynamoDB."""
 UNUSABLE = "only users who may read the connection see why"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConnectionRow:
+    """A connection of type `coordination`. `problem` is why it cannot be used."""
+
+    connection_id: str
+    may_change: bool
+    problem: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connections:
+    """The connections that the user may view."""
+
+    connections: list[ConnectionRow]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceCards:
+    """The status of each source of a connection, by name."""
+
+    as_of: datetime
+    sources: list[SourceCard]
 
 
 def router() -> APIRouter:

@@ -7,6 +7,7 @@ import dataclasses
 import json
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any
@@ -22,16 +23,29 @@ from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.hooks.supervision import checks_against_source
 from airflow_provider_coordination.sources.reset_targets import EARLIEST
+from airflow_provider_coordination.supervisor.facts import (
+    ParseErrors,
+    SourceStats,
+    SpecDetail,
+    SpecFacts,
+    SupervisorHealth,
+    SupervisorStatus,
+)
 from airflow_provider_coordination.supervisor.operations import (
     NOT_CHECKED,
+    ResetReport,
     SupervisorVerbs,
+    VerbOutcome,
     apply_to_all,
+)
+from airflow_provider_coordination.supervisor.reading import (
     existing_status,
     read_history,
+    read_parse_errors,
     read_spec,
     supervised_sources,
 )
-from airflow_provider_coordination.supervisor.status import read_parse_errors, read_status
+from airflow_provider_coordination.supervisor.status import read_status
 from airflow_provider_coordination.ui.access import (
     UserName,
     audit,
@@ -39,26 +53,7 @@ from airflow_provider_coordination.ui.access import (
     may_change_connection,
     may_read_connection,
 )
-from airflow_provider_coordination.ui.models.actions import (
-    ReasonBody,
-    ResetAllBody,
-    ResetBody,
-    ResetFacts,
-    ResumeBody,
-    SubmissionFacts,
-    SubmitBody,
-    VerbOutcomeFacts,
-    VerbOutcomes,
-)
-from airflow_provider_coordination.ui.models.supervisors import (
-    ParseErrors,
-    SourceStats,
-    SpecDetail,
-    SpecHistory,
-    SupervisorHealth,
-    SupervisorList,
-    SupervisorStatus,
-)
+from airflow_provider_coordination.ui.bodies import ReasonBody, ResetAllBody, ResetBody, ResumeBody, SubmitBody
 from airflow_provider_coordination.ui.responses import SOURCE, json_response, json_text, query_response
 from airflow_provider_coordination.ui.store_queries import EXPENSIVE, Queries, QueryScheduler
 
@@ -73,10 +68,51 @@ MAX_VERSIONS = 50
 Handler = Callable[..., Any]
 
 
+@dataclass(frozen=True, kw_only=True)
+class SupervisorList:
+    """The status of supervisors, by source. `lag_series`, and `partitions` of their `lag`, are empty."""
+
+    as_of: datetime
+    supervisors: list[SupervisorStatus]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpecHistory:
+    """The latest versions of a spec, the latest first."""
+
+    source: str
+    versions: list[SpecFacts]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmissionFacts:
+    """The outcome of a submission: the version that is in effect, and its consequence."""
+
+    version: int
+    change: str
+    consequence: str
+    warnings: list[str]
+    supervisor: SupervisorStatus
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResetFacts(ResetReport):
+    """The outcome of a reset. `unchanged` has the partitions that were not reset, and why."""
+
+    supervisor: SupervisorStatus
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerbOutcomes:
+    """The outcomes of an action on all supervisors, by source."""
+
+    results: list[VerbOutcome]
+
+
 def router() -> APIRouter:
     """Return the routes."""
     routes = APIRouter()
-    reads: tuple[tuple[str, Handler, type[BaseModel]], ...] = (
+    reads: tuple[tuple[str, Handler, type], ...] = (
         (SUPERVISORS, supervisors, SupervisorList),
         (SUPERVISOR, supervisor, SupervisorStatus),
         (f"{SUPERVISOR}/spec", spec, SpecDetail),
@@ -87,7 +123,7 @@ def router() -> APIRouter:
     )
     for path, handler, model in reads:
         routes.get(path, dependencies=[may_read_connection()], response_model=model)(handler)
-    acts: tuple[tuple[str, Handler, type[BaseModel], type[BaseModel]], ...] = (
+    acts: tuple[tuple[str, Handler, type[BaseModel], type], ...] = (
         ("", submit, SubmitBody, SubmissionFacts),
         ("/suspend", suspend, ReasonBody, SupervisorStatus),
         ("/resume", resume, ResumeBody, SupervisorStatus),
@@ -136,11 +172,9 @@ async def spec(
     queries: Queries, connection_id: str, source: str, version: Annotated[int | None, Query(ge=1, le=10**6)] = None
 ) -> Response:
     """Return the spec that is in effect, or another version of it."""
-
-    def read(view: SourceView) -> SpecDetail:
-        return SpecDetail.model_validate(read_spec(view, version))
-
-    return await _read_supervisor(queries, connection_id, source, ("spec", version), read)
+    return await _read_supervisor(
+        queries, connection_id, source, ("spec", version), lambda view: read_spec(view, version)
+    )
 
 
 async def history(
@@ -149,7 +183,7 @@ async def history(
     """Return the latest versions of the spec, each with its author, its reason and its changes."""
 
     def read(view: SourceView) -> SpecHistory:
-        return SpecHistory.model_validate({"source": source, "versions": read_history(view, limit)})
+        return SpecHistory(source=source, versions=read_history(view, limit))
 
     return await _read_supervisor(queries, connection_id, source, ("history", limit), read)
 
@@ -157,7 +191,7 @@ async def history(
 async def health(queries: Queries, connection_id: str, source: str) -> Response:
     """Return whether the supervisor is healthy; 503 if not, for monitors that read the status of responses only."""
     found = json.loads(await _status_text(queries, connection_id, source))
-    response = json_response(json_text(SupervisorHealth.model_validate(found)))
+    response = json_response(_part_of(found, SupervisorHealth))
     response.status_code = 200 if found["healthy"] else 503
     return response
 
@@ -165,16 +199,17 @@ async def health(queries: Queries, connection_id: str, source: str) -> Response:
 async def stats(queries: Queries, connection_id: str, source: str) -> Response:
     """Return the counters of the jobs, and their rates per second."""
     found = json.loads(await _status_text(queries, connection_id, source))
-    return json_response(json_text(SourceStats.model_validate({**found, **found["stats"]})))
+    return json_response(_part_of({**found, **found["stats"]}, SourceStats))
+
+
+def _part_of(found: dict[str, Any], part: type[SupervisorHealth] | type[SourceStats]) -> bytes:
+    """Return the fields of a status that this class has, as JSON."""
+    return json.dumps({each.name: found[each.name] for each in dataclasses.fields(part)}).encode()
 
 
 async def parse_errors(queries: Queries, connection_id: str, source: str) -> Response:
     """Return how many bad records were found, where they are, and those that jobs listed in the last day."""
-
-    def read(view: SourceView) -> ParseErrors:
-        return ParseErrors.model_validate(read_parse_errors(view))
-
-    return await _read_supervisor(queries, connection_id, source, "parse errors", read)
+    return await _read_supervisor(queries, connection_id, source, "parse errors", read_parse_errors)
 
 
 # Actions on one supervisor
@@ -235,11 +270,7 @@ async def reset(queries: Queries, connection_id: str, source: str, body: ResetBo
             if body.forget
             else verbs.reset(body.to, body.positions, connections=AirflowConnections(region))
         )
-        return {
-            "outcomes": [dataclasses.asdict(outcome) for outcome in done.outcomes],
-            "unchanged": dict(done.left),
-            "warnings": list(done.warnings),
-        }
+        return vars(done)
 
     return await _run_verb(queries, connection_id, source, "reset", run, user, body.reason, ResetFacts)
 
@@ -262,7 +293,7 @@ async def _run_verb(
     verb: Callable[[SupervisorVerbs], object],
     user: str,
     reason: str,
-    model: type[BaseModel] | None = None,
+    model: type[SubmissionFacts] | type[ResetFacts] | None = None,
     remedy: str = "",
 ) -> Response:
     """Run an action on a supervisor, and return the supervisor's status.
@@ -280,7 +311,7 @@ async def _run_verb(
         status = _status(queries, connection_id, source)
         if model is None or not isinstance(done, dict):
             return json_text(status)
-        return json_text(model.model_validate({**done, "supervisor": status}))
+        return json_text(model(**done, supervisor=status))
 
     try:
         return json_response(await queries.run_action(connection_id, act))
@@ -332,9 +363,7 @@ async def _run_verb_for_all(
         done = list(apply_to_all(sources, verbs_of, verb))
         outcomes = [f"{each.source}: {'done' if each.is_done else each.detail}" for each in done]
         audit(user, f"{name} of all supervisors", connection_id, "", reason=reason, outcomes=outcomes)
-        return json_text(
-            VerbOutcomes(results=[VerbOutcomeFacts.model_validate(dataclasses.asdict(each)) for each in done])
-        )
+        return json_text(VerbOutcomes(results=done))
 
     return json_response(await queries.run_action(connection_id, act))
 
@@ -360,8 +389,7 @@ async def _row(queries: QueryScheduler, connection_id: str, source: str, similar
         status = queries.stores.query_source(connection_id, source, lambda view: read_status(view, is_paused))
         if status is None:
             return None
-        left_out = {"lag": {**status["lag"], "partitions": {}}, "lag_series": []}
-        return json_text(SupervisorStatus.model_validate({**status, **left_out}))
+        return json_text(replace(status.without_partitions(), lag_series=()))
 
     return await queries.read(
         connection_id, ("supervisor row", source), read, cooldown=STATUS_COOLDOWN, similar=similar
@@ -378,12 +406,11 @@ async def _status_text(queries: QueryScheduler, connection_id: str, source: str)
 
 
 def _status(queries: QueryScheduler, connection_id: str, source: str) -> SupervisorStatus:
-    found = queries.stores.query_source(connection_id, source, lambda view: existing_status(view, is_paused))
-    return SupervisorStatus.model_validate(found)
+    return queries.stores.query_source(connection_id, source, lambda view: existing_status(view, is_paused))
 
 
 async def _read_supervisor(
-    queries: QueryScheduler, connection_id: str, source: str, what: object, read: Callable[[SourceView], BaseModel]
+    queries: QueryScheduler, connection_id: str, source: str, what: object, read: Callable[[SourceView], object]
 ) -> Response:
     return await query_response(
         queries,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate, islice
 from typing import Annotated
@@ -13,8 +14,7 @@ from airflow_provider_coordination.coordination.history import HistoryResult, Ho
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.ui.access import may_read_connection
-from airflow_provider_coordination.ui.facts import owner_of
-from airflow_provider_coordination.ui.models.sources import HoldingFacts, PartitionLine, Timeline
+from airflow_provider_coordination.ui.facts import HoldingFacts
 from airflow_provider_coordination.ui.responses import SOURCE, query_response
 from airflow_provider_coordination.ui.store_queries import Queries
 
@@ -30,6 +30,26 @@ STEP = timedelta(seconds=10)
 """The start and the end of the window are rounded to this."""
 COOLDOWN = 3.0
 """A long history takes a while to read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionLine:
+    """The owners of a partition, the first one first."""
+
+    partition_key: str
+    holdings: list[HoldingFacts]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Timeline:
+    """The owners of partitions over time. `complete` is whether nothing is missing."""
+
+    as_of: datetime
+    since: datetime
+    until: datetime
+    has_history: bool
+    complete: bool
+    partitions: list[PartitionLine]
 
 
 def router() -> APIRouter:
@@ -102,22 +122,9 @@ def timeline_of(
         has_history=bool(history_days),
         complete=bool(kept) and history.complete and every_lease and len(keys) == len(by_change),
         partitions=[
-            PartitionLine(partition_key=key, holdings=[holding_facts(each) for each in shown[key]])
+            PartitionLine(partition_key=key, holdings=[HoldingFacts(**vars(each)) for each in shown[key]])
             for key in sorted(keys)
         ],
-    )
-
-
-def holding_facts(holding: Holding) -> HoldingFacts:
-    """Return a time during which one owner held a partition."""
-    return HoldingFacts(
-        owner=owner_of(holding.owner),
-        began_at=holding.began_at,
-        begin=holding.begin.value,
-        ended_at=holding.ended_at,
-        end=holding.end.value,
-        reason=holding.reason,
-        by=holding.by,
     )
 
 

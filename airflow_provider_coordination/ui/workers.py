@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
 from urllib.parse import quote
@@ -15,14 +16,45 @@ from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import all_partitions
 from airflow_provider_coordination.coordination.workers import FAMILY, Worker
 from airflow_provider_coordination.ui.access import may_read_connection
-from airflow_provider_coordination.ui.facts import owner_of
-from airflow_provider_coordination.ui.models.sources import JobFacts, WorkerList, WorkerRow
+from airflow_provider_coordination.ui.facts import Owner, owner_of
 from airflow_provider_coordination.ui.responses import SOURCE, query_response
 from airflow_provider_coordination.ui.store_queries import Queries
 from airflow_provider_coordination.ui.urls import path_prefix
 
 MAX_LEASES = 20_000
 MAX_WORKERS = 2_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobFacts:
+    """A Spark job that is followed through the store. `ui_url` redirects to its Spark UI while it runs."""
+
+    state: str
+    application_id: str | None
+    ui_url: str | None
+    stop_reason: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerRow:
+    """A worker. `registered_until` is null for one that holds a lease and has not registered."""
+
+    owner: Owner
+    registered_until: datetime | None
+    started_at: datetime | None
+    max_leases: int | None
+    leases: int
+    is_live: bool
+    job: JobFacts | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerList:
+    """The workers of a source. `complete` is whether every lease was counted."""
+
+    as_of: datetime
+    workers: list[WorkerRow]
+    complete: bool
 
 
 def router() -> APIRouter:

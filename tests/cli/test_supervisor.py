@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_coordination.supervisor.status import read_status
+from airflow_provider_coordination.coordination.json_values import json_of
+from airflow_provider_coordination.supervisor.reading import existing_status
 from airflow_provider_coordination.supervisor.store import SupervisionStore
 from airflow_provider_coordination.supervisor.supervision import Claimant
 from tests.cli.conftest import Clicks, Shell
@@ -40,9 +41,7 @@ def submitted_spec(shell: Shell, clicks: Clicks, spec_file: Path) -> Path:
 
 
 def found(clicks: Clicks) -> dict[str, Any]:
-    status = read_status(clicks.a.view)
-    assert status is not None
-    return status
+    return json_of(existing_status(clicks.a.view))
 
 
 def test_submit_stores_a_spec_and_reports_the_consequence(shell: Shell, clicks: Clicks, spec_file: Path) -> None:

@@ -20,6 +20,7 @@ from airflow_provider_coordination.coordination.errors import (
     SupervisionError,
     SupervisorNotFoundError,
 )
+from airflow_provider_coordination.coordination.json_values import json_of
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.source_claim import SourceClaim, claim
 from airflow_provider_coordination.coordination.supplier import Page
@@ -31,12 +32,10 @@ from airflow_provider_coordination.supervisor.operations import (
     UNCONFIRMED,
     SupervisorVerbs,
     apply_to_all,
-    read_history,
-    read_spec,
     supervised_sources,
 )
+from airflow_provider_coordination.supervisor.reading import existing_status, read_history, read_spec
 from airflow_provider_coordination.supervisor.spec import SpecChange
-from airflow_provider_coordination.supervisor.status import read_status
 from tests.supervisor.source_simulation import SourceSimulation
 from tests.supervisor.specs import SPEC, spec_with
 from tests.support.batches import a_batch
@@ -64,9 +63,7 @@ def verbs(simulation: SourceSimulation, by: str = "ann", reason: str = "on call"
 
 
 def status(simulation: SourceSimulation) -> dict[str, Any]:
-    found = read_status(simulation.view)
-    assert found is not None
-    return found
+    return json_of(existing_status(simulation.view))
 
 
 def carry_out(simulation: SourceSimulation, verb: str, *args: Any) -> None:
@@ -333,7 +330,7 @@ def test_concurrent_submits_become_versions_in_order(tmp_path: Path) -> None:
 def test_hidden_secrets_are_submitted_as_stored(simulation: SourceSimulation) -> None:
     key = "spark.hadoop.fs.s3a.secret.key"
     verbs(simulation).submit(spec_with("tuning.spark.conf", {key: "opensesame"}))
-    shown = read_spec(simulation.view)["spec"]
+    shown = read_spec(simulation.view).spec
     assert "opensesame" not in str(shown)
     shown["context"] = {"description": "edited"}
     done = verbs(simulation).submit(shown)
@@ -531,19 +528,19 @@ def test_history_has_author_reason_and_changes(simulation: SourceSimulation) -> 
     verbs(simulation, "bob", "more jobs").submit(spec_with("supervise.task_count", 4))
     verbs(simulation, "ann", "moved").terminate()
     found = read_history(simulation.view, 2)
-    assert [(each["version"], each["by"], each["reason"], each["change"]) for each in found] == [
+    assert [(each.version, each.by, each.reason, each.change) for each in found] == [
         (3, "ann", "moved", None),
         (2, "bob", "more jobs", "SUPERVISION"),
     ]
-    assert found[0]["is_termination"] and found[0]["spec"] is None
-    assert [each["change"] for each in read_history(simulation.view, 50)] == [None, "SUPERVISION", "JOBS"]
+    assert found[0].is_termination and found[0].spec is None
+    assert [each.change for each in read_history(simulation.view, 50)] == [None, "SUPERVISION", "JOBS"]
 
 
 def test_shown_spec_has_every_default(simulation: SourceSimulation) -> None:
     verbs(simulation).submit(SPEC)
     found = read_spec(simulation.view)
-    assert found["spec"] == SPEC and found["problem"] == ""
-    assert found["effective"]["supervise"]["completion_timeout"]
+    assert found.spec == SPEC and found.problem == ""
+    assert found.effective is not None and found.effective["supervise"]["completion_timeout"]
     with pytest.raises(SupervisorNotFoundError, match="has no version 7 of its spec; the latest version is 1"):
         read_spec(simulation.view, 7)
 
@@ -551,7 +548,7 @@ def test_shown_spec_has_every_default(simulation: SourceSimulation) -> None:
 def test_stored_spec_of_a_newer_version_shows_its_error(simulation: SourceSimulation) -> None:
     simulation.store.submit(spec_with("version", 2))
     found = read_spec(simulation.view)
-    assert found["effective"] is None and "this package reads versions up to 1" in found["problem"]
+    assert found.effective is None and "this package reads versions up to 1" in found.problem
 
 
 # All of them

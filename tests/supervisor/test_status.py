@@ -11,10 +11,12 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.job_reports import ErrorEvent, JobReport, RecordCounts
+from airflow_provider_coordination.coordination.json_values import json_of
 from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, PartitionStatus
 from airflow_provider_coordination.sources.kinesis.kind import KIND
 from airflow_provider_coordination.sources.kinesis.progress import Gap
-from airflow_provider_coordination.supervisor.status import UNSUPERVISED_AFTER, read_parse_errors, read_status
+from airflow_provider_coordination.supervisor.reading import existing_status, read_parse_errors
+from airflow_provider_coordination.supervisor.status import UNSUPERVISED_AFTER, read_status
 from airflow_provider_coordination.supervisor.supervision import SpecVersion
 from tests.supervisor.source_simulation import SourceSimulation, SparkJob
 from tests.supervisor.specs import SPEC, spec_with
@@ -41,9 +43,7 @@ class SupervisedClicks(SourceSimulation):
 
     @property
     def status(self) -> dict[str, Any]:
-        found = read_status(self.view)
-        assert found is not None
-        return found
+        return json_of(existing_status(self.view))
 
     def report(self, job: SparkJob, *, errors: list[dict[str, Any]] | None = None, **lag_ms: int) -> None:
         rates = {"1m": {"processed": 1.5}, "5m": {"processed": 1.0}, "15m": {"processed": 0.5}}
@@ -145,11 +145,11 @@ def test_paused_dag_is_a_suspended_supervisor(
 ) -> None:
     simulation.runs()
     asked = read_status(simulation.view, lambda dag_id: paused if dag_id == "supervise_clicks" else None)
-    assert asked is not None and asked["dag_is_paused"] is paused
-    assert asked["detailed_state"] == ("DAG_PAUSED" if paused else "RUNNING")
+    assert asked is not None and asked.dag_is_paused is paused
+    assert asked.detailed_state == ("DAG_PAUSED" if paused else "RUNNING")
     simulation.clock.advance(3600)
     later = read_status(simulation.view, lambda dag_id: paused)
-    assert later is not None and (later["state"], later["detailed_state"]) == (state, detailed)
+    assert later is not None and (later.state, later.detailed_state) == (state, detailed)
 
 
 def test_parked_partition_is_unhealthy_until_reopened(simulation: SupervisedClicks) -> None:
@@ -367,7 +367,7 @@ def test_bad_records_cover_all_jobs_latest_first(simulation: SupervisedClicks) -
     simulation.report(first, errors=[{"at": "2026-01-01T00:00:01.000000Z", "stage": "parse", "error": "not JSON"}])
     simulation.report(second, errors=[{"at": "2026-01-01T00:00:02.000000Z", "stage": "parse", "error": "no column"}])
     first.end()
-    found = read_parse_errors(simulation.view)
+    found = json_of(read_parse_errors(simulation.view))
     assert found["count"] == 2 * (COUNTS.unparseable + COUNTS.processed_with_error)
     assert found["dead_letter_path"] == "/data/lake/_bad"
     assert [(error["owner"], error["error"]) for error in found["errors"]] == [
@@ -379,7 +379,7 @@ def test_bad_records_cover_all_jobs_latest_first(simulation: SupervisedClicks) -
 def test_status_is_the_same_for_every_reader(simulation: SupervisedClicks) -> None:
     simulation.runs()
     before = simulation.store.get()
-    assert read_status(simulation.coordinator("another").view) == simulation.status
+    assert json_of(existing_status(simulation.coordinator("another").view)) == simulation.status
     assert simulation.store.get() == before
 
 

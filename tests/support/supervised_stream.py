@@ -18,6 +18,7 @@ import yaml
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.jobs import Jobs, JobState
+from airflow_provider_coordination.coordination.json_values import json_of
 from airflow_provider_coordination.hooks.job_termination import job_processes, settings_file_of
 from airflow_provider_coordination.supervisor.operations import SupervisorVerbs
 from airflow_provider_coordination.supervisor.status import read_status
@@ -100,7 +101,7 @@ class SupervisedStream:
 
     def status(self) -> Status:
         """Return the status; empty if there is no supervisor."""
-        return read_status(self.source.view) or {}
+        return json_of(read_status(self.source.view)) or {}
 
     def right(self, what: str, holds: Holds, *, since: float) -> None:
         """Check that the status is right within the time that it may take, and note how long it took.

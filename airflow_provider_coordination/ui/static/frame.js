@@ -376,7 +376,7 @@ export function AlarmLine({ alarm, place, isFolded = false }) {
   );
 }
 
-/** @param {{suspended: Api.SuspensionFacts}} props */
+/** @param {{suspended: Api.Suspension}} props */
 function Suspended({ suspended }) {
   const { since, by, reason } = suspended;
   return h(

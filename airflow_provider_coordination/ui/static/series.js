@@ -14,7 +14,7 @@ const ROUND_SECONDS = [1, 2, 4, 10, 20, 40, 60, 120, 240, 600, 1200, 2400, 3600,
 /**
  * Return the lag of a source over time, in seconds.
  *
- * @param {Api.LagPointFacts[]} series the oldest first
+ * @param {Api.LagPoint[]} series the oldest first
  * @returns {TimePoint[]}
  */
 export function lagOverTime(series) {
@@ -29,8 +29,8 @@ export function lagOverTime(series) {
  *
  * Counters restart when items are deleted; that is no rate.
  *
- * @param {Api.LagPointFacts[]} series the oldest first
- * @param {string[]} names of the counters to add up
+ * @param {Api.LagPoint[]} series the oldest first
+ * @param {(keyof Api.RecordCounts)[]} names of the counters to add up
  * @returns {TimePoint[]}
  */
 export function rateOverTime(series, names) {
@@ -49,7 +49,7 @@ export function rateOverTime(series, names) {
 /**
  * Return the number of wanted jobs over time, from its changes.
  *
- * @param {Api.TaskCountFacts} taskCount
+ * @param {Api.TaskCount} taskCount
  * @param {number} now
  * @returns {TimePoint[]}
  */

@@ -10,7 +10,7 @@ import { changesBetween } from "./spec_changes.js";
 import { plural } from "./text.js";
 import { Warning } from "./warning.js";
 
-/** @type {Record<"NONE"|"COSMETIC"|"SUPERVISION"|"JOBS", string>} the consequences of a change of the spec */
+/** @type {Record<string, string>} the consequences of a change of the spec */
 const CONSEQUENCES = {
   NONE: "Nothing changed",
   COSMETIC: "Jobs continued: only descriptions changed",

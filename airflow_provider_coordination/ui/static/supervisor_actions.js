@@ -275,9 +275,9 @@ function ForAllDialog({ verb, connection, count, onClose }) {
   const { run, ...attempt } = useAction();
   const showMessage = useMessage();
   const [target, setTarget] = useState(EARLIEST);
-  const [results, setResults] = useState(/** @type {Api.VerbOutcomeFacts[]|null} */ (null));
+  const [results, setResults] = useState(/** @type {Api.VerbOutcome[]|null} */ (null));
   const left = (results ?? []).filter((each) => !each.is_done);
-  /** @param {Api.VerbOutcomeFacts[]} found */
+  /** @param {Api.VerbOutcome[]} found */
   const doneFor = (found) => `Done for ${found.filter((each) => each.is_done).length} of ${plural(found.length, "supervisor")}.`;
   /** @param {string} reason */
   const onConfirm = (reason) =>

@@ -13,7 +13,7 @@ import { lagText } from "./time.js";
 /**
  * The counters of records that were not delivered normally. Everybody can distinguish orange and blue, and the dashes.
  *
- * @type {[string, string, string, string|undefined][]}
+ * @type {[keyof Api.RecordCounts, string, string, string|undefined][]}
  */
 const BAD_RECORDS = [
   ["processed_with_error", "with error", "orange", undefined],

@@ -190,7 +190,7 @@ export function LagOfShards({ status, search }) {
 /**
  * The latest errors, the latest first.
  *
- * @param {{errors: Api.SupervisorErrorFacts[], search: string}} props
+ * @param {{errors: Api.ErrorEvent[], search: string}} props
  */
 export function Errors({ errors, search }) {
   return h(

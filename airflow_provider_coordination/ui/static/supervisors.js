@@ -86,7 +86,7 @@ function List({ connection, statuses }) {
         title: "Jobs",
         align: "end",
         cell: (status) => {
-          const running = status.jobs.filter((/** @type {Api.SupervisedJobFacts} */ job) => job.state === "RUNNING").length;
+          const running = status.jobs.filter((/** @type {Api.JobStatus} */ job) => job.state === "RUNNING").length;
           return status.task_count.wanted ? `${running} of ${countText(status.task_count.wanted)}` : countText(running);
         },
       },

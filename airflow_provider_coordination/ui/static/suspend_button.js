@@ -21,7 +21,7 @@ const RESUME = {
   risk: "None.",
 };
 
-/** @param {Api.SuspensionFacts|null} suspended */
+/** @param {Api.Suspension|null} suspended */
 function verbOf(suspended) {
   return suspended === null ? SUSPEND : RESUME;
 }
@@ -33,7 +33,7 @@ function verbOf(suspended) {
  */
 export function SuspendButton({ place, card, connection, refresh }) {
   // The suspension is fixed when the dialog opens, whatever another user does then.
-  const [opened, setOpened] = useState(/** @type {{suspended: Api.SuspensionFacts|null}|null} */ (null));
+  const [opened, setOpened] = useState(/** @type {{suspended: Api.Suspension|null}|null} */ (null));
   return h(
     Fragment,
     null,
@@ -54,7 +54,7 @@ export function SuspendButton({ place, card, connection, refresh }) {
 }
 
 /**
- * @param {{place: Place, suspended: Api.SuspensionFacts|null, refresh: () => void, onClose: () => void}} props
+ * @param {{place: Place, suspended: Api.Suspension|null, refresh: () => void, onClose: () => void}} props
  */
 function SuspensionDialog({ place, suspended, refresh, onClose }) {
   const { name, verb, text, risk } = verbOf(suspended);

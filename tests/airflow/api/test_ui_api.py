@@ -28,8 +28,8 @@ from airflow_provider_coordination.coordination.source_statistics import ScanLim
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from airflow_provider_coordination.ui import actions, cards, pages, timeline, urls
+from airflow_provider_coordination.ui.bodies import ActionBody, PartitionVersion
 from airflow_provider_coordination.ui.listing import Cursor, ListOrder
-from airflow_provider_coordination.ui.models.actions import ActionBody, PartitionVersion
 from tests.coordination.unreliable_store import Fault, UnreliableStore
 from tests.support.scenery import DOWN, EPOCH, HOUR, MINUTE, ODD_KEYS, ODD_SOURCE, RUN, STREAM, Scenery, owner, soon
 

@@ -19,11 +19,13 @@ import pytest
 import yaml
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.json_values import json_of
 from airflow_provider_coordination.coordination.partition import parse_instant
 from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.supervisor.druid import from_druid
 from airflow_provider_coordination.supervisor.operations import SupervisorVerbs
-from airflow_provider_coordination.supervisor.status import UNSUPERVISED_AFTER, read_status
+from airflow_provider_coordination.supervisor.reading import existing_status
+from airflow_provider_coordination.supervisor.status import UNSUPERVISED_AFTER
 from airflow_provider_coordination.supervisor.store import SupervisionStore
 from tests.support.depth import at_depth
 from tests.support.spark_job import Pipeline
@@ -424,7 +426,7 @@ def test_run_ends_on_time_and_the_next_keeps_the_job(
     airflow.until("the next run supervises", lambda: supervised_by() != first)
     [earliest, *_] = airflow.runs("supervise_visits")
     assert earliest["state"] == "success"
-    [job, *_] = (read_status(source.view) or {})["jobs"]
+    [job, *_] = json_of(existing_status(source.view))["jobs"]
     assert job["owner"].split(":")[2:5] == first.split(":")[2:5]  # the first run submitted it
     SupervisorVerbs(source).suspend()  # its jobs end
     airflow.pause("supervise_visits")
