@@ -96,6 +96,8 @@ class Limits:
     :param one_of: the only values.
     :param min_items: the least number of items of a list, none of which may be empty then.
     :param is_unique: whether the items of a list must differ.
+    :param pattern: the regular expression that every text matches as a whole.
+    :param words: what a value must be, with the remedy; None to derive it from the other limits.
     """
 
     minimum: Any = None
@@ -104,6 +106,8 @@ class Limits:
     one_of: Sequence[str] = ()
     min_items: int = 0
     is_unique: bool = False
+    pattern: str | None = None
+    words: str | None = None
 
     def problem(self, value: Any) -> str | None:
         """Return what is wrong with a value; None if nothing is."""
@@ -115,7 +119,9 @@ class Limits:
             return "must not contain an empty text"
         if self.is_unique and len(set(value)) < len(value):
             return "must name each value once"
-        return None if self._is_within(value) else f"must be {self._range}"
+        if self._is_within(value) and (self.pattern is None or re.fullmatch(self.pattern, value)):
+            return None
+        return f"must be {self.words or self._range}"
 
     def _is_within(self, value: Any) -> bool:
         if isinstance(value, float) and not math.isfinite(value):
@@ -252,6 +258,11 @@ class Described:
 
         cls: Any = type(self)
         value, hint = getattr(self, field.name), _hints(cls)[field.name]
+        if isinstance(value, Described):
+            try:
+                return value.resolved()
+            except FieldError as error:
+                raise error.below(self.title, field.name) from None
         if text_value(value) is None:
             return None if None in hint.types else self._default_of(field)
         prepared = hint.parsed_by.parse(value) if hint.parsed_by is not None else _prepared(value, hint)

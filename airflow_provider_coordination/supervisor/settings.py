@@ -6,14 +6,13 @@ mean the same.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
-from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.settings import format_duration
+from airflow_provider_coordination.coordination.override import override
+from airflow_provider_coordination.settings import Described, FieldError, Limits, format_duration
 from airflow_provider_coordination.spark.job_settings import RejectionSettings
 
 MAX = "max"
@@ -23,24 +22,35 @@ LAG_AGGREGATES = (MAX, SUM, AVERAGE)
 """How the lags of shards are aggregated for scaling."""
 MAX_JOBS = 1000
 """The maximum plausible number of jobs of one source."""
-LONGEST = {
-    "task_duration": timedelta(days=30),
-    "completion_timeout": timedelta(days=7),
-    "start_delay": timedelta(hours=1),
-    "period": timedelta(hours=1),
-    "auto_scale.scale_out_threshold": timedelta(days=31),
-    "auto_scale.scale_in_threshold": timedelta(days=31),
-    "auto_scale.lag_collection_interval": timedelta(hours=1),
-    "auto_scale.lag_collection_range": timedelta(days=1),
-    "auto_scale.scale_action_period": timedelta(days=1),
-    "auto_scale.scale_action_start_delay": timedelta(days=1),
-    "auto_scale.min_trigger_scale_action_frequency": timedelta(days=7),
-}
-"""The longest plausible durations: a longer one was given in milliseconds, as in Druid."""
+DEPLOY_MODES = ("client", "cluster")
+MEMORY = r"^\d+[kmgtpKMGTP][bB]?$"
+"""A memory size in Spark's format."""
+NO_TIME = timedelta(0)
+
+
+def _up_to(longest: timedelta, *, minimum: timedelta | None = None) -> Limits:
+    """Return the limits of a duration: a longer one was given in milliseconds, as in Druid.
+
+    :param minimum: the shortest duration; None for any that is positive.
+    """
+    least = "positive" if minimum is None else f"at least {format_duration(minimum)}"
+    return Limits(
+        above=NO_TIME if minimum is None else None,
+        minimum=minimum,
+        maximum=longest,
+        words=f"{least} and at most {format_duration(longest)}; give seconds, not milliseconds",
+    )
+
+
+Steps = Annotated[int, Limits(minimum=1)]
+Fraction = Annotated[float, Limits(minimum=0, maximum=1)]
+MemorySize = Annotated[str | None, Limits(pattern=MEMORY, words="a size with its unit, such as '2g'")]
+SomeCores = Annotated[int | None, Limits(minimum=1)]
+NotNegative = Annotated[timedelta | None, Limits(minimum=NO_TIME)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class AutoScaleSettings:
+class AutoScaleSettings(Described):
     """How the number of jobs follows the lag.
 
     :param task_count_min: the minimum number of jobs; fewer if there are fewer partitions.
@@ -61,73 +71,39 @@ class AutoScaleSettings:
     :param lag_aggregate: `"max"`, `"sum"` or `"average"` of the shards' lags.
     """
 
-    task_count_min: int
-    task_count_max: int
+    task_count_min: Annotated[int, Limits(minimum=1)]
+    task_count_max: Annotated[int, Limits(minimum=1, maximum=MAX_JOBS)]
     task_count_start: int | None = None
-    lag_collection_interval: timedelta = timedelta(seconds=30)
-    lag_collection_range: timedelta = timedelta(minutes=10)
-    scale_action_start_delay: timedelta = timedelta(minutes=5)
-    scale_action_period: timedelta = timedelta(minutes=1)
-    scale_out_threshold: timedelta = timedelta(seconds=6000)
-    scale_in_threshold: timedelta = timedelta(seconds=1000)
-    trigger_scale_out_fraction: float = 0.3
-    trigger_scale_in_fraction: float = 0.9
-    scale_out_step: int = 2
-    scale_in_step: int = 1
-    min_trigger_scale_action_frequency: timedelta = timedelta(minutes=10)
-    lag_aggregate: str = MAX
+    lag_collection_interval: Annotated[timedelta, _up_to(timedelta(hours=1))] = timedelta(seconds=30)
+    lag_collection_range: Annotated[timedelta, _up_to(timedelta(days=1))] = timedelta(minutes=10)
+    scale_action_start_delay: Annotated[timedelta, _up_to(timedelta(days=1), minimum=NO_TIME)] = timedelta(minutes=5)
+    scale_action_period: Annotated[timedelta, _up_to(timedelta(days=1))] = timedelta(minutes=1)
+    scale_out_threshold: Annotated[timedelta, _up_to(timedelta(days=31), minimum=NO_TIME)] = timedelta(seconds=6000)
+    scale_in_threshold: Annotated[timedelta, _up_to(timedelta(days=31), minimum=NO_TIME)] = timedelta(seconds=1000)
+    trigger_scale_out_fraction: Fraction = 0.3
+    trigger_scale_in_fraction: Fraction = 0.9
+    scale_out_step: Steps = 2
+    scale_in_step: Steps = 1
+    min_trigger_scale_action_frequency: Annotated[timedelta, _up_to(timedelta(days=7), minimum=NO_TIME)] = timedelta(
+        minutes=10
+    )
+    lag_aggregate: Annotated[str, Limits(one_of=LAG_AGGREGATES)] = MAX
 
-    def check(self) -> None:
-        """Check every value.
-
-        :raises ConfigurationError: naming the field, the value and the remedy.
-        """
-        if self.task_count_min < 1:
-            raise _wrong("auto_scale.task_count_min", "must be at least 1", self.task_count_min)
-        if self.task_count_max < self.task_count_min:
-            raise _wrong(
-                "auto_scale.task_count_max", f"must be at least 'task_count_min', {self.task_count_min}",
-                self.task_count_max,
-            )  # fmt: skip
-        if self.task_count_start is not None and not (
-            self.task_count_min <= self.task_count_start <= self.task_count_max
-        ):
-            raise _wrong(
-                "auto_scale.task_count_start", f"must be from {self.task_count_min} to {self.task_count_max}",
-                self.task_count_start,
-            )  # fmt: skip
-        if self.task_count_max > MAX_JOBS:
-            raise _wrong("auto_scale.task_count_max", f"must be at most {MAX_JOBS}", self.task_count_max)
-        for name in ("lag_collection_interval", "lag_collection_range", "scale_action_period"):
-            if getattr(self, name) <= timedelta(0):
-                raise _wrong(f"auto_scale.{name}", "must be positive", getattr(self, name))
-        for name in ("scale_action_start_delay", "scale_in_threshold", "min_trigger_scale_action_frequency"):
-            if getattr(self, name) < timedelta(0):
-                raise _wrong(f"auto_scale.{name}", "must not be negative", getattr(self, name))
+    @override
+    def check_together(self) -> None:
+        least, most, start = self.task_count_min, self.task_count_max, self.task_count_start
+        if most < least:
+            raise self.invalid("task_count_max", f"must be at least 'task_count_min', {least}")
+        if start is not None and not least <= start <= most:
+            raise self.invalid("task_count_start", f"must be from {least} to {most}")
         if self.lag_collection_range < self.lag_collection_interval:
-            raise _wrong(
-                "auto_scale.lag_collection_range", "must be at least 'lag_collection_interval'",
-                self.lag_collection_range,
-            )  # fmt: skip
-        _check_longest("auto_scale.", self)
+            raise self.invalid("lag_collection_range", "must be at least 'lag_collection_interval'")
         if self.scale_out_threshold < self.scale_in_threshold:
-            raise _wrong(
-                "auto_scale.scale_out_threshold", "must be at least 'scale_in_threshold'", self.scale_out_threshold
-            )
-        for name in ("trigger_scale_out_fraction", "trigger_scale_in_fraction"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise _wrong(f"auto_scale.{name}", "must be from 0 to 1", getattr(self, name))
-        for name in ("scale_out_step", "scale_in_step"):
-            if getattr(self, name) < 1:
-                raise _wrong(f"auto_scale.{name}", "must be at least 1", getattr(self, name))
-        if self.lag_aggregate not in LAG_AGGREGATES:
-            raise _wrong(
-                "auto_scale.lag_aggregate", f"must be one of {', '.join(map(repr, LAG_AGGREGATES))}", self.lag_aggregate
-            )
+            raise self.invalid("scale_out_threshold", "must be at least 'scale_in_threshold'")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SuperviseSettings:
+class SuperviseSettings(Described):
     """How a source is supervised.
 
     :param task_count: the number of jobs that read the source at the same time; fewer if there are fewer partitions.
@@ -147,55 +123,35 @@ class SuperviseSettings:
         read.
     """
 
-    task_count: int = 1
-    task_duration: timedelta = timedelta(hours=1)
-    start_delay: timedelta = timedelta(seconds=5)
-    period: timedelta = timedelta(seconds=30)
-    completion_timeout: timedelta = timedelta(minutes=30)
-    stop_task_count: int | None = None
+    task_count: Annotated[
+        int,
+        Limits(
+            minimum=1,
+            maximum=MAX_JOBS,
+            words=f"from 1 to {MAX_JOBS}, as each job is a Spark application; to run no jobs, suspend the supervisor",
+        ),
+    ] = 1
+    task_duration: Annotated[timedelta, _up_to(timedelta(days=30))] = timedelta(hours=1)
+    start_delay: Annotated[timedelta, _up_to(timedelta(hours=1), minimum=NO_TIME)] = timedelta(seconds=5)
+    period: Annotated[timedelta, _up_to(timedelta(hours=1), minimum=timedelta(seconds=1))] = timedelta(seconds=30)
+    completion_timeout: Annotated[timedelta, _up_to(timedelta(days=7))] = timedelta(minutes=30)
+    stop_task_count: Annotated[int | None, Limits(minimum=1, words="at least 1, or omitted")] = None
     event_time: str | None = None
-    late_message_rejection_period: timedelta | None = None
+    late_message_rejection_period: NotNegative = None
     late_message_rejection_start: datetime | None = None
-    early_message_rejection_period: timedelta | None = None
+    early_message_rejection_period: NotNegative = None
     auto_scale: AutoScaleSettings | None = None
     terminate_when_done: bool = False
 
-    def check(self) -> None:
-        """Check every value.
-
-        :raises ConfigurationError: naming the field, the value and the remedy.
-        """
-        if self.task_count < 1:
-            raise _wrong("task_count", "must be at least 1; to run no jobs, suspend the supervisor", self.task_count)
-        if self.task_count > MAX_JOBS:
-            raise _wrong("task_count", f"must be at most {MAX_JOBS}; each job is a Spark application", self.task_count)
-        if self.stop_task_count is not None and self.stop_task_count < 1:
-            raise _wrong("stop_task_count", "must be at least 1, or omitted", self.stop_task_count)
-        for name in ("task_duration", "completion_timeout"):
-            if getattr(self, name) <= timedelta(0):
-                raise _wrong(name, "must be positive", getattr(self, name))
-        if self.start_delay < timedelta(0):
-            raise _wrong("start_delay", "must not be negative", self.start_delay)
-        if self.period < timedelta(seconds=1):
-            raise _wrong("period", "must be at least a second", self.period)
-        _check_longest("", self)
-        for name in ("late_message_rejection_period", "early_message_rejection_period"):
-            value = getattr(self, name)
-            if value is not None and value < timedelta(0):
-                raise _wrong(name, "must not be negative", value)
+    @override
+    def check_together(self) -> None:
         if self.late_message_rejection_period is not None and self.late_message_rejection_start is not None:
-            raise ConfigurationError(
-                "supervise: fields 'late_message_rejection_period' and 'late_message_rejection_start' exclude each "
-                "other: "
-                "remove one of them"
+            raise self.invalid(
+                "late_message_rejection_start", "excludes 'late_message_rejection_period': remove one of them"
             )
         if self.rejects and not self.event_time:
-            raise ConfigurationError(
-                "supervise: field 'event_time' is missing: name the column of 'schema' that decides whether records "
-                "are late or early"
-            )
-        if self.auto_scale is not None:
-            self.auto_scale.check()
+            problem = "is missing: name the column of 'schema' that decides whether records are late or early"
+            raise FieldError(self.title, "event_time", problem)
 
     @property
     def rejects(self) -> bool:
@@ -220,27 +176,8 @@ class SuperviseSettings:
         )
 
 
-def _check_longest(prefix: str, settings: SuperviseSettings | AutoScaleSettings) -> None:
-    for each in fields(settings):
-        longest = LONGEST.get(f"{prefix}{each.name}")
-        value = getattr(settings, each.name)
-        if longest is not None and value > longest:
-            requirement = f"must be at most {format_duration(longest)}; give seconds, not milliseconds"
-            raise _wrong(f"{prefix}{each.name}", requirement, value)
-
-
-def _wrong(name: str, wanted: str, value: Any) -> ConfigurationError:
-    shown = format_duration(value) if isinstance(value, timedelta) else repr(value)
-    return ConfigurationError(f"supervise: field {name!r} {wanted}; got {shown}")
-
-
-DEPLOY_MODES = ("client", "cluster")
-MEMORY = re.compile(r"^\d+[kmgtpKMGTP][bB]?$")
-"""A memory size in Spark's format."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class SparkSettings:
+class SparkSettings(Described):
     """How a job is submitted to Spark: the arguments of the submitting operator, by name.
 
     :param conn_id: the Spark connection.
@@ -284,12 +221,12 @@ class SparkSettings:
     py_files: str | None = None
     files: str | None = None
     archives: str | None = None
-    driver_memory: str | None = None
-    executor_memory: str | None = None
-    executor_cores: int | None = None
-    num_executors: int | None = None
-    total_executor_cores: int | None = None
-    deploy_mode: str | None = None
+    driver_memory: MemorySize = None
+    executor_memory: MemorySize = None
+    executor_cores: SomeCores = None
+    num_executors: SomeCores = None
+    total_executor_cores: SomeCores = None
+    deploy_mode: Annotated[str | None, Limits(one_of=DEPLOY_MODES)] = None
     yarn_queue: str | None = None
     principal: str | None = None
     keytab: str | None = None
@@ -299,27 +236,6 @@ class SparkSettings:
     properties_file: str | None = None
     spark_binary: str | None = None
     verbose: bool | None = None
-
-    def check(self) -> None:
-        """Check every value.
-
-        :raises ConfigurationError: naming the field, the value and the remedy.
-        """
-        for name in ("driver_memory", "executor_memory"):
-            value = getattr(self, name)
-            if value is not None and MEMORY.fullmatch(value) is None:
-                raise ConfigurationError(
-                    f"spec: field 'tuning.spark.{name}' must be a size with its unit, such as '2g'; got {value!r}"
-                )
-        for name in ("executor_cores", "num_executors", "total_executor_cores"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ConfigurationError(f"spec: field 'tuning.spark.{name}' must be at least 1; got {value!r}")
-        if self.deploy_mode is not None and self.deploy_mode not in DEPLOY_MODES:
-            raise ConfigurationError(
-                f"spec: field 'tuning.spark.deploy_mode' must be {' or '.join(map(repr, DEPLOY_MODES))}; got "
-                f"{self.deploy_mode!r}"
-            )
 
     def arguments(self) -> dict[str, Any]:
         """Return the settings that are not None, as arguments of `CoordinatedSparkSubmitOperator`."""
@@ -331,7 +247,7 @@ class SparkSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TuningSettings:
+class TuningSettings(Described):
     """How the jobs of a spec run.
 
     :param coordination_conn_id: the connection of type `coordination`.
@@ -344,19 +260,7 @@ class TuningSettings:
 
     coordination_conn_id: str = "coordination_default"
     spark: SparkSettings = field(default_factory=SparkSettings)
-    start_timeout: timedelta = timedelta(hours=1)
+    start_timeout: Annotated[timedelta, Limits(above=NO_TIME)] = timedelta(hours=1)
     spark_archive: str | None = None
     spark_ui_url: str | None = None
     job_log_url: str | None = None
-
-    def check(self) -> None:
-        """Check every value.
-
-        :raises ConfigurationError: naming the field, the value and the remedy.
-        """
-        self.spark.check()
-        if self.start_timeout <= timedelta(0):
-            raise ConfigurationError(
-                "spec: field 'tuning.start_timeout' must be positive; got "
-                f"{self.start_timeout.total_seconds():g} seconds"
-            )

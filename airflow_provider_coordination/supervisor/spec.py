@@ -173,8 +173,8 @@ class IngestionSpec:
         for name, reason in excluded_fields(RoundSettings).items():
             if getattr(ingestion.rounds, name) != getattr(RoundSettings(), name):
                 raise ConfigurationError(f"spec: field 'rounds.{name}' is not allowed in a spec: {reason}")
-        for topic in (self.tuning, self.supervise):
-            topic.check()
+        self._check_part(self.tuning, "tuning")
+        self._check_part(self.supervise, "supervise")
         self._check_folders()
         self._check_end()
         if ingestion.transform is not None:

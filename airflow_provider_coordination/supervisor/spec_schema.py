@@ -12,11 +12,6 @@ from airflow_provider_coordination.settings import Limits
 from airflow_provider_coordination.spark.ingestion import Ingestion, IngestionOptions
 from airflow_provider_coordination.spark.payload_schema import TIME_FORMATS
 from airflow_provider_coordination.supervisor.settings import (
-    DEPLOY_MODES,
-    LAG_AGGREGATES,
-    MEMORY,
-    AutoScaleSettings,
-    SparkSettings,
     SuperviseSettings,
     TuningSettings,
 )
@@ -42,33 +37,11 @@ PRIMITIVE_SCHEMAS: Mapping[ValueType, Mapping[str, Any]] = {
     ValueType.FUNCTION: {"type": "string", "pattern": FUNCTION},
     ValueType.ANYTHING: {},
 }
-AT_LEAST_ONE: Mapping[str, Any] = {"minimum": 1}
-FRACTION: Mapping[str, Any] = {"minimum": 0, "maximum": 1}
-LIMITS: Mapping[type, Mapping[str, Mapping[str, Any]]] = {
-    IngestionOptions: {
-        "transform": {"pattern": FUNCTION},
-        "time_formats": {"additionalProperties": {"enum": list(TIME_FORMATS)}},
-    },
-    SuperviseSettings: {"task_count": AT_LEAST_ONE, "stop_task_count": AT_LEAST_ONE},
-    AutoScaleSettings: {
-        "task_count_min": AT_LEAST_ONE,
-        "task_count_max": AT_LEAST_ONE,
-        "trigger_scale_out_fraction": FRACTION,
-        "trigger_scale_in_fraction": FRACTION,
-        "scale_out_step": AT_LEAST_ONE,
-        "scale_in_step": AT_LEAST_ONE,
-        "lag_aggregate": {"enum": list(LAG_AGGREGATES)},
-    },
-    SparkSettings: {
-        "driver_memory": {"pattern": MEMORY.pattern},
-        "executor_memory": {"pattern": MEMORY.pattern},
-        "executor_cores": AT_LEAST_ONE,
-        "num_executors": AT_LEAST_ONE,
-        "total_executor_cores": AT_LEAST_ONE,
-        "deploy_mode": {"enum": [*DEPLOY_MODES, None]},
-    },
+OPTION_CONSTRAINTS: Mapping[str, Mapping[str, Any]] = {
+    "transform": {"pattern": FUNCTION},
+    "time_formats": {"additionalProperties": {"enum": list(TIME_FORMATS)}},
 }
-"""The constraints of `check` on single fields, as far as a JSON Schema can express them."""
+"""The constraints of options that `Ingestion.check` checks, as far as a JSON Schema can express them."""
 
 
 def json_schema() -> dict[str, Any]:
@@ -80,7 +53,7 @@ def json_schema() -> dict[str, Any]:
         "reads": _one_of(reads_classes(), definitions),
         "writes": {"type": "array", "minItems": 1, "items": _one_of(writes_classes(), definitions)},
         **{
-            name: {**_of_field(field, definitions), **LIMITS[IngestionOptions].get(name, {})}
+            name: {**_of_field(field, definitions), **OPTION_CONSTRAINTS.get(name, {})}
             for name, field in OPTIONS.items()
         },
         "tuning": _reference(TuningSettings, definitions),
@@ -120,11 +93,7 @@ def _reference(cls: type, definitions: dict[str, Any]) -> dict[str, Any]:
 
 def _schema_of(cls: type, definitions: dict[str, Any]) -> dict[str, Any]:
     texts, fields = _parameters(cls), fields_of(cls)
-    limits = LIMITS.get(cls, {})
-    properties = {
-        name: _described({**_of_field(field, definitions), **limits.get(name, {})}, texts.get(name))
-        for name, field in fields.items()
-    }
+    properties = {name: _described(_of_field(field, definitions), texts.get(name)) for name, field in fields.items()}
     required = [name for name, field in fields.items() if field.is_required]
     schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
     if cls is SuperviseSettings:
@@ -173,8 +142,9 @@ def _limits(limits: Limits, choice: Mapping[str, Any]) -> dict[str, Any]:
     elif choice.get("type") == "array":
         words = {"minItems": limits.min_items} if limits.min_items else {}
         words |= {"uniqueItems": True} if limits.is_unique else {}
-    elif choice.get("type") == "string" and limits.one_of:
-        words = {"enum": list(limits.one_of)}
+    elif choice.get("type") == "string":
+        words = {"enum": list(limits.one_of)} if limits.one_of else {}
+        words |= {"pattern": limits.pattern} if limits.pattern else {}
     return words
 
 

@@ -42,7 +42,7 @@ def test_check_fails_with_one_line_per_wrong_spec(specs: Path) -> None:
     result = run("check", str(specs / "wrong.yaml"), str(specs / "gone.yaml"))
     wrong, gone = result.stdout.splitlines()
     assert result.exit_code == 1
-    assert wrong.startswith(f"error  {specs}/wrong.yaml: supervise: field 'task_count' must be at least 1")
+    assert wrong.startswith(f"error  {specs}/wrong.yaml: spec: field 'supervise.task_count' must be from 1")
     assert gone == f"error  {specs}/gone.yaml: spec file '{specs}/gone.yaml' cannot be read: No such file or directory"
 
 

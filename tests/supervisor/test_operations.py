@@ -281,7 +281,7 @@ def test_unchanged_spec_makes_no_version(simulation: SourceSimulation) -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        (spec_with("supervise.task_count", 0), "field 'task_count' must be at least 1; .*suspend the supervisor"),
+        (spec_with("supervise.task_count", 0), "field 'supervise.task_count' must be from 1 .*suspend the supervisor"),
         (spec_with("version", 2), "field 'version' is 2, but this package reads versions up to 1; upgrade"),
         (spec_with("source", "orders"), "field 'source' is 'orders', but the spec was submitted for 'clicks'"),
         (["no", "object"], "spec"),

@@ -37,15 +37,19 @@ def test_misplaced_key_names_the_right_section() -> None:
         (
             "supervise.task_duration",
             3_600_000,
-            "must be at most P30D; give seconds, not milliseconds; got P41DT16H",
+            "must be positive and at most P30D; give seconds, not milliseconds; got P41DT16H",
         ),
-        ("supervise.period", 30_000, "'period' must be at most PT1H; give seconds, not milliseconds"),
+        (
+            "supervise.period",
+            30_000,
+            "'supervise.period' must be at least PT1S and at most PT1H; give seconds",
+        ),
         ("tuning.spark.executor_memory", 2, "'tuning.spark.executor_memory' must be text; got 2: write it in quotes"),
         ("tuning.spark.executor_memory", "2", "must be a size with its unit, such as '2g'; got '2'"),
         (
             "supervise.auto_scale",
             {"task_count_min": 1, "task_count_max": 2, "scale_out_threshold": 6_000_000},
-            "'auto_scale.scale_out_threshold' must be at most P31D; give seconds, not milliseconds",
+            "'supervise.auto_scale.scale_out_threshold' must be at least PT0S and at most P31D; give seconds",
         ),
     ],
 )
@@ -76,23 +80,27 @@ def test_late_period_and_late_start_exclude_each_other() -> None:
         "late_message_rejection_start": "2026-01-01T00:00:00Z",
     }
     assert error_of(spec_with("supervise", late)) == (
-        "supervise: fields 'late_message_rejection_period' and 'late_message_rejection_start' exclude each other: "
-        "remove one of them"
+        "spec: field 'supervise.late_message_rejection_start' excludes 'late_message_rejection_period': "
+        "remove one of them; got '2026-01-01T00:00:00+00:00'"
     )
 
 
 def test_zero_jobs_are_refused_in_favor_of_suspension() -> None:
     assert error_of(spec_with("supervise.task_count", 0)) == (
-        "supervise: field 'task_count' must be at least 1; to run no jobs, suspend the supervisor; got 0"
+        "spec: field 'supervise.task_count' must be from 1 to 1000, as each job is a Spark application; "
+        "to run no jobs, suspend the supervisor; got 0"
     )
 
 
 def test_implausible_job_count_is_refused() -> None:
     assert error_of(spec_with("supervise.task_count", 100_000)) == (
-        "supervise: field 'task_count' must be at most 1000; each job is a Spark application; got 100000"
+        "spec: field 'supervise.task_count' must be from 1 to 1000, as each job is a Spark application; "
+        "to run no jobs, suspend the supervisor; got 100000"
     )
     scaling = {"task_count_min": 1, "task_count_max": 1001}
-    assert "'auto_scale.task_count_max' must be at most 1000" in error_of(spec_with("supervise.auto_scale", scaling))
+    assert "'supervise.auto_scale.task_count_max' must be from 1 to 1000" in error_of(
+        spec_with("supervise.auto_scale", scaling)
+    )
 
 
 @pytest.mark.parametrize(
@@ -214,9 +222,9 @@ def test_druid_spec_is_referred_to_its_translation() -> None:
         ("bad_records.max_parse_exceptions", 1.5, "must be a whole number; got 1.5"),
         ("bad_records.max_parse_exceptions", True, "must be a whole number; got True"),
         ("tuning.spark.env_vars", {"A": 1}, "field 'tuning.spark.env_vars.A' must be text; got 1: write it in quotes"),
-        ("tuning.spark.deploy_mode", "cloud", "'tuning.spark.deploy_mode' must be 'client' or 'cluster'; got 'cloud'"),
+        ("tuning.spark.deploy_mode", "cloud", "'tuning.spark.deploy_mode' must be one of client, cluster; got 'cloud'"),
         ("supervise.late_message_rejection_start", "2026-01-01T00:00:00", "must be an instant with a time zone"),
-        ("supervise.late_message_rejection_period", "PT1H", "field 'event_time' is missing"),
+        ("supervise.late_message_rejection_period", "PT1H", "field 'supervise.event_time' is missing"),
         ("supervise.auto_scale", {}, "field 'supervise.auto_scale.task_count_min' is missing"),
         ("supervise", [], "field 'supervise' must be an object of the keys task_count, "),
         ("context", "mine", "field 'context' must be an object"),

@@ -123,7 +123,9 @@ def test_wrong_spec_is_refused_with_field_value_and_remedy(scenery: Scenery, op:
     spec = {**SPEC, "source": "orders", "supervise": {"task_count": 0}}
     answer = post(op, "", spec=spec)
     assert answer.status_code == 422
-    assert "'task_count' must be at least 1; to run no jobs, suspend the supervisor; got 0" in answer.json()["detail"]
+    detail = answer.json()["detail"]
+    assert "'supervise.task_count' must be from 1 to 1000" in detail
+    assert "to run no jobs, suspend the supervisor; got 0" in detail
 
 
 def test_health_is_given_by_the_http_status(scenery: Scenery, op: TestClient) -> None:
