@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowSkipException
 
 from airflow_provider_coordination.coordination.acknowledgment import run_name
 from airflow_provider_coordination.coordination.errors import ConfigurationError
@@ -21,7 +22,7 @@ from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.suspension import Suspension
 from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
-from airflow_provider_coordination.hooks.task_try import int_value, owner_of_try
+from airflow_provider_coordination.hooks.task_try import int_value, owner_of_try, seconds_value
 from airflow_provider_coordination.operators.interval import (
     Interval,
     bounded,
@@ -30,7 +31,7 @@ from airflow_provider_coordination.operators.interval import (
     other_source,
     remaining_reads,
 )
-from airflow_provider_coordination.settings import text_value
+from airflow_provider_coordination.settings import is_plain, text_value
 from airflow_provider_coordination.sources.forgetting import ABOUT_PREVIOUS_DATA, how_to_forget, left_of
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.reads import Located, Reads
@@ -213,3 +214,35 @@ def traceparent_of_task() -> str | None:
     carrier: dict[str, str] = {}
     TraceContextTextMapPropagator().inject(carrier)
     return carrier.get("traceparent")
+
+
+def followed(settings: IngestSettings, start_timeout: object) -> IngestSettings:
+    """Return the settings of a job that no process waits for.
+
+    :param start_timeout: how long the job may take to begin, as a user or a template gave it; an hour by default.
+    :raises ConfigurationError: if it is no duration.
+    """
+    seconds = seconds_value("start_timeout", start_timeout)
+    timeout = START_TIMEOUT if seconds is None else timedelta(seconds=seconds)
+    return replace(settings, is_followed=True, expires_at=datetime.now(UTC) + timeout)
+
+
+def check_job(ingestion: object, workers: object) -> None:
+    """Check the arguments of a job that are known when a DAG is parsed.
+
+    :raises ConfigurationError: naming the field, the value and the remedy.
+    """
+    if not isinstance(ingestion, Ingestion):
+        raise ConfigurationError(
+            f"field 'ingestion' must be an Ingestion, such as Ingestion(reads=..., writes=...); got {ingestion!r}"
+        )
+    ingestion.check(is_plain)
+    if is_plain(workers) and (number := int_value("workers", workers)) is not None and number <= 0:
+        raise ConfigurationError(f"field 'workers' must be positive; got {number!r}")
+
+
+def suspended_skip(source: str, suspension: Suspension) -> AirflowSkipException:
+    """Return the exception that skips the task of a suspended source."""
+    return AirflowSkipException(
+        f"source {source!r} is {suspension}; no job is started until `airflow-coordination resume` resumes it"
+    )

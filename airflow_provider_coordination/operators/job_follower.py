@@ -13,43 +13,34 @@ import json
 import logging
 import os
 import shutil
-import subprocess
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowException, TaskDeferralError, TaskDeferralTimeout
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.jobs import Job, Jobs, JobState
+from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
 from airflow_provider_coordination.hooks.job_termination import end_local_processes, settings_file_of, stop_job
 from airflow_provider_coordination.hooks.settings_locations import SettingsLocation, remove_settings
 from airflow_provider_coordination.operators.job_results import JobOutput
-from airflow_provider_coordination.operators.spark_hook import (
-    submission_target,
-    submit_command,
-    submit_without_waiting,
-)
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.spark.outcome import Outcome
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
-from airflow_provider_coordination.spark.submission import LOG_NAME, command, tail_of
+from airflow_provider_coordination.spark.submission import tail_of
+from airflow_provider_coordination.triggers.supervisor import JobTrigger
 
 log = logging.getLogger(__name__)
 
-FOLDER_PREFIX = "coordination-job-"
-LOGS_KEPT = timedelta(days=7)
-"""How long the output of a job is kept if no task returned for it."""
 LINES_SHOWN = 2000
 DIGEST_ROUNDS = 100_000
 """The settings of a reader may hold secrets, so it must be slow to guess them from their digest."""
@@ -252,6 +243,66 @@ def _is_usable(job: Job) -> bool:
     return job.stop is None and not job.is_reported and Outcome.from_mapping(job.outcome or {}).exit_code == 0
 
 
+class JobFollowingOperator(BaseOperator):
+    """Base of operators that follow a job in the triggerer: if no try will follow the job, it is stopped."""
+
+    coordination_conn_id: str
+
+    @abstractmethod
+    def follower_of(self, context: Context) -> JobFollower:
+        """Return the follower of the jobs of this task."""
+
+    def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> Any:
+        """Resume after a deferral.
+
+        :param event: the payload of the trigger's event.
+        """
+        raise NotImplementedError
+
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Resume after a deferral; stop the job if no try will follow it.
+
+        :raises TaskDeferralError: if the deferral ran out of time, or its trigger failed.
+        """
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except TaskDeferralTimeout:
+            self._stop_followed(context, "its task ran out of time")
+            raise
+        except TaskDeferralError:
+            if not will_be_retried(context):  # a retry finds the job, and continues with it
+                self._stop_followed(context, "its task failed")
+            raise
+
+    def defer_until_over(
+        self, follower: JobFollower, owner: str, deadline: datetime | None, job_log: str | None = None
+    ) -> NoReturn:
+        """Defer until a job has ended or may be given up.
+
+        :param owner: the owner of the job's leases.
+        :param deadline: when the task runs out of time (aware); None if it does not.
+        :param job_log: the path of its output on this machine; None if it runs elsewhere.
+        """
+        left = None if deadline is None else max(timedelta(seconds=1), deadline - datetime.now(UTC))
+        self.defer(
+            trigger=JobTrigger(
+                source=follower.source,
+                owner=owner,
+                coordination_conn_id=self.coordination_conn_id,
+                log=job_log,
+                deadline=None if deadline is None else format_instant(deadline),
+            ),
+            method_name=self.execute_complete.__name__,
+            timeout=left,
+        )
+
+    def _stop_followed(self, context: Context, reason: str) -> None:
+        try:
+            self.follower_of(context).stop(reason)
+        except Exception as error:  # the task fails with its own error, not with this one
+            self.log.warning("the stop request may not have reached the job: %s", error)
+
+
 def summary_of(owner: str, outcome: Outcome) -> dict[str, Any]:
     """Return the task's result for an outcome.
 
@@ -286,68 +337,6 @@ def delete_log(job_log: str | None) -> None:
     """Delete a job's output and its folder, if they are on this machine."""
     if job_log is not None and Path(job_log).is_file():
         shutil.rmtree(Path(job_log).parent, ignore_errors=True)
-
-
-def job_folder() -> Path:
-    """Create a private folder that outlives the task; delete old ones whose tasks never returned."""
-    root = Path(tempfile.gettempdir())
-    for old in root.glob(f"{FOLDER_PREFIX}*"):
-        with suppress(OSError):
-            kept = [file.stat().st_mtime for file in (old, *old.iterdir())]
-            if max(kept) < time.time() - LOGS_KEPT.total_seconds():
-                shutil.rmtree(old, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))
-
-
-def return_once_submitted(
-    hook: SparkSubmitHook,
-    settings_file: Path,
-    env_vars: Mapping[str, Any],
-    submitting: Callable[[str | None], None],
-    submitted: Callable[[str], None],
-) -> str | None:
-    """Make a hook's `submit` return as soon as the job is submitted.
-
-    :param hook: a hook made with the result of `SubmissionTarget.conf_without_waiting`.
-    :param settings_file: the job's settings, in a folder of its own.
-    :param env_vars: the environment variables for a spark-submit on this machine.
-    :param submitting: called right before the submission, with the path of the job's output.
-    :param submitted: called once a cluster has accepted the job, with the id by which the cluster manager ends it.
-    :returns: the path of the job's output; None for a job that runs in a cluster.
-    """
-    target = submission_target(hook)
-    job_log = None if target.is_in_cluster else str(settings_file.with_name(LOG_NAME))
-
-    def submit_and_return(application: str = "", **kwargs: Any) -> None:
-        submitting(job_log)
-        if target.is_in_cluster:
-            cluster_id = submit_without_waiting(hook, target, application)
-            if cluster_id is not None:
-                submitted(cluster_id)
-        else:
-            _submit_here(submit_command(hook, application), env_vars, settings_file)
-
-    hook.submit = submit_and_return  # type: ignore[method-assign]
-    return job_log
-
-
-def _submit_here(spark_submit: list[str], env_vars: Mapping[str, Any], settings_file: Path) -> None:
-    """Start a spark-submit whose driver is on this machine, in its own session, and do not wait for it."""
-    process = subprocess.Popen(
-        command(settings_file, spark_submit),
-        env=os.environ | {name: str(value) for name, value in env_vars.items()},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,  # ending the task's process group does not end it
-    )
-    process.returncode = 0  # keeps Popen from warning: no process waits for it, on purpose
-    log.info("job submitted: pid=%d log=%s", process.pid, settings_file.with_name(LOG_NAME))
-
-
-def time_left(deadline: datetime | None) -> timedelta | None:
-    """Return the time until an instant (aware), at least a second; None if there is no deadline."""
-    return None if deadline is None else max(timedelta(seconds=1), deadline - datetime.now(UTC))
 
 
 def submitted_by_this_try(owner: str, context: Context) -> bool:

@@ -12,42 +12,35 @@ import hashlib
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from airflow.sdk import BaseOperator, Context, get_current_context
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferralError, TaskDeferralTimeout
+from airflow.sdk import Context, get_current_context
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
-from airflow_provider_coordination.coordination.partition import format_instant, parse_instant
+from airflow_provider_coordination.coordination.override import override
+from airflow_provider_coordination.coordination.partition import parse_instant
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
 from airflow_provider_coordination.hooks.settings_locations import OBJECT, SettingsLocation
-from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, seconds_value
+from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
 from airflow_provider_coordination.links import LeasesLink
-from airflow_provider_coordination.operators.claims import START_TIMEOUT, claim_for_job
-from airflow_provider_coordination.operators.job_follower import (
-    JobFollower,
-    summary_of,
-    task_of,
-    time_left,
-    will_be_retried,
-)
+from airflow_provider_coordination.operators.claims import claim_for_job, followed, suspended_skip
+from airflow_provider_coordination.operators.job_follower import JobFollower, JobFollowingOperator, summary_of, task_of
 from airflow_provider_coordination.operators.job_results import no_stream, report_to_outlets
 from airflow_provider_coordination.operators.packaging import packaged_application, write_package_archive
 from airflow_provider_coordination.operators.spark_submit import (
     APPLICATION,
     NOTHING_LEFT,
     CoordinatedSparkSubmitOperator,
-    suspended_skip,
 )
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.settings import IngestSettings, SettingsReference
-from airflow_provider_coordination.triggers.deferral import ERROR
-from airflow_provider_coordination.triggers.supervisor import JobTrigger
+from airflow_provider_coordination.triggers.deferral import event_with
 
 SINGLE_ATTEMPT = {"spark.yarn.maxAppAttempts": "1"}
 """Settings serve one driver: a second attempt by YARN would be refused."""
@@ -186,9 +179,7 @@ def write_prepared_job(
     """
     if not folder:
         raise ConfigurationError("field 'folder' must not be empty; give a path or URI that the cluster reads")
-    start_timeout = seconds_value("start_timeout", task.start_timeout)
-    wait = START_TIMEOUT if start_timeout is None else timedelta(seconds=start_timeout)
-    settings = replace(settings, is_followed=True, expires_at=datetime.now(UTC) + wait)
+    settings = followed(settings, task.start_timeout)
     name = hashlib.sha256(settings.owner.encode()).hexdigest()[:32]
     reference = SettingsReference.sealed(f"{folder.rstrip('/')}/settings/{name}")
     location = SettingsLocation(kind=OBJECT, conn_id=aws_conn_id or "", location=reference.uri)
@@ -290,7 +281,7 @@ def _options(job: PreparedJob) -> list[str]:
     ]
 
 
-class FollowJobOperator(BaseOperator):
+class FollowJobOperator(JobFollowingOperator):
     """Waits in the triggerer for a job that `prepare_job` prepared and another tool submitted.
 
     The job's record in the store shows its state, whatever runs the job. The task deletes the rest of the job's
@@ -325,39 +316,14 @@ class FollowJobOperator(BaseOperator):
         :param event: the payload of the trigger's event.
         :raises AirflowFailException: as `execute`.
         """
-        if event is None or "owner" not in event or event.get("status") == ERROR:
-            raise AirflowFailException((event or {}).get("message") or f"the trigger sent no event: {event!r}")
+        event = event_with(event, "owner")
         return self._result_or_defer(context, None if event["deadline"] is None else parse_instant(event["deadline"]))
-
-    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        """Resume after a deferral; stop the job if no try will follow it.
-
-        :raises TaskDeferralError: if the deferral ran out of time, or its trigger failed.
-        """
-        try:
-            return super().resume_execution(next_method, next_kwargs, context)
-        except TaskDeferralTimeout:
-            self._stop("its task ran out of time")
-            raise
-        except TaskDeferralError:
-            if not will_be_retried(context):
-                self._stop("its task failed")
-            raise
 
     def _result_or_defer(self, context: Context, deadline: datetime | None) -> dict[str, Any]:
         job, follower = self._followed()
         outcome = follower.outcome_of(job.owner)
         if outcome is None:
-            self.defer(
-                trigger=JobTrigger(
-                    source=job.source,
-                    owner=job.owner,
-                    coordination_conn_id=job.coordination_conn_id,
-                    deadline=None if deadline is None else format_instant(deadline),
-                ),
-                method_name=self.execute_complete.__name__,
-                timeout=time_left(deadline),
-            )
+            self.defer_until_over(follower, job.owner, deadline)
         follower.note_reported(job.owner)
         try:
             result = summary_of(job.owner, outcome)
@@ -376,9 +342,6 @@ class FollowJobOperator(BaseOperator):
         self.source_worked_on, self.coordination_conn_id = job.source, job.coordination_conn_id
         return job, JobFollower(connection=connection, source=job.source, task=job.task)
 
-    def _stop(self, reason: str) -> None:
-        try:
-            _, follower = self._followed()
-            follower.stop(reason)
-        except Exception as error:  # the task fails with its own error, not with this one
-            self.log.warning("the stop request may not have reached the job: %s", error)
+    @override
+    def follower_of(self, context: Context) -> JobFollower:
+        return self._followed()[1]

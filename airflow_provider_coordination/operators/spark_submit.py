@@ -6,9 +6,8 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
-from copy import copy
-from dataclasses import dataclass, replace
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -18,24 +17,15 @@ from typing import TYPE_CHECKING, Any, Self
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Context, conf
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferralError, TaskDeferralTimeout
+from airflow.sdk.exceptions import AirflowFailException
 
-from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
-from airflow_provider_coordination.coordination.partition import format_instant, parse_instant
+from airflow_provider_coordination.coordination.errors import CoordinationError
+from airflow_provider_coordination.coordination.override import override
+from airflow_provider_coordination.coordination.partition import parse_instant
 from airflow_provider_coordination.coordination.suspension import Suspension
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
-from airflow_provider_coordination.hooks.job_termination import end_processes, job_processes
-from airflow_provider_coordination.hooks.settings_locations import (
-    DEFAULT_CONN_ID,
-    FILE,
-    FOLDER,
-    MISSING,
-    SECRET,
-    DriverSecrets,
-    SettingsLocation,
-    secret_name,
-)
-from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, int_value, seconds_value
+from airflow_provider_coordination.hooks.settings_locations import DEFAULT_CONN_ID, MISSING
+from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
 from airflow_provider_coordination.links import (
     JobLogLink,
     JobUrls,
@@ -44,43 +34,32 @@ from airflow_provider_coordination.links import (
     application_url,
     running_job_ui,
 )
-from airflow_provider_coordination.operators.claims import START_TIMEOUT, claim_for_job, ingest_settings
+from airflow_provider_coordination.operators.claims import (
+    check_job,
+    claim_for_job,
+    followed,
+    ingest_settings,
+    suspended_skip,
+)
 from airflow_provider_coordination.operators.job_follower import (
     JobFollower,
-    job_folder,
-    return_once_submitted,
+    JobFollowingOperator,
     show_log,
     submitted_by_this_try,
     summary_of,
     task_of,
-    time_left,
-    will_be_retried,
 )
-from airflow_provider_coordination.operators.job_results import JobOutput, lineage_of, no_stream, report_to_outlets
-from airflow_provider_coordination.operators.packaging import (
-    conf_with_archive,
-    driver_options,
-    local_environment,
-    packaged_application,
-    write_package_archive,
-)
-from airflow_provider_coordination.operators.spark_hook import (
-    NOT_FOLLOWED,
-    before_submitting,
-    exit_code_of,
-    submission_target,
-    watch_output,
-    when_submitted,
-)
-from airflow_provider_coordination.settings import is_plain, text_value
+from airflow_provider_coordination.operators.job_results import lineage_of, no_stream, report_to_outlets
+from airflow_provider_coordination.operators.job_submission import JobSubmission, job_folder
+from airflow_provider_coordination.operators.packaging import packaged_application
+from airflow_provider_coordination.operators.spark_hook import NOT_FOLLOWED, exit_code_of, submission_target
+from airflow_provider_coordination.settings import text_value
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.outcome import Outcome, Summary
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings
-from airflow_provider_coordination.triggers.deferral import ERROR
-from airflow_provider_coordination.triggers.supervisor import JobTrigger
-from airflow_provider_coordination.versions import find_installation, require_versions
+from airflow_provider_coordination.triggers.deferral import event_with
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -94,37 +73,7 @@ KILL_END_SECONDS = 60.0
 """How long a killed task waits for the rest of that before it ends."""
 
 
-@dataclass(kw_only=True)
-class _Job:
-    """The job of one try: its settings, its output, and what must be undone if it fails."""
-
-    settings: IngestSettings
-    connection: ConnectionSettings
-    settings_file: Path
-    package_archive: Path
-    output: JobOutput
-    follower: JobFollower | None = None
-    is_waited_for: bool = True
-    secrets: DriverSecrets | None = None
-    log: str | None = None
-    abandoned: bool = False
-
-    @property
-    def location(self) -> SettingsLocation | None:
-        """The location of the settings; None if they are only in a file."""
-        if self.secrets is None:
-            return None
-        return SettingsLocation(kind=SECRET, conn_id=self.secrets.conn_id, location=self.secrets.namespace)
-
-    def announce(self, job_log: str | None = None) -> None:
-        """Record the job that is about to be submitted, then put its settings where its driver finds them."""
-        assert self.follower is not None
-        self.follower.submit(self.settings, job_log, self.location)
-        if self.secrets is not None:
-            self.secrets.make(self.settings)
-
-
-class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
+class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
     """Runs one Spark job that leases partitions of a source, lands their records and delivers them to sinks.
 
     Any number of these tasks may work on one source at the same time, in one run or in several: leases divide the
@@ -229,7 +178,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         self.kubernetes_conn_id = kubernetes_conn_id
         self.job_urls = JobUrls()
         self.source_worked_on = ""
-        self._job: _Job | None = None
+        self._job: JobSubmission | None = None
         self._lineage: tuple[IngestSettings, dict[str, Any]] | None = None
         self._follower: JobFollower | None = None
         self._killing: threading.Thread | None = None
@@ -258,28 +207,25 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         :raises AirflowException: if the job failed or lost its leases; a retry continues where it stopped.
         """
         with self._finishing_kill():
-            return self._execute(context)
-
-    def _execute(self, context: Context) -> dict[str, Any]:
-        with failing_when_misconfigured():
-            connection = CoordinationHook(self.coordination_conn_id).settings
-            settings = self.job_settings(connection, context)
-            self.source_worked_on = settings.source
-            self.application = self.application or packaged_application(APPLICATION)
-            # Find out that the store is unavailable, or another DAG has the claim, before Spark is started.
-            remaining = claim_for_job(connection, context, settings, self.ingestion.reads)
-        if not remaining.has_work:
-            self.log.info("no job is started, nothing is left to do: source=%s", settings.source)
-            nothing = Summary(stopped_because=NOTHING_LEFT).to_mapping()
-            return self._report(context, settings.source, {"owner": settings.owner, **nothing}, settings)
-        if self.deferrable:
-            result = self._follow(connection, settings, context, remaining.suspension)
+            with failing_when_misconfigured():
+                connection = CoordinationHook(self.coordination_conn_id).settings
+                settings = self.job_settings(connection, context)
+                self.source_worked_on = settings.source
+                self.application = self.application or packaged_application(APPLICATION)
+                # Find out that the store is unavailable, or another DAG has the claim, before Spark is started.
+                remaining = claim_for_job(connection, context, settings, self.ingestion.reads)
+            if not remaining.has_work:
+                self.log.info("no job is started, nothing is left to do: source=%s", settings.source)
+                nothing = Summary(stopped_because=NOTHING_LEFT).to_mapping()
+                return self._report(context, settings.source, {"owner": settings.owner, **nothing}, settings)
+            if self.deferrable:
+                result = self._follow(connection, settings, context, remaining.suspension)
+                return self._report(context, settings.source, result, settings)
+            if remaining.suspension is not None:
+                raise suspended_skip(settings.source, remaining.suspension)
+            self.log.info("job of source=%s reads=%s owner=%s", settings.source, settings.reads.kind, settings.owner)
+            result = self._wait_for(connection, settings, context)
             return self._report(context, settings.source, result, settings)
-        if remaining.suspension is not None:
-            raise suspended_skip(settings.source, remaining.suspension)
-        self.log.info("job of source=%s reads=%s owner=%s", settings.source, settings.reads.kind, settings.owner)
-        result = self._wait_for(connection, settings, context)
-        return self._report(context, settings.source, result, settings)
 
     def _wait_for(self, connection: ConnectionSettings, settings: IngestSettings, context: Context) -> dict[str, Any]:
         """Submit the job, and return its summary once it has ended."""
@@ -294,16 +240,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
             follower.stop("another try of its task began")
         self._follower = follower
         with TemporaryDirectory(prefix="coordination-") as name:
-            folder = Path(name)  # a private folder
-            self._hook = None
-            self._job = job = _Job(
-                settings=settings,
-                connection=connection,
-                settings_file=folder / f"{folder.name}.json",
-                package_archive=write_package_archive(folder),
-                output=JobOutput(self._redaction(settings)),
-                follower=follower,
-            )
+            job = self._new_job(settings, connection, Path(name), follower)
             settings.write(job.settings_file)
             try:
                 with failing_when_misconfigured():
@@ -334,25 +271,23 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         :raises AirflowException: if the job failed, lost its leases or vanished; a retry continues where it stopped.
         """
         with self._finishing_kill():
-            return self._complete(context, event)
-
-    def _complete(self, context: Context, event: dict[str, Any] | None) -> dict[str, Any]:
-        if event is None or "owner" not in event or event.get("status") == ERROR:
-            raise AirflowFailException((event or {}).get("message") or f"the trigger sent no event: {event!r}")
-        with failing_when_misconfigured():
-            connection = CoordinationHook(self.coordination_conn_id).settings
-        self.source_worked_on = event["source"]
-        follower = JobFollower(connection=connection, source=event["source"], task=task_of(context))
-        if not submitted_by_this_try(event["owner"], context) and follower.failed_or_stopped(event["owner"]):
-            # This try may have found the job before it learned that the job's own try was cleared.
-            self.log.info("the job of an earlier try did not succeed, another job follows: owner=%s", event["owner"])
-            return self.execute(context)
-        deadline = None if event["deadline"] is None else parse_instant(event["deadline"])
-        settings = None
-        with suppress(Exception):  # these settings only serve redaction and lineage: the job has its own
-            settings = self.job_settings(connection, context)
-        result = self._result_or_defer(follower, event["owner"], event["log"], deadline, settings)
-        return self._report(context, event["source"], result, settings)
+            event = event_with(event, "owner")
+            with failing_when_misconfigured():
+                connection = CoordinationHook(self.coordination_conn_id).settings
+            self.source_worked_on = event["source"]
+            follower = JobFollower(connection=connection, source=event["source"], task=task_of(context))
+            if not submitted_by_this_try(event["owner"], context) and follower.failed_or_stopped(event["owner"]):
+                # This try may have found the job before it learned that the job's own try was cleared.
+                self.log.info(
+                    "the job of an earlier try did not succeed, another job follows: owner=%s", event["owner"]
+                )
+                return self.execute(context)
+            deadline = None if event["deadline"] is None else parse_instant(event["deadline"])
+            settings = None
+            with suppress(Exception):  # these settings only serve redaction and lineage: the job has its own
+                settings = self.job_settings(connection, context)
+            result = self._result_or_defer(follower, event["owner"], event["log"], deadline, settings)
+            return self._report(context, event["source"], result, settings)
 
     def job_settings(
         self, connection: ConnectionSettings, context: Context, owner: str | None = None
@@ -372,21 +307,6 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
             owner=owner,
             timeout=self.execution_timeout,
         )
-
-    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
-        """Resume after a deferral; stop the job if no try will follow it.
-
-        :raises TaskDeferralError: if the deferral ran out of time, or its trigger failed.
-        """
-        try:
-            return super().resume_execution(next_method, next_kwargs, context)
-        except TaskDeferralTimeout:
-            self._stop_followed(context, "its task ran out of time")
-            raise
-        except TaskDeferralError:
-            if not will_be_retried(context):  # a retry finds the job, and continues with it
-                self._stop_followed(context, "its task failed")
-            raise
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any] | None:
         """Return the OpenLineage metadata of the job; Airflow's OpenLineage provider calls this after success."""
@@ -432,23 +352,16 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
     # Without waiting
 
     def _follow(
-        self,
-        connection: ConnectionSettings,
-        settings: IngestSettings,
-        context: Context,
-        suspension: Suspension | None = None,
+        self, connection: ConnectionSettings, settings: IngestSettings, context: Context, suspension: Suspension | None
     ) -> dict[str, Any]:
         """Submit the job, or find the job of an earlier try, and defer until it has ended.
 
         :param suspension: how the source is suspended. The job of an earlier try is then about to end, and no other
             begins.
         """
-        now = datetime.now(UTC)
-        deadline = None if self.execution_timeout is None else now + self.execution_timeout
+        deadline = None if self.execution_timeout is None else datetime.now(UTC) + self.execution_timeout
         with failing_when_misconfigured():
-            start_timeout = seconds_value("start_timeout", self.start_timeout)
-        start_by = now + (START_TIMEOUT if start_timeout is None else timedelta(seconds=start_timeout))
-        settings = replace(settings, is_followed=True, expires_at=start_by)
+            settings = followed(settings, self.start_timeout)
         follower = JobFollower(connection=connection, source=settings.source, task=task_of(context))
         self._follower = follower
         earlier = follower.find_earlier(settings)
@@ -476,16 +389,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         self.log.info("job is submitted without waiting: source=%s owner=%s", settings.source, settings.owner)
         folder = job_folder()
         self._follower = follower
-        self._hook = None
-        self._job = job = _Job(
-            settings=settings,
-            connection=follower.connection,
-            settings_file=folder / f"{folder.name}.json",
-            package_archive=write_package_archive(folder),
-            output=JobOutput(self._redaction(settings)),
-            follower=follower,
-            is_waited_for=False,
-        )
+        job = self._new_job(settings, follower.connection, folder, follower, is_waited_for=False)
         try:
             settings.write(job.settings_file)
             with failing_when_misconfigured():
@@ -500,10 +404,10 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
             with suppress(CoordinationError):
                 follower.end(settings.owner, job.output.redaction.text(f"it was not submitted: {error}"))
             raise
-        if job.log is None:  # its files have travelled to the cluster
+        if job.job_log is None:  # its files have travelled to the cluster
             shutil.rmtree(folder, ignore_errors=True)
         self._job = None
-        return job.log
+        return job.job_log
 
     def _result_or_defer(
         self,
@@ -521,17 +425,7 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         outcome = follower.outcome_of(owner)
         if outcome is None:
             self.job_urls = JobUrls(spark_ui=running_job_ui(self.coordination_conn_id, follower.source, owner))
-            self.defer(
-                trigger=JobTrigger(
-                    source=follower.source,
-                    owner=owner,
-                    coordination_conn_id=self.coordination_conn_id,
-                    log=job_log,
-                    deadline=None if deadline is None else format_instant(deadline),
-                ),
-                method_name=self.execute_complete.__name__,
-                timeout=time_left(deadline),
-            )
+            self.defer_until_over(follower, owner, deadline, job_log)
         self._follower = None
         show_log(job_log, self._redaction(settings or follower.connection.store))
         job = follower.note_reported(owner)
@@ -544,18 +438,29 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
 
     def _set_job_urls(self, application_id: str | None) -> None:
         """Set the URLs of a job that has ended."""
-        ui, job_log = text_value(self.spark_ui_url), text_value(self.job_log_url)
-        self.job_urls = JobUrls(
-            spark_ui=application_url(ui, application_id), log=application_url(job_log, application_id)
-        )
+        ui = application_url(text_value(self.spark_ui_url), application_id)
+        self.job_urls = JobUrls(spark_ui=ui, log=application_url(text_value(self.job_log_url), application_id))
 
-    def _stop_followed(self, context: Context, reason: str) -> None:
-        try:
-            connection = CoordinationHook(self.coordination_conn_id).settings
-            source = self.job_settings(connection, context).source
-            JobFollower(connection=connection, source=source, task=task_of(context)).stop(reason)
-        except Exception as error:  # the task fails with its own error, not with this one
-            self.log.warning("the stop request may not have reached the job: %s", error)
+    @override
+    def follower_of(self, context: Context) -> JobFollower:
+        connection = CoordinationHook(self.coordination_conn_id).settings
+        source = self.job_settings(connection, context).source
+        return JobFollower(connection=connection, source=source, task=task_of(context))
+
+    def _new_job(
+        self,
+        settings: IngestSettings,
+        connection: ConnectionSettings,
+        folder: Path,
+        follower: JobFollower | None,
+        *,
+        is_waited_for: bool = True,
+    ) -> JobSubmission:
+        self._hook = None
+        self._job = JobSubmission(
+            settings, connection, folder, self._redaction(settings), follower, log=self.log, is_waited_for=is_waited_for
+        )
+        return self._job
 
     def _get_hook(self) -> SparkSubmitHook:
         """Return the provider's hook, with the task's own arguments and what this try's job needs."""
@@ -563,48 +468,15 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
         job = self._job
         if job is None:
             return hook
-        target, archive = submission_target(hook), text_value(self.spark_archive)
-        prepared = copy(self)  # the task's own arguments stay as rendered
         with failing_when_misconfigured():
-            target.check()
-            prepared.conf = target.conf_starting_once(conf_with_archive(self.conf, archive, target))
-        prepared.py_files = _listed(self.py_files, job.package_archive)
-        reference = str(job.settings_file)
-        if target.is_in_cluster and target.is_kubernetes:
-            with failing_when_misconfigured():
-                job.secrets = DriverSecrets(text_value(self.kubernetes_conn_id) or DEFAULT_CONN_ID, target.namespace)
-            prepared.conf[f"spark.kubernetes.driver.secrets.{secret_name(job.settings.owner)}"] = FOLDER
-            reference = f"{FOLDER}/{FILE}"
-            job.settings_file.unlink()
-        elif target.is_in_cluster:
-            prepared.files = _listed(self.files, job.settings_file)
-            reference = job.settings_file.name
-        elif target.is_on_this_machine:
-            given = self.env_vars or {}
-            local = local_environment({**os.environ, **given}, has_executors=not target.is_local)
-            prepared.env_vars = {**local, **given}
-            environment = {**os.environ, **prepared.env_vars}
-            with failing_when_misconfigured():
-                require_versions(find_installation(environment))
-                prepared.env_vars |= driver_options(environment, archive)
-        prepared.application_args = [reference, job.settings.owner]
-        if not job.is_waited_for:
-            prepared.conf = target.conf_without_waiting(prepared.conf)
-        hook = SparkSubmitOperator._get_hook(prepared)
-        if not job.is_waited_for:
-            assert job.follower is not None
-            job.log = return_once_submitted(
-                hook,
-                job.settings_file,
-                {} if target.is_kubernetes else prepared.env_vars or {},
-                submitting=job.announce,
-                submitted=partial(job.follower.note_submitted, job.settings.owner),
+            prepared = job.prepared(
+                self,
+                submission_target(hook),
+                spark_archive=text_value(self.spark_archive),
+                kubernetes_conn_id=text_value(self.kubernetes_conn_id) or DEFAULT_CONN_ID,
             )
-        elif job.follower is not None:
-            before_submitting(hook, job.announce)
-        if job.secrets is not None:
-            when_submitted(hook, partial(self._bind_settings, job))
-        watch_output(hook, job.output.observe)
+        hook = SparkSubmitOperator._get_hook(prepared)
+        job.attach(hook, prepared.env_vars)
         return hook
 
     def _plain_hook(self) -> SparkSubmitHook:
@@ -619,77 +491,6 @@ class CoordinatedSparkSubmitOperator(SparkSubmitOperator):
                 raise AirflowFailException(MISSING) from None
             raise
 
-    def _bind_settings(self, job: _Job, pod: str) -> None:
-        """Make the driver's pod own the settings, so that they are deleted with it; a failure does no harm."""
-        assert job.secrets is not None and job.follower is not None
-        if job.is_waited_for:
-            job.follower.note_submitted(job.settings.owner, f"{job.secrets.namespace}:{pod}")
-        try:
-            job.secrets.belong_to(job.settings.owner, pod)
-        except CoordinationError as error:
-            self.log.info("the settings are deleted with this task only, not with pod %s: %s", pod, error)
-
     def _abandon_job(self) -> None:
-        """End the job's processes, then release its leases; once, and even if a step fails."""
-        job = self._job
-        if job is None or job.abandoned:
-            return
-        job.abandoned = True
-        try:
-            processes = job_processes(str(job.settings_file))
-            try:
-                if self._hook is not None:
-                    super().on_kill()
-            finally:
-                end_processes(processes)
-        except Exception:
-            self.log.exception("the job may not have been stopped: owner=%s", job.settings.owner)
-        if job.secrets is not None:
-            try:
-                job.secrets.delete(job.settings.owner)
-            except Exception as error:
-                self.log.warning("the job's settings may remain: owner=%s: %s", job.settings.owner, error)
-        self._release_leases(job)
-
-    def _release_leases(self, job: _Job) -> None:
-        owner = job.settings.owner
-        try:
-            # The coordinator acts for this task, not for the owner, whose leases belong to another process.
-            coordinator = job.connection.coordinator(job.settings.source, f"{owner}:task")
-            with closing(coordinator.store):
-                keys = coordinator.give_up_owner(owner)
-        except Exception as error:
-            self.log.warning(
-                "leases could not be released, they expire within %g seconds: source=%s owner=%s: %s",
-                job.settings.ownership_timeout.total_seconds(), job.settings.source, owner, error,
-            )  # fmt: skip
-        else:
-            self.log.info(
-                "%d leases released: source=%s owner=%s partitions=%s",
-                len(keys), job.settings.source, owner, ", ".join(keys) or "none",
-            )  # fmt: skip
-
-
-def check_job(ingestion: object, workers: object) -> None:
-    """Check the arguments of a job that are known when a DAG is parsed.
-
-    :raises ConfigurationError: naming the field, the value and the remedy.
-    """
-    if not isinstance(ingestion, Ingestion):
-        raise ConfigurationError(
-            f"field 'ingestion' must be an Ingestion, such as Ingestion(reads=..., writes=...); got {ingestion!r}"
-        )
-    ingestion.check(is_plain)
-    if is_plain(workers) and (number := int_value("workers", workers)) is not None and number <= 0:
-        raise ConfigurationError(f"field 'workers' must be positive; got {number!r}")
-
-
-def suspended_skip(source: str, suspension: Suspension) -> AirflowSkipException:
-    """Return the exception that skips the task of a suspended source."""
-    return AirflowSkipException(
-        f"source {source!r} is {suspension}; no job is started until `airflow-coordination resume` resumes it"
-    )
-
-
-def _listed(files: str | None, added: Path) -> str:
-    return f"{files},{added}" if files else str(added)
+        if self._job is not None:
+            self._job.abandon(None if self._hook is None else super().on_kill)

@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +19,7 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.errors import (
-    ConfigurationError,
-    SourceError,
-    SupervisedElsewhereError,
-)
+from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError, SupervisedElsewhereError
 from airflow_provider_coordination.coordination.jobs import Job, JobState
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.owner import new_owner
@@ -34,7 +30,7 @@ from airflow_provider_coordination.hooks.job_termination import end_local_proces
 from airflow_provider_coordination.hooks.settings_locations import remove_settings
 from airflow_provider_coordination.hooks.supervision import checks_against_source, supervisor_of
 from airflow_provider_coordination.links import LeasesLink
-from airflow_provider_coordination.operators.claims import claim_for_job
+from airflow_provider_coordination.operators.claims import claim_for_job, followed
 from airflow_provider_coordination.operators.job_follower import JobFollower, delete_log, show_log
 from airflow_provider_coordination.operators.packaging import packaged_application
 from airflow_provider_coordination.operators.spark_hook import kill_command
@@ -317,10 +313,8 @@ class SparkLauncher(Launcher):
     @override
     def start(self, request: JobRequest) -> None:
         job = job_operator(request)
-        settings = replace(
-            job.job_settings(self.connection, self.context, request.job.owner),
-            is_followed=True,
-            expires_at=datetime.now(UTC) + request.spec.tuning.start_timeout,
+        settings = followed(
+            job.job_settings(self.connection, self.context, request.job.owner), request.spec.tuning.start_timeout
         )
         claim_for_job(self.connection, self.context, settings, job.ingestion.reads, is_supervised=True)
         job.submit(JobFollower(connection=self.connection, source=self.source, task=request.task), settings)

@@ -66,6 +66,18 @@ def event(payload: dict[str, Any]) -> TriggerEvent:
     return TriggerEvent(payload)  # type: ignore[no-untyped-call]
 
 
+def event_with(event: dict[str, Any] | None, field: str) -> dict[str, Any]:
+    """Return the payload of an event that resumed a task.
+
+    :param field: a field that every event of its trigger has.
+    :raises AirflowFailException: if waiting has become impossible, or the payload cannot be read.
+    """
+    if event is None or field not in event or event.get("status") == ERROR:
+        message = (event or {}).get("message") or f"the trigger sent an event that cannot be read: {event!r}"
+        raise AirflowFailException(message)
+    return event
+
+
 def error_payload(error: WatchError) -> dict[str, Any]:
     """Return a payload that fails the task without a retry, with the error's message."""
     return {"status": ERROR, "message": str(error)}
@@ -121,9 +133,7 @@ class DeferrableSensor(BaseSensorOperator):
         :param event: the payload of the trigger's event.
         :raises AirflowFailException: if waiting has become impossible.
         """
-        if event is None or "deadline" not in event or event.get("status") == ERROR:
-            message = (event or {}).get("message") or f"the trigger sent an event that cannot be read: {event!r}"
-            raise AirflowFailException(message)
+        event = event_with(event, "deadline")
         self.resumed(event)
         return self._poll(context, parse_instant(event["deadline"]))
 

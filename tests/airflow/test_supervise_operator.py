@@ -188,7 +188,7 @@ def test_initially_wrong_file_fails_and_names_the_field(
 ) -> None:
     file.write_text(yaml.safe_dump(spec | {"supervise": {"task_count": 0}}))
 
-    with pytest.raises(AirflowException, match="'task_count' must be at least 1"):
+    with pytest.raises(AirflowException, match=r"'supervise.task_count' must be from 1"):
         operator(file).execute(in_run())
 
     assert (store.get(), jobs()) == (None, [])

@@ -54,7 +54,7 @@ def test_spec_is_submitted_once_in_the_name_of_the_task(
 
 
 def test_wrong_spec_is_refused_when_parsed(context: Any) -> None:
-    with pytest.raises(ConfigurationError, match="'task_count' must be at least 1"):
+    with pytest.raises(ConfigurationError, match=r"'supervise.task_count' must be from 1"):
         submit(context, supervise={"task_count": 0})
     inside = {"writes": [{"parquet": {"path": "/raw/lake"}}], "landing_path": "/raw"}
     with pytest.raises(ConfigurationError, match=r"^spec: sink 'main' of field 'writes' is in '/raw/lake', inside"):

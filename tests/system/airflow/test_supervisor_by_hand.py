@@ -67,7 +67,7 @@ class Interference:
     def has_a_wrong_file(self) -> None:
         """The stored spec stays in effect, and the status names the field."""
         self.parcels.write(self.parcels.spec(task_count=0))
-        self._keeps_to_what_is_stored("wrong file", "field 'task_count' must be at least 1")
+        self._keeps_to_what_is_stored("wrong file", "field 'supervise.task_count' must be from 1")
         self.parcels.write(self.parcels.spec())
 
     def loses_its_file(self) -> None:

@@ -214,7 +214,7 @@ def test_spec_is_submitted_with_a_reason(site: Site, supervise: Supervise, see: 
     text.fill(json.dumps(written))
     dialog.get_by_label("Reason").fill("fewer jobs")
     dialog.get_by_role("button", name="Submit").click()
-    expect(dialog.get_by_role("alert")).to_contain_text("'task_count' must be at least 1")
+    expect(dialog.get_by_role("alert")).to_contain_text("'supervise.task_count' must be from 1")
     written["supervise"]["task_count"] = 3
     text.fill(json.dumps(written))
     dialog.get_by_role("button", name="Submit").click()
