@@ -14,13 +14,14 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.json_values import json_of
 from airflow_provider_coordination.coordination.partition import format_instant, read_instant
+from airflow_provider_coordination.coordination.stored import Stored
 from airflow_provider_coordination.coordination.texts import compress, decompress, storable
 
 MAX_MESSAGE_CHARACTERS = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class ErrorEvent:
+class ErrorEvent(Stored):
     """An error in a job or a supervisor.
 
     :param at: when it happened (aware).

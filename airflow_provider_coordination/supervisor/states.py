@@ -14,6 +14,7 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.job_reports import ErrorEvent
 from airflow_provider_coordination.coordination.json_values import json_of
+from airflow_provider_coordination.coordination.stored import Stored
 
 UNHEALTHY_AFTER = 3
 """The number of consecutive failed runs or jobs that makes a supervisor unhealthy."""
@@ -91,7 +92,7 @@ UNHEALTHY_IN_DETAIL = frozenset(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Health:
+class Health(Stored):
     """The results of a supervisor's runs and jobs, and the state that follows from them.
 
     A run is one observation of the source and the actions that follow from it.
@@ -193,22 +194,4 @@ class Health:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Health:
-        """Return the health from a JSON object; missing fields have their initial values."""
-        errors = (ErrorEvent.from_mapping(each) for each in mapping.get("errors", ()) if isinstance(each, Mapping))
-        state = mapping.get("state")
-        return cls(
-            state=DetailedState(state) if state in tuple(DetailedState) else DetailedState.PENDING,
-            has_succeeded=mapping.get("has_succeeded") is True,
-            failed_runs=_count(mapping, "failed_runs"),
-            successful_runs=_count(mapping, "successful_runs"),
-            failed_jobs=_count(mapping, "failed_jobs"),
-            successful_jobs=_count(mapping, "successful_jobs"),
-            runs_were_unhealthy=mapping.get("runs_were_unhealthy") is True,
-            jobs_were_unhealthy=mapping.get("jobs_were_unhealthy") is True,
-            errors=tuple(error for error in errors if error is not None),
-        )
-
-
-def _count(mapping: Mapping[str, Any], name: str) -> int:
-    value = mapping.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+        return super().from_mapping(mapping) or cls()

@@ -28,7 +28,6 @@ from airflow_provider_coordination.coordination.partition import (
     PartitionStatus,
     format_instant,
     new_partition,
-    read_instant,
 )
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.suspension import FAMILY
@@ -349,7 +348,7 @@ class SupervisionStore:
     def _write(
         self, item: Partition, memory: Supervision, claimant: Claimant, leased_until: datetime
     ) -> StoredSupervision:
-        progress = {**memory.to_mapping(), "claim": _written(claimant)}
+        progress = {**memory.to_mapping(), "claim": claimant.to_mapping()}
         written = item.with_progress(progress).acquired(claimant.owner, leased_until, item.held_since)
         return _stored(self._store.transact(update=[written])[0])
 
@@ -385,22 +384,11 @@ def _with_memory(item: Partition, memory: Supervision) -> Partition:
     return item.with_progress({**memory.to_mapping(), **claim})
 
 
-def _written(claimant: Claimant) -> dict[str, Any]:
-    return {
-        "dag_id": claimant.dag_id,
-        "run_at": format_instant(claimant.run_at),
-        "try_number": claimant.try_number,
-    }
-
-
 def _claimant_of(item: Partition) -> Claimant | None:
     claim = item.progress.get("claim")
     if item.owner is None or not isinstance(claim, Mapping):
         return None
-    run_at, try_number = read_instant(claim.get("run_at")), claim.get("try_number")
-    if run_at is None or not isinstance(try_number, int):
-        return None
-    return Claimant(owner=item.owner, dag_id=str(claim.get("dag_id") or ""), run_at=run_at, try_number=try_number)
+    return Claimant.from_mapping({**claim, "owner": item.owner})
 
 
 def _restarted(memory: Supervision) -> Supervision:

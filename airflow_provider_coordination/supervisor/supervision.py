@@ -18,6 +18,7 @@ from typing import Any
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.json_values import json_of
 from airflow_provider_coordination.coordination.partition import read_instant
+from airflow_provider_coordination.coordination.stored import Stored
 from airflow_provider_coordination.stores.redaction import HIDDEN
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_values import without_secrets
@@ -30,7 +31,7 @@ CHANGES_KEPT = 50
 
 
 @dataclass(frozen=True, kw_only=True)
-class SupervisedJob:
+class SupervisedJob(Stored):
     """A job of a supervisor.
 
     :param owner: the owner of its leases; the key of its item in the family `…|JOB`.
@@ -81,7 +82,7 @@ class SupervisedJob:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskCountChange:
+class TaskCountChange(Stored):
     """A change of the number of jobs, or a refused change.
 
     :param at: when (aware).
@@ -115,7 +116,7 @@ class TaskCountChange:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Supervision:
+class Supervision(Stored):
     """The state of a supervisor, beside its spec.
 
     :param dag_id: the supervising DAG; empty if there was none yet.
@@ -170,37 +171,11 @@ class Supervision:
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Supervision:
-        """Return it from a JSON object; missing fields have their initial values."""
-        jobs = (SupervisedJob.from_mapping(each) for each in _objects(mapping, "jobs"))
-        changes = (TaskCountChange.from_mapping(each) for each in _objects(mapping, "task_count_changes"))
-        health, totals, digest = mapping.get("health"), mapping.get("totals"), mapping.get("file_digest")
-        return cls(
-            dag_id=str(mapping.get("dag_id") or ""),
-            spec_version=int(mapping.get("spec_version") or 0),
-            file_digest=digest if isinstance(digest, str) else None,
-            started_at=read_instant(mapping.get("started_at")),
-            polled_at=read_instant(mapping.get("polled_at")),
-            health=Health.from_mapping(health) if isinstance(health, Mapping) else Health(),
-            jobs=tuple(job for job in jobs if job is not None),
-            task_count=mapping.get("task_count"),
-            planned_count=mapping.get("planned_count"),
-            scaled_at=read_instant(mapping.get("scaled_at")),
-            scale_evaluated_at=read_instant(mapping.get("scale_evaluated_at")),
-            lag_since=read_instant(mapping.get("lag_since")),
-            task_count_changes=tuple(change for change in changes if change is not None),
-            handover_requested_at=read_instant(mapping.get("handover_requested_at")),
-            start_after=read_instant(mapping.get("start_after")),
-            surplus_since=read_instant(mapping.get("surplus_since")),
-            synced_at=read_instant(mapping.get("synced_at")),
-            open_partitions=mapping.get("open_partitions"),
-            terminated_at=read_instant(mapping.get("terminated_at")),
-            termination_reason=str(mapping.get("termination_reason") or ""),
-            totals=totals if isinstance(totals, Mapping) else {},
-        )
+        return super().from_mapping(mapping) or cls()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Claimant:
+class Claimant(Stored):
     """A process that supervises or wants to: one try of the task of a DAG run, wherever its turns run.
 
     :param owner: the owner of the lease; unique to this try, and the same in all of its turns.
@@ -220,7 +195,7 @@ class Claimant:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpecVersion:
+class SpecVersion(Stored):
     """A version of a spec, as it was submitted.
 
     :param version: its number, starting at 1.
