@@ -289,7 +289,7 @@ class JobFollowingOperator(BaseOperator):
                 source=follower.source,
                 owner=owner,
                 coordination_conn_id=self.coordination_conn_id,
-                log=job_log,
+                job_log=job_log,
                 deadline=None if deadline is None else format_instant(deadline),
             ),
             method_name=self.execute_complete.__name__,

@@ -23,6 +23,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.jobs import Job, JobState
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.owner import new_owner
+from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.coordination.source_statistics import known_sources
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
@@ -139,11 +140,11 @@ class SuperviseOperator(BaseOperator):
         if until is not None and until <= coordinator.clock.now():
             return _summary(source, turn)
         self.defer(
-            trigger=SupervisorTrigger.of(
-                claimant,
-                source,
+            trigger=SupervisorTrigger(
+                claimant=claimant.to_mapping(),
+                source=source,
                 coordination_conn_id=self.coordination_conn_id,
-                until=until,
+                until=None if until is None else format_instant(until),
                 spec_file=self.spec_file,
                 file_mark=event.get("file_mark", MISSING if file is None else file.mark),
             ),

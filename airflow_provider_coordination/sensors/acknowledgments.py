@@ -112,7 +112,7 @@ class AcknowledgmentSensor(DeferrableSensor):
         return AcknowledgmentTrigger(
             source=self.source,
             acknowledgment_sets=ids,
-            run=run,
+            run_name=run,
             coordination_conn_id=self.coordination_conn_id,
             deadline=deadline,
         )

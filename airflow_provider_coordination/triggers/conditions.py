@@ -6,11 +6,11 @@ store, and waits again if there is nothing yet.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Flag, auto
-from typing import Protocol
 
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.supervisor.supervision import Claimant
@@ -75,22 +75,22 @@ class SourceSnapshot:
     turns: Mapping[Claimant, str] = field(default_factory=dict)
 
 
-class Condition(Protocol):
+class Condition(ABC):
     """A condition that a trigger waits for."""
 
+    instant: datetime | None = None
+    """The instant up to which unfinished partitions must deliver; None if that does not matter."""
+    claimant: Claimant | None = None
+    """The supervisor that must be polled; None if there is none."""
+
     @property
+    @abstractmethod
     def wanted(self) -> Wanted:
         """What a poll must read for the condition."""
-        ...
 
-    @property
-    def instant(self) -> datetime | None:
-        """The instant up to which unfinished partitions must deliver; None if that does not matter."""
-        ...
-
+    @abstractmethod
     def met_by(self, snapshot: SourceSnapshot) -> str | None:
         """Return the resulting status as one word; None to continue waiting."""
-        ...
 
 
 class SetsEnded(Condition):
@@ -102,16 +102,14 @@ class SetsEnded(Condition):
     :param run: the run, as `run_name` names it.
     """
 
-    instant = None
-
     def __init__(self, set_ids: Iterable[str] | None, run: str = "") -> None:
         self._set_ids = None if set_ids is None else frozenset(set_ids)
         self._run = run
         self._waiting: set[str] | None = None
 
     @property
-    def wanted(self) -> Wanted:
-        """See `Condition.wanted`: the first poll must list the pending sets."""
+    @override
+    def wanted(self) -> Wanted:  # the first poll must list the pending sets
         return Wanted.SETS | (Wanted.LISTING if self._waiting is None else Wanted.NOTHING)
 
     @override
@@ -130,17 +128,17 @@ class SetsEnded(Condition):
 
 
 @dataclass(frozen=True)
-class PartitionsDone:
+class PartitionsDone(Condition):
     """Every partition is COMPLETED or has delivered up to an instant, or a partition that is behind is parked.
 
     :param instant: see `Condition.instant`; None to wait until every partition is COMPLETED.
     """
 
     instant: datetime | None = None
-    wanted: Wanted = field(default=Wanted.COMPLETION, init=False)
+    wanted = Wanted.COMPLETION
 
+    @override
     def met_by(self, snapshot: SourceSnapshot) -> str | None:
-        """See `Condition.met_by`."""
         if snapshot.is_parked and (self.instant is None or snapshot.parked_until < self.instant):
             return "parked"
         behind = snapshot.is_unfinished if self.instant is None else snapshot.delivered_until < self.instant
@@ -148,30 +146,28 @@ class PartitionsDone:
 
 
 @dataclass(frozen=True)
-class WorkAvailable:
+class WorkAvailable(Condition):
     """A worker could acquire a partition."""
 
-    instant: None = field(default=None, init=False)
-    wanted: Wanted = field(default=Wanted.AVAILABILITY, init=False)
+    wanted = Wanted.AVAILABILITY
 
+    @override
     def met_by(self, snapshot: SourceSnapshot) -> str | None:
-        """See `Condition.met_by`."""
         return "available" if snapshot.is_available else None
 
 
 @dataclass(frozen=True)
-class JobOver:
+class JobOver(Condition):
     """A job has an outcome, or gave no sign of life in time.
 
     :param owner: the owner of its leases.
     """
 
     owner: str
-    instant: None = field(default=None, init=False)
-    wanted: Wanted = field(default=Wanted.JOBS, init=False)
+    wanted = Wanted.JOBS
 
+    @override
     def met_by(self, snapshot: SourceSnapshot) -> str | None:
-        """See `Condition.met_by`."""
         if snapshot.jobs is None:
             return None
         if self.owner not in snapshot.jobs:
@@ -180,34 +176,32 @@ class JobOver:
 
 
 @dataclass(frozen=True)
-class PartitionsReopened:
+class PartitionsReopened(Condition):
     """No CLOSED partition reopens by an instant any more, and the source is not suspended.
 
     :param reopens_at: the instant (aware).
     """
 
     reopens_at: datetime
-    instant: None = field(default=None, init=False)
-    wanted: Wanted = field(default=Wanted.SUSPENSION, init=False)
+    wanted = Wanted.SUSPENSION
 
+    @override
     def met_by(self, snapshot: SourceSnapshot) -> str | None:
-        """See `Condition.met_by`: while the source is suspended, no worker can acquire what has reopened."""
-        if snapshot.is_suspended:
+        if snapshot.is_suspended:  # no worker can acquire what has reopened
             return None
         return "reopened" if snapshot.reopens_at is None or snapshot.reopens_at > self.reopens_at else None
 
 
 @dataclass(frozen=True)
-class TurnNeeded:
+class TurnNeeded(Condition):
     """A supervisor must start or end something, or another one supervises the source now.
 
     :param claimant: the supervisor that waits.
     """
 
     claimant: Claimant
-    instant: None = field(default=None, init=False)
-    wanted: Wanted = field(default=Wanted.SUPERVISION, init=False)
+    wanted = Wanted.SUPERVISION
 
+    @override
     def met_by(self, snapshot: SourceSnapshot) -> str | None:
-        """See `Condition.met_by`."""
         return snapshot.turns.get(self.claimant)

@@ -7,7 +7,9 @@ on. It holds no state of the store; the task that it resumes reads the store its
 from __future__ import annotations
 
 import asyncio
+import inspect
 from abc import abstractmethod
+from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
@@ -16,6 +18,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, A
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_provider_coordination.coordination.partition import format_instant, parse_instant
+from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.triggers.conditions import Condition
 from airflow_provider_coordination.triggers.watchers import WatchError, watchers
 
@@ -41,29 +44,62 @@ class Settling:
             await asyncio.sleep(max(0.0, self._until - asyncio.get_running_loop().time()))
 
 
-async def first_event(
-    trigger: BaseTrigger, coordination_conn_id: str, source: str, condition: Condition, **passed_on: Any
-) -> dict[str, Any]:
-    """Wait until a condition holds, or waiting becomes impossible; return the payload of the event.
+class SourceTrigger(BaseTrigger):
+    """Base of the triggers that wait for a condition of a source. Airflow stores its arguments, by their names.
 
-    :param trigger: the trigger that waits.
-    :param passed_on: values that are added to the payload unchanged.
+    :param source: the source's name.
+    :param coordination_conn_id: the connection of type `coordination`.
+    :param deadline: an instant that the event passes to the task; None if there is no deadline.
     """
-    settling = Settling(trigger)
-    subscription = watchers().subscribe(coordination_conn_id, source, condition)
-    try:
-        payload = {"status": await subscription.met()}
-    except WatchError as error:
-        payload = error_payload(error)
-    finally:
-        watchers().unsubscribe(coordination_conn_id, subscription)
-    await settling.over()
-    return {**payload, **passed_on}
+
+    def __init__(
+        self,
+        *,
+        source: str,
+        coordination_conn_id: str = CoordinationHook.default_conn_name,
+        deadline: str | None = None,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.source = source
+        self.coordination_conn_id = coordination_conn_id
+        self.deadline = deadline
+
+    @abstractmethod
+    def condition(self) -> Condition:
+        """Return the condition to wait for."""
+
+    def passed_on(self) -> Mapping[str, Any]:
+        """Return the values that the event passes to the task unchanged."""
+        return {"deadline": self.deadline}
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the path by which Airflow imports this class, and the arguments of this trigger."""
+        arguments = {
+            name: getattr(self, name)
+            for each in type(self).__mro__
+            if issubclass(each, SourceTrigger)
+            for name in inspect.signature(each).parameters
+            if hasattr(self, name)
+        }
+        return f"{type(self).__module__}.{type(self).__qualname__}", arguments
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Yield one event: the condition's status, or `error` with a message."""
+        settling = Settling(self)
+        subscription = watchers().subscribe(self.coordination_conn_id, self.source, self.condition())
+        try:
+            payload = {"status": await subscription.met()}
+        except WatchError as error:
+            payload = error_payload(error)
+        finally:
+            watchers().unsubscribe(self.coordination_conn_id, subscription)
+        await settling.over()
+        yield event({**payload, **self.passed_on()})
 
 
-def event(payload: dict[str, Any]) -> TriggerEvent:
+def event(payload: Mapping[str, Any]) -> TriggerEvent:
     """Return an event with this payload."""
-    return TriggerEvent(payload)  # type: ignore[no-untyped-call]
+    return TriggerEvent(dict(payload))  # type: ignore[no-untyped-call]
 
 
 def event_with(event: dict[str, Any] | None, field: str) -> dict[str, Any]:
@@ -81,11 +117,6 @@ def event_with(event: dict[str, Any] | None, field: str) -> dict[str, Any]:
 def error_payload(error: WatchError) -> dict[str, Any]:
     """Return a payload that fails the task without a retry, with the error's message."""
     return {"status": ERROR, "message": str(error)}
-
-
-def classpath(trigger: BaseTrigger) -> str:
-    """Return the path by which Airflow imports a trigger's class."""
-    return f"{type(trigger).__module__}.{type(trigger).__qualname__}"
 
 
 class DeferrableSensor(BaseSensorOperator):

@@ -3,66 +3,48 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from airflow.triggers.base import BaseEventTrigger, BaseTrigger, TriggerEvent
+from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import parse_instant
-from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.triggers.conditions import (
+    Condition,
     PartitionsDone,
     PartitionsReopened,
     SetsEnded,
     WorkAvailable,
 )
-from airflow_provider_coordination.triggers.deferral import Settling, classpath, error_payload, event, first_event
+from airflow_provider_coordination.triggers.deferral import Settling, SourceTrigger, error_payload, event
 from airflow_provider_coordination.triggers.watchers import Subscription, WatchError, watchers
 
+DEFAULT_INTERVAL = timedelta(seconds=60)
 
-class AcknowledgmentTrigger(BaseTrigger):
+
+class AcknowledgmentTrigger(SourceTrigger):
     """Fires when none of the acknowledgment sets is pending; overdue sets end as expired while it waits.
 
     If a user ends the task, the leases of partitions that wait for the sets are released.
 
-    :param source: the source's name.
-    :param acknowledgment_sets: the ids of the sets; None for the sets of `run`.
-    :param run: the Airflow run whose sets are selected, as `run_name` names it.
-    :param coordination_conn_id: the connection of type `coordination`.
-    :param deadline: an instant that the event passes to the task.
+    :param acknowledgment_sets: the ids of the sets; None for the sets of a run.
+    :param run_name: the Airflow run whose sets are selected, as `run_name` names it.
+
+    The other parameters are those of `SourceTrigger`. The status of the event is `ended`.
     """
 
     def __init__(
-        self,
-        *,
-        source: str,
-        acknowledgment_sets: Sequence[str] | None = None,
-        run: str = "",
-        coordination_conn_id: str = CoordinationHook.default_conn_name,
-        deadline: str | None = None,
+        self, *, acknowledgment_sets: Sequence[str] | None = None, run_name: str = "", **arguments: Any
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.source = source
+        super().__init__(**arguments)
         self.acknowledgment_sets = None if acknowledgment_sets is None else list(acknowledgment_sets)
-        self.run_name = run
-        self.coordination_conn_id = coordination_conn_id
-        self.deadline = deadline
+        self.run_name = run_name
 
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the arguments of this trigger."""
-        return classpath(self), {
-            "source": self.source,
-            "acknowledgment_sets": self.acknowledgment_sets,
-            "run": self.run_name,
-            "coordination_conn_id": self.coordination_conn_id,
-            "deadline": self.deadline,
-        }
-
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event: `ended`, or `error` with a message."""
-        condition = SetsEnded(self.acknowledgment_sets, self.run_name)
-        yield event(await first_event(self, self.coordination_conn_id, self.source, condition, deadline=self.deadline))
+    @override
+    def condition(self) -> Condition:
+        return SetsEnded(self.acknowledgment_sets, self.run_name)
 
     async def on_kill(self) -> None:
         """Release the leases of partitions that wait for the sets: no task follows them any more."""
@@ -72,150 +54,82 @@ class AcknowledgmentTrigger(BaseTrigger):
         self.log.info("%d leases released: source=%s partitions=%s", len(keys), self.source, ", ".join(keys) or "none")
 
 
-DEFAULT_INTERVAL = timedelta(seconds=60)
-
-
-class PartitionsCompletedTrigger(BaseTrigger):
+class PartitionsCompletedTrigger(SourceTrigger):
     """Fires when every partition is COMPLETED or has delivered up to an instant, or one that is behind is parked.
 
-    :param source: the source's name.
     :param delivered_until: the instant, as `format_instant` writes it; None requires every partition to be COMPLETED.
-    :param coordination_conn_id: the connection of type `coordination`.
-    :param deadline: an instant that the event passes to the task.
+
+    The other parameters are those of `SourceTrigger`. The status of the event is `done` or `parked`.
     """
 
-    def __init__(
-        self,
-        *,
-        source: str,
-        delivered_until: str | None = None,
-        coordination_conn_id: str = CoordinationHook.default_conn_name,
-        deadline: str | None = None,
-    ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.source = source
+    def __init__(self, *, delivered_until: str | None = None, **arguments: Any) -> None:
+        super().__init__(**arguments)
         self.delivered_until = delivered_until
-        self.coordination_conn_id = coordination_conn_id
-        self.deadline = deadline
 
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the arguments of this trigger."""
-        return classpath(self), {
-            "source": self.source,
-            "delivered_until": self.delivered_until,
-            "coordination_conn_id": self.coordination_conn_id,
-            "deadline": self.deadline,
-        }
-
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event: `done`, `parked`, or `error` with a message."""
-        condition = PartitionsDone(None if self.delivered_until is None else parse_instant(self.delivered_until))
-        yield event(await first_event(self, self.coordination_conn_id, self.source, condition, deadline=self.deadline))
+    @override
+    def condition(self) -> Condition:
+        return PartitionsDone(None if self.delivered_until is None else parse_instant(self.delivered_until))
 
 
-class PartitionsReopenedTrigger(BaseTrigger):
+class PartitionsReopenedTrigger(SourceTrigger):
     """Fires when no CLOSED partition reopens by an instant any more; due partitions are reopened while it waits.
 
     While the source is suspended, due partitions are also reopened, but the trigger does not fire.
 
-    :param source: the source's name.
     :param reopens_at: the instant, as `format_instant` writes it.
     :param partitions: the number of partitions that the task waits for; the event passes it to the task.
     :param partition_keys: the keys of the first of them; the event passes them to the task.
-    :param coordination_conn_id: the connection of type `coordination`.
-    :param deadline: an instant that the event passes to the task.
+
+    The other parameters are those of `SourceTrigger`. The status of the event is `reopened`.
     """
 
     def __init__(
-        self,
-        *,
-        source: str,
-        reopens_at: str,
-        partitions: int = 0,
-        partition_keys: Sequence[str] = (),
-        coordination_conn_id: str = CoordinationHook.default_conn_name,
-        deadline: str | None = None,
+        self, *, reopens_at: str, partitions: int = 0, partition_keys: Sequence[str] = (), **arguments: Any
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.source = source
+        super().__init__(**arguments)
         self.reopens_at = reopens_at
         self.partitions = partitions
         self.partition_keys = list(partition_keys)
-        self.coordination_conn_id = coordination_conn_id
-        self.deadline = deadline
 
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the arguments of this trigger."""
-        return classpath(self), {
-            "source": self.source,
-            "reopens_at": self.reopens_at,
-            "partitions": self.partitions,
-            "partition_keys": self.partition_keys,
-            "coordination_conn_id": self.coordination_conn_id,
-            "deadline": self.deadline,
-        }
+    @override
+    def condition(self) -> Condition:
+        return PartitionsReopened(parse_instant(self.reopens_at))
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event: `reopened`, or `error` with a message."""
-        yield event(
-            await first_event(
-                self,
-                self.coordination_conn_id,
-                self.source,
-                PartitionsReopened(parse_instant(self.reopens_at)),
-                deadline=self.deadline,
-                reopens_at=self.reopens_at,
-                partitions=self.partitions,
-                partition_keys=self.partition_keys,
-            )
-        )
+    @override
+    def passed_on(self) -> Mapping[str, Any]:
+        own = {"reopens_at": self.reopens_at, "partitions": self.partitions, "partition_keys": self.partition_keys}
+        return {**super().passed_on(), **own}
 
 
-class PartitionsAvailableTrigger(BaseEventTrigger):
+class PartitionsAvailableTrigger(SourceTrigger, BaseEventTrigger):
     """Fires when a worker could acquire a partition; never while the source is suspended.
 
     For a deferred task it fires once. In an `AssetWatcher` it is a wake-up signal: while there is work it fires once an
     interval. As long as it runs, partitions reopen and overdue acknowledgment sets end. An event reports that there is
     work, not which: the DAG run that it starts acquires what there is.
 
-    :param source: the source's name.
-    :param coordination_conn_id: the connection of type `coordination`.
     :param interval: the minimum time between two events; timedelta or seconds.
-    :param deadline: an instant that the event passes to the task; None if no task waits.
+
+    The other parameters are those of `SourceTrigger`. Without a `deadline`, no task waits.
     """
 
-    def __init__(
-        self,
-        *,
-        source: str,
-        coordination_conn_id: str = CoordinationHook.default_conn_name,
-        interval: timedelta | float = DEFAULT_INTERVAL,
-        deadline: str | None = None,
-    ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.source = source
-        self.coordination_conn_id = coordination_conn_id
+    def __init__(self, *, interval: timedelta | float = DEFAULT_INTERVAL, **arguments: Any) -> None:
+        super().__init__(**arguments)
         self.interval = interval.total_seconds() if isinstance(interval, timedelta) else float(interval)
         if not self.interval > 0:
             raise ValueError(f"field 'interval' must be a positive timedelta or number of seconds; got {interval!r}")
-        self.deadline = deadline
         self._subscription: Subscription | None = None
 
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the arguments of this trigger."""
-        return classpath(self), {
-            "source": self.source,
-            "coordination_conn_id": self.coordination_conn_id,
-            "interval": self.interval,
-            "deadline": self.deadline,
-        }
+    @override
+    def condition(self) -> Condition:
+        return WorkAvailable()
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield an event `available` once an interval while there is work; for a task a single one, or `error`."""
         settling = Settling(self)
         for_a_task = self.deadline is not None
         while True:
-            self._subscription = watchers().subscribe(self.coordination_conn_id, self.source, WorkAvailable())
+            self._subscription = watchers().subscribe(self.coordination_conn_id, self.source, self.condition())
             try:
                 while True:
                     payload = {"status": await self._subscription.met(), "source": self.source}

@@ -4,76 +4,50 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from airflow.triggers.base import BaseTrigger, TriggerEvent
+from airflow.triggers.base import TriggerEvent
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
-from airflow_provider_coordination.coordination.partition import format_instant, parse_instant
-from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
+from airflow_provider_coordination.coordination.override import override
+from airflow_provider_coordination.coordination.partition import parse_instant
+from airflow_provider_coordination.hooks.coordination import ConnectionSettings
 from airflow_provider_coordination.hooks.job_termination import end_local_processes
 from airflow_provider_coordination.supervisor.store import SupervisionStore
 from airflow_provider_coordination.supervisor.supervision import Claimant
-from airflow_provider_coordination.triggers.conditions import JobOver, TurnNeeded
-from airflow_provider_coordination.triggers.deferral import Settling, classpath, error_payload, event, first_event
+from airflow_provider_coordination.triggers.conditions import Condition, JobOver, TurnNeeded
+from airflow_provider_coordination.triggers.deferral import Settling, SourceTrigger, error_payload, event
 from airflow_provider_coordination.triggers.watchers import WatchError, read_connection, watchers
 
 
-class JobTrigger(BaseTrigger):
+class JobTrigger(SourceTrigger):
     """Fires when a job has ended, vanished, or did not begin in time, whatever cluster manager runs it.
 
     If a user ends the task, the job is stopped. If its driver runs on the triggerer's machine, its processes are killed
     and its leases are released at once. A job elsewhere receives a stop request through the store.
 
-    :param source: the source's name.
     :param owner: the owner of the job's leases.
-    :param coordination_conn_id: the connection of type `coordination`.
-    :param log: the path of the job's output on the machine that submitted it; None if it runs in a cluster.
-    :param deadline: an instant that the event passes to the task; None if there is no deadline.
+    :param job_log: the path of the job's output on the machine that submitted it; None if it runs in a cluster.
+
+    The other parameters are those of `SourceTrigger`. The status of the event is `ended` or `overdue`.
     """
 
-    def __init__(
-        self,
-        *,
-        source: str,
-        owner: str,
-        coordination_conn_id: str = CoordinationHook.default_conn_name,
-        log: str | None = None,
-        deadline: str | None = None,
-    ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.source = source
+    def __init__(self, *, owner: str, job_log: str | None = None, **arguments: Any) -> None:
+        super().__init__(**arguments)
         self.owner = owner
-        self.coordination_conn_id = coordination_conn_id
-        self.job_log = log
-        self.deadline = deadline
+        self.job_log = job_log
 
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the arguments of this trigger."""
-        return classpath(self), {
-            "source": self.source,
-            "owner": self.owner,
-            "coordination_conn_id": self.coordination_conn_id,
-            "log": self.job_log,
-            "deadline": self.deadline,
-        }
+    @override
+    def condition(self) -> Condition:
+        return JobOver(self.owner)
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield one event: `ended`, `overdue`, or `error` with a message."""
-        payload = await first_event(
-            self,
-            self.coordination_conn_id,
-            self.source,
-            JobOver(self.owner),
-            owner=self.owner,
-            log=self.job_log,
-            deadline=self.deadline,
-        )
-        yield event({**payload, "source": self.source})
+    @override
+    def passed_on(self) -> Mapping[str, Any]:
+        return {**super().passed_on(), "source": self.source, "owner": self.owner, "log": self.job_log}
 
     async def on_kill(self) -> None:
         """Stop the job: no task waits for it any more."""
@@ -94,90 +68,44 @@ FILE_POLL_SECONDS = 3.0
 MISSING = ""
 
 
-class SupervisorTrigger(BaseTrigger):
+class SupervisorTrigger(SourceTrigger):
     """Fires when a supervisor must start or end something, its spec file was edited, or the time of its run is over.
 
     While it waits it polls the source as the supervisor does, records health and lag, and keeps the supervisor's lease.
     If a user ends the task, the jobs are not affected: the next run continues with them.
 
-    :param source: the source's name.
-    :param owner: the owner of the supervisor's lease; see `Claimant`.
-    :param dag_id: the DAG that supervises.
-    :param run_at: when its run began, an instant.
-    :param try_number: the try of its task.
-    :param coordination_conn_id: the connection of type `coordination`.
+    :param claimant: the supervisor, as `Claimant.to_mapping` writes it.
     :param until: when the time of the run is over, an instant; None if it has no end.
     :param spec_file: the file of the spec; None if there is none. If the triggerer cannot read the file, an edit waits
         for the next turn.
     :param file_mark: the mark of the file at the last read; see `mark_of`.
+
+    The other parameters are those of `SourceTrigger`.
     """
 
     def __init__(
         self,
         *,
-        source: str,
-        owner: str,
-        dag_id: str,
-        run_at: str,
-        try_number: int = 1,
-        coordination_conn_id: str = CoordinationHook.default_conn_name,
+        claimant: Mapping[str, Any],
         until: str | None = None,
         spec_file: str | None = None,
         file_mark: str = MISSING,
+        **arguments: Any,
     ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.source = source
-        self.owner = owner
-        self.dag_id = dag_id
-        self.run_at = run_at
-        self.try_number = try_number
-        self.coordination_conn_id = coordination_conn_id
+        super().__init__(**arguments)
+        self.claimant = dict(claimant)
         self.until = until
         self.spec_file = spec_file
         self.file_mark = file_mark
 
-    @classmethod
-    def of(
-        cls,
-        claimant: Claimant,
-        source: str,
-        *,
-        coordination_conn_id: str,
-        until: datetime | None,
-        spec_file: str | None,
-        file_mark: str,
-    ) -> SupervisorTrigger:
-        """Return the trigger of a supervisor; see the class for the parameters."""
-        return cls(
-            source=source,
-            owner=claimant.owner,
-            dag_id=claimant.dag_id,
-            run_at=format_instant(claimant.run_at),
-            try_number=claimant.try_number,
-            coordination_conn_id=coordination_conn_id,
-            until=None if until is None else format_instant(until),
-            spec_file=spec_file,
-            file_mark=file_mark,
-        )
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the arguments of this trigger."""
-        return classpath(self), {
-            "source": self.source,
-            "owner": self.owner,
-            "dag_id": self.dag_id,
-            "run_at": self.run_at,
-            "try_number": self.try_number,
-            "coordination_conn_id": self.coordination_conn_id,
-            "until": self.until,
-            "spec_file": self.spec_file,
-            "file_mark": self.file_mark,
-        }
+    @override
+    def condition(self) -> Condition:
+        return TurnNeeded(self._claimant)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Yield one event: `turn`, `elsewhere`, `edited`, `over`, or `error` with a message."""
         settling = Settling(self)
-        subscription = watchers().subscribe(self.coordination_conn_id, self.source, TurnNeeded(self._claimant))
+        subscription = watchers().subscribe(self.coordination_conn_id, self.source, self.condition())
         waits = [asyncio.ensure_future(subscription.met())]
         if self.spec_file is not None:
             waits.append(asyncio.ensure_future(self._edited(self.spec_file)))
@@ -218,15 +146,15 @@ class SupervisorTrigger(BaseTrigger):
             await asyncio.to_thread(self._record, settings, error)
 
     def _record(self, settings: ConnectionSettings, error: ConfigurationError) -> None:
-        coordinator = settings.coordinator(self.source, self.owner)
+        coordinator = settings.coordinator(self.source, self._claimant.owner)
         with closing(coordinator.store):
             SupervisionStore(coordinator.view).record_error(self._claimant, error)
 
     @property
     def _claimant(self) -> Claimant:
-        return Claimant(
-            owner=self.owner, dag_id=self.dag_id, run_at=parse_instant(self.run_at), try_number=self.try_number
-        )
+        claimant = Claimant.from_mapping(self.claimant)
+        assert claimant is not None
+        return claimant
 
 
 async def _over(until: datetime) -> str:

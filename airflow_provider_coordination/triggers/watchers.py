@@ -31,7 +31,7 @@ from airflow_provider_coordination.hooks.coordination import ConnectionSettings,
 from airflow_provider_coordination.hooks.job_termination import stop_job
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.stores import StoreSettings
-from airflow_provider_coordination.triggers.conditions import Condition, SourceSnapshot, TurnNeeded, Wanted
+from airflow_provider_coordination.triggers.conditions import Condition, SourceSnapshot, Wanted
 from airflow_provider_coordination.triggers.polling import SharedStore, SourcePoller
 
 log = logging.getLogger(__name__)
@@ -355,7 +355,7 @@ class _Watcher:
         for subscription in waiting:
             wanted |= subscription.condition.wanted
         instants = {s.condition.instant for s in waiting if s.condition.instant is not None}
-        claimants = {s.condition.claimant for s in waiting if isinstance(s.condition, TurnNeeded)}
+        claimants = {s.condition.claimant for s in waiting if s.condition.claimant is not None}
         result = await store.run(lambda: poller.poll(wanted, instants, claimants), queries_source=bool(claimants))
         for subscription in waiting:
             subscription.check(result.snapshot)

@@ -601,7 +601,7 @@ def test_cluster_job_is_handed_over_without_waiting(
     waiting = deferred(operator(env_vars=None), context)
     (call,) = spark.calls
     assert "spark.yarn.submit.waitAppCompletion=false" in call["arguments"]
-    assert waiting.trigger.serialize()[1]["log"] is None
+    assert waiting.trigger.serialize()[1]["job_log"] is None
     assert known(jobs, call["settings"]["owner"]).state is JobState.SUBMITTED
     assert list(temporary.iterdir()) == [], "its settings have travelled with it"
 

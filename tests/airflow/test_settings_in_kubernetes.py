@@ -219,7 +219,7 @@ def test_deferred_job_keeps_its_secret_until_its_end(
 ) -> None:  # fmt: skip
     submits(outcome=None)
     task = operator(deferrable=True)
-    assert deferred(task, context).trigger.serialize()[1]["log"] is None
+    assert deferred(task, context).trigger.serialize()[1]["job_log"] is None
     [call] = spark.calls
     owner = call["settings"]["owner"]
     assert len(api.named("secrets")) == 1 and list(temporary.iterdir()) == []

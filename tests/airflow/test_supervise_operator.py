@@ -122,7 +122,8 @@ def test_first_turn_submits_the_file_and_starts_the_jobs(
     stored = store.get()
     assert stored is not None and stored.claimant is not None
     assert {job.owner for job in stored.supervision.jobs} == {job.owner for job in jobs()}
-    assert (trigger.source, trigger.owner, trigger.dag_id) == ("clicks", stored.claimant.owner, "supervise_clicks")
+    assert (trigger.source, trigger.claimant) == ("clicks", stored.claimant.to_mapping())
+    assert stored.claimant.dag_id == "supervise_clicks"
     assert trigger.file_mark == mark_of(str(file))
 
 

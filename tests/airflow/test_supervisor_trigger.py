@@ -62,11 +62,10 @@ def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
 def trigger(
     claimant: Claimant = CLAIMANT, until: datetime | None = None, file: Path | None = None, mark: str = ""
 ) -> SupervisorTrigger:
-    return SupervisorTrigger.of(
-        claimant,
-        "clicks",
-        coordination_conn_id="coordination_default",
-        until=until,
+    return SupervisorTrigger(
+        source="clicks",
+        claimant=claimant.to_mapping(),
+        until=None if until is None else format_instant(until),
         spec_file=None if file is None else str(file),
         file_mark=mark,
     )
@@ -152,4 +151,4 @@ def test_another_triggerer_restores_the_same_trigger() -> None:
 
     assert path == "airflow_provider_coordination.triggers.supervisor.SupervisorTrigger"
     assert SupervisorTrigger(**arguments).serialize() == made.serialize()
-    assert arguments["run_at"] == format_instant(BEGAN)
+    assert arguments["claimant"]["run_at"] == format_instant(BEGAN)

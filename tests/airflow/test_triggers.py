@@ -78,11 +78,11 @@ def complete(coordinator: SourceCoordinator, *keys: str) -> None:
 
 TRIGGERS = [
     AcknowledgmentTrigger(source="s", acknowledgment_sets=("a", "b"), coordination_conn_id="c", deadline=DEADLINE),
-    AcknowledgmentTrigger(source="s", run=RUN),
+    AcknowledgmentTrigger(source="s", run_name=RUN),
     PartitionsCompletedTrigger(source="s", delivered_until=format_instant(NOON), deadline=DEADLINE),
     PartitionsReopenedTrigger(source="s", reopens_at=format_instant(NOON), partitions=7, partition_keys=("a",)),
     PartitionsAvailableTrigger(source="s", coordination_conn_id="c", interval=timedelta(minutes=2)),
-    JobTrigger(source="s", owner="o", coordination_conn_id="c", log="/tmp/job/job.log", deadline=DEADLINE),
+    JobTrigger(source="s", owner="o", coordination_conn_id="c", job_log="/tmp/job/job.log", deadline=DEADLINE),
 ]
 
 
@@ -159,13 +159,13 @@ def test_acknowledgment_trigger_waits_only_for_its_run(coordination: SourceCoord
     theirs = delivered(coordination, "c", run=run_name("dag", "another"))
     sets = AcknowledgmentSets(coordination)
 
-    first_payload(AcknowledgmentTrigger(source="clicks", run=RUN), while_waiting=lambda: acknowledge(sets, ours))
+    first_payload(AcknowledgmentTrigger(source="clicks", run_name=RUN), while_waiting=lambda: acknowledge(sets, ours))
 
     assert state(coordination, theirs[0]) is AcknowledgmentState.PENDING
 
 
 @pytest.mark.parametrize(
-    "chosen", [{"acknowledgment_sets": ["no such set"]}, {"acknowledgment_sets": []}, {"run": "no such run"}]
+    "chosen", [{"acknowledgment_sets": ["no such set"]}, {"acknowledgment_sets": []}, {"run_name": "no such run"}]
 )
 def test_sets_that_are_not_pending_are_not_waited_for(coordination: SourceCoordinator, chosen: Any) -> None:
     delivered(coordination, "a")
@@ -176,7 +176,7 @@ def test_cleanup_releases_no_lease(coordination: SourceCoordinator) -> None:
     delivered(coordination, "a")
 
     async def wait(watchers: Watchers) -> None:
-        trigger = AcknowledgmentTrigger(source="clicks", run=RUN)
+        trigger = AcknowledgmentTrigger(source="clicks", run_name=RUN)
         waiting = asyncio.create_task(payload_of(trigger))
         await until(lambda: bool(watchers.sources))
         await pause(watchers)
@@ -194,7 +194,7 @@ def test_kill_releases_awaiting_leases_and_leaves_sets_pending(coordination: Sou
     delivered(coordination, "c", run="another run")
     acknowledge(AcknowledgmentSets(coordination), ours[1:])
 
-    in_loop(lambda watchers: AcknowledgmentTrigger(source="clicks", run=RUN).on_kill())
+    in_loop(lambda watchers: AcknowledgmentTrigger(source="clicks", run_name=RUN).on_kill())
 
     assert [status(coordination, key) for key in "abc"] == [
         PartitionStatus.UNASSIGNED,
@@ -221,7 +221,7 @@ def test_kill_leaves_the_lease_of_a_working_job(coordination: SourceCoordinator)
     coordination.leases.acquire(1)
     AcknowledgmentSets(coordination).begin("a", "b", ["downstream"], timeout=timedelta(hours=1), run=RUN)
 
-    in_loop(lambda watchers: AcknowledgmentTrigger(source="clicks", run=RUN).on_kill())
+    in_loop(lambda watchers: AcknowledgmentTrigger(source="clicks", run_name=RUN).on_kill())
 
     assert status(coordination, "a") is PartitionStatus.ASSIGNED
 

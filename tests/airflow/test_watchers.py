@@ -390,7 +390,7 @@ def test_kill_without_a_store_raises_and_leaves_nothing_open(store: WatchedStore
 
     async def kill(watchers: Watchers) -> None:
         with contextlib.suppress(Exception):
-            await AcknowledgmentTrigger(source="clicks", run=RUN).on_kill()
+            await AcknowledgmentTrigger(source="clicks", run_name=RUN).on_kill()
             raise AssertionError("it said nothing")
         assert watchers.stores == {}
 
