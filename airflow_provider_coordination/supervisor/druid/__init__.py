@@ -28,7 +28,6 @@ from airflow_provider_coordination.supervisor.druid.rows import (
     FieldOutcome,
     Row,
     UnsupportedFieldError,
-    by_name,
     whole_number,
     yes_or_no,
 )
@@ -36,7 +35,7 @@ from airflow_provider_coordination.supervisor.spec import VERSION, IngestionSpec
 from airflow_provider_coordination.supervisor.spec_keys import TOP_LEVEL_KEYS
 
 TYPES = ("type", "ioConfig.type")
-KNOWN = by_name(fields.FIELDS)
+KNOWN = {field.name: field for field in fields.FIELDS}
 SIMILAR = 0.9
 """How similar a name is to the known one for which it is taken, 0 to 1."""
 
@@ -75,11 +74,7 @@ def from_druid(spec: Mapping[str, Any], *, lake: str, transform: str | None = No
 
 
 class _Translation:
-    """A translation in progress.
-
-    :param lake: see `from_druid`.
-    :param transform: see `from_druid`.
-    """
+    """A translation in progress; see `from_druid`."""
 
     def __init__(self, lake: str, transform: str | None) -> None:
         self._lake = lake

@@ -120,22 +120,22 @@ class DruidColumns:
         if (time_format in TIME_FORMATS or time_format == MILLIS) and TIME not in self.computed:
             self.event_time = name
 
-    def require_transform(self, error: UnsupportedFieldError) -> None:
+    def require_transform(self, problem: str) -> None:
         """Check that the user gives a transform for what a schema cannot express.
 
-        :param error: what a schema cannot express, and the remedy.
-        :raises UnsupportedFieldError: this error, if there is no transform.
+        :param problem: what a schema cannot express, and the remedy.
+        :raises UnsupportedFieldError: if there is no transform.
         """
         if not self.has_transform:
-            raise error
+            raise UnsupportedFieldError(problem)
 
-    def leave(self, name: str, error: UnsupportedFieldError) -> None:
+    def leave(self, name: str, problem: str) -> None:
         """Leave a column to the transform.
 
-        :param error: why a schema cannot have it, and the remedy.
-        :raises UnsupportedFieldError: this error, if there is no transform.
+        :param problem: why a schema cannot have it, and the remedy.
+        :raises UnsupportedFieldError: if there is no transform.
         """
-        self.require_transform(error)
+        self.require_transform(problem)
         self.computed.add(name)
 
     def _add(self, name: str, kind: str) -> None:
@@ -143,18 +143,14 @@ class DruidColumns:
         if name.lower() in RESERVED:
             self.leave(
                 name,
-                UnsupportedFieldError(
-                    f"every record has a column {name!r} already; write a function that parses the column 'data' into "
-                    "columns with other names, and name it in 'transform'"
-                ),
+                f"every record has a column {name!r} already; write a function that parses the column 'data' into "
+                "columns with other names, and name it in 'transform'",
             )
         elif other is not None:
             self.leave(
                 name,
-                UnsupportedFieldError(
-                    f"{name!r} and {other!r} are one column for Spark; write a function that renames one of them, and "
-                    "name it in 'transform'"
-                ),
+                f"{name!r} and {other!r} are one column for Spark; write a function that renames one of them, and "
+                "name it in 'transform'",
             )
         else:
             self.types[name] = kind
@@ -202,13 +198,9 @@ def add_time(columns: DruidColumns, spec: Any) -> str:
         return columns.of_records[name]
     missing = time_spec.get("missingValue")
     if time_format not in TIME_TYPES:
-        columns.require_transform(
-            UnsupportedFieldError(f"a schema cannot parse the format {time_spec['format']!r}; {FUNCTION}")
-        )
+        columns.require_transform(f"a schema cannot parse the format {time_spec['format']!r}; {FUNCTION}")
     if missing is not None:
-        columns.require_transform(
-            UnsupportedFieldError(f"'missingValue' is {missing!r}, but a schema cannot fill in values; {FUNCTION}")
-        )
+        columns.require_transform(f"'missingValue' is {missing!r}, but a schema cannot fill in values; {FUNCTION}")
     if name not in columns.computed and name != NO_SUCH_COLUMN:
         columns.add_time(name, time_format, is_required=missing is None)
     return TIME if TIME in columns.computed else name
@@ -289,9 +281,7 @@ def add_metrics(columns: DruidColumns, specs: Any) -> None:
         if not isinstance(metric, Mapping) or not isinstance(metric.get("type"), str):
             raise UnsupportedFieldError(f"a metric must be an object with a 'type'; got {each!r}")
         if metric.get("expression") is not None:
-            columns.require_transform(
-                UnsupportedFieldError(f"metric {metric.get('name')!r} is computed by an expression; {FUNCTION}")
-            )
+            columns.require_transform(f"metric {metric.get('name')!r} is computed by an expression; {FUNCTION}")
         name = metric.get("fieldName")
         names = metric.get("fieldNames", metric.get("fields"))
         for column in [name] if isinstance(name, str) else list_in("fieldNames", names):

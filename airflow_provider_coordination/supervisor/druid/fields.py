@@ -12,11 +12,11 @@ from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM
 from airflow_provider_coordination.spark.job_settings import MAX_SAVED_PARSE_EXCEPTIONS
 from airflow_provider_coordination.supervisor.druid.rows import (
     DruidField,
+    FieldOutcome,
     UnsupportedFieldError,
     copied,
     manual,
     milliseconds,
-    not_applicable,
     numeric,
     translated,
     whole_number,
@@ -94,8 +94,6 @@ def _lag_based(value: Any) -> None:
 
 TOP = (
     translated("type", READS, "The kind of source. Only `kinesis` can be translated.", _kinesis),
-    not_applicable("id", "A source has one supervisor, named by `source`."),
-    not_applicable("context", "It holds settings of Druid's tasks, such as locks and priorities."),
     manual(
         "suspended",
         "the command suspend --new-source",
@@ -123,10 +121,6 @@ DATA_SCHEMA = (
         "schema",
         "The input columns of the metrics and of their filters. Records are not rolled up: aggregate in queries.",
     ),
-    not_applicable(
-        "dataSchema.granularitySpec",
-        "There are no segments: each batch is a file. Times are kept unchanged, and nothing is rolled up.",
-    ),
     translated(
         "dataSchema.transformSpec",
         "writes[0].parquet.where",
@@ -134,9 +128,6 @@ DATA_SCHEMA = (
     ),
     translated(
         "dataSchema.parser", "schema", "An earlier form of `inputFormat`, `timestampSpec` and `dimensionsSpec`."
-    ),
-    not_applicable(
-        "dataSchema.projections", "Projections pre-aggregate segments: create such tables from the dataset."
     ),
 )
 
@@ -159,10 +150,6 @@ IO_CONFIG = (
         f"{READS}.region_name",
         "The same, without an AWS endpoint. `us-east-1` without region and endpoint, as in Druid.",
     ),
-    not_applicable(
-        "ioConfig.replicas", "Leases assign each shard to one job. If a job dies, the others take over its shards."
-    ),
-    not_applicable("ioConfig.serverPriorityToReplicas", "As `replicas`."),
     copied("ioConfig.taskCount", "supervise.task_count", value=whole_number),
     translated(
         "ioConfig.autoScalerConfig",
@@ -192,25 +179,10 @@ IO_CONFIG = (
         _instant,
     ),
     copied("ioConfig.earlyMessageRejectionPeriod", "supervise.early_message_rejection_period"),
-    not_applicable(
-        "ioConfig.recordsPerFetch",
-        "A read requests as many records as Kinesis returns, within the limits of the shard.",
-    ),
-    not_applicable("ioConfig.fetchDelayMillis", "Reads are paced by the shard's limit of five calls per second."),
-    not_applicable("ioConfig.lagAggregator", "It computes Druid's lag metrics. For scaling, see `lag_aggregate`."),
     manual("ioConfig.awsAccessKeyId", AWS_CONNECTION, "The login of the connection."),
     manual("ioConfig.awsSecretAccessKey", AWS_CONNECTION, "The password of the connection."),
     manual("ioConfig.awsAssumedRoleArn", AWS_CONNECTION, "`role_arn`."),
     manual("ioConfig.awsExternalId", AWS_CONNECTION, "`ExternalId` in `assume_role_kwargs`."),
-    not_applicable("ioConfig.deaggregate", "Aggregated records of the Kinesis Producer Library are always expanded."),
-    *(
-        not_applicable(
-            f"ioConfig.{name}",
-            "Waiting needs no worker slot, and an idle stream needs only one read per shard at a time.",
-        )
-        for name in ("idleConfig", "enableIdleBehaviour", "idleSupervisorForStreamIdleMillis")
-    ),
-    not_applicable("ioConfig.appendToExisting", "It belongs to Druid's batch ingestion. Batches are always appended."),
     translated(
         "ioConfig.boundedStreamConfig",
         f"{READS}.bounds",
@@ -223,7 +195,6 @@ IO_CONFIG = (
 AUTO_SCALE = "ioConfig.autoScalerConfig"
 OF_AUTO_SCALE = "supervise.auto_scale"
 AUTO_SCALER_CONFIG = (
-    not_applicable(f"{AUTO_SCALE}.enableTaskAutoScaler", "If it is false or omitted, the spec has no `auto_scale`."),
     translated(f"{AUTO_SCALE}.autoScalerStrategy", OF_AUTO_SCALE, "Only `lagBased`.", _lag_based),
     copied(f"{AUTO_SCALE}.taskCountMin", f"{OF_AUTO_SCALE}.task_count_min", value=whole_number),
     copied(f"{AUTO_SCALE}.taskCountMax", f"{OF_AUTO_SCALE}.task_count_max", value=whole_number),
@@ -246,13 +217,6 @@ AUTO_SCALER_CONFIG = (
     copied(
         f"{AUTO_SCALE}.triggerScaleInFractionThreshold", f"{OF_AUTO_SCALE}.trigger_scale_in_fraction", value=numeric
     ),
-    *(
-        not_applicable(
-            f"{AUTO_SCALE}.triggerScale{side}ThresholdFrequency",
-            f"Druid ignores this earlier name of `triggerScale{side}FractionThreshold`.",
-        )
-        for side in ("Out", "In")
-    ),
     copied(f"{AUTO_SCALE}.scaleOutStep", f"{OF_AUTO_SCALE}.scale_out_step", value=whole_number),
     copied(f"{AUTO_SCALE}.scaleInStep", f"{OF_AUTO_SCALE}.scale_in_step", value=whole_number),
     translated(
@@ -261,56 +225,14 @@ AUTO_SCALER_CONFIG = (
         "In lower case. `sum` if omitted, which is Druid's default but not this package's.",
         _aggregate,
     ),
-    not_applicable(f"{AUTO_SCALE}.stopTaskCountRatio", "Jobs hand over one by one, each once its successor runs."),
-    not_applicable(f"{AUTO_SCALE}.useNearestFactorScaling", "Leases distribute shards evenly for any number of jobs."),
 )
 
 TUNING_CONFIG = (
-    not_applicable("tuningConfig.type", "It repeats `kinesis`."),
-    *(
-        not_applicable(f"tuningConfig.{name}", note)
-        for names, note in (
-            (
-                ("maxRowsInMemory", "maxBytesInMemory", "skipBytesInMemoryOverheadCheck"),
-                "Records are written to files as they arrive. A slot holds at most `rounds.slot_memory_bytes`.",
-            ),
-            (
-                ("maxRowsPerSegment", "maxTotalRows"),
-                "There are no segments: each batch is a file of at most `rounds.max_batch_bytes`.",
-            ),
-            (
-                ("intermediateHandoffPeriod",),
-                "Every round commits its records a few seconds after they were read.",
-            ),
-            (
-                ("intermediatePersistPeriod", "maxPendingPersists", "numPersistThreads", "basePersistDirectory"),
-                "There are no intermediate files: landed files are complete.",
-            ),
-            (
-                ("indexSpec", "indexSpecForIntermediatePersists"),
-                "Files are Parquet, compressed with Zstandard. There is nothing to set.",
-            ),
-            (
-                (
-                    "segmentWriteOutMediumFactory",
-                    "appendableIndexSpec",
-                    "buildV9Directly",
-                    "maxColumnsToMerge",
-                    "messageGapStatsEnabled",
-                ),
-                "It concerns the internals of Druid's segments.",
-            ),
-        )
-        for name in names
-    ),
     translated(
         "tuningConfig.reportParseExceptions",
         "bad_records.max_parse_exceptions",
         "0 if true, regardless of `maxParseExceptions`.",
         _no_exceptions,
-    ),
-    not_applicable(
-        "tuningConfig.logParseExceptions", "Bad records are written to the dead letters. Payloads are never logged."
     ),
     translated(
         "tuningConfig.maxParseExceptions",
@@ -324,56 +246,99 @@ TUNING_CONFIG = (
         f"The same, at most {MAX_SAVED_PARSE_EXCEPTIONS}: the dead letters have all bad records.",
         _saved_exceptions,
     ),
-    not_applicable("tuningConfig.handoffConditionTimeout", "Committed records are visible at once."),
-    not_applicable(
-        "tuningConfig.releaseLocksOnHandoff", "There are no locks on intervals: each shard is leased to one job."
-    ),
     translated(
         "tuningConfig.resetOffsetAutomatically",
         f"{READS}.on_data_loss",
         "`reset` if true, which also records the lost range. `fail` if false, which parks the shard.",
         _on_data_loss,
     ),
-    not_applicable(
-        "tuningConfig.skipSequenceNumberAvailabilityCheck", "Reads detect lost records; see `on_data_loss`."
-    ),
-    *(
-        not_applicable(f"tuningConfig.{name}", "One thread of the triggerer polls all sources.")
-        for name in ("workerThreads", "chatThreads")
-    ),
-    *(
-        not_applicable(f"tuningConfig.{name}", "Jobs report to the store; the supervisor does not call them.")
-        for name in ("chatRetries", "chatAsync", "httpTimeout")
-    ),
-    not_applicable(
-        "tuningConfig.shutdownTimeout", "Jobs continue without the supervisor, and the next one finds them."
-    ),
-    not_applicable("tuningConfig.offsetFetchPeriod", "Jobs report their lag while they read; nothing is fetched."),
     translated(
         "tuningConfig.repartitionTransitionDuration",
         f"{READS}.repartition_transition_duration",
         "How long after the end of a shard its children are first read. Jobs are not stopped for it.",
         lambda value: value,
     ),
-    *(
-        not_applicable(
-            f"tuningConfig.{name}",
-            "All shards of a slot share one buffer, `rounds.slot_memory_bytes`.",
-        )
-        for name in ("recordBufferSize", "recordBufferSizeBytes", "recordBufferOfferTimeout", "recordBufferFullWait")
-    ),
-    not_applicable(
-        "tuningConfig.fetchThreads",
-        "A slot reads all its shards at the same time, within `rounds.slot_memory_bytes`.",
-    ),
-    not_applicable("tuningConfig.fetchSequenceNumberTimeout", "`LATEST` is resolved once to an instant."),
-    *(
-        not_applicable(f"tuningConfig.{name}", "A read takes everything that Kinesis returns.")
-        for name in ("maxRecordsPerPoll", "maxBytesPerPoll")
-    ),
-    not_applicable("tuningConfig.useListShards", "It is the only mode."),
-    not_applicable("tuningConfig.skipIgnorableShards", "An empty closed shard is read to its end with one call."),
 )
 
-FIELDS: tuple[DruidField, ...] = (*TOP, *DATA_SCHEMA, *IO_CONFIG, *AUTO_SCALER_CONFIG, *TUNING_CONFIG)
+NOT_APPLICABLE: Mapping[str, Mapping[str, str]] = {
+    "": {
+        "A source has one supervisor, named by `source`.": "id",
+        "It holds settings of Druid's tasks, such as locks and priorities.": "context",
+    },
+    "dataSchema": {
+        "There are no segments: each batch is a file. Times are kept unchanged, and nothing is rolled up.": (
+            "granularitySpec"
+        ),
+        "Projections pre-aggregate segments: create such tables from the dataset.": "projections",
+    },
+    "ioConfig": {
+        "Leases assign each shard to one job. If a job dies, the others take over its shards.": "replicas",
+        "As `replicas`.": "serverPriorityToReplicas",
+        "A read requests as many records as Kinesis returns, within the limits of the shard.": "recordsPerFetch",
+        "Reads are paced by the shard's limit of five calls per second.": "fetchDelayMillis",
+        "It computes Druid's lag metrics. For scaling, see `lag_aggregate`.": "lagAggregator",
+        "Aggregated records of the Kinesis Producer Library are always expanded.": "deaggregate",
+        "Waiting needs no worker slot, and an idle stream needs only one read per shard at a time.": (
+            "idleConfig enableIdleBehaviour idleSupervisorForStreamIdleMillis"
+        ),
+        "It belongs to Druid's batch ingestion. Batches are always appended.": "appendToExisting",
+    },
+    AUTO_SCALE: {
+        "If it is false or omitted, the spec has no `auto_scale`.": "enableTaskAutoScaler",
+        "Druid ignores this earlier name of `triggerScaleOutFractionThreshold`.": "triggerScaleOutThresholdFrequency",
+        "Druid ignores this earlier name of `triggerScaleInFractionThreshold`.": "triggerScaleInThresholdFrequency",
+        "Jobs hand over one by one, each once its successor runs.": "stopTaskCountRatio",
+        "Leases distribute shards evenly for any number of jobs.": "useNearestFactorScaling",
+    },
+    "tuningConfig": {
+        "It repeats `kinesis`.": "type",
+        "Records are written to files as they arrive. A slot holds at most `rounds.slot_memory_bytes`.": (
+            "maxRowsInMemory maxBytesInMemory skipBytesInMemoryOverheadCheck"
+        ),
+        "There are no segments: each batch is a file of at most `rounds.max_batch_bytes`.": (
+            "maxRowsPerSegment maxTotalRows"
+        ),
+        "Every round commits its records a few seconds after they were read.": "intermediateHandoffPeriod",
+        "There are no intermediate files: landed files are complete.": (
+            "intermediatePersistPeriod maxPendingPersists numPersistThreads basePersistDirectory"
+        ),
+        "Files are Parquet, compressed with Zstandard. There is nothing to set.": (
+            "indexSpec indexSpecForIntermediatePersists"
+        ),
+        "It concerns the internals of Druid's segments.": (
+            "segmentWriteOutMediumFactory appendableIndexSpec buildV9Directly maxColumnsToMerge messageGapStatsEnabled"
+        ),
+        "Bad records are written to the dead letters. Payloads are never logged.": "logParseExceptions",
+        "Committed records are visible at once.": "handoffConditionTimeout",
+        "There are no locks on intervals: each shard is leased to one job.": "releaseLocksOnHandoff",
+        "Reads detect lost records; see `on_data_loss`.": "skipSequenceNumberAvailabilityCheck",
+        "One thread of the triggerer polls all sources.": "workerThreads chatThreads",
+        "Jobs report to the store; the supervisor does not call them.": "chatRetries chatAsync httpTimeout",
+        "Jobs continue without the supervisor, and the next one finds them.": "shutdownTimeout",
+        "Jobs report their lag while they read; nothing is fetched.": "offsetFetchPeriod",
+        "All shards of a slot share one buffer, `rounds.slot_memory_bytes`.": (
+            "recordBufferSize recordBufferSizeBytes recordBufferOfferTimeout recordBufferFullWait"
+        ),
+        "A slot reads all its shards at the same time, within `rounds.slot_memory_bytes`.": "fetchThreads",
+        "`LATEST` is resolved once to an instant.": "fetchSequenceNumberTimeout",
+        "A read takes everything that Kinesis returns.": "maxRecordsPerPoll maxBytesPerPoll",
+        "It is the only mode.": "useListShards",
+        "An empty closed shard is read to its end with one call.": "skipIgnorableShards",
+    },
+}
+"""The fields that have no meaning in this package, as words, by the reason, in each section of a spec."""
+
+FIELDS: tuple[DruidField, ...] = (
+    *TOP,
+    *DATA_SCHEMA,
+    *IO_CONFIG,
+    *AUTO_SCALER_CONFIG,
+    *TUNING_CONFIG,
+    *(
+        DruidField(name=f"{section}.{name}".lstrip("."), outcome=FieldOutcome.NOT_APPLICABLE, note=note)
+        for section, notes in NOT_APPLICABLE.items()
+        for note, names in notes.items()
+        for name in names.split()
+    ),
+)
 """All known fields."""

@@ -11,7 +11,6 @@ from airflow_provider_coordination.supervisor.druid import fields
 from airflow_provider_coordination.supervisor.druid.columns import ARRIVAL, PARTITION_KEY, DruidColumns
 from airflow_provider_coordination.supervisor.druid.filters import FUNCTION
 from airflow_provider_coordination.supervisor.druid.rows import (
-    UnsupportedFieldError,
     check_keys,
     list_in,
     object_in,
@@ -46,10 +45,8 @@ def read_format(columns: DruidColumns, input_format: Any) -> bool:
         return read_format(columns, input_format.get("valueFormat"))
     if kind != "json":
         columns.require_transform(
-            UnsupportedFieldError(
-                f"payloads are {kind!r}, but a schema only parses JSON; write a function that splits the column 'data' "
-                "and name it in 'transform'"
-            )
+            f"payloads are {kind!r}, but a schema only parses JSON; write a function that splits the column 'data' "
+            "and name it in 'transform'"
         )
         return False
     check_keys("inputFormat", input_format, JSON_FIELDS)
@@ -58,19 +55,14 @@ def read_format(columns: DruidColumns, input_format: Any) -> bool:
     ]
     if features:
         columns.require_transform(
-            UnsupportedFieldError(
-                f"'featureSpec' enables {', '.join(map(str, features))}, but a schema only parses standard JSON; "
-                f"{FUNCTION}"
-            )
+            f"'featureSpec' enables {', '.join(map(str, features))}, but a schema only parses standard JSON; {FUNCTION}"
         )
     has_lines = yes_or_no(input_format.get("assumeNewlineDelimited") or False)
     if has_lines:
         columns.require_transform(
-            UnsupportedFieldError(
-                "'assumeNewlineDelimited' allows several lines in a record, but a schema parses one object; set it to "
-                "false if each record is one object, or write a function that splits the column 'data' and name it in "
-                "'transform'"
-            )
+            "'assumeNewlineDelimited' allows several lines in a record, but a schema parses one object; set it to "
+            "false if each record is one object, or write a function that splits the column 'data' and name it in "
+            "'transform'"
         )
     _read_fields(columns, input_format.get("flattenSpec") or {})
     return not features and not has_lines
@@ -91,10 +83,8 @@ def _read_fields(columns: DruidColumns, spec: Any) -> None:
         if expression not in _paths_of(name, kind):
             columns.leave(
                 name,
-                UnsupportedFieldError(
-                    f"field {name!r} is read from {expression!r}, but a schema only reads a field of its column's "
-                    "name; write a function that reads it, and name it in 'transform'"
-                ),
+                f"field {name!r} is read from {expression!r}, but a schema only reads a field of its column's "
+                "name; write a function that reads it, and name it in 'transform'",
             )
 
 

@@ -87,11 +87,6 @@ def manual(name: str, target: str, note: str) -> DruidField:
     return DruidField(name=name, outcome=FieldOutcome.MANUAL, target=target, note=note)
 
 
-def not_applicable(name: str, note: str) -> DruidField:
-    """Return a field that has no meaning in this package."""
-    return DruidField(name=name, outcome=FieldOutcome.NOT_APPLICABLE, note=note)
-
-
 def yes_or_no(value: Any) -> bool:
     """Return true or false, which Druid also accepts as text.
 
@@ -123,11 +118,6 @@ def numeric(value: Any) -> Any:
         with suppress(ValueError):
             return number_type(value)
     return value
-
-
-def by_name(fields: tuple[DruidField, ...]) -> Mapping[str, DruidField]:
-    """Return fields by name."""
-    return {field.name: field for field in fields}
 
 
 def milliseconds(value: Any) -> str:
