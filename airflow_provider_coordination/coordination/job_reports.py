@@ -12,9 +12,8 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any
 
-from airflow_provider_coordination.coordination.json_values import json_of
+from airflow_provider_coordination.coordination.json_values import Stored, json_of
 from airflow_provider_coordination.coordination.partition import format_instant, read_instant
-from airflow_provider_coordination.coordination.stored import Stored
 from airflow_provider_coordination.coordination.texts import compress, decompress, storable
 
 MAX_MESSAGE_CHARACTERS = 1000
@@ -41,26 +40,6 @@ class ErrorEvent(Stored):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "message", self.message[:MAX_MESSAGE_CHARACTERS])
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return the event as a JSON object."""
-        return json_of(self)
-
-    @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any]) -> ErrorEvent | None:
-        """Return the event from a JSON object; None if that has no valid `at`."""
-        at = read_instant(mapping.get("at"))
-        if at is None:
-            return None
-        partition, owner = mapping.get("partition"), mapping.get("owner")
-        return cls(
-            at=at,
-            error_class=str(mapping.get("error_class", "")),
-            message=str(mapping.get("message", "")),
-            partition=partition if isinstance(partition, str) else None,
-            owner=owner if isinstance(owner, str) else None,
-            is_stream_error=mapping.get("is_stream_error") is True,
-        )
 
 
 REPORT_INTERVAL = timedelta(seconds=10)

@@ -13,8 +13,8 @@ from enum import StrEnum
 from typing import Any
 
 from airflow_provider_coordination.coordination.job_reports import ErrorEvent
-from airflow_provider_coordination.coordination.json_values import json_of
-from airflow_provider_coordination.coordination.stored import Stored
+from airflow_provider_coordination.coordination.json_values import Stored
+from airflow_provider_coordination.coordination.override import override
 
 UNHEALTHY_AFTER = 3
 """The number of consecutive failed runs or jobs that makes a supervisor unhealthy."""
@@ -188,10 +188,7 @@ class Health(Stored):
             return DetailedState.LOST_CONTACT_WITH_STREAM
         return DetailedState.UNABLE_TO_CONNECT_TO_STREAM
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
-        return json_of(self)
-
+    @override
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Health:
         return super().from_mapping(mapping) or cls()

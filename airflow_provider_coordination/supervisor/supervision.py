@@ -16,9 +16,8 @@ from datetime import datetime
 from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.json_values import json_of
-from airflow_provider_coordination.coordination.partition import read_instant
-from airflow_provider_coordination.coordination.stored import Stored
+from airflow_provider_coordination.coordination.json_values import Stored
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.stores.redaction import HIDDEN
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_values import without_secrets
@@ -58,28 +57,6 @@ class SupervisedJob(Stored):
         """Whether it was requested to stop."""
         return self.stop_requested_at is not None
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
-        return json_of(self)
-
-    @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any]) -> SupervisedJob | None:
-        """Return it from a JSON object; None if the object is invalid."""
-        owner, planned_at = mapping.get("owner"), read_instant(mapping.get("planned_at"))
-        if not isinstance(owner, str) or planned_at is None:
-            return None
-        replaces = mapping.get("replaces")
-        return cls(
-            owner=owner,
-            spec_version=int(mapping.get("spec_version") or 0),
-            planned_at=planned_at,
-            began_at=read_instant(mapping.get("began_at")),
-            replaces=replaces if isinstance(replaces, str) else None,
-            stop_requested_at=read_instant(mapping.get("stop_requested_at")),
-            stop_reason=str(mapping.get("stop_reason") or ""),
-            errors_noted=int(mapping.get("errors_noted") or 0),
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class TaskCountChange(Stored):
@@ -100,19 +77,6 @@ class TaskCountChange(Stored):
     def is_refusal(self) -> bool:
         """Whether the number stayed as it was."""
         return self.before == self.after
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
-        return json_of(self)
-
-    @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any]) -> TaskCountChange | None:
-        """Return it from a JSON object; None if the object is invalid."""
-        at = read_instant(mapping.get("at"))
-        if at is None:
-            return None
-        before, after = int(mapping.get("before") or 0), int(mapping.get("after") or 0)
-        return cls(at=at, before=before, after=after, reason=str(mapping.get("reason") or ""))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,10 +129,7 @@ class Supervision(Stored):
     termination_reason: str = ""
     totals: Mapping[str, int] = field(default_factory=dict)
 
-    def to_mapping(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
-        return {**json_of(self), "task_count_changes": json_of(self.task_count_changes[-CHANGES_KEPT:])}
-
+    @override
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Supervision:
         return super().from_mapping(mapping) or cls()
@@ -217,26 +178,6 @@ class SpecVersion(Stored):
     def is_termination(self) -> bool:
         """Whether it ends supervision."""
         return self.spec is None
-
-    def to_mapping(self) -> dict[str, Any]:
-        """Return it as a JSON object."""
-        return json_of(self)
-
-    @classmethod
-    def from_mapping(cls, mapping: Mapping[str, Any]) -> SpecVersion | None:
-        """Return it from a JSON object; None if the object is invalid."""
-        version, submitted_at = mapping.get("version"), read_instant(mapping.get("submitted_at"))
-        spec, digest = mapping.get("spec"), mapping.get("file_digest")
-        if not isinstance(version, int) or submitted_at is None:
-            return None
-        return cls(
-            version=version,
-            spec=spec if isinstance(spec, Mapping) else None,
-            submitted_at=submitted_at,
-            by=str(mapping.get("by") or ""),
-            reason=str(mapping.get("reason") or ""),
-            file_digest=digest if isinstance(digest, str) else None,
-        )
 
 
 def _objects(mapping: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
