@@ -24,7 +24,7 @@ from airflow_provider_coordination.sensors.acknowledgments import Acknowledgment
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, RoundSettings
-from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.writes import ParquetDataset
 
 WORKERS = 2
 """The number of Spark jobs that share the stream in one run."""

@@ -20,7 +20,7 @@ from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOper
 from airflow_provider_coordination.operators.prepared_jobs import FollowJobOperator, emr_step, prepare_job
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.ingestion import Ingestion
-from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.writes import ParquetDataset
 
 with DAG(
     dag_id="emr_ingestion",

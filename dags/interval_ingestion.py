@@ -15,7 +15,7 @@ from airflow.sdk import DAG, CronDataIntervalTimetable, Param
 
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.ingestion import Ingestion
-from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.writes import ParquetDataset
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 
 with DAG(

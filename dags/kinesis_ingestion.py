@@ -20,7 +20,7 @@ from airflow_provider_coordination.sensors.partitions import PartitionsCompleted
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.job_settings import RoundSettings
-from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.writes import ParquetDataset
 
 WORKERS = 2
 """The number of Spark jobs that share the stream in one run."""

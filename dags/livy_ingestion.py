@@ -21,7 +21,7 @@ from airflow_provider_coordination.operators.create_partitions import CreatePart
 from airflow_provider_coordination.operators.prepared_jobs import FollowJobOperator, livy_batch, prepare_job
 from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark.ingestion import Ingestion
-from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.writes import ParquetDataset
 
 with DAG(
     dag_id="livy_ingestion",

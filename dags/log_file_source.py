@@ -114,8 +114,8 @@ def land_file(root: str, max_bytes: int, plan: LogPlan) -> LandedRow:
 
     from airflow_provider_coordination.spark.landed_identity import as_landed, landed_file
     from airflow_provider_coordination.spark.layout import BATCH_ID
+    from airflow_provider_coordination.spark.parquet_files import write_table
     from airflow_provider_coordination.spark.records import with_origin
-    from airflow_provider_coordination.spark.storage import write_table
 
     began = datetime.now(UTC)
     path = next((each for each in Path(plan.folder).iterdir() if each.stat().st_ino == plan.inode), None)

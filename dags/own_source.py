@@ -19,7 +19,7 @@ from airflow.sdk import DAG, Param, task
 
 from airflow_provider_coordination.sources.own_source import Items
 from airflow_provider_coordination.spark.ingestion import Ingestion
-from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.writes import ParquetDataset
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 
 READER = Path(__file__).with_name("own_source_reader.py")

@@ -18,7 +18,7 @@ from airflow_provider_coordination.operators.create_partitions import CreatePart
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark.ingestion import Ingestion
-from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.writes import ParquetDataset
 
 EVENTS = S3Objects(
     paths="{{ params.path }}",

@@ -32,7 +32,7 @@ class Target:
         name = self.writes.partition("(")[0]
         if self.module == "parquet":
             return text
-        previous = "airflow_provider_coordination.spark.writes.parquet import ParquetDataset"
+        previous = "airflow_provider_coordination.spark.writes import ParquetDataset"
         ours = f"airflow_provider_coordination.spark.writes.{self.module} import {name}"
         writes = self.writes.replace("{dataset}", str(dataset))
         return text.replace(previous, ours).replace(PARQUET, writes)

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from airflow_provider_coordination.hooks.connections import AirflowConnections
-from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.writes import ParquetDataset
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 COMPOSE = REPOSITORY / "docker-compose.yaml"

@@ -96,10 +96,8 @@ from airflow_provider_coordination.spark.telemetry import (
     TRACES,
     Signal,
 )
-from airflow_provider_coordination.spark.writes.delta import DeltaTable
-from airflow_provider_coordination.spark.writes.foreach_batch import ForeachBatch
+from airflow_provider_coordination.spark.writes import DeltaTable, ForeachBatch, ParquetDataset
 from airflow_provider_coordination.spark.writes.iceberg import IcebergTable
-from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from airflow_provider_coordination.spark.writes.sql import SqlTable
 from airflow_provider_coordination.stores import DEFAULT_HISTORY_DAYS, DEFAULT_KIND, open_store
 from airflow_provider_coordination.stores.kind import DEFAULT_TABLE

@@ -42,7 +42,7 @@ from airflow_provider_coordination.supervisor.spec import read_sink
 from airflow_provider_coordination.supervisor.spec_file import read_spec_text
 
 if TYPE_CHECKING:
-    from airflow_provider_coordination.spark.recovery import RecoveredPartition, Recovery
+    from airflow_provider_coordination.spark.delivered_batches import RecoveredPartition, Recovery
 
 
 def register(app: typer.Typer) -> None:
@@ -110,7 +110,7 @@ def _sink_settings(text: str) -> SinkSettings:
 def _read_recovery(identifier: str, settings: Sequence[SinkSettings], landing_path: str | None) -> Recovery:
     histories = [_history(each) for each in settings]
     try:
-        from airflow_provider_coordination.spark.recovery import landed_file_finder, recovery_of
+        from airflow_provider_coordination.spark.delivered_batches import landed_file_finder, recovery_of
     except ModuleNotFoundError as error:
         raise CommandError(
             f"landed files cannot be read: {error}; install airflow-provider-coordination[spark]"

@@ -193,9 +193,9 @@ def output_findings(path: str, access: Access = DEFAULT_ACCESS) -> Iterator[Find
     :param path: a path or URI.
     :param access: the AWS settings, for a path on S3.
     """
-    from airflow_provider_coordination.spark.filesystems import absolute
     from airflow_provider_coordination.spark.storage import (
         PROBES,
+        absolute,
         delete_file,
         join,
         new_probe,

@@ -26,7 +26,7 @@ from airflow_provider_coordination.sources.reads import Reads, Synced
 from airflow_provider_coordination.sources.source_kind import Settings, SourceKind
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.sink_settings import access_of, check_sinks
-from airflow_provider_coordination.spark.writes.writes import landing_path_of, sinks_of
+from airflow_provider_coordination.spark.writes import landing_path_of, sinks_of
 from airflow_provider_coordination.supervisor.observer import Probe
 from airflow_provider_coordination.supervisor.operations import SourceCheck
 from airflow_provider_coordination.supervisor.spec import IngestionSpec

@@ -38,7 +38,7 @@ from airflow_provider_coordination.sources.reads import Located, Reads
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
-from airflow_provider_coordination.spark.writes.writes import sinks_of
+from airflow_provider_coordination.spark.writes import sinks_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,9 +13,8 @@ from airflow.sdk import BaseOperator, Context
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
-from airflow_provider_coordination.spark.maintenance import Maintenance
-from airflow_provider_coordination.spark.sinks import make_sinks
-from airflow_provider_coordination.spark.writes.writes import Writes, sinks_of
+from airflow_provider_coordination.spark.sinks import Maintenance, make_sinks
+from airflow_provider_coordination.spark.writes import Writes, sinks_of
 
 
 class MaintainTableOperator(BaseOperator):

@@ -212,7 +212,7 @@ def upload(file: Path, folder: str, access: Access) -> str:
 
     :raises CoordinationError: if the file cannot be written.
     """
-    from airflow_provider_coordination.spark.filesystems import open_files
+    from airflow_provider_coordination.spark.storage import open_files
 
     content = file.read_bytes()
     digest = hashlib.sha256(content).hexdigest()[:16]

@@ -28,7 +28,7 @@ from airflow_provider_coordination.spark.job_settings import (
 )
 from airflow_provider_coordination.spark.payload_schema import check_time_formats, columns_of
 from airflow_provider_coordination.spark.sink_settings import check_absolute, check_described_sinks, check_folders
-from airflow_provider_coordination.spark.writes.writes import Writes, all_of, landing_path_of
+from airflow_provider_coordination.spark.writes import Writes, all_of, landing_path_of
 
 
 @dataclass(kw_only=True)

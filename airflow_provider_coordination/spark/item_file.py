@@ -14,10 +14,10 @@ from airflow_provider_coordination.sources.progress import ItemPosition, new_bat
 from airflow_provider_coordination.spark.job_settings import MIN_SLOT_MEMORY_BYTES as READING_BYTES
 from airflow_provider_coordination.spark.landed_identity import as_landed, landed_file
 from airflow_provider_coordination.spark.layout import BATCH_ID
+from airflow_provider_coordination.spark.parquet_files import TableWriter
 from airflow_provider_coordination.spark.records import Records
 from airflow_provider_coordination.spark.slot_memory import ROW_GROUP_BYTES, SlotMemory
 from airflow_provider_coordination.spark.slots import LandingOptions
-from airflow_provider_coordination.spark.storage import TableWriter
 
 
 @dataclass(frozen=True, kw_only=True)

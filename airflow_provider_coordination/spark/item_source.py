@@ -11,7 +11,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.items import Checking, KnowsColumns, reads_at_once
 from airflow_provider_coordination.sources.kinds import ReadsSettings, reader_of
-from airflow_provider_coordination.spark.frame_columns import landed_columns
+from airflow_provider_coordination.spark.frame_landing import landed_columns
 from airflow_provider_coordination.spark.item_landing import land_items
 from airflow_provider_coordination.spark.item_reading import ItemReading
 from airflow_provider_coordination.spark.job_spark import JobSpark

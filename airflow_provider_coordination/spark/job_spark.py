@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import airflow_provider_coordination
 from airflow_provider_coordination.spark import worker_daemon
-from airflow_provider_coordination.spark.slot_count import SlotCount
+from airflow_provider_coordination.spark.slots import SlotCount
 from airflow_provider_coordination.spark.worker_daemon import IMPORTS
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.concurrency import side_by_side
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.landed_identity import identity_of, partition_folder, token_of, under_token
+from airflow_provider_coordination.spark.parquet_files import read_end, schema_of
 from airflow_provider_coordination.spark.sinks import Sink
 from airflow_provider_coordination.spark.storage import (
     calls_at_once,
@@ -28,9 +29,7 @@ from airflow_provider_coordination.spark.storage import (
     folders_in,
     join,
     publish,
-    read_end,
     remove_if_empty,
-    schema_of,
 )
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,8 @@ import secrets
 import pyarrow as pa
 
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.storage import join, safe_name, schema_of
+from airflow_provider_coordination.spark.parquet_files import schema_of
+from airflow_provider_coordination.spark.storage import join, safe_name
 
 LANDED_BATCH = b"coordination.landed_batch"
 """The metadata key of a landed file that names its batch."""

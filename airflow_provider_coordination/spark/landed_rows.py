@@ -25,14 +25,9 @@ from airflow_provider_coordination.spark.delivery import (
 )
 from airflow_provider_coordination.spark.landed_files import check_all_of_it, landed_schema
 from airflow_provider_coordination.spark.outages import translating_outages
+from airflow_provider_coordination.spark.parquet_files import TableWriter, read_small
 from airflow_provider_coordination.spark.sinks import Rows, Sink, owed
-from airflow_provider_coordination.spark.storage import (
-    TableWriter,
-    calls_at_once,
-    join,
-    link_files,
-    read_small,
-)
+from airflow_provider_coordination.spark.storage import calls_at_once, join, link_files
 
 SMALL_FILE_BYTES = 128 * 1024
 """Landed files that are smaller, and hold less user data, are merged: that costs no more than naming each of them."""

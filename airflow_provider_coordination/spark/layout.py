@@ -1,4 +1,4 @@
-"""The columns of landed records, and which of them identify a record within its batch.
+"""The columns of landed records, which of them identify a record within its batch, and which names are too similar.
 
 Records of a stream always have the same columns. Records of items have the columns of their source, which may differ
 from file to file, and the provider's own columns.
@@ -6,7 +6,7 @@ from file to file, and the provider's own columns.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
 
 ORIGIN = "_origin"
 """The column that names the item of a record."""
@@ -24,7 +25,6 @@ PAYLOAD = "data"
 """The column that holds a record's payload, if it has one."""
 RECORD = "record"
 """The column of the dead letters that holds the source's other columns, as JSON."""
-
 WHAT_FAILED = (pa.field("error", pa.string()), pa.field("source", pa.string()))
 """The first columns of a dead letter."""
 WHEN_IT_FAILED = (
@@ -91,3 +91,29 @@ ITEM_RECORDS = RecordLayout(
     location_format="{_origin}, row {_row}",
 )
 """Records of items."""
+
+
+def similar_names(columns: pa.Schema) -> tuple[str, str] | None:
+    """Return two names of columns, or of fields of one struct, that differ by case at most; None if there are none.
+
+    The name of a field has the names around it before dots.
+    """
+    return _similar(list(columns), "")
+
+
+def quoted(name: str) -> str:
+    """Return the name of a column in Spark's syntax, which separates the names of nested fields by dots."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def _similar(fields: Sequence[pa.Field], within: str) -> tuple[str, str] | None:
+    seen: dict[str, str] = {}
+    for field in fields:
+        lower = field.name.lower()
+        if lower in seen:
+            return f"{within}{seen[lower]}", f"{within}{field.name}"
+        seen[lower] = field.name
+        below = [field.type.field(number) for number in range(field.type.num_fields)]
+        if (found := _similar(below, f"{within}{field.name}.")) is not None:
+            return found
+    return None

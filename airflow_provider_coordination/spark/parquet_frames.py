@@ -26,20 +26,13 @@ import pyarrow.parquet as pq
 
 from airflow_provider_coordination.sources.landed_types import landed_type, retyped, typed_columns, with_landed_types
 from airflow_provider_coordination.spark.access import Access
-from airflow_provider_coordination.spark.column_names import similar_names
 from airflow_provider_coordination.spark.concurrency import result_or_raise, side_by_side
 from airflow_provider_coordination.spark.delivery import DeliveryError
-from airflow_provider_coordination.spark.filesystems import open_files
+from airflow_provider_coordination.spark.layout import similar_names
 from airflow_provider_coordination.spark.outages import OUTAGE_MARK, error_of_task
+from airflow_provider_coordination.spark.parquet_files import SMALL_BYTES, TableWriter, read_whole, write_table
 from airflow_provider_coordination.spark.slots import MANIFEST, collect_rows, manifest
-from airflow_provider_coordination.spark.storage import (
-    SMALL_BYTES,
-    TableWriter,
-    calls_at_once,
-    join,
-    read_whole,
-    write_table,
-)
+from airflow_provider_coordination.spark.storage import calls_at_once, join, open_files
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

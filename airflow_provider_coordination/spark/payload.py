@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.sources.landed import EventTimeBounds
-from airflow_provider_coordination.spark.column_names import quoted
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.job_settings import RejectionSettings
-from airflow_provider_coordination.spark.layout import PAYLOAD, RecordLayout
+from airflow_provider_coordination.spark.layout import PAYLOAD, RecordLayout, quoted
 from airflow_provider_coordination.spark.payload_column import STRICT, PayloadColumn, parsed_schema, texts_of
 from airflow_provider_coordination.spark.payload_schema import check_time_formats
 from airflow_provider_coordination.spark.payload_values import once

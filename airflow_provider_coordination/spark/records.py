@@ -9,8 +9,7 @@ import pyarrow.compute as pc
 
 from airflow_provider_coordination.sources.items import ItemUnreadableError
 from airflow_provider_coordination.sources.landed_types import with_landed_types
-from airflow_provider_coordination.spark.column_names import similar_names
-from airflow_provider_coordination.spark.layout import BATCH_ID, ORIGIN, ROW
+from airflow_provider_coordination.spark.layout import BATCH_ID, ORIGIN, ROW, similar_names
 
 SMALL_TABLES = 64
 """How many tables are combined into one: a table of a few rows takes several times the memory of its columns."""

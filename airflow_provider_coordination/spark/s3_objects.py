@@ -21,6 +21,7 @@ from pyarrow import fs
 
 from airflow_provider_coordination.aws import ACCESS_CODES, response_time
 from airflow_provider_coordination.coordination.override import override
+from airflow_provider_coordination.spark.access import REFUSED_CODES, refusal
 from airflow_provider_coordination.spark.files import (
     Claim,
     Files,
@@ -29,7 +30,6 @@ from airflow_provider_coordination.spark.files import (
     changed_file,
     missing_file,
 )
-from airflow_provider_coordination.spark.s3_refusals import REFUSED_CODES, refusal
 
 log = logging.getLogger(__name__)
 

@@ -112,7 +112,7 @@ class SettingsReference:
         :param access: the credentials for the object.
         :raises CoordinationError: if the object cannot be written.
         """
-        from airflow_provider_coordination.spark.filesystems import open_files
+        from airflow_provider_coordination.spark.storage import open_files
 
         assert self.key is not None
         files, path = open_files(self.uri, access)
@@ -137,7 +137,7 @@ class SettingsReference:
             log.info("the settings in %s could not be deleted; their writer removes them: %s", self.uri, error)
 
     def _sealed(self) -> bytes:
-        from airflow_provider_coordination.spark.filesystems import open_files
+        from airflow_provider_coordination.spark.storage import open_files
 
         files, path = open_files(self.uri, DEFAULT_ACCESS)
         try:
@@ -162,7 +162,7 @@ def delete_object(uri: str, access: Access) -> None:
     :raises OSError: if it cannot be deleted.
     :raises ConfigurationError: if no filesystem supports its URI.
     """
-    from airflow_provider_coordination.spark.filesystems import open_files
+    from airflow_provider_coordination.spark.storage import open_files
 
     files, path = open_files(uri, access)
     files.delete(path)

@@ -22,6 +22,7 @@ from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.files import Claim, MissingFileError
 from airflow_provider_coordination.spark.layout import BATCH_ID
+from airflow_provider_coordination.spark.parquet_files import values_of, write_table
 from airflow_provider_coordination.spark.sinks import Sink
 from airflow_provider_coordination.spark.staging import MANIFEST, STAGING
 from airflow_provider_coordination.spark.storage import (
@@ -32,8 +33,6 @@ from airflow_provider_coordination.spark.storage import (
     publish,
     read_text,
     renames,
-    values_of,
-    write_table,
     write_text,
 )
 

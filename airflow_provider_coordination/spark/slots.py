@@ -1,10 +1,20 @@
-"""Slots: Spark tasks that land partitions and return one manifest row for each partition."""
+"""Slots: Spark tasks that land partitions and return one manifest row for each partition, and how many of them to plan.
+
+The number of slots is what the work needs, limited by the executors that the job has or may get. Spark's dynamic
+allocation grows because of waiting tasks, so a job that may have more executors plans more tasks than run at once.
+Tasks without an executor run after the others and make the round longer. So the number at most doubles from round to
+round, and if no executor is added for some minutes, the job plans only for those that it has.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import logging
+import math
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,7 +27,6 @@ from airflow_provider_coordination.spark.shared_locations import (
     LocationCheckResult,
     SharedLocations,
 )
-from airflow_provider_coordination.spark.slot_count import registered_slots
 from airflow_provider_coordination.spark.spark_errors import (
     running_on_executors,
     waiting_for_executors,
@@ -28,12 +37,174 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import DataFrame
 
+
+log = logging.getLogger(__name__)
+
+STARTING_SECONDS = 60.0
+"""How long after its first round a job expects the executors that its configuration requests."""
+GROWING_SECONDS = 300.0
+"""How long a job plans tasks for executors that are not there yet; a cluster may have to start machines for them."""
+SETTLED_SECONDS = 1800.0
+"""How long a job without further executors waits before it requests them again."""
+ON_STANDALONE = re.compile(r"spark://|mesos:")
+IS_LOCAL = re.compile(r"local($|[\[-])")
+DEFAULT_INSTANCES = 2
+"""How many executors YARN and Kubernetes start by default."""
+
+
 P = TypeVar("P")
 R = TypeVar("R")
 T = TypeVar("T")
-
 JOB_GROUP = "landing"
 """The Spark job group of landing, so that landing can be cancelled without other jobs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allocation:
+    """The executors that Spark's configuration gives a job, as a number of tasks that run at the same time.
+
+    :param is_dynamic: whether Spark starts executors for waiting tasks, and ends idle executors.
+    :param initial: the number once all executors have started that Spark requests without any task; 0 if the
+        configuration does not determine it.
+    :param maximum: the maximum number; None if the configuration does not determine it.
+    """
+
+    is_dynamic: bool = False
+    initial: int = 0
+    maximum: int | None = None
+
+    @classmethod
+    def of(cls, conf: Mapping[str, str]) -> Allocation:
+        """Read Spark's configuration.
+
+        :param conf: its properties, including `spark.master`.
+        """
+        master = conf.get("spark.master", "")
+        if IS_LOCAL.match(master):
+            return cls()
+        is_standalone = ON_STANDALONE.match(master) is not None
+        # On a standalone cluster an executor has all cores of its worker, unless the configuration says otherwise.
+        cores = _number(conf, "spark.executor.cores") or (None if is_standalone else 1)
+        of_task = _number(conf, "spark.task.cpus") or 1
+        in_all = _number(conf, "spark.cores.max") if is_standalone else None
+        bound = None if in_all is None else _tasks(in_all, cores, of_task)
+
+        def of_executors(count: int | None) -> int | None:
+            return None if count is None or cores is None else count * (cores // of_task)
+
+        executors = _number(conf, "spark.executor.instances")
+        if conf.get("spark.dynamicAllocation.enabled", "false").lower() != "true":
+            if is_standalone:
+                return cls(initial=bound or 0)
+            return cls(initial=of_executors(DEFAULT_INSTANCES if executors is None else executors) or 0)
+        names = ("initialExecutors", "minExecutors")
+        first = [executors, *(_number(conf, f"spark.dynamicAllocation.{name}") for name in names)]
+        maximum = of_executors(_number(conf, "spark.dynamicAllocation.maxExecutors"))
+        bounds = [each for each in (maximum, bound) if each is not None]
+        initial = of_executors(max(each or 0 for each in first)) or 0
+        return cls(is_dynamic=True, initial=min([initial, *bounds]), maximum=min(bounds, default=None))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growth:
+    """What a job knows about its executors from earlier rounds; times are on one monotonic clock.
+
+    :param started_at: when the first round was planned.
+    :param registered: the number of slots when more were planned last.
+    :param waits_since: since when more slots have been planned than exist; None if enough exist.
+    :param settled_until: until when no more slots are planned than exist.
+    """
+
+    started_at: float
+    registered: int = 0
+    waits_since: float | None = None
+    settled_until: float = -math.inf
+
+
+def planned_slots(
+    allocation: Allocation, growth: Growth, *, needed: int, registered: int, now: float
+) -> tuple[int, Growth]:
+    """Return the number of slots for a round, and what to remember for the next round.
+
+    :param needed: the number of slots that the work would use, at least 1.
+    :param registered: the number of tasks that the present executors run at the same time.
+    :param now: the present time on the monotonic clock.
+    """
+    available = registered
+    if now - growth.started_at < STARTING_SECONDS:
+        available = max(available, allocation.initial)
+    if not allocation.is_dynamic:
+        return available, growth
+    wanted = needed if allocation.maximum is None else max(1, min(needed, allocation.maximum))
+    if wanted <= available:
+        return wanted, replace(growth, waits_since=None)
+    if now < growth.settled_until and registered <= growth.registered:
+        return available, growth
+    if growth.waits_since is None or registered > growth.registered:
+        growth = replace(growth, registered=registered, waits_since=now)
+    elif now - growth.waits_since >= GROWING_SECONDS:
+        return available, replace(growth, waits_since=None, settled_until=now + SETTLED_SECONDS)
+    return min(wanted, 2 * available), growth
+
+
+class SlotCount:
+    """The number of slots of a job's rounds; it remembers the executors from round to round.
+
+    :param context: the Spark context; used from the first count on.
+    :param clock: a monotonic clock.
+    """
+
+    def __init__(self, context: SparkContext, clock: Callable[[], float] = time.monotonic) -> None:
+        self._context = context
+        self._clock = clock
+        self._allocation: Allocation | None = None
+        self._growth: Growth | None = None
+        self._last = 0
+
+    def of_round(self, needed: int, *, leave_slot: bool) -> int:
+        """Return the number of slots that land in a round.
+
+        :param needed: the number of slots that the work would use.
+        :param leave_slot: whether to leave one of several slots to a delivery that runs at the same time; the other
+            slots then read its partitions as well.
+        """
+        now, registered = self._clock(), registered_slots(self._context)
+        if self._allocation is None or self._growth is None:
+            self._allocation = Allocation.of(dict(self._context.getConf().getAll()))
+            self._growth = Growth(started_at=now)
+        planned, self._growth = planned_slots(
+            self._allocation, self._growth, needed=max(1, needed), registered=registered, now=now
+        )
+        if planned != self._last:
+            log.info("slots of a round: %d, executors run %d tasks, the work needs %d", planned, registered, needed)
+            self._last = planned
+        # If the work needs fewer slots than exist, the delivery has one already.
+        return max(1, planned - 1) if leave_slot and planned >= registered else planned
+
+
+def registered_slots(context: SparkContext) -> int:
+    """Return the number of tasks that the active executors run at the same time, without leaving ones; at least 1."""
+    try:
+        spark = context._jsc.sc()
+        profile = spark.resourceProfileManager().defaultResourceProfile()
+        return max(1, int(spark.maxNumConcurrentTasks(profile)))
+    except Exception as error:  # not a public API of Spark, but the public one also counts leaving executors
+        log.debug("the number of concurrent tasks could not be read from Spark: %s", error)
+        return max(1, context.defaultParallelism)
+
+
+def _number(conf: Mapping[str, str], name: str) -> int | None:
+    text = conf.get(name, "")
+    return int(text) if text.isdecimal() else None
+
+
+def _tasks(cores: int, of_executor: int | None, of_task: int) -> int:
+    """Return the number of tasks that a number of cores runs, in executors of a given size."""
+    if of_executor is None:
+        return cores // of_task
+    return cores // of_executor * (of_executor // of_task)
+
+
 MANIFEST = "manifest string"
 """The column that slots return, as DDL."""
 

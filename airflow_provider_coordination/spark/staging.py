@@ -1,8 +1,8 @@
-"""What is prepared for a table: a manifest for each batch, which lists what its commit adds, and is written last.
+"""What is prepared for a sink: a manifest for each batch, which lists what its commit adds, and is written last.
 
-Manifests are in a folder below the table that readers skip: `_staging/<partition>/<fencing token>/<set>`. Deleting a
-previous owner's manifest takes away its right to commit. Data files are kept: a commit in progress may name them. The
-table's maintenance removes the files that no version names.
+Nothing is concluded from a listing of a folder. Manifests are below the sink's folder, where readers do not look:
+`_staging/<partition>/<fencing token>/<set>`. Deleting a previous owner's manifest takes away its right to commit. Data
+files of tables are kept: a commit in progress may name them; maintenance removes files that no version names.
 """
 
 from __future__ import annotations
@@ -10,12 +10,17 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
+
+import pyarrow as pa
 
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.files import MissingFileError
+from airflow_provider_coordination.spark.parquet_files import read_table, schema_of, write_table
+from airflow_provider_coordination.spark.sinks import Rows
 from airflow_provider_coordination.spark.storage import (
     delete_files,
     delete_folder,
@@ -195,3 +200,77 @@ class LandedStaging(Staging):
 
 def _signature(attempt: Attempt) -> dict[str, str | int]:
     return {"batch": attempt.batch_id, "set": attempt.set_id, "fencing_token": attempt.fencing_token}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagedBatch:
+    """The staged rows of a batch.
+
+    :param files: the files that hold the rows, at least one, with their sizes in bytes.
+    :param rows: the number of rows.
+    """
+
+    files: Mapping[str, int]
+    rows: int
+
+
+class StagedBatches(Staging):
+    """The staged batches of one sink.
+
+    :param root: a folder that no other sink uses.
+    :param access: the credentials for the folder.
+    """
+
+    def scratch(self, attempts: Sequence[Attempt]) -> str:
+        """See `Sink.scratch`."""
+        return self.folder(attempts[0]) + ".work"
+
+    def stage(self, attempts: Sequence[Attempt], rows: Rows) -> None:
+        """Write the rows of some batches; they replace what the same attempts staged before."""
+        for attempt in attempts:
+            delete_folder(self.folder(attempt), self._access)
+        for attempt in attempts:
+            count = rows.count(attempt.batch_id)
+            if count:
+                files = rows.write([attempt.batch_id], join(self.folder(attempt), "rows"))
+            else:  # an empty file, because the columns are needed
+                file = self._file(attempt)
+                files = {file: write_table(rows.schema.empty_table(), file, self._access)}
+            self._seal(attempt, count, files)
+
+    def _file(self, attempt: Attempt) -> str:
+        return join(self.folder(attempt), "rows", "part-0.parquet")
+
+    def _seal(self, attempt: Attempt, rows: int, files: Mapping[str, int]) -> None:
+        folder = join(self.folder(attempt), "rows")
+        listed = [{"name": file.removeprefix(f"{folder}/"), "bytes": size} for file, size in files.items()]
+        self.seal(attempt, {"rows": rows, "files": listed})
+
+    def find(self, attempt: Attempt) -> StagedBatch:
+        """Return what an attempt staged.
+
+        :raises DeliveryError: if the manifest is missing, incomplete, or another attempt's.
+        :raises MissingFileError: if one of the files is gone.
+        """
+        content = self.sealed(attempt)
+        sizes = {join(self.folder(attempt), "rows", file["name"]): file["bytes"] for file in content["files"]}
+        for file, size in sizes.items():
+            if (found := file_size(file, self._access)) != size:
+                problem = "is gone" if found is None else f"has {found} bytes instead of the {size} that were written"
+                raise MissingFileError(f"batch {attempt.batch_id}: the staged file {file} {problem}")
+        return StagedBatch(files=sizes, rows=content["rows"])
+
+    def read(self, file: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the rows of a staged file.
+
+        :param columns: only these columns; by default all.
+        :raises MissingFileError: if the file is gone, as it is for a previous owner of the partition.
+        """
+        try:
+            return read_table(file, columns, self._access)
+        except FileNotFoundError:
+            raise MissingFileError(f"the staged file {file} is gone") from None
+
+    def schema(self, file: str) -> pa.Schema:
+        """Return the columns of a staged file."""
+        return schema_of(file, self._access).remove_metadata()

@@ -1,8 +1,8 @@
 """Files of landing and datasets, by URI, on every filesystem that pyarrow reaches: local, HDFS, S3.
 
-Two guarantees hold. A file that `write_table` has written survives a crash of the machine. `publish` makes a file
-visible as a whole, or fails if its source is gone. No function here treats a missing file as a success. Functions with
-a parameter `access` use the credentials of the job's sinks for S3.
+`publish` makes a file visible as a whole, or fails if its source is gone. No function here treats a missing file as a
+success. Functions with a parameter `access` use the credentials of the job's sinks for S3. Filesystems are kept for the
+life of the process, one for each access; credentials that expire are fetched again before they do.
 """
 
 from __future__ import annotations
@@ -11,37 +11,139 @@ import hashlib
 import logging
 import re
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import threading
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import fs
 
+from airflow_provider_coordination.aws import CONNECT_TIMEOUT_SECONDS, AwsSettings, aws_client, aws_session
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access, bucket_path, is_s3
-from airflow_provider_coordination.spark.concurrency import each_at_once, result_or_raise, side_by_side
+from airflow_provider_coordination.spark.access import (
+    DEFAULT_ACCESS,
+    Access,
+    S3RefusedError,
+    bucket_path,
+    is_s3,
+    refusal,
+)
+from airflow_provider_coordination.spark.concurrency import each_at_once, side_by_side
 from airflow_provider_coordination.spark.delivery import SinkUnavailableError
 from airflow_provider_coordination.spark.files import Claim, Files, different_filesystems, missing_file
-from airflow_provider_coordination.spark.filesystems import open_files
 from airflow_provider_coordination.spark.outages import is_outage, is_refusal
-from airflow_provider_coordination.spark.s3_refusals import S3RefusedError, refusal
+from airflow_provider_coordination.spark.s3_objects import BucketFiles
+
+_OPENING = threading.Lock()
+"""Held while a filesystem is opened, so that only one thread fetches the same credentials."""
+KEPT = 32
+"""How many S3 filesystems a process keeps: one for each access, and those of earlier credentials."""
+PLAIN_PATH = re.compile(r"(/[\w=:%|-][\w=:%|.-]*)+")
+"""A local path that pyarrow accepts unchanged: parsing a path with pyarrow takes as long as opening a file."""
+
 
 log = logging.getLogger(__name__)
-
 READABLE_CHARACTERS = 60
 """How many characters of a text its safe name shows; with the digest, the name fits the 255 bytes of filesystems."""
 COPIES_AT_ONCE = 8
-SMALL_BYTES = 4 * 1024 * 1024
-"""The size up to which a file is read whole, in one request: separate requests for its parts take longer."""
-END_BYTES = 64 * 1024
-"""How many bytes are read from the end of a file, where its schema is."""
 PROBES = "_probe"
 """The folder below a root for probe files: readers do not treat them as part of a dataset."""
 PROBES_KEPT = timedelta(days=1)
 """An older probe file was left by a job that died."""
+
+
+def absolute(uri: str) -> str:
+    """Return a local path as an absolute one; return URIs unchanged."""
+    return uri if "://" in uri else str(Path(uri).absolute())
+
+
+def open_files(uri: str, access: Access) -> tuple[Files, str]:
+    """Return the filesystem of a URI, and the URI's path there.
+
+    :raises ConfigurationError: if no filesystem supports the URI.
+    """
+    if not uri:
+        raise ValueError("the path is empty, which would be the current directory")
+    if PLAIN_PATH.fullmatch(uri):
+        return _local_files(), uri
+    if (path := bucket_path(uri)) is not None:
+        with _OPENING:
+            return _s3_objects(access.of(uri) or AwsSettings(), path.partition("/")[0]), path
+    try:
+        filesystem, path = fs.FileSystem.from_uri(absolute(uri))
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ConfigurationError(f"{uri!r} is not a path that can be written: {error}") from None
+    return Files(filesystem), path
+
+
+@cache
+def _local_files() -> Files:
+    return Files(fs.LocalFileSystem())
+
+
+@cache
+def _s3_session(aws: AwsSettings) -> Any:
+    return aws_session(aws)
+
+
+@cache
+def _s3_client(aws: AwsSettings) -> Any:
+    client = aws_client(aws, "s3", session=_s3_session(aws))
+    # boto3 would follow a bucket into another region, but pyarrow and the table libraries would not.
+    client.meta.events.register_last("before-endpoint-resolution.s3", _stay_in_region)
+    return client
+
+
+def _stay_in_region(context: dict[str, Any], **_: object) -> None:
+    context.get("s3_redirect", {})["redirected"] = True
+
+
+@cache
+def _s3_objects(aws: AwsSettings, bucket: str) -> BucketFiles:
+    """Return the objects of a bucket; the same instance for every call."""
+    session = _s3_session(aws)
+    credentials = session.get_credentials()
+    if credentials is None:
+        raise ConfigurationError(
+            f"bucket {bucket!r}: no connection has keys for it, and the AWS default credential chain finds none on "
+            "this machine; set 'aws_conn_id' of the dataset in this bucket, or give the machine an instance role"
+        )
+    region = aws.region or session.region_name or fs.resolve_s3_region(bucket)
+    client = _s3_client(aws)
+    settings = replace(aws, region=region, endpoint_url=_other_endpoint(client.meta.endpoint_url))
+
+    def present() -> fs.FileSystem:
+        frozen = credentials.get_frozen_credentials()  # fetches them again if they are about to expire
+        return _s3_filesystem(settings, frozen.access_key, frozen.secret_key, frozen.token)
+
+    return BucketFiles(client, present)
+
+
+def _other_endpoint(url: str) -> str | None:
+    """Return the endpoint to which boto3 sends its requests; None if it is an endpoint of AWS."""
+    return None if re.search(r"\.amazonaws\.com(\.cn)?$", urlsplit(url).hostname or "") else url
+
+
+@lru_cache(KEPT)
+def _s3_filesystem(aws: AwsSettings, key: str, secret: str, token: str | None) -> fs.S3FileSystem:
+    scheme, _, endpoint = (aws.endpoint_url or "https://").partition("://")
+    return fs.S3FileSystem(
+        access_key=key,
+        secret_key=secret,
+        session_token=token,
+        region=aws.region,
+        scheme=scheme,
+        endpoint_override=endpoint.rstrip("/") or None,
+        connect_timeout=CONNECT_TIMEOUT_SECONDS,
+        retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=aws.max_attempts),
+        allow_delayed_open=True,  # a small file is one PUT
+    )
 
 
 def safe_name(text: str) -> str:
@@ -56,190 +158,6 @@ def safe_name(text: str) -> str:
 def join(root: str, *names: str) -> str:
     """Return the URI or path of a name below a root."""
     return "/".join((root.rstrip("/"), *names))
-
-
-def write_table(table: pa.Table, uri: str, access: Access = DEFAULT_ACCESS) -> int:
-    """Write a Parquet file durably; return its size in bytes."""
-    files, path = open_files(uri, access)
-    with files.new_file(path) as stream:
-        indexed = _indexed(table.schema)
-        pq.write_table(table, stream, compression="zstd", use_dictionary=indexed, write_statistics=indexed)
-        size = int(stream.tell())
-    files.make_durable(path)
-    return size
-
-
-def _indexed(columns: pa.Schema) -> list[str]:
-    """Return the columns whose dictionaries and statistics lead no reader astray.
-
-    Bounds do not include NaN, and -0.0 is not in the dictionary of a reader that looks for 0.0. Spark, to which NaN is
-    the greatest number and -0.0 equals 0.0, then skips rows that its filter selects.
-    """
-    return [field.name for field in columns if not pa.types.is_floating(field.type)]
-
-
-class TableWriter:
-    """Writes a Parquet file in pieces. It is durable once closed, and deleted after an error or if it is empty.
-
-    :param uri: the file.
-    :param access: the credentials for the file.
-    :param unique: columns whose values hardly repeat: a dictionary of them, and their minimum and maximum, would cost
-        more than they save.
-    """
-
-    def __init__(self, uri: str, access: Access = DEFAULT_ACCESS, unique: Iterable[str] = ()) -> None:
-        self.uri = uri
-        self._unique = frozenset(unique)
-        self._files, self._path = open_files(uri, access)
-        self._writer: pq.ParquetWriter | None = None
-        self._stream: pa.NativeFile | None = None
-        self.size = 0
-        """The size of the file in bytes, once it is closed."""
-
-    def __enter__(self) -> TableWriter:
-        """Return itself."""
-        return self
-
-    def write(self, table: pa.Table) -> None:
-        """Write some rows; the first rows determine the columns.
-
-        :raises ValueError: if the columns differ from those of the first rows.
-        """
-        if self._writer is None:
-            self._stream = self._files.new_file(self._path)
-            repeating = [name for name in _indexed(table.schema) if name not in self._unique]
-            self._writer = pq.ParquetWriter(
-                self._stream, table.schema, compression="zstd", use_dictionary=repeating, write_statistics=repeating
-            )
-        self._writer.write_table(table)
-
-    def __exit__(self, kind: object, *error: object) -> None:
-        """Close the file."""
-        if self._stream is None:
-            return
-        if kind is not None or self._writer is None:
-            self._discard(self._stream)
-            return
-        self._writer.close()
-        self.size = int(self._stream.tell())
-        self._stream.close()
-        self._files.make_durable(self._path)
-
-    def _discard(self, stream: pa.NativeFile) -> None:
-        """Delete the file, even if it cannot be closed properly: the disk may be full."""
-        for part in (self._writer, stream):
-            with suppress(OSError, pa.ArrowException):
-                if part is not None:
-                    part.close()
-        self._files.delete(self._path)
-
-
-def read_table(uri: str, columns: Sequence[str] | None = None, access: Access = DEFAULT_ACCESS) -> pa.Table:
-    """Return the rows of a Parquet file.
-
-    :param columns: only these columns; by default all.
-    """
-    files, path = open_files(uri, access)
-    return pq.read_table(path, columns=columns, filesystem=files.filesystem, partitioning=None)
-
-
-def read_tables(
-    files: Mapping[str, int], columns: Sequence[str] | None = None, access: Access = DEFAULT_ACCESS
-) -> pa.Table:
-    """Return the rows of Parquet files that have the same columns, in their order; several are read at the same time.
-
-    :param files: at least one file, with their sizes in bytes: a small file is read in one request.
-    :param columns: only these columns; by default all.
-    :raises Exception: the error of the first file that cannot be read.
-    """
-
-    def read(file: tuple[str, int]) -> pa.Table:
-        uri, size = file
-        return read_table(uri, columns, access) if size > SMALL_BYTES else table_in(read_whole(uri, access)[0], columns)
-
-    tables = side_by_side(files.items(), read, calls_at_once(next(iter(files)), access))
-    return pa.concat_tables([result_or_raise(table) for _, table in tables])
-
-
-def read_small(uri: str, access: Access = DEFAULT_ACCESS) -> pa.Table:
-    """Return the rows of a small Parquet file: in one request, and without the threads that help with large files."""
-    return table_in(read_whole(uri, access)[0])
-
-
-def table_in(content: bytes, columns: Sequence[str] | None = None) -> pa.Table:
-    """Return the rows of a small Parquet file.
-
-    :param content: the content of the file.
-    :param columns: only these columns; by default all.
-    """
-    with pq.ParquetFile(pa.BufferReader(content)) as file:
-        table = file.read(columns, use_threads=False)
-    return table if columns is None else table.select(columns)
-
-
-def values_of(uri: str, column: str, access: Access = DEFAULT_ACCESS) -> set[str]:
-    """Return the distinct texts in a column of a Parquet file; only one row group at a time is in memory."""
-    files, path = open_files(uri, access)
-    values: set[str] = set()
-    with pq.ParquetFile(path, filesystem=files.filesystem, read_dictionary=[column]) as file:
-        for group in range(file.num_row_groups):
-            values.update(file.read_row_group(group, columns=[column]).column(0).unique().to_pylist())
-    return values
-
-
-def row_count(uri: str, access: Access = DEFAULT_ACCESS) -> int:
-    """Return the number of rows of a Parquet file."""
-    files, path = open_files(uri, access)
-    return int(pq.read_metadata(path, filesystem=files.filesystem).num_rows)
-
-
-def schema_of(uri: str, access: Access = DEFAULT_ACCESS, *, end: bytes | None = None) -> pa.Schema:
-    """Return the schema of a Parquet file, with its metadata; in a bucket, mostly in one request.
-
-    :param end: the end of the file, if `read_end` has read it already.
-    :raises FileNotFoundError: if there is no such file.
-    :raises pa.ArrowInvalid: if the file is damaged.
-    """
-    found = _schema_in(read_end(uri, access)[0] if end is None else end)
-    if found is not None:
-        return found
-    files, path = open_files(uri, access)
-    return pq.read_schema(path, filesystem=files.filesystem)
-
-
-def footer_of(uri: str, access: Access = DEFAULT_ACCESS) -> pq.FileMetaData:
-    """Return the footer of a Parquet file: its columns, and the metadata of its row groups."""
-    files, path = open_files(uri, access)
-    return pq.read_metadata(path, filesystem=files.filesystem)
-
-
-def read_end(uri: str, access: Access = DEFAULT_ACCESS) -> tuple[bytes, int]:
-    """Return the end of a file, for `schema_of`, and its size in bytes; in a bucket, in one request.
-
-    :raises FileNotFoundError: if there is no such file.
-    """
-    files, path = open_files(uri, access)
-    return files.tail(path, END_BYTES)
-
-
-def _schema_in(end: bytes) -> pa.Schema | None:
-    """Return the schema of a Parquet file, with its metadata, from the end of the file; None if that is too short.
-
-    :raises pa.ArrowInvalid: if the file is damaged.
-    """
-    if len(end) == END_BYTES and int.from_bytes(end[-8:-4], "little") + 8 > END_BYTES:
-        return None
-    return pq.read_schema(pa.BufferReader(end))
-
-
-def read_whole(uri: str, access: Access = DEFAULT_ACCESS) -> tuple[bytes, int]:
-    """Return the content of a small file, for `table_in`, and its size in bytes; in a bucket, in one request.
-
-    :raises FileNotFoundError: if there is no such file.
-    """
-    files, path = open_files(uri, access)
-    content = files.read(path)
-    return content, len(content)
 
 
 def calls_at_once(uri: str, access: Access = DEFAULT_ACCESS) -> int:

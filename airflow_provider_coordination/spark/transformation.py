@@ -29,6 +29,7 @@ from airflow_provider_coordination.spark.delivery import (
 )
 from airflow_provider_coordination.spark.layout import BATCH_ID, RecordLayout
 from airflow_provider_coordination.spark.outages import is_outage
+from airflow_provider_coordination.spark.parquet_files import schema_of
 from airflow_provider_coordination.spark.parquet_frames import (
     columns_without_type,
     read_frame,
@@ -38,7 +39,6 @@ from airflow_provider_coordination.spark.parquet_frames import (
 from airflow_provider_coordination.spark.payload import ERROR, EventTime, JsonPayload
 from airflow_provider_coordination.spark.sinks import Sink, check_required_columns
 from airflow_provider_coordination.spark.spark_errors import error_text
-from airflow_provider_coordination.spark.storage import schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

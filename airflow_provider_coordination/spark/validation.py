@@ -30,8 +30,9 @@ from airflow_provider_coordination.spark.bad_records import (
 )
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.layout import BATCH_ID, RecordLayout
+from airflow_provider_coordination.spark.parquet_files import read_table, write_table
 from airflow_provider_coordination.spark.payload import ERROR
-from airflow_provider_coordination.spark.storage import delete_file, join, read_table, write_table
+from airflow_provider_coordination.spark.storage import delete_file, join
 from airflow_provider_coordination.spark.transformation import MARKED, Transformation, TransformInput
 
 log = logging.getLogger(__name__)

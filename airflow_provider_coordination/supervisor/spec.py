@@ -20,7 +20,7 @@ from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.job_settings import RoundSettings, check_function
 from airflow_provider_coordination.spark.payload_schema import check_time_formats, columns_of
 from airflow_provider_coordination.spark.sink_settings import MAIN, check_described_sinks, check_folders
-from airflow_provider_coordination.spark.writes.writes import Writes, all_of
+from airflow_provider_coordination.spark.writes import Writes, all_of
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings, TuningSettings
 from airflow_provider_coordination.supervisor.spec_keys import (
     OPTIONS,

@@ -13,7 +13,7 @@ from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOper
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.ingestion import Ingestion
-from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.writes import ParquetDataset
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 from tests.support.ingestions import with_ingestion
 

@@ -45,10 +45,8 @@ from airflow_provider_coordination.sources.opensearch.settings import OpenSearch
 from airflow_provider_coordination.sources.own_source import Items
 from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark.ingestion import Ingestion
-from airflow_provider_coordination.spark.writes.delta import DeltaTable
-from airflow_provider_coordination.spark.writes.foreach_batch import ForeachBatch
+from airflow_provider_coordination.spark.writes import DeltaTable, ForeachBatch, ParquetDataset
 from airflow_provider_coordination.spark.writes.iceberg import IcebergTable
-from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from airflow_provider_coordination.spark.writes.sql import SqlTable
 from tests.airflow.conftest import REPOSITORY
 from tests.airflow.test_provider_info import classes

@@ -22,7 +22,7 @@ from airflow_provider_coordination.sources.jdbc.settings import JdbcTable
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.sources.s3.settings import S3Objects
-from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.writes import ParquetDataset
 from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark
 from tests.airflow.weather import weather
 from tests.support.ingestions import with_ingestion

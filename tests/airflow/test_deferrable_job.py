@@ -38,7 +38,7 @@ from airflow_provider_coordination.spark.job_settings import LeaseSettings
 from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, EXIT_FAILED, EXIT_LOST_WORK, Outcome
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.submission import LOG_NAME
-from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.writes import ParquetDataset
 from airflow_provider_coordination.triggers.supervisor import JobTrigger
 from airflow_provider_coordination.triggers.watchers import Watchers
 from tests.airflow.conftest import SECRET, StubSpark, until

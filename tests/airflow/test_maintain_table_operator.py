@@ -10,9 +10,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from deltalake import DeltaTable as Table
 
 from airflow_provider_coordination.operators.maintain_table import MaintainTableOperator
-from airflow_provider_coordination.spark.writes.delta import DeltaTable
+from airflow_provider_coordination.spark.writes import DeltaTable, ParquetDataset
 from airflow_provider_coordination.spark.writes.iceberg import IcebergTable
-from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
 from tests.support.sinks import SINKS, SinkTarget, an_attempt, catalog_in
 
 VALUES = {"a-1": [1, 2], "b-1": [3]}

@@ -32,7 +32,7 @@ from airflow_provider_coordination.operators.prepared_jobs import (
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, EXIT_SUCCESS
 from airflow_provider_coordination.spark.settings import IngestSettings, SettingsReference
-from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.writes import ParquetDataset
 from airflow_provider_coordination.triggers.supervisor import JobTrigger
 from tests.airflow.conftest import REPOSITORY, SECRET
 from tests.support.ingestions import with_ingestion

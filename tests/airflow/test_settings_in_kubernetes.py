@@ -23,7 +23,7 @@ from airflow_provider_coordination.coordination.jobs import JobRecord, Jobs, Job
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, Outcome
-from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.writes import ParquetDataset
 from airflow_provider_coordination.triggers.supervisor import JobTrigger
 from tests.airflow.conftest import SECRET, StubSpark, until
 from tests.support.ingestions import with_ingestion

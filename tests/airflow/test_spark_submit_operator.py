@@ -42,9 +42,7 @@ from airflow_provider_coordination.spark.job_settings import (
 )
 from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, EXIT_LOST_WORK
 from airflow_provider_coordination.spark.settings import IngestSettings, SettingsReference
-from airflow_provider_coordination.spark.writes.delta import DeltaTable
-from airflow_provider_coordination.spark.writes.foreach_batch import ForeachBatch
-from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.writes import DeltaTable, ForeachBatch, ParquetDataset
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.kinds.sql import SqlSettings
 from tests.airflow.conftest import REPOSITORY, SECRET, StubSpark

@@ -28,7 +28,7 @@ from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
-from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.writes import ParquetDataset
 from tests.airflow.conftest import SECRET, StubSpark, run_dag
 from tests.airflow.weather import weather
 from tests.support.ingestions import with_ingestion

@@ -14,7 +14,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.operators.packaging import LATE_OPTIMIZATION, LAUNCHER_OPTIONS
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
-from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.writes import ParquetDataset
 from tests.airflow.conftest import StubSpark
 from tests.support.ingestions import with_ingestion
 

@@ -17,7 +17,7 @@ from airflow_provider_coordination.operators.spark_submit import CoordinatedSpar
 from airflow_provider_coordination.sources.kinesis.bounds import Bounds, ShardBounds, bounds_value
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.ingestion import Ingestion
-from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.writes import ParquetDataset
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark
 

@@ -25,7 +25,7 @@ from airflow_provider_coordination.operators.reopen_partitions import ReopenPart
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
-from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.writes import ParquetDataset
 from airflow_provider_coordination.task_groups import ingestion
 from airflow_provider_coordination.triggers.partitions import PartitionsReopenedTrigger
 from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark

@@ -23,7 +23,7 @@ from airflow.sdk import DAG, Asset
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.spark.ingestion import Ingestion
-from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.writes import ParquetDataset
 
 with DAG(dag_id="ingestion", schedule=None):
     CoordinatedSparkSubmitOperator(

@@ -15,11 +15,14 @@ from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.reads import own_copy
 from airflow_provider_coordination.spark.sink_settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import GROUP
-from airflow_provider_coordination.spark.writes.delta import DeltaTable
-from airflow_provider_coordination.spark.writes.foreach_batch import ForeachBatch
-from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.writes import (
+    DeltaTable,
+    ForeachBatch,
+    ParquetDataset,
+    landing_path_of,
+    sinks_of,
+)
 from airflow_provider_coordination.spark.writes.sql import SqlTable
-from airflow_provider_coordination.spark.writes.writes import landing_path_of, sinks_of
 from tests.support.distributions import install
 
 CLICKS = ParquetDataset("/data/lake/clicks")

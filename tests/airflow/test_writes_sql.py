@@ -9,9 +9,8 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.connections import AirflowConnections
-from airflow_provider_coordination.spark.writes.foreach_batch import ForeachBatch
+from airflow_provider_coordination.spark.writes import ForeachBatch, landing_path_of, sinks_of
 from airflow_provider_coordination.spark.writes.sql import SqlTable
-from airflow_provider_coordination.spark.writes.writes import landing_path_of, sinks_of
 from tests.airflow.conftest import SECRET
 
 CONNECTION = {

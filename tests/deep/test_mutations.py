@@ -159,7 +159,7 @@ MUTATIONS = {
         "spark/sinks/test_iceberg.py::test_rolled_back_batches_are_reported_once_and_delivered_again",
     ),
     "a picked snapshot brings no batches": Mutation(
-        "spark/sinks/iceberg/history.py",
+        "spark/sinks/iceberg/snapshots.py",
         "None if snapshot.summary is None else snapshot.summary.get(PICKED_FROM)",
         "None",
         "spark/sinks/test_iceberg.py::test_picked_batch_is_not_delivered_again",

@@ -20,15 +20,14 @@ from pyarrow import fs
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
-from airflow_provider_coordination.spark import filesystems, s3_objects, storage
-from airflow_provider_coordination.spark.access import Access
+from airflow_provider_coordination.spark import parquet_files, s3_objects, storage
+from airflow_provider_coordination.spark.access import Access, S3RefusedError
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.files import Claim, MissingFileError
-from airflow_provider_coordination.spark.filesystems import open_files
 from airflow_provider_coordination.spark.landed_identity import as_landed, file_name
-from airflow_provider_coordination.spark.s3_refusals import S3RefusedError
 from airflow_provider_coordination.spark.sink_settings import MAIN
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
+from airflow_provider_coordination.spark.storage import open_files
 from tests.support.faulty_s3 import Fault, FaultyS3
 from tests.support.s3_server import OPEN_BUCKET, S3Server
 from tests.support.sinks import an_attempt
@@ -73,7 +72,7 @@ class Owner:
         self.landed = self.sink.landed_delivery(keep=False)
         self.values = values
         file = f"{root}/_landing/{FOLDER}/{file_name('5', token)}"
-        size = storage.write_table(as_landed(pa.table({"n": [1, 2]}), BATCH), file, self.access)
+        size = parquet_files.write_table(as_landed(pa.table({"n": [1, 2]}), BATCH), file, self.access)
         self.attempt = an_attempt(
             BATCH, token, set_number=token, redeliver=redeliver, file=file, file_bytes=size, fencing_token=landed_under
         )
@@ -101,7 +100,7 @@ class Owner:
         file = f"{self.root}/{BATCH}.parquet"
         if not storage.exists(file, self.access):
             return None
-        numbers: list[int] = storage.read_table(file, access=self.access)["n"].to_pylist()
+        numbers: list[int] = parquet_files.read_table(file, access=self.access)["n"].to_pylist()
         return numbers
 
     @property
@@ -122,7 +121,7 @@ class ReachedRows:
 
     def write(self, batch_ids: Any, folder: str) -> dict[str, int]:
         file = f"{folder}/part-0.parquet"
-        return {file: storage.write_table(pa.table({"n": self._values}, self.schema), file, self._access)}
+        return {file: parquet_files.write_table(pa.table({"n": self._values}, self.schema), file, self._access)}
 
 
 def uploads(s3: S3Server, bucket: str) -> list[str]:
@@ -317,9 +316,9 @@ def test_failed_copy_leaves_no_other_copy_in_progress(network: FaultyS3, root: s
 
 def test_small_file_is_read_by_one_request(network: FaultyS3, root: str) -> None:
     access, rows = Access(((root, network.settings),)), pa.table({"n": [1, 2]})
-    storage.write_table(rows, f"{root}/_landing/a.parquet", access)
+    parquet_files.write_table(rows, f"{root}/_landing/a.parquet", access)
     network.requests.clear()
-    assert storage.read_small(f"{root}/_landing/a.parquet", access).equals(rows)
+    assert parquet_files.read_small(f"{root}/_landing/a.parquet", access).equals(rows)
     assert len(network.requests) == 1
 
 
@@ -391,11 +390,11 @@ def test_missing_connection_falls_back_to_the_sdk_configuration(
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", str(aws.secret_access_key))
     monkeypatch.setenv("AWS_DEFAULT_REGION", str(aws.region))
     monkeypatch.setenv("AWS_ENDPOINT_URL", str(aws.endpoint_url))
-    for cached in (filesystems._s3_session, filesystems._s3_client, filesystems._s3_objects):
-        monkeypatch.setattr(filesystems, cached.__name__, cache(cached.__wrapped__))
+    for cached in (storage._s3_session, storage._s3_client, storage._s3_objects):
+        monkeypatch.setattr(storage, cached.__name__, cache(cached.__wrapped__))
     sink = ParquetSink(name=MAIN, path=root)
     sink.check()
-    size = storage.write_table(pa.table({"n": [1]}), f"{root}/a.parquet")
+    size = parquet_files.write_table(pa.table({"n": [1]}), f"{root}/a.parquet")
     assert storage.file_size(f"{root}/a.parquet", Access(((root, aws),))) == size
 
 
@@ -529,7 +528,7 @@ def test_already_published_batch_is_not_combined_with_others(s3: S3Server, root:
     for name in ("a", "b", "c"):
         file = f"{root}/_landing/clicks/{name}/{file_name('5', 1)}"
         rows = as_landed(pa.table({"n": [1], "_batch_id": [name]}), name)
-        attempts.append(an_attempt(name, file=file, file_bytes=storage.write_table(rows, file, access)))
+        attempts.append(an_attempt(name, file=file, file_bytes=parquet_files.write_table(rows, file, access)))
     sink = ParquetSink(name=MAIN, path=root, access=access).landed_delivery(keep=False)
     sink.prepare(attempts[:1], [MAIN])
     sink.commit(MAIN, attempts[:1])
@@ -541,6 +540,6 @@ def test_already_published_batch_is_not_combined_with_others(s3: S3Server, root:
         batch
         for file in storage.files_below(root, access)
         if "/_" not in file
-        for batch in storage.read_table(file, access=access)["_batch_id"].to_pylist()
+        for batch in parquet_files.read_table(file, access=access)["_batch_id"].to_pylist()
     ]
     assert sorted(batches) == ["a", "b", "c"]

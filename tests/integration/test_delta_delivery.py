@@ -12,12 +12,12 @@ from pyspark.sql import DataFrame, SparkSession, functions
 
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.kinesis.landed_shard import RECORD_SCHEMA, SHARD_RECORDS
+from airflow_provider_coordination.spark.parquet_files import write_table
 from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.sinks.delta.sink import DeltaSink
-from airflow_provider_coordination.spark.storage import write_table
 from airflow_provider_coordination.spark.transformation import SparkTransformation
 from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
-from airflow_provider_coordination.spark.writes.delta import DeltaTable
+from airflow_provider_coordination.spark.writes import DeltaTable
 from tests.support.delta_tables import rows_in
 from tests.support.sinks import an_attempt, under_next_lease
 

@@ -20,10 +20,11 @@ from airflow_provider_coordination.spark import landed_rows
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_identity import as_landed, file_name, under_token
+from airflow_provider_coordination.spark.parquet_files import write_table
 from airflow_provider_coordination.spark.sinks import owed
-from airflow_provider_coordination.spark.sinks.delta.options import storage_options
+from airflow_provider_coordination.spark.sinks.delta.log import storage_options
 from airflow_provider_coordination.spark.sinks.delta.sink import DeltaSink
-from airflow_provider_coordination.spark.storage import file_size, publish, write_table
+from airflow_provider_coordination.spark.storage import file_size, publish
 from tests.support.landed_tables import deliver as deliver_landed
 from tests.support.landed_tables import prepare
 from tests.support.s3_server import ALLOWED, OPEN_BUCKET, S3Server

@@ -15,8 +15,8 @@ from sqlalchemy.engine import make_url
 
 from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.spark.sinks import Sink, make_sinks
+from airflow_provider_coordination.spark.writes import sinks_of
 from airflow_provider_coordination.spark.writes.iceberg import IcebergTable
-from airflow_provider_coordination.spark.writes.writes import sinks_of
 from tests.support.sinks import BatchRows, an_attempt, under_next_lease
 
 pytestmark = pytest.mark.integration

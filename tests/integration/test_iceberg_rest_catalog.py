@@ -23,13 +23,13 @@ from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.spark.delivery import DeliveryError, SinkUnavailableError
 from airflow_provider_coordination.spark.landed_identity import as_landed, file_name
 from airflow_provider_coordination.spark.outages import is_outage
+from airflow_provider_coordination.spark.parquet_files import write_table
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.sink_settings import access_of
 from airflow_provider_coordination.spark.sinks import make_sinks
 from airflow_provider_coordination.spark.sinks.iceberg import catalog as catalogs
-from airflow_provider_coordination.spark.storage import write_table
+from airflow_provider_coordination.spark.writes import sinks_of
 from airflow_provider_coordination.spark.writes.iceberg import IcebergTable
-from airflow_provider_coordination.spark.writes.writes import sinks_of
 from tests.integration.test_sink_contract_on_s3 import IcebergInTableBucket
 from tests.spark.sinks.test_iceberg_crashes import RepeatedDelivery
 from tests.support.counted_tables import counted_catalogs

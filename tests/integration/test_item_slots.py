@@ -15,8 +15,8 @@ from airflow_provider_coordination.sources.items import Item, ReadPage
 from airflow_provider_coordination.spark.item_file import READING_BYTES, ItemPlan
 from airflow_provider_coordination.spark.item_landing import land_items
 from airflow_provider_coordination.spark.job_spark import JobSpark
+from airflow_provider_coordination.spark.parquet_files import row_count
 from airflow_provider_coordination.spark.slots import LandingOptions
-from airflow_provider_coordination.spark.storage import row_count
 from tests.support.items import named
 
 if TYPE_CHECKING:

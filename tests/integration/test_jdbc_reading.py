@@ -28,8 +28,7 @@ from airflow_provider_coordination.sources.jdbc.supplier import RangeSupplier
 from airflow_provider_coordination.sources.jdbc.types import type_of
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.progress import PartitionProgress
-from airflow_provider_coordination.spark.frame_columns import arriving_columns, converted, landed_columns
-from airflow_provider_coordination.spark.frame_landing import land_frames
+from airflow_provider_coordination.spark.frame_landing import arriving_columns, converted, land_frames, landed_columns
 from airflow_provider_coordination.spark.item_file import ItemPlan
 from airflow_provider_coordination.spark.item_landing import LandedItems
 from airflow_provider_coordination.spark.item_source import ItemSource

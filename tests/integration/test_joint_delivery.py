@@ -20,10 +20,11 @@ from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, Transform
 from airflow_provider_coordination.spark.kinesis.landed_shard import RECORD_SCHEMA, SHARD_RECORDS
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
+from airflow_provider_coordination.spark.parquet_files import write_table
 from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.spark_errors import ExecutorPythonError
-from airflow_provider_coordination.spark.storage import files_below, write_table
+from airflow_provider_coordination.spark.storage import files_below
 from airflow_provider_coordination.spark.transformation import SparkTransformation
 from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery, routed_sinks
 from tests.support.executor_python import executors_running, python_without

@@ -19,9 +19,10 @@ from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivery import Attempt, Prepared, SinkUnavailableError, by_halves
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS
 from airflow_provider_coordination.spark.outages import is_outage
+from airflow_provider_coordination.spark.parquet_files import read_table, write_table
 from airflow_provider_coordination.spark.sinks.iceberg import catalog
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
-from airflow_provider_coordination.spark.storage import check_writable, files_below, read_table, write_table
+from airflow_provider_coordination.spark.storage import check_writable, files_below
 from airflow_provider_coordination.spark.transformation import SparkTransformation
 from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
 from tests.integration.test_sink_contract_on_s3 import DatasetInBucket, DeltaInBucket, IcebergInBucket

@@ -16,9 +16,9 @@ from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.bad_records import is_caused_by_record
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.outages import is_outage
+from airflow_provider_coordination.spark.parquet_files import TableWriter
 from airflow_provider_coordination.spark.parquet_frames import read_frame, spark_schema, write_frame
 from airflow_provider_coordination.spark.spark_errors import error_text
-from airflow_provider_coordination.spark.storage import TableWriter
 from tests.support.faulty_s3 import Fault, FaultyS3
 from tests.support.s3_server import DENIED, OPEN_BUCKET, S3Server
 

@@ -30,8 +30,8 @@ from airflow_provider_coordination.sources.s3.reader import ObjectReader
 from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark.item_file import ItemPlan
 from airflow_provider_coordination.spark.item_landing import land_partition
+from airflow_provider_coordination.spark.parquet_files import read_table
 from airflow_provider_coordination.spark.slots import LandingOptions
-from airflow_provider_coordination.spark.storage import read_table
 from tests.support.s3_server import DENIED, S3Server
 
 

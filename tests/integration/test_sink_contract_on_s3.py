@@ -11,10 +11,9 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.spark.filesystems import open_files
 from airflow_provider_coordination.spark.sink_settings import SinkSettings, access_of
-from airflow_provider_coordination.spark.sinks.delta.options import storage_options
-from airflow_provider_coordination.spark.storage import files_below
+from airflow_provider_coordination.spark.sinks.delta.log import storage_options
+from airflow_provider_coordination.spark.storage import files_below, open_files
 from airflow_provider_coordination.spark.writes.iceberg import storage_properties
 from tests.spark.sinks.test_contract import *  # noqa: F403 - the tests themselves
 from tests.support.s3_server import S3Server

@@ -18,8 +18,7 @@ from airflow_provider_coordination import __version__
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark import spark_errors
 from airflow_provider_coordination.spark.shared_locations import SharedLocations
-from airflow_provider_coordination.spark.slot_count import SlotCount, registered_slots
-from airflow_provider_coordination.spark.slots import check_locations, land_in_slots
+from airflow_provider_coordination.spark.slots import SlotCount, check_locations, land_in_slots, registered_slots
 from airflow_provider_coordination.spark.spark_errors import ExecutorPythonError
 from tests.support.executor_python import (
     another_executor,

@@ -14,10 +14,10 @@ from airflow_provider_coordination.spark.delivery import (
     Transform,
     TransformError,
 )
-from airflow_provider_coordination.spark.frame_columns import landed_columns
+from airflow_provider_coordination.spark.frame_landing import landed_columns
 from airflow_provider_coordination.spark.kinesis.landed_shard import SHARD_RECORDS
 from airflow_provider_coordination.spark.sinks.delta.sink import DeltaSink
-from airflow_provider_coordination.spark.writes.delta import DeltaTable
+from airflow_provider_coordination.spark.writes import DeltaTable
 from tests.support.landed_batches import PAYLOAD, LandedBatches, land_items, of_items
 
 pytestmark = pytest.mark.share(0.4)

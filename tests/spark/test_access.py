@@ -10,8 +10,8 @@ import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.spark.access import Access, combined_access, is_s3
-from airflow_provider_coordination.spark.filesystems import open_files
 from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER, SinkSettings, access_of
+from airflow_provider_coordination.spark.storage import open_files
 from tests.support.fake_aws import fake_aws
 from tests.support.job_settings import ingest
 

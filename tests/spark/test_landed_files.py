@@ -15,7 +15,8 @@ from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.landed_identity import file_name, token_of
-from airflow_provider_coordination.spark.storage import files_below, write_table
+from airflow_provider_coordination.spark.parquet_files import write_table
+from airflow_provider_coordination.spark.storage import files_below
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.batches import a_batch
 from tests.support.freezing import FailingCalls, counted_files

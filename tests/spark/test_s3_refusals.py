@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_coordination.spark.s3_refusals import refusal
+from airflow_provider_coordination.spark.access import refusal
 
 PATH = "lake/clicks/a.parquet"
 OF_ARROW = "When uploading part for key 'clicks/403/forbidden' in bucket 'lake': AWS Error {} during {} operation: {}"

@@ -13,7 +13,7 @@ import pytest
 from pyarrow import fs
 
 from airflow_provider_coordination.coordination.errors import CoordinationError
-from airflow_provider_coordination.spark import storage
+from airflow_provider_coordination.spark import parquet_files, storage
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.files import Files, MissingFileError
@@ -374,7 +374,7 @@ def test_own_file_name_is_checked_only_when_necessary(tmp_path: Path, store: typ
 
     file = str(tmp_path / "landed" / "5.1.ab.parquet")
     with patch.object(storage, "open_files", opened):
-        size = storage.write_table(BatchRows(VALUES).schema.empty_table(), file)
+        size = parquet_files.write_table(BatchRows(VALUES).schema.empty_table(), file)
         delivery = ParquetSink(name="main", path=str(tmp_path / "out"), target_file_bytes=1).landed_delivery(keep=False)
         attempts = [an_attempt("a-1", file=file, file_bytes=size)]
         delivery.prepare(attempts, ["main"])

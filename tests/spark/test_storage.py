@@ -12,7 +12,7 @@ import pytest
 from pyarrow import fs
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.spark import files, storage
+from airflow_provider_coordination.spark import files, parquet_files
 from airflow_provider_coordination.spark.files import Files, MissingFileError
 from airflow_provider_coordination.spark.storage import (
     check_writable,
@@ -140,15 +140,15 @@ def test_missing_file_gets_no_link(tmp_path: Path) -> None:
 
 
 def test_reading_files_in_order_names_the_first_unreadable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "SMALL_BYTES", 1_000)
+    monkeypatch.setattr(parquet_files, "SMALL_BYTES", 1_000)
     sizes = {}
     for name, count in (("small", 2), ("large", 1_000), ("other", 1)):
         table = pa.table({"n": range(count), "file": [name] * count})
         file = str(tmp_path / name)
-        sizes[file] = storage.write_table(table, file)
+        sizes[file] = parquet_files.write_table(table, file)
     assert [size > 1_000 for size in sizes.values()] == [False, True, False]
 
-    rows = storage.read_tables(sizes, ["file", "n"])
+    rows = parquet_files.read_tables(sizes, ["file", "n"])
 
     assert rows.column_names == ["file", "n"]
     assert rows.to_pylist() == [
@@ -157,7 +157,7 @@ def test_reading_files_in_order_names_the_first_unreadable(tmp_path: Path, monke
     for name in ("large", "other"):
         (tmp_path / name).unlink()
     with pytest.raises(FileNotFoundError, match="large"):
-        storage.read_tables(sizes)
+        parquet_files.read_tables(sizes)
 
 
 class FolderRemovingFilesystem(fs.LocalFileSystem):
@@ -194,8 +194,8 @@ def test_folder_removed_by_another_thread_is_recreated(tmp_path: Path, act: str)
 def test_floats_have_neither_bounds_nor_a_dictionary(tmp_path: Path) -> None:
     rows = pa.table({"x": [1.0, 1.0], "y": pa.array([0.0, -0.0], pa.float32()), "n": [1, 1]})
     files = [str(tmp_path / "whole.parquet"), str(tmp_path / "pieces.parquet")]
-    storage.write_table(rows, files[0])
-    with storage.TableWriter(files[1]) as writer:
+    parquet_files.write_table(rows, files[0])
+    with parquet_files.TableWriter(files[1]) as writer:
         writer.write(rows)
     for file in files:
         columns = [pq.read_metadata(file).row_group(0).column(n) for n in range(3)]

@@ -15,8 +15,8 @@ from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.spark.delivery import Attempt, Prepared
 from airflow_provider_coordination.spark.kinesis.landed_shard import RECORD_SCHEMA, SHARD_RECORDS
 from airflow_provider_coordination.spark.landed_identity import file_name
+from airflow_provider_coordination.spark.parquet_files import write_table
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
-from airflow_provider_coordination.spark.storage import write_table
 from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
 from tests.support.dag_versions import TWO, ArrowTransformation
 from tests.support.sinks import an_attempt, under_next_lease

@@ -17,7 +17,7 @@ from airflow_provider_coordination.sources.own_source import Items
 from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, LeaseSettings
-from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.writes import ParquetDataset
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
 from airflow_provider_coordination.supervisor.spec import IngestionSpec, SpecChange, change_between
 from airflow_provider_coordination.supervisor.spec_values import read_duration

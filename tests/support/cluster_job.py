@@ -17,8 +17,8 @@ from pyarrow import fs
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.sink_settings import PARQUET, SinkSettings
-from airflow_provider_coordination.spark.sinks.delta.options import storage_options
-from airflow_provider_coordination.spark.writes.foreach_batch import ForeachBatch
+from airflow_provider_coordination.spark.sinks.delta.log import storage_options
+from airflow_provider_coordination.spark.writes import ForeachBatch
 from airflow_provider_coordination.spark.writes.iceberg import storage_properties
 from tests.support.bucket_readers import Batches, by_batch
 from tests.support.spark_cluster import SparkCluster

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_coordination.sources.landed import EventTimeBounds
-from airflow_provider_coordination.spark import storage
+from airflow_provider_coordination.spark import parquet_files, storage
 from airflow_provider_coordination.spark.bad_records import Stage
 from airflow_provider_coordination.spark.layout import BATCH_ID, RecordLayout
 from airflow_provider_coordination.spark.payload import EPOCH, MILLISECONDS
@@ -140,7 +140,7 @@ class ArrowTransformation:
         return pa.concat_tables(self._left_out(part) for part in parts)
 
     def _left_out(self, part: TransformInput) -> pa.Table:
-        records = storage.read_table(part.file)
+        records = parquet_files.read_table(part.file)
         bad = is_bad(records) if self._dag.schema else nothing(records)
         found = records.append_column("stage", pc.if_else(bad, str(Stage.SCHEMA), str(Stage.TIME)))
         found = found.filter(pc.or_(bad, is_late(records, part.bounds)))
@@ -157,13 +157,13 @@ class ArrowTransformation:
                 records = records.append_column(ROUTE.format(n), pa.array(takes, pa.bool_()))
         storage.delete_folder(folder)
         made = storage.join(folder, "part-0.parquet")
-        size = storage.write_table(records, made)
+        size = parquet_files.write_table(records, made)
         types = {field.name: str(field.type) for field in records.schema}
         batch_ids, shared = [part.batch_id for part in parts], shared_files_of(parts)
         return Transformed(batch_ids=batch_ids, output=RowFiles(files={made: size}), types=types, shared_files=shared)
 
     def _fit(self, part: TransformInput) -> pa.Table:
-        records = storage.read_table(part.file)
+        records = parquet_files.read_table(part.file)
         records = records.filter(pc.invert(is_late(records, part.bounds)))
         return records.filter(pc.invert(is_bad(records))) if part.has_unfit else records
 
@@ -174,7 +174,7 @@ class ArrowTransformation:
         self, transformed: Transformed, number: int, sink: Sink, batch_ids: Collection[str], folder: str
     ) -> RowFiles:
         [whole] = transformed.output.files
-        records = storage.read_table(whole)
+        records = parquet_files.read_table(whole)
         if transformed.is_routed:
             records = records.filter(records[ROUTE.format(number)])
         records = records.drop_columns(transformed.ours)
@@ -182,7 +182,9 @@ class ArrowTransformation:
         groups = groups_of(sink, batch_ids, transformed.shared_files)
         for group, members in groups.items():
             file = storage.join(folder, *([group] if len(groups) > 1 else []), "part-0.parquet")
-            files[file] = storage.write_table(records.filter(pc.is_in(records[BATCH_ID], pa.array(members))), file)
+            files[file] = parquet_files.write_table(
+                records.filter(pc.is_in(records[BATCH_ID], pa.array(members))), file
+            )
             by_group[group] = [file]
         return RowFiles(files=files, by_group=by_group)
 

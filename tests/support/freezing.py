@@ -22,7 +22,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
-from airflow_provider_coordination.spark import files, storage
+from airflow_provider_coordination.spark import files, parquet_files, storage
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.files import Files
 from airflow_provider_coordination.spark.s3_objects import BucketFiles
@@ -407,7 +407,8 @@ def counted_files(calls: Calls, *, object_store: str, published: Callable[[str],
         calls.make(f"files.link {path} {target}", lambda: link(path, target), lambda: OSError(5, "link failed"))
 
     with ExitStack() as stack:
-        stack.enter_context(patch.object(storage, "open_files", open_counted))
+        for module in (storage, parquet_files):
+            stack.enter_context(patch.object(module, "open_files", open_counted))
         stack.enter_context(patch.object(files, "link_file", link_counted))
         stack.enter_context(patch.object(files, "remove_folder", remove_counted))
         stack.enter_context(patch.object(files.os, "fsync", lambda descriptor: None))

@@ -12,8 +12,9 @@ import pyarrow as pa
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_identity import as_landed, file_name, under_token
+from airflow_provider_coordination.spark.parquet_files import write_table
 from airflow_provider_coordination.spark.sinks import Sink
-from airflow_provider_coordination.spark.storage import publish, write_table
+from airflow_provider_coordination.spark.storage import publish
 from tests.support.sinks import (
     DeltaUnderTest,
     IcebergUnderTest,

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow.dataset as ds
 
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
-from airflow_provider_coordination.spark.writes.foreach_batch import ForeachBatch
+from airflow_provider_coordination.spark.writes import ForeachBatch
 from tests.support.job_settings import parquet
 from tests.support.spark_job import Job, Pipeline
 from tests.support.sql_tables import SqlTarget

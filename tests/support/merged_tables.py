@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from airflow_provider_coordination.spark.delivery import Attempt
+from airflow_provider_coordination.spark.parquet_files import write_table
 from airflow_provider_coordination.spark.sinks import Sink, make_sinks, owed
-from airflow_provider_coordination.spark.storage import join, write_table
+from airflow_provider_coordination.spark.storage import join
 from tests.support.sinks import SinkTarget
 
 Row = tuple[Any, ...]

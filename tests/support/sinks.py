@@ -17,9 +17,10 @@ from deltalake import DeltaTable
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt
+from airflow_provider_coordination.spark.parquet_files import write_table
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Sink, make_sinks
-from airflow_provider_coordination.spark.storage import join, write_table
+from airflow_provider_coordination.spark.storage import join
 from tests.support.sql_tables import SERVERS, SqlTarget
 
 Batches = dict[str, list[dict[str, Any]]]

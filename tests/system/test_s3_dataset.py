@@ -16,11 +16,10 @@ from pyiceberg.catalog import load_catalog
 
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.spark.access import Access
-from airflow_provider_coordination.spark.filesystems import open_files
 from airflow_provider_coordination.spark.job_settings import BadRecordSettings
 from airflow_provider_coordination.spark.sink_settings import PARQUET, SinkSettings
-from airflow_provider_coordination.spark.sinks.delta.options import storage_options
-from airflow_provider_coordination.spark.storage import files_below
+from airflow_provider_coordination.spark.sinks.delta.log import storage_options
+from airflow_provider_coordination.spark.storage import files_below, open_files
 from tests.support.s3_job import ObjectPipeline
 from tests.support.s3_server import ALLOWED, S3Server
 from tests.support.spark_job import Job

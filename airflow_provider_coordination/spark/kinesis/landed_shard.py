@@ -20,9 +20,9 @@ from airflow_provider_coordination.sources.kinesis.user_records import USER_RECO
 from airflow_provider_coordination.spark.job_settings import MIN_SLOT_MEMORY_BYTES as PAGE_BYTES
 from airflow_provider_coordination.spark.landed_identity import as_landed, landed_file
 from airflow_provider_coordination.spark.layout import WHAT_FAILED, WHEN_IT_FAILED, RecordLayout
+from airflow_provider_coordination.spark.parquet_files import TableWriter
 from airflow_provider_coordination.spark.slot_memory import Share, SlotMemory
 from airflow_provider_coordination.spark.slots import LandingOptions
-from airflow_provider_coordination.spark.storage import TableWriter
 
 TYPES = (
     pa.string(),

@@ -52,9 +52,8 @@ from airflow_provider_coordination.spark.kinesis.landed_shard import (
 )
 from airflow_provider_coordination.spark.landed_row import Failure, LandedRow, not_written
 from airflow_provider_coordination.spark.shared_locations import SharedLocations
-from airflow_provider_coordination.spark.slot_count import SlotCount
 from airflow_provider_coordination.spark.slot_memory import MIN_ROW_GROUP_BYTES, ROW_GROUP_BYTES, SlotMemory
-from airflow_provider_coordination.spark.slots import distribute, land_in_slots
+from airflow_provider_coordination.spark.slots import SlotCount, distribute, land_in_slots
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

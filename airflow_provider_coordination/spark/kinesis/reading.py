@@ -42,7 +42,7 @@ from airflow_provider_coordination.spark.reading import (
 )
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.shared_locations import SharedLocations
-from airflow_provider_coordination.spark.slot_count import SlotCount
+from airflow_provider_coordination.spark.slots import SlotCount
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

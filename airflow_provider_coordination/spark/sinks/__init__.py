@@ -10,12 +10,15 @@ import importlib.util
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.job_reports import SinkReport
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.registry import Registry
+from airflow_provider_coordination.settings import Described, Limits, format_duration
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, MissingColumnError
 from airflow_provider_coordination.spark.outages import translating_outages
@@ -25,10 +28,54 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from airflow_provider_coordination.spark.delivered_batches import TableHistory
-    from airflow_provider_coordination.spark.maintenance import Maintenance, MaintenanceResult
     from airflow_provider_coordination.spark.sink_settings import SinkSettings
 
+
+SHORTEST_RETENTION = timedelta(hours=1)
+
+
 GROUP = "airflow_provider_coordination.sinks"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Maintenance(Described):
+    """The maintenance to do.
+
+    :param compact: whether to compact small files.
+    :param retention: the minimum age of versions or snapshots that are removed, and of unreferenced files; above the
+        longest delivery.
+    :param target_file_bytes: the approximate size of compacted files.
+    :param is_dry_run: whether to report only, and change nothing.
+    """
+
+    compact: bool = True
+    retention: timedelta = timedelta(days=7)
+    target_file_bytes: Annotated[int, Limits(minimum=1)] = 128 * 1024 * 1024
+    is_dry_run: bool = False
+
+    @override
+    def check_together(self) -> None:
+        if self.retention < SHORTEST_RETENTION:
+            raise self.invalid(
+                "retention",
+                f"must be at least {format_duration(SHORTEST_RETENTION)}, and above the longest delivery",
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaintenanceResult:
+    """What was done, or would be done.
+
+    :param files_compacted: the number of files that were compacted.
+    :param snapshots_expired: the number of snapshots that were expired.
+    :param files_removed: the number of unreferenced files that were removed.
+    :param bytes_removed: their size in bytes.
+    """
+
+    files_compacted: int = 0
+    snapshots_expired: int = 0
+    files_removed: int = 0
+    bytes_removed: int = 0
 
 
 class Rows(Protocol):

@@ -20,9 +20,9 @@ from airflow_provider_coordination.spark.parquet_frames import read_frame, spark
 from airflow_provider_coordination.spark.sink_settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import Rows, Sink, SinkKind
 from airflow_provider_coordination.spark.spark_errors import error_text
-from airflow_provider_coordination.spark.staged_batches import StagedBatches
+from airflow_provider_coordination.spark.staging import StagedBatches
 from airflow_provider_coordination.spark.storage import check_writable, join, safe_name
-from airflow_provider_coordination.spark.writes.foreach_batch import ForeachBatch
+from airflow_provider_coordination.spark.writes import ForeachBatch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -145,6 +145,6 @@ def _make(settings: SinkSettings) -> ForeachBatchSink:
 
 KIND = SinkKind(
     make=_make,
-    writes="airflow_provider_coordination.spark.writes.foreach_batch:ForeachBatch",
+    writes="airflow_provider_coordination.spark.writes:ForeachBatch",
     is_exactly_once=False,
 )

@@ -32,6 +32,7 @@ from airflow_provider_coordination.spark.landed_files import check_all_of_it, la
 from airflow_provider_coordination.spark.landed_identity import batch_landed_in, file_name, without_batch
 from airflow_provider_coordination.spark.landed_rows import MergedFile
 from airflow_provider_coordination.spark.outages import translating_outages
+from airflow_provider_coordination.spark.parquet_files import read_whole, schema_of, table_in, write_table
 from airflow_provider_coordination.spark.shared_files import (
     SharedFiles,
     assign_shared_files,
@@ -61,15 +62,11 @@ from airflow_provider_coordination.spark.storage import (
     probe_rename,
     publish,
     read_text,
-    read_whole,
     remove_if_empty,
     renames,
-    schema_of,
-    table_in,
-    write_table,
     write_text,
 )
-from airflow_provider_coordination.spark.writes.parquet import TARGET_FILE_BYTES, ParquetDataset
+from airflow_provider_coordination.spark.writes import TARGET_FILE_BYTES, ParquetDataset
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -557,4 +554,4 @@ def _make(settings: SinkSettings) -> ParquetSink:
     )
 
 
-KIND = SinkKind(make=_make, writes="airflow_provider_coordination.spark.writes.parquet:ParquetDataset")
+KIND = SinkKind(make=_make, writes="airflow_provider_coordination.spark.writes:ParquetDataset")

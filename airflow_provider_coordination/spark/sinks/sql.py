@@ -26,7 +26,7 @@ from airflow_provider_coordination.spark.sinks import Rows, Sink, SinkKind, owed
 from airflow_provider_coordination.spark.sql.committed_batches import TABLE, CommittedBatches
 from airflow_provider_coordination.spark.sql.database import DatabaseSession, SinkDatabase, database_of
 from airflow_provider_coordination.spark.sql.table import Table
-from airflow_provider_coordination.spark.staged_batches import StagedBatch, StagedBatches
+from airflow_provider_coordination.spark.staging import StagedBatch, StagedBatches
 from airflow_provider_coordination.spark.storage import check_writable, join, safe_name
 from airflow_provider_coordination.spark.writes.sql import SqlTable
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.errors import PartitionNotOwnedError
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
+from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.sql.database import SinkDatabase
-from airflow_provider_coordination.spark.staged_batches import BATCH_ID
 from airflow_provider_coordination.spark.writes.sql import SqlTable
 
 TABLE = "_coordination_batches"

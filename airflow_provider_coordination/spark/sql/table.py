@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_coordination.spark.delivery import DeliveryError
+from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.sql.committed_batches import TABLE, CommittedBatches
 from airflow_provider_coordination.spark.sql.database import Column, DatabaseSession, SinkDatabase
-from airflow_provider_coordination.spark.staged_batches import BATCH_ID
 from airflow_provider_coordination.spark.writes.sql import SqlTable
 
 log = logging.getLogger(__name__)

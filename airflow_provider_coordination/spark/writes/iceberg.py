@@ -13,7 +13,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.settings import CONNECTED, FieldError, Texts
 from airflow_provider_coordination.sources.connections import ConnectionResolver, ConnectionValues
-from airflow_provider_coordination.spark.writes.writes import MergingSink
+from airflow_provider_coordination.spark.writes import MergingSink
 
 IDENTIFIER = re.compile(r"[^.\s]+(\.[^.\s]+)+")
 WITHOUT_NUMBER = ("year", "month", "day", "hour")

@@ -13,7 +13,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.settings import CONNECTED, Limits, Texts
 from airflow_provider_coordination.sources.connections import ConnectionResolver
-from airflow_provider_coordination.spark.writes.writes import DescribedSink
+from airflow_provider_coordination.spark.writes import DescribedSink
 
 POSTGRESQL = "postgresql"
 MYSQL = "mysql"

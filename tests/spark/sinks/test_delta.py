@@ -17,11 +17,12 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.spark import writes as described
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.files import MissingFileError
+from airflow_provider_coordination.spark.parquet_files import write_table
 from airflow_provider_coordination.spark.sinks.delta.sink import DeltaSink
-from airflow_provider_coordination.spark.storage import delete_folder, join, write_table
-from airflow_provider_coordination.spark.writes import delta as described
+from airflow_provider_coordination.spark.storage import delete_folder, join
 from tests.support.delta_tables import batches_in, counted_tables, others_commit_first, rows_in
 from tests.support.freezing import FailingCalls
 from tests.support.sinks import BatchRows, an_attempt, under_next_lease

@@ -15,7 +15,7 @@ from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import make_sinks
 from airflow_provider_coordination.spark.sinks.foreach_batch import ForeachBatchSink
 from airflow_provider_coordination.spark.storage import files_below
-from airflow_provider_coordination.spark.writes.foreach_batch import ForeachBatch
+from airflow_provider_coordination.spark.writes import ForeachBatch
 from tests.support.s3_server import S3Server
 from tests.support.sinks import BatchRows, an_attempt, under_next_lease
 

@@ -19,12 +19,13 @@ from pyiceberg.table.snapshots import Snapshot
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, SinkUnavailableError
+from airflow_provider_coordination.spark.parquet_files import write_table
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Sink, make_sinks
 from airflow_provider_coordination.spark.sinks.iceberg import catalog as catalogs
 from airflow_provider_coordination.spark.sinks.iceberg import data_files
-from airflow_provider_coordination.spark.sinks.iceberg.history import BATCHES, DELIVERED, OWNER, SOURCE
-from airflow_provider_coordination.spark.storage import join, write_table
+from airflow_provider_coordination.spark.sinks.iceberg.snapshots import BATCHES, DELIVERED, OWNER, SOURCE
+from airflow_provider_coordination.spark.storage import join
 from tests.support.sinks import BatchRows, an_attempt, catalog_in, under_next_lease
 
 TABLE = "lake.clicks"

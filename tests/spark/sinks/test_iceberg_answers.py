@@ -7,7 +7,7 @@ from botocore.exceptions import ClientError, ConnectionClosedError
 from pyiceberg import exceptions
 from requests import HTTPError, Response
 
-from airflow_provider_coordination.spark.sinks.iceberg.errors import is_gone, is_unauthorized, is_unavailable
+from airflow_provider_coordination.spark.sinks.iceberg.catalog import is_gone, is_unauthorized, is_unavailable
 
 
 def of_glue(code: str, status: int) -> ClientError:

@@ -74,8 +74,8 @@ def test_kind_without_its_library_names_what_to_install(tmp_path: Path, monkeypa
 def test_dag_sinks_need_neither_spark_nor_pyarrow() -> None:
     code = (
         "import sys\n"
-        "from airflow_provider_coordination.spark.writes.parquet import ParquetDataset\n"
-        "from airflow_provider_coordination.spark.writes.writes import sinks_of\n"
+        "from airflow_provider_coordination.spark.writes import ParquetDataset\n"
+        "from airflow_provider_coordination.spark.writes import sinks_of\n"
         "sinks_of(ParquetDataset('/lake'), None)\n"
         "print([name for name in ('pyarrow', 'pyspark') if name in sys.modules])\n"
     )

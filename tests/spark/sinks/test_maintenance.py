@@ -12,8 +12,7 @@ import pytest
 from deltalake import DeltaTable
 
 from airflow_provider_coordination.coordination.errors import CoordinationError
-from airflow_provider_coordination.spark.maintenance import Maintenance, MaintenanceResult
-from airflow_provider_coordination.spark.sinks import Sink, owed
+from airflow_provider_coordination.spark.sinks import Maintenance, MaintenanceResult, Sink, owed
 from tests.support.sinks import SINKS, BatchRows, SinkTarget, an_attempt, under_next_lease
 
 DAY = timedelta(days=1)
@@ -120,7 +119,7 @@ def test_previous_owner_commits_no_removed_files(target: SinkTarget, monkeypatch
 def between_read_and_commit(sink: Sink, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> None:
     """Run an action once, after a job has read the table and before it commits."""
     from airflow_provider_coordination.spark.sinks.delta import log
-    from airflow_provider_coordination.spark.sinks.iceberg.addition import PendingSnapshot
+    from airflow_provider_coordination.spark.sinks.iceberg.snapshots import PendingSnapshot
 
     done: list[bool] = []
 

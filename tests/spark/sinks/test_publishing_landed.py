@@ -16,9 +16,10 @@ from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError,
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_files import ensure_landed
 from airflow_provider_coordination.spark.landed_identity import LANDED_BATCH, as_landed, file_name, under_token
+from airflow_provider_coordination.spark.parquet_files import write_table
 from airflow_provider_coordination.spark.sink_settings import MAIN
 from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery, ParquetSink
-from airflow_provider_coordination.spark.storage import publish, write_table
+from airflow_provider_coordination.spark.storage import publish
 from tests.support.sinks import an_attempt
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

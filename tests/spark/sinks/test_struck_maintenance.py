@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_coordination.spark.maintenance import Maintenance, MaintenanceResult
+from airflow_provider_coordination.spark.sinks import Maintenance, MaintenanceResult
 from tests.support.depth import each_or_every
 from tests.support.freezing import Strike
 from tests.support.landed_tables import TABLES

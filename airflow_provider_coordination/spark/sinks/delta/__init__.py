@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow_provider_coordination.spark.sink_settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import Sink, SinkKind
-from airflow_provider_coordination.spark.writes.delta import DeltaTable
+from airflow_provider_coordination.spark.writes import DeltaTable
 
 
 def _make(settings: SinkSettings) -> Sink:
@@ -23,5 +23,5 @@ KIND = SinkKind(
     make=_make,
     modules=("deltalake",),
     requirement="airflow-provider-coordination[delta]",
-    writes="airflow_provider_coordination.spark.writes.delta:DeltaTable",
+    writes="airflow_provider_coordination.spark.writes:DeltaTable",
 )

@@ -12,7 +12,7 @@ from deltalake.exceptions import CommitFailedError
 
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivery import DeliveryError
-from airflow_provider_coordination.spark.maintenance import Maintenance, MaintenanceResult
+from airflow_provider_coordination.spark.sinks import Maintenance, MaintenanceResult
 from airflow_provider_coordination.spark.sinks.delta import log as table_log
 from airflow_provider_coordination.spark.sinks.delta.log import TableLog
 from airflow_provider_coordination.spark.staging import Staging

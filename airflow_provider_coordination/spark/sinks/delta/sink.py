@@ -24,22 +24,28 @@ from deltalake.transaction import AddAction, CommitProperties
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
+from airflow_provider_coordination.spark import writes as described
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.column_names import quoted
 from airflow_provider_coordination.spark.delivered_batches import TableHistory
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_rows import LandedDelivery
-from airflow_provider_coordination.spark.layout import BATCH_ID
-from airflow_provider_coordination.spark.maintenance import Maintenance, MaintenanceResult
+from airflow_provider_coordination.spark.layout import BATCH_ID, quoted
 from airflow_provider_coordination.spark.merging import Merging
-from airflow_provider_coordination.spark.sinks import Rows, Sink
+from airflow_provider_coordination.spark.parquet_files import read_table
+from airflow_provider_coordination.spark.sinks import Maintenance, MaintenanceResult, Rows, Sink
 from airflow_provider_coordination.spark.sinks.delta import log as table_log
-from airflow_provider_coordination.spark.sinks.delta.files import DataFile, DataFiles
-from airflow_provider_coordination.spark.sinks.delta.log import TableLog
+from airflow_provider_coordination.spark.sinks.delta.files import (
+    DataFile,
+    DataFiles,
+    arrow_of,
+    fit,
+    same_columns,
+    schema_from,
+    union,
+)
+from airflow_provider_coordination.spark.sinks.delta.log import TableLog, storage_options
 from airflow_provider_coordination.spark.sinks.delta.maintenance import maintain
-from airflow_provider_coordination.spark.sinks.delta.options import storage_options
-from airflow_provider_coordination.spark.sinks.delta.schema import arrow_of, fit, same_columns, schema_from, union
 from airflow_provider_coordination.spark.staging import LandedStaging, Staging
 from airflow_provider_coordination.spark.storage import (
     check_writable,
@@ -48,9 +54,7 @@ from airflow_provider_coordination.spark.storage import (
     file_size,
     files_below,
     join,
-    read_table,
 )
-from airflow_provider_coordination.spark.writes import delta as described
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,6 +1,7 @@
 """The catalog of a table. Calls are retried while it is unavailable, and a missing table is created.
 
-Nothing here commits data; `addition` does that.
+Catalogs raise the errors of their libraries: SQLAlchemy's for databases, those of pyiceberg and requests for REST
+catalogs, and botocore's for Glue. Nothing here commits data; `snapshots` does that.
 """
 
 from __future__ import annotations
@@ -9,15 +10,16 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from airflow_provider_coordination.aws import ACCESS_CODES
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.delivery import DeliveryError, SinkUnavailableError
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.outages import is_refusal
-from airflow_provider_coordination.spark.sinks.iceberg.errors import is_unauthorized, is_unavailable
 from airflow_provider_coordination.spark.writes.iceberg import IcebergTable, PartitionField, partition_fields
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table, Transaction
     from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.name_mapping import MappedField
+
 
 log = logging.getLogger(__name__)
 
@@ -417,3 +420,61 @@ def fields_of(table: Table) -> list[PartitionField]:
 
 def _line(error: BaseException) -> str:
     return str(error).partition("\n")[0]
+
+
+def is_unavailable(error: BaseException) -> bool:
+    """Return whether an error means that a service is unavailable or throttled, which is temporary."""
+    code, status = _of_aws(error)
+    if "Throttl" in code or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return True
+    return isinstance(error, _unavailable_errors()) and not isinstance(error, (FileNotFoundError, PermissionError))
+
+
+def is_unauthorized(error: BaseException) -> bool:
+    """Return whether an error means that a catalog denies the job any access."""
+    from pyiceberg.exceptions import AuthorizationExpiredError, ForbiddenError, OAuthError, UnauthorizedError
+
+    kinds = AuthorizationExpiredError | ForbiddenError | OAuthError | UnauthorizedError
+    return isinstance(error, kinds) or _of_aws(error)[0] in ACCESS_CODES
+
+
+def is_gone(error: BaseException) -> bool:
+    """Return whether a response to a commit means that there is no such table; REST catalogs have no class for it."""
+    from pyiceberg.exceptions import NoSuchTableError, RESTError
+
+    response = getattr(error.__cause__, "response", None)
+    is_not_found = getattr(response, "status_code", None) == HTTPStatus.NOT_FOUND
+    return isinstance(error, NoSuchTableError) or (isinstance(error, RESTError) and is_not_found)
+
+
+def _of_aws(error: BaseException) -> tuple[str, int]:
+    """Return the code and the HTTP status of an AWS error; empty values for any other error."""
+    from botocore.exceptions import ClientError
+
+    if not isinstance(error, ClientError):
+        return "", 0
+    return error.response["Error"]["Code"], error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+
+
+def _unavailable_errors() -> tuple[type[BaseException], ...]:
+    from botocore.exceptions import ConnectionError as AwsConnectionError
+    from botocore.exceptions import HTTPClientError
+    from pyiceberg.exceptions import (
+        CommitStateUnknownException,
+        ServerError,
+        ServiceUnavailableError,
+        TooManyRequestsError,
+    )
+    from sqlalchemy.exc import InterfaceError, OperationalError
+
+    return (
+        OSError,  # of requests, sockets and filesystems
+        CommitStateUnknownException,
+        ServerError,
+        ServiceUnavailableError,
+        TooManyRequestsError,
+        InterfaceError,
+        OperationalError,
+        AwsConnectionError,
+        HTTPClientError,
+    )

@@ -18,19 +18,18 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from airflow_provider_coordination.spark.access import Access
-from airflow_provider_coordination.spark.batch_counts import batches_of, count_by_batch
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.merging import Merging
-from airflow_provider_coordination.spark.sinks.iceberg.catalog import WHOLE_BATCH_IDS
-from airflow_provider_coordination.spark.storage import (
-    delete_file,
-    file_size,
+from airflow_provider_coordination.spark.parquet_files import (
+    batches_of,
+    count_by_batch,
     footer_of,
-    join,
     read_table,
     write_table,
 )
+from airflow_provider_coordination.spark.sinks.iceberg.catalog import WHOLE_BATCH_IDS
+from airflow_provider_coordination.spark.storage import delete_file, file_size, join
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile

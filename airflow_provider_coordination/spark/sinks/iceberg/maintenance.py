@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivery import DeliveryError
-from airflow_provider_coordination.spark.maintenance import Maintenance, MaintenanceResult
 from airflow_provider_coordination.spark.sink_settings import normalized_location
+from airflow_provider_coordination.spark.sinks import Maintenance, MaintenanceResult
 from airflow_provider_coordination.spark.sinks.iceberg import data_files
-from airflow_provider_coordination.spark.sinks.iceberg.addition import PendingSnapshot
 from airflow_provider_coordination.spark.sinks.iceberg.catalog import CatalogTable
+from airflow_provider_coordination.spark.sinks.iceberg.snapshots import PendingSnapshot
 from airflow_provider_coordination.spark.staging import Staging
 from airflow_provider_coordination.spark.storage import delete_folder, files_before, join, remove_files
 

@@ -26,7 +26,6 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.column_names import quoted
 from airflow_provider_coordination.spark.delivered_batches import (
     TableHistory,
     may_be_older,
@@ -34,24 +33,22 @@ from airflow_provider_coordination.spark.delivered_batches import (
 )
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError
 from airflow_provider_coordination.spark.landed_rows import LandedDelivery
-from airflow_provider_coordination.spark.layout import BATCH_ID
-from airflow_provider_coordination.spark.maintenance import Maintenance, MaintenanceResult
+from airflow_provider_coordination.spark.layout import BATCH_ID, quoted
 from airflow_provider_coordination.spark.merging import Merging
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
-from airflow_provider_coordination.spark.sinks import Rows, Sink
+from airflow_provider_coordination.spark.sinks import Maintenance, MaintenanceResult, Rows, Sink
 from airflow_provider_coordination.spark.sinks.iceberg import data_files
-from airflow_provider_coordination.spark.sinks.iceberg.addition import PendingSnapshot
-from airflow_provider_coordination.spark.sinks.iceberg.catalog import CatalogTable
+from airflow_provider_coordination.spark.sinks.iceberg.catalog import CatalogTable, is_gone
 from airflow_provider_coordination.spark.sinks.iceberg.data_files import PreparedFile
-from airflow_provider_coordination.spark.sinks.iceberg.errors import is_gone
-from airflow_provider_coordination.spark.sinks.iceberg.history import (
+from airflow_provider_coordination.spark.sinks.iceberg.maintenance import maintain
+from airflow_provider_coordination.spark.sinks.iceberg.snapshots import (
     Entry,
     Histories,
+    PendingSnapshot,
     SnapshotHistory,
     summary_of,
     table_history,
 )
-from airflow_provider_coordination.spark.sinks.iceberg.maintenance import maintain
 from airflow_provider_coordination.spark.staging import LandedStaging, Staging
 from airflow_provider_coordination.spark.storage import (
     check_writable,

@@ -13,7 +13,7 @@ from airflow_provider_coordination.sensors.acknowledgments import Acknowledgment
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings, RoundSettings
-from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.writes import ParquetDataset
 
 with DAG(
     dag_id="confirmed_ingestion",

@@ -14,7 +14,7 @@ from airflow.sdk import DAG, CronDataIntervalTimetable, CronPartitionTimetable, 
 
 from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark.ingestion import Ingestion
-from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.writes import ParquetDataset
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
 
 FILES = S3Objects(paths="{{ params.folder }}", source="{{ params.source }}", max_objects=1)

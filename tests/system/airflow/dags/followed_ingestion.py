@@ -11,7 +11,7 @@ from airflow_provider_coordination.operators.spark_submit import CoordinatedSpar
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.job_settings import RoundSettings
-from airflow_provider_coordination.spark.writes.parquet import ParquetDataset
+from airflow_provider_coordination.spark.writes import ParquetDataset
 
 POOL = "one_slot"
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_provider_coordination.sources.items import ItemUnreadableError
-from airflow_provider_coordination.spark.frame_columns import ArrivingColumn, converted
+from airflow_provider_coordination.spark.frame_landing import ArrivingColumn, converted
 
 
 def arrived(arrives_as: str, *values: Any) -> pa.ChunkedArray:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from airflow_provider_coordination.spark.kinesis.landing import slots_needed
-from airflow_provider_coordination.spark.slot_count import (
+from airflow_provider_coordination.spark.slots import (
     GROWING_SECONDS,
     SETTLED_SECONDS,
     STARTING_SECONDS,
