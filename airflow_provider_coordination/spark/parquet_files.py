@@ -240,3 +240,51 @@ def _only_batch(footer: pq.FileMetaData) -> str | None:
 def _column(footer: pq.FileMetaData, group: int) -> pq.ColumnChunkMetaData | None:
     columns = (footer.row_group(group).column(number) for number in reversed(range(footer.num_columns)))
     return next((column for column in columns if column.path_in_schema == BATCH_ID), None)
+
+
+ROW_GROUP_BYTES = 32 * 1024 * 1024
+"""How much of a merged file is in memory at a time."""
+
+
+class MergedFile:
+    """A file that contains the rows of small landed files, in their order; see `TableWriter`.
+
+    :param uri: the file.
+    :param schema: its columns.
+    :param access: the credentials for the file.
+    """
+
+    def __init__(self, uri: str, schema: pa.Schema, access: Access = DEFAULT_ACCESS) -> None:
+        self.uri = uri
+        self._schema = schema
+        self._writer = TableWriter(uri, access)
+        self._waiting: list[pa.Table] = []
+        self._bytes = 0
+
+    @property
+    def size(self) -> int:
+        """The size of the file in bytes, once it is closed."""
+        return self._writer.size
+
+    def __enter__(self) -> MergedFile:
+        """Return itself."""
+        return self
+
+    def add(self, rows: pa.Table) -> None:
+        """Add the rows of a landed file."""
+        self._waiting.append(rows.select(self._schema.names).cast(self._schema))
+        self._bytes += rows.nbytes
+        if self._bytes >= ROW_GROUP_BYTES:
+            self._write()
+
+    def _write(self) -> None:
+        self._writer.write(pa.concat_tables(self._waiting))
+        self._waiting, self._bytes = [], 0
+
+    def __exit__(self, kind: object, *error: object) -> None:
+        """Close the file; after an error, delete it."""
+        if kind is not None or not self._waiting:
+            self._writer.__exit__(kind, *error)
+            return
+        with self._writer:
+            self._write()

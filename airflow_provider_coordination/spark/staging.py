@@ -84,10 +84,9 @@ class Staging:
             )
         return content
 
-    def named(self, field: str) -> set[str]:
+    def named(self) -> set[str]:
         """Return the data files that any manifest names, which a commit may add.
 
-        :param field: the field of the files' names in manifests.
         :raises DeliveryError: if a manifest is not readable, so that its files are not known.
         """
         names: set[str] = set()
@@ -95,7 +94,7 @@ class Staging:
             if file.endswith(f"/{MANIFEST}"):
                 try:
                     manifest = json.loads(read_text(file, self._access))
-                    names.update(each[field] for each in manifest["content"]["files"])
+                    names.update(each["name"] for each in manifest["content"]["files"])
                 except FileNotFoundError:  # committed or swept just now
                     continue
                 except (ValueError, TypeError, KeyError) as error:

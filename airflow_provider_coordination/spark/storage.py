@@ -36,7 +36,7 @@ from airflow_provider_coordination.spark.access import (
 )
 from airflow_provider_coordination.spark.concurrency import each_at_once, side_by_side
 from airflow_provider_coordination.spark.delivery import SinkUnavailableError
-from airflow_provider_coordination.spark.files import Claim, Files, different_filesystems, missing_file
+from airflow_provider_coordination.spark.files import Claim, Files, changed_file, different_filesystems, missing_file
 from airflow_provider_coordination.spark.outages import is_outage, is_refusal
 from airflow_provider_coordination.spark.s3_objects import BucketFiles
 
@@ -169,6 +169,18 @@ def file_size(uri: str, access: Access = DEFAULT_ACCESS) -> int | None:
     """Return the size of a file in bytes; None if there is no such file."""
     files, path = open_files(uri, access)
     return files.size(path)
+
+
+def check_size(uri: str, size: int, access: Access = DEFAULT_ACCESS) -> None:
+    """Check that a file has the size with which it was written.
+
+    :raises MissingFileError: if it does not exist, or has another size.
+    """
+    found = file_size(uri, access)
+    if found is None:
+        raise missing_file(uri)
+    if found != size:
+        raise changed_file(uri, found, size)
 
 
 def copy_file(uri: str, target: str, access: Access = DEFAULT_ACCESS) -> None:

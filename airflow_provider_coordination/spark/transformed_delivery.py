@@ -66,7 +66,7 @@ log = logging.getLogger(__name__)
 Result = Prepared | Exception
 
 
-class DeadLetterRows:
+class DeadLetterRows(Rows):
     """The dead letters of some batches, each made on request; see `Rows`.
 
     :param schema: the columns of dead letters.
@@ -83,18 +83,18 @@ class DeadLetterRows:
         self._counts = counts
         self._dead_letters_of = dead_letters_of
 
+    @override
     def count(self, batch_id: str) -> int:
-        """See `Rows.count`."""
         return self._counts[batch_id]
 
+    @override
     def write(self, batch_ids: Collection[str], folder: str) -> Mapping[str, int]:
-        """See `Rows.write`."""
         file = join(folder, "part-0.parquet")
         rows = pa.concat_tables([self._dead_letters_of(batch_id) for batch_id in batch_ids])
         return {file: write_table(rows, file, self._access)}
 
 
-class TransformedRows:
+class TransformedRows(Rows):
     """The transformed rows of some batches that one sink takes, out of the rows for all sinks; see `Rows`.
 
     :param transformation: the transformation that made the rows.
@@ -129,12 +129,13 @@ class TransformedRows:
         columns = schema_of(next(iter(transformed.output.files)), access)
         self.schema = pa.schema([field for field in columns if field.name not in transformed.ours])
 
+    @override
     def count(self, batch_id: str) -> int:
-        """See `Rows.count`."""
         return self._counts[batch_id]
 
+    @override
     def write(self, batch_ids: Collection[str], folder: str) -> Mapping[str, int]:
-        """See `Rows.write`: files that hold exactly the requested rows are moved."""
+        # Files that hold exactly the requested rows are moved.
         output = self._files_of(batch_ids)
         if output is None:
             return self._selected(batch_ids, folder).files

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.spark import landed_rows
+from airflow_provider_coordination.spark import table_sinks
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_identity import as_landed, file_name, under_token
@@ -91,7 +91,7 @@ def other_bucket(s3: S3Server) -> Iterator[str]:
 def test_landed_files_become_data_files_from_any_location(
     s3: S3Server, s3_bucket: str, other_bucket: str, tmp_path: Path, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(landed_rows, "SMALL_FILE_BYTES", 0)
+    monkeypatch.setattr(table_sinks, "SMALL_FILE_BYTES", 0)
     path = f"s3://{s3_bucket}/lake/clicks"
     places = {"below the table": f"{path}/_landing", "in another bucket": f"s3://{other_bucket}/raw"}
     landing, access = places.get(where, str(tmp_path)), Access(((path, s3.settings),))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_coordination.spark import landed_rows
+from airflow_provider_coordination.spark import table_sinks
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.sinks.iceberg import catalog as catalogs
 from airflow_provider_coordination.spark.sinks.iceberg import sink as sinks
@@ -25,7 +25,7 @@ VALUES = {"a-1": [1, 2], "b-1": [3], "c-1": [4]}
 def _some_files_are_merged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     [two, _, one] = (a.batch.file_bytes for a in landing_in(tmp_path / "sizes", "delta").land(VALUES))
     assert two > one
-    monkeypatch.setattr(landed_rows, "SMALL_FILE_BYTES", two)
+    monkeypatch.setattr(table_sinks, "SMALL_FILE_BYTES", two)
     monkeypatch.setattr(catalogs, "RETRY_PAUSE_SECONDS", 0.001)
     monkeypatch.setattr(sinks, "CONFLICT_PAUSE_SECONDS", 0.001)
 

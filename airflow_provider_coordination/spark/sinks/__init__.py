@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.job_reports import SinkReport
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 
 SHORTEST_RETENTION = timedelta(hours=1)
-
-
 GROUP = "airflow_provider_coordination.sinks"
 
 
@@ -78,18 +76,17 @@ class MaintenanceResult:
     bytes_removed: int = 0
 
 
-class Rows(Protocol):
+class Rows(ABC):
     """The rows of some batches that a sink is to write."""
 
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns of the rows."""
-        ...
+    schema: pa.Schema
+    """The columns of the rows."""
 
+    @abstractmethod
     def count(self, batch_id: str) -> int:
         """Return the number of rows of a batch."""
-        ...
 
+    @abstractmethod
     def write(self, batch_ids: Collection[str], folder: str) -> Mapping[str, int]:
         """Write the rows of these batches, and no others, as Parquet to a folder on the filesystem of `Sink.scratch`.
 
@@ -98,7 +95,6 @@ class Rows(Protocol):
         :returns: the files with their sizes in bytes. If the sink separates batches, one file for each batch, or for
             each file that batches share; otherwise one for each partition that `Sink.repartition` makes.
         """
-        ...
 
 
 class Sink(ABC):
@@ -113,6 +109,8 @@ class Sink(ABC):
     """The name of the sink."""
     where: str | None
     """Which records go to the sink, as a SQL predicate; None for all."""
+    separates_batches: ClassVar[bool]
+    """Whether the sink needs a file for each batch; see also `shares_files`. If not, files may mix batches."""
 
     @property
     @abstractmethod
@@ -134,11 +132,6 @@ class Sink(ABC):
     @abstractmethod
     def committed(self, attempts: Sequence[Attempt]) -> set[str]:
         """Return the ids of the batches that the sink already has, including rejected deliveries."""
-
-    @property
-    @abstractmethod
-    def separates_batches(self) -> bool:
-        """Whether the sink needs a file for each batch; see also `shares_files`. If not, files may mix batches."""
 
     @abstractmethod
     def repartition(self, rows: DataFrame) -> DataFrame:

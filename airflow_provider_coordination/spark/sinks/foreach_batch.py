@@ -39,6 +39,8 @@ class ForeachBatchSink(Sink):
     :param access: how to reach the staging path.
     """
 
+    separates_batches = True  # the staged files of a batch belong to its partition
+
     def __init__(
         self, name: str, settings: ForeachBatch, where: str | None = None, access: Access = DEFAULT_ACCESS
     ) -> None:
@@ -79,12 +81,6 @@ class ForeachBatchSink(Sink):
     def committed(self, attempts: Sequence[Attempt]) -> set[str]:
         """See `Sink.committed`: the effects of the function are unknown here, so no batch counts as committed."""
         return set()
-
-    @property
-    @override
-    def separates_batches(self) -> bool:
-        """See `Sink.separates_batches`: the staged files of a batch belong to its partition."""
-        return True
 
     @override
     def repartition(self, rows: DataFrame) -> DataFrame:

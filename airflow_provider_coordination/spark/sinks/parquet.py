@@ -30,9 +30,8 @@ from airflow_provider_coordination.spark.delivery import (
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.landed_files import check_all_of_it, landed_content, landed_schema
 from airflow_provider_coordination.spark.landed_identity import batch_landed_in, file_name, without_batch
-from airflow_provider_coordination.spark.landed_rows import MergedFile
 from airflow_provider_coordination.spark.outages import translating_outages
-from airflow_provider_coordination.spark.parquet_files import read_whole, schema_of, table_in, write_table
+from airflow_provider_coordination.spark.parquet_files import MergedFile, read_whole, schema_of, table_in, write_table
 from airflow_provider_coordination.spark.shared_files import (
     SharedFiles,
     assign_shared_files,
@@ -112,6 +111,7 @@ class ParquetSink(Sink):
     :param target_file_bytes: the limit of landed bytes for the batches of a shared file.
     """
 
+    separates_batches: ClassVar[bool] = True  # a rename publishes one file
     shares_files: ClassVar[bool] = True
     accepts_landed_files: ClassVar[bool] = True
 
@@ -174,12 +174,6 @@ class ParquetSink(Sink):
     @override
     def shared_bytes(self, attempt: Attempt) -> int:
         return self.target_file_bytes if self._shared.takes(attempt) else 0
-
-    @property
-    @override
-    def separates_batches(self) -> bool:
-        """See `Sink.separates_batches`: a rename publishes one file."""
-        return True
 
     @override
     def repartition(self, rows: DataFrame) -> DataFrame:

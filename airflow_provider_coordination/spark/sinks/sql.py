@@ -50,6 +50,8 @@ class SqlSink(Sink):
     :param access: how to reach the staging path.
     """
 
+    separates_batches = True  # the staged files of a batch belong to its partition
+
     def __init__(
         self,
         name: str,
@@ -103,12 +105,6 @@ class SqlSink(Sink):
             return set()
         with closing(DatabaseSession(self._database)) as session:
             return session.run(lambda cursor: self._taken.among(cursor, attempts))
-
-    @property
-    @override
-    def separates_batches(self) -> bool:
-        """See `Sink.separates_batches`: the staged files of a batch belong to its partition."""
-        return True
 
     @override
     def repartition(self, rows: DataFrame) -> DataFrame:

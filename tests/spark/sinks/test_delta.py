@@ -352,10 +352,10 @@ def test_only_the_next_job_recreates_a_dropped_table(folder: Path) -> None:
 def test_missing_or_truncated_prepared_file_is_not_added(folder: Path) -> None:
     sink = a_sink(folder)
     sink.prepare([A], NUMBERS)
-    [file] = folder.glob("data-*/*.parquet")
+    [file] = folder.glob("data/*/*.parquet")
     content = file.read_bytes()
     file.write_bytes(content[:50])
-    with pytest.raises(MissingFileError, match=r"has 50 bytes, but \d+ were written"):
+    with pytest.raises(MissingFileError, match=r"has 50 bytes instead of the \d+ that were written"):
         sink.commit([A])
     file.unlink()
     with pytest.raises(MissingFileError, match="is gone"):
@@ -367,9 +367,9 @@ def test_discarded_batch_leaves_no_data_file(folder: Path) -> None:
     sink = a_sink(folder)
     sink.prepare([A, B], NUMBERS)
     sink.discard([A])
-    assert len(list(folder.glob("data-*/*.parquet"))) == 1, "it holds rows of the other batch"
+    assert len(list(folder.glob("data/*/*.parquet"))) == 1, "it holds rows of the other batch"
     sink.discard([B])
-    assert list(folder.glob("data-*/*.parquet")) == []
+    assert list(folder.glob("data/*/*.parquet")) == []
 
 
 def test_two_sinks_may_write_to_one_table(folder: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -25,6 +25,7 @@ from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.layout import BATCH_ID, similar_names
 from airflow_provider_coordination.spark.parquet_files import batches_of, footer_of, read_table, write_table
 from airflow_provider_coordination.spark.storage import delete_file, file_size, join
+from airflow_provider_coordination.spark.table_sinks import PreparedFile
 
 _AT = "_coordination_at"
 LONGEST_TEXT = 64
@@ -33,26 +34,6 @@ LONGEST_TEXT = 64
 
 WIDER = (("byte", "short", "integer", "long"), ("float", "double"))
 """Types in order: each one holds all values of those before it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DataFile:
-    """A data file.
-
-    :param name: its path, relative to the table.
-    :param bytes: its size.
-    :param rows: the number of its rows.
-    :param partition: the values of the table's partition columns, as texts.
-    :param stats: the column statistics in the log, as JSON.
-    :param batches: the number of rows of each batch.
-    """
-
-    name: str
-    bytes: int
-    rows: int
-    partition: Mapping[str, str | None]
-    stats: str
-    batches: Mapping[str, int]
 
 
 class DataFiles:
@@ -66,7 +47,7 @@ class DataFiles:
         self._root = root
         self._access = access
 
-    def fit_to_table(self, name: str, schema: pa.Schema, partition_by: Sequence[str]) -> list[DataFile]:
+    def fit_to_table(self, name: str, schema: pa.Schema, partition_by: Sequence[str]) -> list[PreparedFile]:
         """Make a file fit the table; return the file itself, or the files that replace it.
 
         :param name: the path of the file, relative to the table.
@@ -86,7 +67,7 @@ class DataFiles:
         delete_file(uri, self._access)
         return made
 
-    def write(self, folder: str, rows: pa.Table, partition_by: Sequence[str]) -> DataFile:
+    def write(self, folder: str, rows: pa.Table, partition_by: Sequence[str]) -> PreparedFile:
         """Write rows of one partition of the table to a new file."""
         name = join(folder, f"part-{secrets.token_hex(8)}.parquet")
         uri = join(self._root, name)
@@ -94,18 +75,18 @@ class DataFiles:
         [values] = _values(rows, partition_by)
         return self._data_file(name, footer_of(uri, self._access), values)
 
-    def rows_of(self, file: DataFile, batch_ids: Collection[str]) -> pa.Table:
-        """Return the rows of some batches in a file."""
+    def rows_of(self, file: PreparedFile) -> pa.Table:
+        """Return the rows of a file's batches."""
         rows = read_table(join(self._root, file.name), access=self._access)
-        return rows.filter(pc.is_in(rows[BATCH_ID], pa.array(batch_ids, pa.string())))
+        return rows.filter(pc.is_in(rows[BATCH_ID], pa.array(file.batches, pa.string())))
 
-    def _data_file(self, name: str, footer: pq.FileMetaData, values: Mapping[str, Any]) -> DataFile:
+    def _data_file(self, name: str, footer: pq.FileMetaData, values: Mapping[str, Any]) -> PreparedFile:
         uri = join(self._root, name)
-        return DataFile(
+        return PreparedFile(
             name=name,
             bytes=file_size(uri, self._access) or 0,
             rows=footer.num_rows,
-            partition={column: partition_text(value) for column, value in values.items()},
+            partition=[partition_text(value) for value in values.values()],
             stats=json.dumps(statistics(footer)),
             batches=batches_of(uri, footer, self._access),
         )

@@ -72,12 +72,12 @@ def _remove_unreferenced(target: TableLog, staging: Staging, access: Access, wan
     hours = math.ceil(wanted.retention.total_seconds() / 3600)
     table = _open_table(target)
     unnamed = set(table.vacuum(retention_hours=hours, dry_run=True, enforce_retention_duration=False, full=True))
-    unnamed -= staging.named("name")
+    unnamed -= staging.named()
     if unnamed and not wanted.is_dry_run:
         _commit_empty(target)
         table = _open_table(target)
         named = set(table.get_add_actions(flatten=True).column("path").to_pylist())
-        unnamed -= named | staging.named("name")
+        unnamed -= named | staging.named()
     return remove_files((join(target.uri, name) for name in sorted(unnamed)), access, is_dry_run=wanted.is_dry_run)
 
 

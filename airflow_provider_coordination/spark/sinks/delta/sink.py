@@ -9,13 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import random
-import secrets
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from deltalake import DeltaTable, Schema
@@ -27,16 +23,11 @@ from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark import writes as described
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivered_batches import TableHistory
-from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError
-from airflow_provider_coordination.spark.files import MissingFileError
-from airflow_provider_coordination.spark.landed_rows import LandedDelivery
-from airflow_provider_coordination.spark.layout import BATCH_ID, quoted
-from airflow_provider_coordination.spark.merging import Merging
-from airflow_provider_coordination.spark.parquet_files import read_table
-from airflow_provider_coordination.spark.sinks import Maintenance, MaintenanceResult, Rows, Sink
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
+from airflow_provider_coordination.spark.layout import quoted
+from airflow_provider_coordination.spark.sinks import Maintenance, MaintenanceResult, Rows
 from airflow_provider_coordination.spark.sinks.delta import log as table_log
 from airflow_provider_coordination.spark.sinks.delta.files import (
-    DataFile,
     DataFiles,
     arrow_of,
     fit,
@@ -46,15 +37,14 @@ from airflow_provider_coordination.spark.sinks.delta.files import (
 )
 from airflow_provider_coordination.spark.sinks.delta.log import TableLog, storage_options
 from airflow_provider_coordination.spark.sinks.delta.maintenance import maintain
-from airflow_provider_coordination.spark.staging import LandedStaging, Staging
 from airflow_provider_coordination.spark.storage import (
+    check_size,
     check_writable,
     delete_file,
-    delete_folder,
-    file_size,
     files_below,
     join,
 )
+from airflow_provider_coordination.spark.table_sinks import PreparedFile, TableSink, files_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -72,23 +62,18 @@ UNCHECKED = ("delta.constraints.", "delta.columnMapping.mode", "delta.enableRowT
 TRANSACTION_RETENTION = "delta.setTransactionRetentionDuration"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Staged:
-    """The prepared data of a batch.
+class PreparedColumns(NamedTuple):
+    """The columns of prepared files.
 
-    :param attempt: the delivery of the batch.
-    :param schema: the columns of the files.
+    :param schema: the columns.
     :param partition_by: the partition columns of the table at that time.
-    :param files: the files that hold rows of the batch.
     """
 
-    attempt: Attempt
     schema: Schema
     partition_by: tuple[str, ...]
-    files: tuple[DataFile, ...]
 
 
-class DeltaSink(Sink):
+class DeltaSink(TableSink[PreparedColumns]):
     """A Delta table; a `Sink`.
 
     :param name: the name of the sink.
@@ -97,8 +82,6 @@ class DeltaSink(Sink):
     :param access: how to reach the table if it is on S3.
     :param settings: the settings of a new table.
     """
-
-    accepts_landed_files: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -109,18 +92,13 @@ class DeltaSink(Sink):
         access: Access = DEFAULT_ACCESS,
         settings: described.DeltaTable | None = None,
     ) -> None:
-        self.name = name
-        self._path = path
-        self.where = where
-        self._access = access
         self._settings = settings or described.DeltaTable(path)
+        super().__init__(name, where, f"table {path}", self._settings)
+        self._path = path
+        self._access = access
         self._log = TableLog(path, storage_options(path, access))
         self._files = DataFiles(path, access)
-        self._staging = Staging(path, access)
-        self._merging = Merging(on=self._settings.merge_on, order_by=self._settings.order_by)
-        self._lock = threading.Lock()  # simultaneous commits of one process would only conflict
         self._partitioned_by: tuple[str, ...] = ()  # of the table, once it is checked
-        self._unnamed: dict[str, set[str]] = {}  # by file that no commit was tried with: the sets that it is for
 
     @property
     @override
@@ -193,111 +171,67 @@ class DeltaSink(Sink):
     def maintain(self, wanted: Maintenance) -> MaintenanceResult:
         if self._log.open() is None:
             raise ConfigurationError(f"DeltaTable {self.name!r}: field 'path' is {self._path!r}; there is no table")
-        return maintain(self._log, Staging(self._path, self._access), self._access, wanted)
+        return maintain(self._log, self._staging, self._access, wanted)
 
     @property
     @override
     def access(self) -> Access:
         return self._access
 
-    @property
     @override
-    def separates_batches(self) -> bool:
-        """See `Sink.separates_batches`: a file may hold rows of many batches."""
-        return False
+    def _root(self) -> str:
+        return self._path.rstrip("/")
+
+    @override
+    def _uri(self, name: str) -> str:
+        return join(self._path, name)
 
     @override
     def repartition(self, rows: DataFrame) -> DataFrame:
-        """See `Sink.repartition`: Spark makes even partitions, and keeps rows of a table partition together."""
+        # Spark makes even partitions, and keeps rows of a table partition together.
         return rows.hint("rebalance", *map(quoted, self._settings.partition_by))
-
-    @override
-    def scratch(self, attempts: Sequence[Attempt]) -> str:
-        return self._staging.folder(attempts[0]) + ".work"
 
     # Preparation
 
     @override
-    def prepare(self, attempts: Sequence[Attempt], rows: Rows) -> None:
-        self.discard(attempts)
-        filled = [attempt.batch_id for attempt in attempts if rows.count(attempt.batch_id)]
-        table = self._log.open() if attempts else None
-        schema, partition_by = self._columns(table, rows.schema) if attempts else (Schema([]), ())
-        files = self._write(rows, filled, schema, partition_by) if filled else []
-        for file in files:
-            self._unnamed[file.name] = {attempt.set_id for attempt in attempts}
-        others = {str(name) for file in files for name in file.batches} - set(filled)
-        if others:
-            raise DeliveryError(
-                f"table {self._path}: rows of {', '.join(sorted(others)[:3])} were written, which are not batches of "
-                f"this delivery; the transform must leave {BATCH_ID!r} unchanged"
-            )
-        for attempt in attempts:
-            of = [file for file in files if attempt.batch_id in file.batches]
-            written = sum(file.batches[attempt.batch_id] for file in of)
-            if written != rows.count(attempt.batch_id):
-                raise DeliveryError(
-                    f"batch {attempt.batch_id}: {written} rows were written for table {self._path}, but there are "
-                    f"{rows.count(attempt.batch_id)}; the transform must leave {BATCH_ID!r} unchanged"
-                )
-            self._seal(Staged(attempt=attempt, schema=schema, partition_by=partition_by, files=tuple(of)))
-
-    def _columns(self, table: DeltaTable | None, incoming: pa.Schema) -> tuple[Schema, tuple[str, ...]]:
-        """Return the columns of the files, and the partition columns.
-
-        :raises DeliveryError: if the table cannot accept them.
-        """
-        self._merging.check_columns(incoming.names, f"table {self._path}")
+    def _fit(self, columns: pa.Schema) -> PreparedColumns:
+        table = self._log.open()
         if table is None:
-            schema, partition_by = (
-                schema_from(incoming, self._settings.columns, self._path),
-                self._settings.partition_by,
-            )
+            schema, partition_by = schema_from(columns, self._settings.columns, self._path), self._settings.partition_by
             here = {field.name: field for field in schema.fields}
-            schema = Schema([here[name] for name in incoming.names])
+            schema = Schema([here[name] for name in columns.names])
         else:
             self._check_usable(table)
-            schema = fit(schema_from(incoming, {}, self._path), table.schema(), self._path).taken
+            schema = fit(schema_from(columns, {}, self._path), table.schema(), self._path).taken
             partition_by = tuple(table.metadata().partition_columns)
-        missing = [name for name in partition_by if name not in incoming.names]
+        missing = [name for name in partition_by if name not in columns.names]
         if missing:
             raise DeliveryError(
                 f"table {self._path} is partitioned by {', '.join(map(repr, missing))}, which the records do not have; "
                 "add it in the transform"
             )
-        return schema, partition_by
+        return PreparedColumns(schema, partition_by)
 
-    def _write(
-        self, rows: Rows, batch_ids: Sequence[str], schema: Schema, partition_by: Sequence[str]
-    ) -> list[DataFile]:
-        folder = f"data-{secrets.token_hex(8)}"
-        try:
-            names = [f"{folder}/{uri.rpartition('/')[2]}" for uri in rows.write(batch_ids, join(self._path, folder))]
-            arrow = arrow_of(schema)
-            files = [made for name in names for made in self._files.fit_to_table(name, arrow, partition_by)]
-            self._check_keys(files)
-            self._check_required(files, [field.name for field in schema.fields if not field.nullable])
-            kept = {join(self._path, file.name) for file in files}
-            for uri in files_below(join(self._path, folder), self._access):
-                if uri not in kept:  # for example, files of failed tasks
-                    delete_file(uri, self._access)
-            if len(files) > MANY_FILES:
-                log.warning(
-                    "table %s: a delivery makes %d files, at least one for each value of %s; partition it by a column "
-                    "with fewer values", self._path, len(files), ", ".join(partition_by),
-                )  # fmt: skip
-        except BaseException:
-            delete_folder(join(self._path, folder), self._access)
-            raise
+    @override
+    def _write(self, fit: PreparedColumns, rows: Rows, batch_ids: Sequence[str], folder: str) -> list[PreparedFile]:
+        schema, partition_by = fit
+        below = folder.removeprefix(f"{self._root()}/")
+        names = [join(below, uri.rpartition("/")[2]) for uri in rows.write(batch_ids, folder)]
+        arrow = arrow_of(schema)
+        files = [made for name in names for made in self._files.fit_to_table(name, arrow, partition_by)]
+        self._check_required(files, [field.name for field in schema.fields if not field.nullable])
+        kept = {self._uri(file.name) for file in files}
+        for uri in files_below(folder, self._access):
+            if uri not in kept:  # for example, files of failed tasks
+                delete_file(uri, self._access)
+        if len(files) > MANY_FILES:
+            log.warning(
+                "table %s: a delivery makes %d files, at least one for each value of %s; partition it by a column "
+                "with fewer values", self._path, len(files), ", ".join(partition_by),
+            )  # fmt: skip
         return files
 
-    def _check_keys(self, files: Sequence[DataFile]) -> None:
-        if self._merging and files:
-            uris = [join(self._path, file.name) for file in files]
-            keys = pa.concat_tables(read_table(uri, self._merging.columns, self._access) for uri in uris)
-            self._merging.check_rows(keys, f"table {self._path}")
-
-    def _check_required(self, files: Sequence[DataFile], required: Sequence[str]) -> None:
+    def _check_required(self, files: Sequence[PreparedFile], required: Sequence[str]) -> None:
         for name in required:
             nulls = sum(json.loads(file.stats)["nullCount"].get(name, 0) for file in files)
             if nulls:
@@ -306,56 +240,13 @@ class DeltaSink(Sink):
                     "requires values; mark those records as bad in the transform"
                 )
 
-    def _seal(self, staged: Staged) -> None:
-        batch_id = staged.attempt.batch_id
-        files = [vars(file) | {"batches": {batch_id: file.batches[batch_id]}} for file in staged.files]
-        content = {
-            "schema": json.loads(staged.schema.to_json()), "partition_by": staged.partition_by, "files": files,
-        }  # fmt: skip
-        self._staging.seal(staged.attempt, content)
-
-    def _sealed(self, attempt: Attempt) -> Staged:
-        content = self._staging.sealed(attempt)
-        return Staged(
-            attempt=attempt,
-            schema=Schema.from_json(json.dumps(content["schema"])),
-            partition_by=tuple(content["partition_by"]),
-            files=tuple(DataFile(**file) for file in content["files"]),
-        )
-
     @override
-    def discard(self, attempts: Sequence[Attempt]) -> None:
-        """See `Sink.discard`: removes a file with the last of its batches, unless a commit may have added it."""
-        self._staging.discard(attempts)
-        sets = {attempt.set_id for attempt in attempts}
-        with self._lock:
-            for name, of in list(self._unnamed.items()):
-                of -= sets
-                if not of:
-                    del self._unnamed[name]
-                    delete_file(join(self._path, name), self._access)
-
-    @override
-    def sweep(self, tokens: Mapping[str, int]) -> None:
-        self._staging.sweep(tokens)
-
-    # Landed files, unchanged
-
-    @override
-    def landed_delivery(self, *, keep: bool) -> Delivery:
-        """See `Sink.landed_delivery`: landed files are always kept."""
-        taker = copy(self)
-        taker._staging = LandedStaging(self._path, self._access, {})
-        return LandedDelivery(taker, self._access)
+    def _described(self, fit: PreparedColumns) -> Mapping[str, Any]:
+        return {"schema": json.loads(fit.schema.to_json()), "partition_by": fit.partition_by}
 
     # Commit
 
     @override
-    def commit(self, attempts: Sequence[Attempt]) -> None:
-        if attempts:
-            with self._lock:
-                self._commit(attempts)
-
     def _commit(self, attempts: Sequence[Attempt]) -> None:
         """Commit batches on the current table, and read the table again if it changed in between.
 
@@ -372,7 +263,7 @@ class DeltaSink(Sink):
             if failed is not None and not isinstance(failed, CommitFailedError):
                 break
             try:
-                if self._try_commit(table, [self._sealed(attempt) for attempt in owed]):
+                if self._try_commit(table, owed):
                     return
                 failed = None
             except (DeltaError, OSError) as error:
@@ -393,30 +284,30 @@ class DeltaSink(Sink):
         self._log.check_no_later_lease(table, owed)
         return owed
 
-    def _try_commit(self, table: DeltaTable | None, staged: Sequence[Staged]) -> bool:
+    def _try_commit(self, table: DeltaTable | None, attempts: Sequence[Attempt]) -> bool:
         """Make the next commit towards adding batches; return whether this commit added them.
 
         :raises CommitFailedError: if another writer committed first.
         """
-        schema = union([each.schema for each in staged], self._path)
+        manifests = {attempt.batch_id: self._staging.sealed(attempt) for attempt in attempts}
+        schema = union([Schema.from_json(json.dumps(each["schema"])) for each in manifests.values()], self._path)
+        partition_by = list(next(iter(manifests.values()))["partition_by"])
         if table is None:
-            created = schema_from(arrow_of(schema), self._settings.columns, self._path)
-            self._log.create(created, staged[0].partition_by)
+            self._log.create(schema_from(arrow_of(schema), self._settings.columns, self._path), partition_by)
             return False
         self._check_usable(table)
         how = fit(schema, table.schema(), self._path)
-        if list(staged[0].partition_by) != table.metadata().partition_columns or not same_columns(how.taken, schema):
+        if partition_by != table.metadata().partition_columns or not same_columns(how.taken, schema):
             raise DeliveryError(
                 f"table {self._path} got other columns while its batches were prepared; they are prepared again"
             )
         if how.added:
             table.alter.add_columns(how.added, commit_properties=CommitProperties(max_commit_retries=0))
             return False
-        attempts = [each.attempt for each in staged]
         properties = self._log.properties(table, attempts, self.name)
-        files = list(self._shared(staged))
-        for file, _ in files:
-            self._check_whole(file)
+        files = files_of(manifests)
+        for file in files:
+            check_size(self._uri(file.name), file.bytes, self._access)
         rejected = [attempt for attempt in attempts if attempt.batch.redeliver]
         if self._merging and files:
             rows = self._rows(files, arrow_of(table.schema())).read_all()
@@ -426,43 +317,23 @@ class DeltaSink(Sink):
             rows = self._rows(files, arrow_of(table.schema()))
             table_log.replace(table, rows, [attempt.batch_id for attempt in attempts], properties)
         else:
-            actions = [_add_action(self._file_of_batches(file, batch_ids)) for file, batch_ids in files]
-            table_log.add(table, actions, properties)
+            own = [self._file_of_batches(file, partition_by) for file in files]
+            table_log.add(table, [_add_action(file, partition_by) for file in own], properties)
         return True
 
-    def _shared(self, staged: Sequence[Staged]) -> Iterator[tuple[DataFile, dict[str, int]]]:
-        """Yield each file once, with the batches of the commit that have rows in it."""
-        files: dict[str, DataFile] = {}
-        batches: dict[str, dict[str, int]] = {}
-        for each in staged:
-            for file in each.files:
-                files[file.name] = file
-                batches.setdefault(file.name, {}).update(file.batches)
-        for name, file in files.items():
-            yield file, batches[name]
-
-    def _check_whole(self, file: DataFile) -> None:
-        uri = join(self._path, file.name)
-        size = file_size(uri, self._access)
-        if size != file.bytes:
-            found = "is gone" if size is None else f"has {size} bytes, but {file.bytes} were written"
-            raise MissingFileError(f"file {uri} {found}: another process changed it")
-
-    def _file_of_batches(self, file: DataFile, batches: dict[str, int]) -> DataFile:
-        """Return a file with the rows of these batches only: a new file, if it also holds rows of others."""
-        if sum(batches.values()) == file.rows:
-            self._unnamed.pop(file.name, None)
+    def _file_of_batches(self, file: PreparedFile, partition_by: Sequence[str]) -> PreparedFile:
+        """Return a file with the rows of its batches only: a new file, if it also holds rows of others."""
+        if sum(file.batches.values()) == file.rows:
+            self._named.add(file.name)
             return file
         folder, _, _ = file.name.rpartition("/")
-        rows = self._files.rows_of(file, list(batches))
-        return self._files.write(folder, rows, list(file.partition))
+        return self._files.write(folder, self._files.rows_of(file), partition_by)
 
-    def _rows(self, files: Sequence[tuple[DataFile, dict[str, int]]], schema: pa.Schema) -> pa.RecordBatchReader:
-        """Return the rows of some batches, with all columns of the table."""
+    def _rows(self, files: Sequence[PreparedFile], schema: pa.Schema) -> pa.RecordBatchReader:
+        """Return the rows of batches, with all columns of the table."""
 
         def parts() -> Iterator[pa.RecordBatch]:
-            for file, batches in files:
-                rows = self._files.rows_of(file, list(batches))
+            for rows in map(self._files.rows_of, files):
                 columns = [
                     rows[each.name] if each.name in rows.column_names else pa.nulls(rows.num_rows, each.type)
                     for each in schema
@@ -472,11 +343,11 @@ class DeltaSink(Sink):
         return pa.RecordBatchReader.from_batches(schema, parts())
 
 
-def _add_action(file: DataFile) -> AddAction:
+def _add_action(file: PreparedFile, partition_by: Sequence[str]) -> AddAction:
     return AddAction(
         path=file.name,
         size=file.bytes,
-        partition_values=file.partition,
+        partition_values=dict(zip(partition_by, file.partition, strict=True)),
         modification_time=int(time.time() * 1000),
         data_change=True,
         stats=file.stats,

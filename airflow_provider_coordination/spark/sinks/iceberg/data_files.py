@@ -9,8 +9,8 @@ from __future__ import annotations
 import base64
 import logging
 import secrets
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -30,6 +30,7 @@ from airflow_provider_coordination.spark.parquet_files import (
 )
 from airflow_provider_coordination.spark.sinks.iceberg.catalog import WHOLE_BATCH_IDS
 from airflow_provider_coordination.spark.storage import delete_file, file_size, join
+from airflow_provider_coordination.spark.table_sinks import PreparedFile
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -44,24 +45,6 @@ METRICS = "write.metadata.metrics.column.{}"
 """The property of a table that chooses a column's statistics."""
 MANY_PARTITIONS = 1_000
 """From this number of partitions in a delivery on, a warning is logged: each partition becomes a file."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PreparedFile:
-    """A file that no snapshot references yet.
-
-    :param path: its path.
-    :param bytes: its size.
-    :param rows: the number of its rows.
-    :param batches: the number of rows of each batch.
-    :param partition: the values of the table's partition fields, encoded by `_encoded`.
-    """
-
-    path: str
-    bytes: int
-    rows: int
-    batches: Mapping[str, int]
-    partition: Sequence[str | None] = ()
 
 
 def split_by_partition(table: Table, files: Sequence[str], folder: str, access: Access) -> list[PreparedFile]:
@@ -105,14 +88,14 @@ def split(table: Table, rows: pa.Table, folder: str, access: Access) -> list[Pre
 def _write(rows: pa.Table, folder: str, partition: Sequence[str | None], access: Access) -> PreparedFile:
     file = join(folder, f"{secrets.token_hex(8)}.parquet")
     size = write_table(rows, file, access)
-    return PreparedFile(path=file, bytes=size, rows=rows.num_rows, batches=count_by_batch(rows), partition=partition)
+    return PreparedFile(name=file, bytes=size, rows=rows.num_rows, batches=count_by_batch(rows), partition=partition)
 
 
 def _unchanged(file: str, access: Access) -> PreparedFile:
     footer, size = footer_of(file, access), file_size(file, access)
     if size is None:
         raise DeliveryError(f"file {file} is gone")
-    return PreparedFile(path=file, bytes=size, rows=footer.num_rows, batches=batches_of(file, footer, access))
+    return PreparedFile(name=file, bytes=size, rows=footer.num_rows, batches=batches_of(file, footer, access))
 
 
 # Partitions
@@ -202,20 +185,6 @@ def _decoded(kind: PrimitiveType, text: str | None) -> Any:
 
     return None if text is None else from_bytes(kind, base64.b64decode(text))
 
-    # Adding files
-
-
-def whole_footer(written: PreparedFile, access: Access) -> pq.FileMetaData:
-    """Return the footer of a file.
-
-    :raises DeliveryError: if the file is not as it was written.
-    """
-    size = file_size(written.path, access)
-    if size != written.bytes:
-        what = "is gone" if size is None else f"has {size} bytes, but {written.bytes} were written"
-        raise DeliveryError(f"file {written.path} {what}; the batches are delivered again")
-    return footer_of(written.path, access)
-
 
 def data_file(table: Table, metadata: TableMetadata, written: PreparedFile, footer: pq.FileMetaData) -> DataFile:
     """Return a file in the form that a table accepts.
@@ -248,7 +217,7 @@ def data_file(table: Table, metadata: TableMetadata, written: PreparedFile, foot
     values = [_decoded(kind, text) for kind, text in zip(kinds, written.partition, strict=True)]
     return DataFile.from_args(
         content=DataFileContent.DATA,
-        file_path=written.path,
+        file_path=written.name,
         file_format=FileFormat.PARQUET,
         partition=Record(*values),
         file_size_in_bytes=written.bytes,
@@ -275,8 +244,6 @@ def _has_known_bounds(statistics: pq.Statistics | None) -> bool:
         return statistics is None or not statistics.has_min_max or (statistics.min, statistics.max) is not None
     except (OverflowError, ValueError):
         return False
-
-    # Batches in the table
 
 
 def tasks_of(table: Table, batch_ids: Collection[str]) -> list[FileScanTask]:
@@ -369,13 +336,6 @@ def _rows_to_remove(
     return to_remove
 
 
-def keys_of(files: Sequence[PreparedFile], merging: Merging, access: Access) -> pa.Table:
-    """Return the columns that a merge needs from the rows of files, in file order."""
-    return pa.concat_tables(
-        (read_table(file.path, merging.columns, access) for file in files), promote_options="permissive"
-    )
-
-
 def positions_in_file(positions: pa.Array, first: int, rows: int) -> pa.Array:
     """Return the positions that belong to one file, counted from its first row."""
     own = pc.and_(pc.greater_equal(positions, first), pc.less(positions, first + rows))
@@ -389,16 +349,14 @@ def copy_rows(
 
     :param positions: the positions of the rows in the file.
     """
-    return split(table, read_table(written.path, access=access).take(positions), folder, access)
+    return split(table, read_table(written.name, access=access).take(positions), folder, access)
 
 
-def copy_batches(
-    table: Table, written: PreparedFile, batch_ids: Collection[str], folder: str, access: Access
-) -> list[PreparedFile]:
-    """Copy the rows of some batches in a file to new files."""
-    rows = read_table(written.path, access=access)
+def copy_batches(table: Table, written: PreparedFile, folder: str, access: Access) -> list[PreparedFile]:
+    """Copy the rows of a file's batches to new files."""
+    rows = read_table(written.name, access=access)
     ids = rows.column(BATCH_ID)
-    return split(table, rows.filter(pc.is_in(ids, pa.array(list(batch_ids), ids.type))), folder, access)
+    return split(table, rows.filter(pc.is_in(ids, pa.array(list(written.batches), ids.type))), folder, access)
 
 
 def rows_of(table: Table, task: FileScanTask, *columns: str) -> pa.Table:

@@ -164,10 +164,10 @@ def _remove_unreferenced(
         for file in files_before(join(root, folder), now - wanted.retention, access)
         if file.endswith(ending)
     }
-    left = old.keys() - _referenced_files(table) - set(map(normalized_location, staging.named("path")))
+    left = old.keys() - _referenced_files(table) - set(map(normalized_location, staging.named()))
     if left and not wanted.is_dry_run:
         _with_retries(tables, _commit_empty(tables, access))
-        left = left - _referenced_files(_load_table(tables)) - set(map(normalized_location, staging.named("path")))
+        left = left - _referenced_files(_load_table(tables)) - set(map(normalized_location, staging.named()))
     return remove_files((old[place] for place in sorted(left)), access, is_dry_run=wanted.is_dry_run)
 
 

@@ -14,13 +14,11 @@ from __future__ import annotations
 import logging
 import random
 import secrets
-import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
@@ -31,15 +29,12 @@ from airflow_provider_coordination.spark.delivered_batches import (
     may_be_older,
     unknown_batch,
 )
-from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError
-from airflow_provider_coordination.spark.landed_rows import LandedDelivery
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.layout import BATCH_ID, quoted
-from airflow_provider_coordination.spark.merging import Merging
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
-from airflow_provider_coordination.spark.sinks import Maintenance, MaintenanceResult, Rows, Sink
+from airflow_provider_coordination.spark.sinks import Maintenance, MaintenanceResult, Rows
 from airflow_provider_coordination.spark.sinks.iceberg import data_files
 from airflow_provider_coordination.spark.sinks.iceberg.catalog import CatalogTable, is_gone
-from airflow_provider_coordination.spark.sinks.iceberg.data_files import PreparedFile
 from airflow_provider_coordination.spark.sinks.iceberg.maintenance import maintain
 from airflow_provider_coordination.spark.sinks.iceberg.snapshots import (
     Entry,
@@ -49,7 +44,6 @@ from airflow_provider_coordination.spark.sinks.iceberg.snapshots import (
     summary_of,
     table_history,
 )
-from airflow_provider_coordination.spark.staging import LandedStaging, Staging
 from airflow_provider_coordination.spark.storage import (
     check_writable,
     delete_file,
@@ -57,6 +51,7 @@ from airflow_provider_coordination.spark.storage import (
     files_below,
     join,
 )
+from airflow_provider_coordination.spark.table_sinks import DATA, PreparedFile, TableSink, files_of
 from airflow_provider_coordination.spark.writes.iceberg import IcebergTable
 
 if TYPE_CHECKING:
@@ -66,7 +61,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-DATA = "data"
 MAX_CONFLICTS = 100
 """The number of tries of a commit while others commit: each conflict means that another writer succeeded."""
 CONFLICT_PAUSE_SECONDS = 0.2
@@ -121,7 +115,7 @@ class _Part:
     rows: int
 
 
-class IcebergSink(Sink):
+class IcebergSink(TableSink["Table"]):
     """An Iceberg table; a `Sink`.
 
     :param name: the name of the sink.
@@ -130,8 +124,6 @@ class IcebergSink(Sink):
     :param where: which records go to the table, as a SQL predicate; None for all.
     :param aws: how to reach the table's files on S3; None for the AWS default credential chain.
     """
-
-    accepts_landed_files: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -142,20 +134,14 @@ class IcebergSink(Sink):
         where: str | None = None,
         aws: AwsSettings | None = None,
     ) -> None:
-        self.name = name
+        super().__init__(name, where, f"Iceberg table {settings.table!r}", settings)
         self._shown = location
-        self.where = where
         self._aws = aws
         self._table = CatalogTable(settings, f"IcebergTable {name!r}", location)
-        self._merging = Merging(on=settings.merge_on, order_by=settings.order_by)
         self._histories = Histories()
-        self._lock = threading.Lock()  # one commit at a time: simultaneous commits of one job would only conflict
         self._since: int | None = None
         self._has_columns = bool(settings.columns)  # of its own, whatever the rows have
         self._location: str | None = None
-        self._landed: dict[str, Mapping[str, Any]] | None = None  # prepared data of landed files; see `LandedStaging`
-        self._prepared: dict[str, set[str]] = {}  # by file: the sets that it is for
-        self._named: set[str] = set()  # those of these files that a commit may have added
         self._abandoned: dict[str, tuple[int, dict[str, _Part]]] = {}
         self._undone: set[int] = set()  # rolled-back snapshots that are reported
 
@@ -208,7 +194,8 @@ class IcebergSink(Sink):
         table = self._table.find()
         if table is None:
             raise ConfigurationError(f"IcebergTable {self.name!r}: field 'table': {self._table} does not exist")
-        return maintain(self._table, Staging(self._root(table), self.access), self.access, wanted)
+        self._root(table)
+        return maintain(self._table, self._staging, self.access, wanted)
 
     def _read_state(self, attempts: Sequence[Attempt]) -> TableState:
         """Read the current state of the table with regard to the batches of some attempts."""
@@ -270,101 +257,52 @@ class IcebergSink(Sink):
 
     # Preparing
 
-    @property
-    @override
-    def separates_batches(self) -> bool:
-        """See `Sink.separates_batches`: a file may hold rows of many batches."""
-        return False
-
     @override
     def repartition(self, rows: DataFrame) -> DataFrame:
-        """See `Sink.repartition`: Spark makes even partitions, and keeps rows of a table partition together."""
+        # Spark makes even partitions, and keeps rows of a table partition together.
         whole = [field.column for field in self._table.partition_fields if field.transform == "identity"]
         return rows.hint("rebalance", *(quoted(column) for column in whole if column in rows.columns))
 
     @override
-    def scratch(self, attempts: Sequence[Attempt]) -> str:
-        return self._staging.folder(attempts[0]) + ".work"
-
-    @property
-    def _staging(self) -> Staging:
-        """The staged manifests, at the current location of the table."""
-        if self._landed is None:
-            return Staging(self._root(), self.access)
-        return LandedStaging(self._root(), self.access, self._landed)
+    def _fit(self, columns: pa.Schema) -> Table:
+        table = self._table.find_or_create(columns)
+        self._root(table)
+        self._table.evolve(table.transaction(), columns)
+        return table
 
     @override
-    def prepare(self, attempts: Sequence[Attempt], rows: Rows) -> None:
-        if not attempts:
-            return
-        self._merging.check_columns(rows.schema.names, str(self._table))
-        self.discard(attempts)
-        table = self._table.find_or_create(rows.schema)
-        self._root(table)
-        self._table.evolve(
-            table.transaction(), rows.schema
-        )  # raises before anything is written, if the table cannot accept the columns
-        folder = join(self._root(), DATA, secrets.token_hex(8))
-        try:
-            wanted = [attempt.batch_id for attempt in attempts if rows.count(attempt.batch_id)]
-            files = self._write(table, wanted, rows, folder) if wanted else []
-            for written in files:
-                self._prepared[written.path] = {attempt.set_id for attempt in attempts}
-            for attempt in attempts:
-                self._seal(table, attempt, files, rows.count(attempt.batch_id))
-        except BaseException:
-            with suppress(OSError):
-                self.discard(attempts)
-                delete_folder(folder, self.access)
-            raise
-
-    def _write(self, table: Table, batch_ids: Sequence[str], rows: Rows, folder: str) -> list[PreparedFile]:
+    def _write(self, fit: Table, rows: Rows, batch_ids: Sequence[str], folder: str) -> list[PreparedFile]:
         written = list(rows.write(batch_ids, folder))
         for file in set(files_below(folder, self.access)).difference(written):  # of failed tasks
             delete_file(file, self.access)
-        placed = data_files.split_by_partition(table, written, folder, self.access)
-        if self._merging and placed:
-            self._merging.check_rows(data_files.keys_of(placed, self._merging, self.access), str(self._table))
-        return placed
+        return data_files.split_by_partition(fit, written, folder, self.access)
 
-    def _seal(self, table: Table, attempt: Attempt, files: Sequence[PreparedFile], rows: int) -> None:
-        """Write the manifest of an attempt; from here on it can be committed."""
-        own = [written for written in files if attempt.batch_id in written.batches]
-        written_rows = sum(written.batches[attempt.batch_id] for written in own)
-        if written_rows != rows:
-            raise DeliveryError(
-                f"batch {attempt.batch_id}: {written_rows} rows were written for {self._table}, but there are {rows}; "
-                f"the transform must leave {BATCH_ID!r} unchanged"
-            )
-        named = [{**vars(written), "batches": written.batches[attempt.batch_id]} for written in own]
-        self._staging.seal(attempt, {"spec": table.spec().spec_id, "files": named})
+    @override
+    def _described(self, fit: Table) -> Mapping[str, Any]:
+        return {"spec": fit.spec().spec_id}
 
     # Committing
 
     @override
-    def commit(self, attempts: Sequence[Attempt]) -> None:
-        """See `Sink.commit`: in one snapshot."""
-        if not attempts:
-            return
-        with self._lock:
-            sent: list[PendingSnapshot] = []
-            began = time.monotonic()
-            for _ in range(MAX_CONFLICTS):
-                state = self._read_state(attempts)
-                self._remove_failed(sent, state)
-                left = [attempt for attempt in attempts if state.owes(attempt)]
-                if not left:
-                    self._remove_abandoned(state)
-                    return
-                try:
-                    self._add(state, left, sent)
-                except CoordinationError:
-                    raise
-                except Exception as error:
-                    self._wait_after(error, began)
-            raise DeliveryError(
-                f"{self._table} changed {MAX_CONFLICTS} times during a commit; the batches are delivered again"
-            )
+    def _commit(self, attempts: Sequence[Attempt]) -> None:
+        sent: list[PendingSnapshot] = []
+        began = time.monotonic()
+        for _ in range(MAX_CONFLICTS):
+            state = self._read_state(attempts)
+            self._remove_failed(sent, state)
+            left = [attempt for attempt in attempts if state.owes(attempt)]
+            if not left:
+                self._remove_abandoned(state)
+                return
+            try:
+                self._add(state, left, sent)
+            except CoordinationError:
+                raise
+            except Exception as error:
+                self._wait_after(error, began)
+        raise DeliveryError(
+            f"{self._table} changed {MAX_CONFLICTS} times during a commit; the batches are delivered again"
+        )
 
     def _wait_after(self, error: Exception, began: float) -> None:
         """Wait before the table is read again, after a commit that was refused or got no response.
@@ -419,14 +357,14 @@ class IcebergSink(Sink):
                     f"batch {batch_id}: another process changed the partitioning of {self._table} after the batch was "
                     "prepared; it is delivered again"
                 )
-        files = [PreparedFile(**{**known, "batches": rows}) for known, rows in _files_of(manifests).values()]
+        files = files_of(manifests)
         if self._merging and files:
             return self._add_merged(addition, table, files, list(manifests), folder)
         for written in files:
             if sum(written.batches.values()) == written.rows:
                 addition.add(written)
             else:
-                addition.add_rewritten(data_files.copy_batches(table, written, written.batches, folder, self.access))
+                addition.add_rewritten(data_files.copy_batches(table, written, folder, self.access))
         return None
 
     def _add_merged(
@@ -438,7 +376,7 @@ class IcebergSink(Sink):
         folder: str,
     ) -> pa.Table:
         """Add the winning row of each key; return the keys."""
-        keys = data_files.keys_of(files, self._merging, self.access)
+        keys = self._keys_of(files)
         kept, first = self._merging.kept(keys, batch_ids), 0
         for written in files:
             wanted = data_files.positions_in_file(kept, first, written.rows)
@@ -457,34 +395,11 @@ class IcebergSink(Sink):
                 sent.remove(addition)
                 self._named -= addition.paths.difference(*(other.paths for other in sent))
 
-    # Landed files, unchanged
-
-    @override
-    def landed_delivery(self, *, keep: bool) -> Delivery:
-        """See `Sink.landed_delivery`: landed files are always kept."""
-        taker = copy(self)
-        taker._landed = {}
-        return LandedDelivery(taker, self.access)
-
     # Leftovers
 
     @override
-    def discard(self, attempts: Sequence[Attempt]) -> None:
-        """See `Sink.discard`: removes a file with the last of its batches, unless a commit may have added it."""
-        self._staging.discard(attempts)
-        sets = {attempt.set_id for attempt in attempts}
-        with self._lock:
-            for path, of in list(self._prepared.items()):
-                of -= sets
-                if not of:
-                    del self._prepared[path]
-                    if path not in self._named:
-                        delete_file(path, self.access)
-                    self._named.discard(path)
-
-    @override
     def sweep(self, tokens: Mapping[str, int]) -> None:
-        """See `Sink.sweep`: removes manifests; removes files once other attempts have committed their batches."""
+        # Removes manifests; removes files once other attempts have committed their batches.
         for manifest in self._staging.sweep(tokens):
             with suppress(KeyError, TypeError):  # an incomplete manifest names no files
                 self._abandon(manifest)
@@ -493,7 +408,7 @@ class IcebergSink(Sink):
         """Record the files that a manifest of a previous owner names."""
         attempt = Entry.of(manifest)
         for written in manifest["content"]["files"]:
-            _, parts = self._abandoned.setdefault(written["path"], (written["rows"], {}))
+            _, parts = self._abandoned.setdefault(written["name"], (written["rows"], {}))
             parts[manifest["batch"]] = _Part(attempt=attempt, rows=written["batches"])
 
     def _remove_abandoned(self, state: TableState) -> None:
@@ -505,13 +420,3 @@ class IcebergSink(Sink):
                 with suppress(OSError):
                     delete_file(path, self.access)
                 del self._abandoned[path]
-
-
-def _files_of(manifests: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[dict[str, Any], dict[str, int]]]:
-    """Return, by path, what manifests say of each file, and the number of its rows for each batch."""
-    files: dict[str, tuple[dict[str, Any], dict[str, int]]] = {}
-    for batch_id, manifest in manifests.items():
-        for written in manifest["files"]:
-            _, rows = files.setdefault(written["path"], (written, {}))
-            rows[batch_id] = written["batches"]
-    return files

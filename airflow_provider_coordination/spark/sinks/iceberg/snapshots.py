@@ -20,13 +20,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivered_batches import Commit, TableHistory, describe_batch, parse_batches
 from airflow_provider_coordination.spark.delivery import Attempt
+from airflow_provider_coordination.spark.parquet_files import footer_of
 from airflow_provider_coordination.spark.sinks.iceberg.catalog import NAME_MAPPING, CatalogTable
-from airflow_provider_coordination.spark.sinks.iceberg.data_files import PreparedFile, data_file, whole_footer
-from airflow_provider_coordination.spark.storage import delete_file
+from airflow_provider_coordination.spark.sinks.iceberg.data_files import data_file
+from airflow_provider_coordination.spark.storage import check_size, delete_file
+from airflow_provider_coordination.spark.table_sinks import PreparedFile
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -246,7 +249,7 @@ class PendingSnapshot:
     @property
     def paths(self) -> set[str]:
         """The files that the snapshot adds."""
-        return {written.path for written in (*self._added, *self._rewritten)}
+        return {written.name for written in (*self._added, *self._rewritten)}
 
     def add(self, written: PreparedFile) -> None:
         """Add a prepared file."""
@@ -268,7 +271,7 @@ class PendingSnapshot:
         """
         transaction = self._transaction
         columns: list[pa.Schema] = []
-        files = [(written, whole_footer(written, self._access)) for written in (*self._added, *self._rewritten)]
+        files = [(written, self._whole_footer(written)) for written in (*self._added, *self._rewritten)]
         for _, footer in files:
             schema = footer.schema.to_arrow_schema().remove_metadata()
             if schema not in columns:
@@ -284,6 +287,10 @@ class PendingSnapshot:
                 producer.delete_data_file(file)
             for written, footer in files:
                 producer.append_data_file(data_file(self._table, metadata, written, footer))
+
+    def _whole_footer(self, written: PreparedFile) -> pq.FileMetaData:
+        check_size(written.name, written.bytes, self._access)
+        return footer_of(written.name, self._access)
 
     def send(self) -> None:
         """Send the snapshot to the catalog.
@@ -320,4 +327,4 @@ class PendingSnapshot:
         self._producer._clean_all_uncommitted()
         for written in self._rewritten:
             with suppress(OSError):
-                delete_file(written.path, self._access)
+                delete_file(written.name, self._access)

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.sources.landed import EventTimeBounds
-from airflow_provider_coordination.spark import landed_rows
+from airflow_provider_coordination.spark import parquet_files, table_sinks
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.sinks import make_sinks
@@ -28,7 +28,7 @@ def landing(request: pytest.FixtureRequest, tmp_path: Path) -> LandedTable:
 
 @pytest.fixture
 def large_files(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(landed_rows, "SMALL_FILE_BYTES", 0)
+    monkeypatch.setattr(table_sinks, "SMALL_FILE_BYTES", 0)
 
 
 def data_files(landing: LandedTable) -> list[Path]:
@@ -50,8 +50,8 @@ def test_small_files_are_merged(landing: LandedTable) -> None:
 
 def test_merged_files_are_limited_in_size_and_memory(landing: LandedTable, monkeypatch: pytest.MonkeyPatch) -> None:
     attempts = landing.land(VALUES)
-    monkeypatch.setattr(landed_rows, "MERGED_FILE_BYTES", attempts[0].batch.file_bytes + 1)
-    monkeypatch.setattr(landed_rows, "ROW_GROUP_BYTES", 1)
+    monkeypatch.setattr(table_sinks, "MERGED_FILE_BYTES", attempts[0].batch.file_bytes + 1)
+    monkeypatch.setattr(parquet_files, "ROW_GROUP_BYTES", 1)
     deliver(landing.delivery(), attempts)
     assert landing.target.visible == VALUES
     assert len(data_files(landing)) == 2
@@ -75,7 +75,7 @@ def test_committed_batch_is_skipped(landing: LandedTable) -> None:
 def test_rejected_batches_are_visible_once_after_redelivery(
     landing: LandedTable, large: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(landed_rows, "SMALL_FILE_BYTES", 0 if large else 1 << 20)
+    monkeypatch.setattr(table_sinks, "SMALL_FILE_BYTES", 0 if large else 1 << 20)
     attempts = landing.land(VALUES)
     deliver(landing.delivery(), attempts)
     deliver(landing.delivery(), [taken_over(attempt, rejected=True) for attempt in attempts])
