@@ -132,7 +132,7 @@ def shard_trees(view: SourceView) -> ShardTrees:
                 epoch=key.creation_epoch,
                 shards=_nodes(leases, now),
                 holes=[
-                    Hole(starting_hash_key=str(hole.start), ending_hash_key=str(hole.end))
+                    Hole(starting_hash_key=str(hole.first), ending_hash_key=str(hole.last))
                     for hole in sorted(suspects.get(key, ()))
                     if is_complete
                 ],
@@ -238,8 +238,8 @@ def _leased(lease: ShardLease, children: list[str], now: datetime) -> ShardNode:
         owner=known_owner(partition.owner),
         parents=[] if progress is None else list(progress.parent_shard_ids),
         children=children,
-        starting_hash_key=None if hash_range is None else str(hash_range.start),
-        ending_hash_key=None if hash_range is None else str(hash_range.end),
+        starting_hash_key=None if hash_range is None else str(hash_range.first),
+        ending_hash_key=None if hash_range is None else str(hash_range.last),
         lag=inspect_partition(partition, now).lag,
         version=partition.version,
         is_ended=progress is not None and progress.is_ended,

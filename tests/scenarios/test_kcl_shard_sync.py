@@ -14,14 +14,9 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.sources.kinesis.aggregation import HashKeyRange
 from airflow_provider_coordination.sources.kinesis.client import IncompleteListingError
-from airflow_provider_coordination.sources.kinesis.leases import (
-    CONFIDENCE,
-    HashRange,
-    HoleTracker,
-    first_hole,
-    leases_to_create,
-)
+from airflow_provider_coordination.sources.kinesis.leases import CONFIDENCE, HoleTracker, first_hole, leases_to_create
 from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON, at_timestamp
 from airflow_provider_coordination.sources.kinesis.shards import MAX_HASH_KEY, Shard
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
@@ -247,22 +242,22 @@ def test_26_merge_child_is_leased_once_its_second_parent_ends() -> None:
 # 10.3 Auditor
 
 
-@pytest.mark.parametrize("last", [HashRange(25, MAX), HashRange(30, MAX)])
-def test_31_unread_range_is_a_hole(last: HashRange) -> None:
-    ranges = [HashRange(0, 1), HashRange(2, 3), HashRange(4, 23), HashRange(6, 23), last]
+@pytest.mark.parametrize("last", [HashKeyRange(25, MAX), HashKeyRange(30, MAX)])
+def test_31_unread_range_is_a_hole(last: HashKeyRange) -> None:
+    ranges = [HashKeyRange(0, 1), HashKeyRange(2, 3), HashKeyRange(4, 23), HashKeyRange(6, 23), last]
 
-    assert first_hole(ranges) == HashRange(24, last.start - 1)
+    assert first_hole(ranges) == HashKeyRange(24, last.start - 1)
 
 
 def test_32_overlapping_ranges_are_no_hole() -> None:
-    ranges = [HashRange(24, MAX), HashRange(6, 23), HashRange(0, 1), HashRange(24, 45), HashRange(4, 23)]
+    ranges = [HashKeyRange(24, MAX), HashKeyRange(6, 23), HashKeyRange(0, 1), HashKeyRange(24, 45), HashKeyRange(4, 23)]
 
-    assert first_hole([*ranges, HashRange(2, 3)]) is None
+    assert first_hole([*ranges, HashKeyRange(2, 3)]) is None
 
 
 def test_32_range_starting_last_and_ending_early_is_no_hole() -> None:
     # The library compares the end of the range that is sorted last, and reports a hole here.
-    assert first_hole([HashRange(0, MAX), HashRange(24, 45)]) is None
+    assert first_hole([HashKeyRange(0, MAX), HashKeyRange(24, 45)]) is None
 
 
 def test_33_hole_is_repaired_at_its_third_sighting() -> None:
@@ -285,18 +280,18 @@ def test_33_hole_is_repaired_at_its_third_sighting() -> None:
 
 
 def test_34_different_hole_restarts_the_count() -> None:
-    tracker = HoleTracker().after_check(HashRange(23, 25)).after_check(HashRange(23, 25))
+    tracker = HoleTracker().after_check(HashKeyRange(23, 25)).after_check(HashKeyRange(23, 25))
     for _ in range(CONFIDENCE - 1):
-        tracker = tracker.after_check(HashRange(3, 5))
+        tracker = tracker.after_check(HashKeyRange(3, 5))
         assert not tracker.is_certain
 
-    assert tracker.after_check(HashRange(3, 5)).is_certain
+    assert tracker.after_check(HashKeyRange(3, 5)).is_certain
 
 
 def test_35_missed_sighting_restarts_the_count() -> None:
-    tracker = HoleTracker().after_check(HashRange(23, 25)).after_check(HashRange(23, 25)).after_check(None)
+    tracker = HoleTracker().after_check(HashKeyRange(23, 25)).after_check(HashKeyRange(23, 25)).after_check(None)
 
-    assert not tracker.after_check(HashRange(23, 25)).is_certain
+    assert not tracker.after_check(HashKeyRange(23, 25)).is_certain
 
 
 def test_36_fully_finished_stream_is_listed_at_the_third_check() -> None:

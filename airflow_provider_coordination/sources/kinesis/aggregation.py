@@ -46,9 +46,9 @@ class _MalformedError(Exception):
     """The message is not an AggregatedRecord."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class HashKeyRange:
-    """The hash key range of a shard.
+    """A range of hash keys, both ends included.
 
     :param first: the first hash key.
     :param last: the last hash key.
@@ -56,6 +56,9 @@ class HashKeyRange:
 
     first: int
     last: int
+
+    def __str__(self) -> str:
+        return f"{self.first}-{self.last}"
 
     @property
     def is_whole(self) -> bool:

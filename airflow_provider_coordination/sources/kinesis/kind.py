@@ -14,6 +14,8 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.settings import read_settings
+from airflow_provider_coordination.sources.kinesis import reset
+from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, at_timestamp, parse_position
 from airflow_provider_coordination.sources.kinesis.progress import KIND as NAME
 from airflow_provider_coordination.sources.kinesis.progress import (
@@ -25,6 +27,8 @@ from airflow_provider_coordination.sources.kinesis.progress import (
     sibling_key,
 )
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
+from airflow_provider_coordination.sources.kinesis.shards import describe_stream
+from airflow_provider_coordination.sources.kinesis.sync_state import StreamState, SyncState
 from airflow_provider_coordination.sources.landed import LandedProgress, ProgressFormatError
 from airflow_provider_coordination.sources.source_kind import (
     Access,
@@ -33,6 +37,7 @@ from airflow_provider_coordination.sources.source_kind import (
     Inspection,
     Settings,
     SourceKind,
+    aws_host,
 )
 from airflow_provider_coordination.sources.stored_values import instant_of, number_of, objects_in, text_of
 
@@ -40,7 +45,6 @@ if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
     from airflow_provider_coordination.coordination.supplier import Supplier
     from airflow_provider_coordination.sources.connections import ConnectionResolver
-    from airflow_provider_coordination.sources.kinesis.client import KinesisClient
     from airflow_provider_coordination.sources.reset_targets import ResetPlan, Target
 
 
@@ -83,8 +87,6 @@ class KinesisKind(SourceKind):
     @override
     def rebuilt_state(self, known: Mapping[str, ShardProgress], starts: Collection[str]) -> Mapping[str, Any]:
         """The earliest possible start of each stream; not needed for bounded reads."""
-        from airflow_provider_coordination.sources.kinesis.sync_state import StreamState, SyncState
-
         if any(progress.start is not None or progress.end is not None for progress in known.values()):
             return {}
         instants = [at for start in starts if (at := parse_position(start).timestamp) is not None]
@@ -140,28 +142,20 @@ class KinesisKind(SourceKind):
 
     @override
     def check_target(self, target: Target) -> None:
-        from airflow_provider_coordination.sources.kinesis.reset import position_of
-
-        position_of(target)
+        reset.position_of(target)
 
     @override
     def restarted(self, partition: Partition, target: Target, *, epoch: int = 0) -> Mapping[str, Any]:
         """Its identity in a new epoch, without landed batches and children."""
-        from airflow_provider_coordination.sources.kinesis.reset import restarted
-
-        return restarted(partition, target, epoch=epoch)
+        return reset.restarted(partition, target, epoch=epoch)
 
     @override
     def check_progress(self, partition: Partition, progress: Mapping[str, Any]) -> None:
-        from airflow_provider_coordination.sources.kinesis.reset import check_progress
-
         super().check_progress(partition, progress)
-        check_progress(partition, progress)
+        reset.check_progress(partition, progress)
 
     @override
     def service(self, settings: Settings) -> KinesisClient:
-        from airflow_provider_coordination.sources.kinesis.client import kinesis_client
-
         return kinesis_client(read_settings(AwsSettings, "AWS settings of Kinesis", settings.get("aws", {})))
 
     @override
@@ -173,10 +167,8 @@ class KinesisKind(SourceKind):
     @override
     def plan_partitions(self, partitions: Sequence[Partition], target: Target, access: Access | None) -> ResetPlan:
         """The descendants of these shards stay as they are."""
-        from airflow_provider_coordination.sources.kinesis.reset import checked_with_service
-
         if access is not None and (target.is_latest or target.position is not None):
-            target = checked_with_service(partitions, target, access(self))
+            target = reset.checked_with_service(partitions, target, access(self))
         return super().plan_partitions(partitions, target, access)
 
     @override
@@ -184,16 +176,12 @@ class KinesisKind(SourceKind):
         self, group: str | None, partitions: Sequence[Partition], target: Target, access: Access
     ) -> ResetPlan:
         """A stream is read parents before children."""
-        from airflow_provider_coordination.sources.kinesis.reset import plan_stream
-
         if group is None:
             return super().plan_group(group, partitions, target, access)
-        return plan_stream(group, partitions, target, access(self))
+        return reset.plan_stream(group, partitions, target, access(self))
 
     @override
     def open_partitions(self, service: KinesisClient, settings: Settings) -> int:
-        from airflow_provider_coordination.sources.kinesis.shards import describe_stream
-
         return sum(describe_stream(service, name, ready_within_seconds=0).open_shards for name in settings["streams"])
 
     @override
@@ -238,7 +226,6 @@ class KinesisKind(SourceKind):
         self, what: str, access: Callable[[str], AwsSettings]
     ) -> tuple[AwsSettings, Sequence[Permission]] | None:
         """`what` is a stream, optionally with `:` and a consumer of enhanced fan-out."""
-        from airflow_provider_coordination.sources.kinesis.client import kinesis_client
         from airflow_provider_coordination.sources.kinesis.service import permissions
 
         stream, _, consumer_name = what.partition(":")
@@ -247,8 +234,6 @@ class KinesisKind(SourceKind):
 
     @override
     def datasets(self, settings: Settings) -> Iterable[DatasetName]:
-        from airflow_provider_coordination.sources.source_kind import aws_host
-
         host = aws_host(self.name, settings.get("aws", {}))
         return (DatasetName(f"kinesis://{host}", stream) for stream in settings.get("streams", ()))
 

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.sources.kinesis.aggregation import HashKeyRange
 from airflow_provider_coordination.sources.kinesis.bounds import Bounds
 from airflow_provider_coordination.sources.kinesis.positions import (
     LATEST,
@@ -281,32 +282,22 @@ CONFIDENCE = 3
 """How many times in a row the same hole must be found before it is acted on."""
 
 
-class HashRange(NamedTuple):
-    """A range of hash keys, both ends included."""
-
-    start: int
-    end: int
-
-    def __str__(self) -> str:
-        return f"{self.start}-{self.end}"
-
-
-def first_hole(ranges: Iterable[HashRange]) -> HashRange | None:
+def first_hole(ranges: Iterable[HashKeyRange]) -> HashKeyRange | None:
     """Return the first range of hash keys that none of these covers; None if they cover all. Overlaps are allowed."""
     return next(_holes(ranges), None)
 
 
-def _holes(ranges: Iterable[HashRange]) -> Iterator[HashRange]:
+def _holes(ranges: Iterable[HashKeyRange]) -> Iterator[HashKeyRange]:
     expected = 0
-    for start, end in sorted(ranges):
-        if start > expected:
-            yield HashRange(expected, start - 1)
-        expected = max(expected, end + 1)
+    for found in sorted(ranges):
+        if found.first > expected:
+            yield HashKeyRange(expected, found.first - 1)
+        expected = max(expected, found.last + 1)
     if expected <= MAX_HASH_KEY:
-        yield HashRange(expected, MAX_HASH_KEY)
+        yield HashKeyRange(expected, MAX_HASH_KEY)
 
 
-def hole_between(leases: Leases, shards: Collection[Shard] = ()) -> HashRange | None:
+def hole_between(leases: Leases, shards: Collection[Shard] = ()) -> HashKeyRange | None:
     """Return the first range of hash keys that is read neither now nor later; None if there is none.
 
     :param leases: of one stream, including finished ones.
@@ -315,7 +306,7 @@ def hole_between(leases: Leases, shards: Collection[Shard] = ()) -> HashRange | 
     return first_hole(found for found in _covered(leases, shards) if found is not None)
 
 
-def holes_between(leases: Leases) -> list[HashRange]:
+def holes_between(leases: Leases) -> list[HashKeyRange]:
     """Return every range of hash keys that is read neither now nor later, as far as the leases alone show.
 
     Empty if the leases cannot show it: nothing is left to read, or an unfinished lease has no hash range.
@@ -328,7 +319,7 @@ def holes_between(leases: Leases) -> list[HashRange]:
     return list(_holes(found for found in covered if found is not None))
 
 
-def _covered(leases: Leases, shards: Collection[Shard]) -> list[HashRange | None]:
+def _covered(leases: Leases, shards: Collection[Shard]) -> list[HashKeyRange | None]:
     """Return the ranges that are read now or later; None for an unknown range."""
     listed = {shard.shard_id: shard for shard in shards}
     children = children_by_parent(shards)
@@ -336,11 +327,11 @@ def _covered(leases: Leases, shards: Collection[Shard]) -> list[HashRange | None
     return [hash_range_of(lease, listed.get(lease.key.shard_id)) for lease in covered]
 
 
-def hash_range_of(lease: ShardLease, shard: Shard | None = None) -> HashRange | None:
+def hash_range_of(lease: ShardLease, shard: Shard | None = None) -> HashKeyRange | None:
     """Return the hash keys of a lease, from its progress or its listed shard; None if unknown."""
     for source in (lease.progress, shard):
         if source is not None and has_range(source):
-            return HashRange(int(source.starting_hash_key), int(source.ending_hash_key))
+            return HashKeyRange(int(source.starting_hash_key), int(source.ending_hash_key))
     return None
 
 
@@ -361,7 +352,7 @@ class HoleTracker:
     hole: str | None = None
     sights: int = 0
 
-    def after_check(self, hole: HashRange | None) -> HoleTracker:
+    def after_check(self, hole: HashKeyRange | None) -> HoleTracker:
         """Return the tracker after one more check. Another hole starts at one again."""
         if hole is None:
             return HoleTracker()

@@ -24,6 +24,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from airflow_provider_coordination.coordination.batches import Lookup, Settlement
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.sources.kinesis.aggregation import HashKeyRange
 from airflow_provider_coordination.sources.kinesis.positions import (
     TRIM_HORIZON,
     at_timestamp,
@@ -111,6 +112,11 @@ class ShardRange:
     parent_shard_ids: tuple[str, ...]
     starting_hash_key: str
     ending_hash_key: str
+
+    @property
+    def hash_keys(self) -> HashKeyRange:
+        """The hash keys whose records belong to it."""
+        return HashKeyRange(int(self.starting_hash_key), int(self.ending_hash_key))
 
     @property
     def range(self) -> ShardRange:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -222,24 +222,16 @@ class _Locations:
     """
 
     text: bytes
-    keys: list[str]
-    key_counts: list[int]
-    starts: list[int]
-    counts: list[int]
-    ends: list[int]
-    irregular: set[int]
+    keys: list[str] = field(default_factory=list)
+    key_counts: list[int] = field(default_factory=list)
+    starts: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
+    irregular: set[int] = field(default_factory=set)
 
 
 def _locate(aggregates: Sequence[bytes]) -> _Locations:
-    locations = _Locations(
-        text=b"".join([*aggregates, _PADDING]),
-        keys=[],
-        key_counts=[],
-        starts=[],
-        counts=[],
-        ends=[],
-        irregular=set(),
-    )
+    locations = _Locations(text=b"".join([*aggregates, _PADDING]))
     begin = 0
     for place, aggregate in enumerate(aggregates):
         keys, starts = len(locations.keys), len(locations.starts)

@@ -83,8 +83,7 @@ class PlannedShardRange:
 
     def child(self, child: ShardRange) -> PlannedShardRange:
         """Return the range of a child shard."""
-        hash_keys = HashKeyRange(int(child.starting_hash_key), int(child.ending_hash_key))
-        return replace(self, shard_id=child.shard_id, hash_keys=hash_keys)
+        return replace(self, shard_id=child.shard_id, hash_keys=child.hash_keys)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,7 +233,7 @@ class _StreamPlan:
         return PlannedShardRange(
             stream=self._stream.name,
             shard_id=shard.shard_id,
-            hash_keys=HashKeyRange(int(shard.starting_hash_key), int(shard.ending_hash_key)),
+            hash_keys=shard.hash_keys,
             start=start,
             until=self._end,
             consumer_arn=self._consumer_arn,

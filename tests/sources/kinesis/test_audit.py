@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.sources.kinesis.aggregation import HashKeyRange
 from airflow_provider_coordination.sources.kinesis.leases import (
-    HashRange,
     HoleTracker,
     ShardLease,
     first_hole,
@@ -53,13 +53,13 @@ def leases(done: str = "", unfinished: str = "") -> dict[str, ShardLease]:
     ],
 )
 def test_first_unread_range_is_found(ranges: list[tuple[int, int]], hole: tuple[int, int] | None) -> None:
-    assert first_hole([HashRange(*ends) for ends in ranges]) == (hole and HashRange(*hole))
+    assert first_hole([HashKeyRange(*ends) for ends in ranges]) == (hole and HashKeyRange(*hole))
 
 
 @given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)).map(sorted), max_size=8))
 def test_hole_is_the_first_uncovered_hash_range(ends: list[list[int]]) -> None:
     width = (MAX + 1) // 16
-    ranges = [HashRange(first * width, (last + 1) * width - 1) for first, last in ends]
+    ranges = [HashKeyRange(first * width, (last + 1) * width - 1) for first, last in ends]
     held = {key for first, last in ends for key in range(first, last + 1)}
     missing = [key for key in range(16) if key not in held]
     hole = first_hole(ranges)
@@ -68,7 +68,7 @@ def test_hole_is_the_first_uncovered_hash_range(ends: list[list[int]]) -> None:
         assert hole is None
     else:
         after = next((key for key in range(missing[0], 16) if key in held), 16)
-        assert hole == HashRange(missing[0] * width, after * width - 1)
+        assert hole == HashKeyRange(missing[0] * width, after * width - 1)
 
 
 def test_parents_and_children_together_cover_a_stream() -> None:
@@ -77,7 +77,7 @@ def test_parents_and_children_together_cover_a_stream() -> None:
 
 
 def test_finished_shard_with_missing_children_is_a_hole() -> None:
-    assert hole_between(leases(done="5", unfinished="0 1 2 3 4 9"), GRAPH_A) == HashRange(
+    assert hole_between(leases(done="5", unfinished="0 1 2 3 4 9"), GRAPH_A) == HashKeyRange(
         int(GRAPH_A[10].starting_hash_key), MAX
     )
 
@@ -91,12 +91,12 @@ def test_child_waiting_for_its_other_parent_is_no_hole() -> None:
 def test_missing_other_parent_is_its_own_hole() -> None:
     first = GRAPH_A[0]
 
-    assert hole_between(leases(done="1", unfinished="2 3 4 5"), GRAPH_A) == HashRange(0, int(first.ending_hash_key))
+    assert hole_between(leases(done="1", unfinished="2 3 4 5"), GRAPH_A) == HashKeyRange(0, int(first.ending_hash_key))
 
 
 def test_leases_alone_show_every_hole() -> None:
-    def keys_of(number: int) -> HashRange:
-        return HashRange(int(GRAPH_A[number].starting_hash_key), int(GRAPH_A[number].ending_hash_key))
+    def keys_of(number: int) -> HashKeyRange:
+        return HashKeyRange(int(GRAPH_A[number].starting_hash_key), int(GRAPH_A[number].ending_hash_key))
 
     assert holes_between(leases(unfinished="0 1 2 3 4 5")) == []
     assert holes_between(leases(unfinished="0 2 4")) == [keys_of(1), keys_of(3), keys_of(5)]
@@ -130,7 +130,7 @@ def test_due_leases_leave_no_hole(finished: set[str]) -> None:
 def test_hole_is_certain_from_its_third_sighting() -> None:
     tracker, sights = HoleTracker(), []
     for _ in range(4):
-        tracker = tracker.after_check(HashRange(3, 5))
+        tracker = tracker.after_check(HashKeyRange(3, 5))
         sights.append(tracker.is_certain)
 
     assert sights == [False, False, True, True]
