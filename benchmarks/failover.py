@@ -194,6 +194,7 @@ def work(url: str, folder: str, owner: str, size: Size) -> None:
 def warm_up(folder: Path, size: Size) -> None:
     """Land a record in a temporary folder: the imports of the first landing take seconds."""
     from airflow_provider_coordination.aws import AwsSettings
+    from airflow_provider_coordination.sources.kinesis.batch_reading import BatchStart
     from airflow_provider_coordination.sources.kinesis.progress import partition_key
     from airflow_provider_coordination.spark.kinesis import landing
 
@@ -203,7 +204,7 @@ def warm_up(folder: Path, size: Size) -> None:
         fencing_token=1,
         stream=STREAM,
         shard_id="shardId-000000000000",
-        start="TRIM_HORIZON",
+        start=BatchStart(position="TRIM_HORIZON"),
     )
     options = landing.ShardLandingOptions(
         kinesis=AwsSettings(), root=str(folder), seconds=size.read_seconds, max_bytes=1, slot_memory_bytes=2**29

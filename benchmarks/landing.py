@@ -30,7 +30,7 @@ from pyspark.sql import SparkSession
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.kinesis import fan_out
-from airflow_provider_coordination.sources.kinesis.batch_reading import ShardPage
+from airflow_provider_coordination.sources.kinesis.batch_reading import BatchStart, ShardPage
 from airflow_provider_coordination.sources.kinesis.records import KinesisRecord, KinesisRecords
 from airflow_provider_coordination.sources.kinesis.user_records import user_records
 from airflow_provider_coordination.spark.job_spark import SPARK_CONF, set_worker_environment
@@ -76,7 +76,7 @@ def land(make: MakePages, root: str, batches: Iterable[pa.RecordBatch]) -> Itera
                 fencing_token=1,
                 stream="b",
                 shard_id=f"shard-{slot}",
-                start="TRIM_HORIZON",
+                start=BatchStart(position="TRIM_HORIZON"),
             )
             landed = landing.land_shard(None, options, plan)
             assert landed.error is None, landed.error

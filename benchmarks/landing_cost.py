@@ -32,7 +32,7 @@ from typing import Any
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.kinesis import fan_out
-from airflow_provider_coordination.sources.kinesis.batch_reading import ShardPage
+from airflow_provider_coordination.sources.kinesis.batch_reading import BatchStart, ShardPage
 from airflow_provider_coordination.sources.kinesis.records import KinesisRecord, KinesisRecords
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.kinesis import landing
@@ -97,7 +97,7 @@ def land(pages: Sequence[ShardPage], root: str, shard: str = "shard-0", max_byte
         fencing_token=1,
         stream="b",
         shard_id=shard,
-        start="TRIM_HORIZON",
+        start=BatchStart(position="TRIM_HORIZON"),
     )
     landed = landing.land_shard(None, options, plan)  # type: ignore[arg-type]
     assert landed.error is None, landed.error

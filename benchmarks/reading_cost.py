@@ -36,7 +36,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.sources.kinesis.aggregation import HASH_KEYS
+from airflow_provider_coordination.sources.kinesis.aggregation import HASH_KEYS, HashKeyRange
 from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions
 from airflow_provider_coordination.spark.kinesis.landing import _land_slot
 from benchmarks import kcl
@@ -81,7 +81,7 @@ def landing(shards: int, aws: AwsSettings, folder: str) -> tuple[int, float]:
     options = ShardLandingOptions(kinesis=aws, root=folder, seconds=60, max_bytes=2**40, slot_memory_bytes=512 * 2**20)
     step = HASH_KEYS // shards
     plans = [
-        replace(plan, starting_hash_key=str(number * step), ending_hash_key=str((number + 1) * step - 1))
+        replace(plan, hash_keys=HashKeyRange(number * step, (number + 1) * step - 1))
         for number, plan in enumerate(read_plans(shards))
     ]
     start = time.process_time()

@@ -19,7 +19,6 @@ from airflow_provider_coordination.sources.kinesis.leases import (
     Leases,
     ShardLease,
     StreamKey,
-    has_range,
     hash_range_of,
     holes_between,
     leases_by_stream,
@@ -247,15 +246,15 @@ def _leased(lease: ShardLease, children: list[str], now: datetime) -> ShardNode:
 
 
 def _unleased(name: str, shard: ShardRange | None, parents: Iterable[str], children: list[str]) -> ShardNode:
-    ranged = shard if shard is not None and has_range(shard) else None
+    hash_keys = None if shard is None else shard.hash_keys
     return ShardNode(
         shard_id=name,
         partition_key=None,
         state=UNLEASED,
         parents=list(parents),
         children=children,
-        starting_hash_key=None if ranged is None else ranged.starting_hash_key,
-        ending_hash_key=None if ranged is None else ranged.ending_hash_key,
+        starting_hash_key=None if hash_keys is None else str(hash_keys.first),
+        ending_hash_key=None if hash_keys is None else str(hash_keys.last),
         is_ended=bool(children),
     )
 

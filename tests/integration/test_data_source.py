@@ -17,6 +17,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.sources.kinesis.batch_reading import BatchStart
 from airflow_provider_coordination.sources.kinesis.shards import list_shards
 from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.landing import land
@@ -87,9 +88,8 @@ def landed(spark: SparkSession, kinesis: Any, aws: Any, stream: str, folder: Pat
             fencing_token=1,
             stream=stream,
             shard_id=shard.shard_id,
-            start="TRIM_HORIZON",
-            starting_hash_key=shard.starting_hash_key,
-            ending_hash_key=shard.ending_hash_key,
+            start=BatchStart(position="TRIM_HORIZON"),
+            hash_keys=shard.hash_keys,
         )
         for shard in list_shards(aws, stream)
     ]

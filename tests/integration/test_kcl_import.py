@@ -22,6 +22,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.transfer import TransferState, compare, write
 from airflow_provider_coordination.sources.kinesis.aggregation import expand
+from airflow_provider_coordination.sources.kinesis.batch_reading import BatchStart
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
 from airflow_provider_coordination.sources.kinesis.kcl import ImportOutcome
 from airflow_provider_coordination.sources.kinesis.kcl_import import KclImport, partitions_of, prepare_import
@@ -189,7 +190,7 @@ def test_application_stopped_inside_an_aggregate_resumes_there(
         fencing_token=1,
         stream=stream,
         shard_id=progress.shard_id,
-        start=progress.checkpoint,
+        start=BatchStart(position=progress.checkpoint),
     )
     landed = land_shard(client, options, plan)
 

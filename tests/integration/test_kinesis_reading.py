@@ -22,7 +22,7 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.kinesis.aggregation import expand
-from airflow_provider_coordination.sources.kinesis.batch_reading import ShardPage
+from airflow_provider_coordination.sources.kinesis.batch_reading import BatchStart, ShardPage
 from airflow_provider_coordination.sources.kinesis.client import (
     KinesisClient,
     KinesisUnavailableError,
@@ -330,6 +330,8 @@ class Source:
         self, clock: Clock, sleep: Callable[[float], None], start: str, plan: dict[str, Any] | None, changes: Any
     ) -> LandedShardRow:
         options = {"seconds": 10.0, "max_bytes": 2**30, "slot_memory_bytes": 2**29, **changes}
+        plan = dict(plan or {})
+        since = plan.pop("delivered_until", None)
         return land_shard(
             reading_client(self.settings),
             ShardLandingOptions(kinesis=self.settings, root=str(self.root), **options),
@@ -339,9 +341,8 @@ class Source:
                 fencing_token=1,
                 stream=self.stream,
                 shard_id=FIRST_SHARD,
-                start=start,
-                retention_seconds=86_400.0,
-                **(plan or {}),
+                start=BatchStart(position=start, retention=timedelta(days=1), delivered_until=since),
+                **plan,
             ),
             clock=clock,
             sleep=sleep,

@@ -7,6 +7,7 @@ says what we do instead.
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.sources.kinesis.aggregation import HashKeyRange
+from airflow_provider_coordination.sources.kinesis.batch_reading import BatchStart
 from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, land_shard
 from tests.support.aggregation import aggregate
@@ -28,8 +31,7 @@ PLAN = ShardReadPlan(
     fencing_token=1,
     stream="s",
     shard_id=SHARD,
-    start="TRIM_HORIZON",
-    retention_seconds=86_400.0,
+    start=BatchStart(position="TRIM_HORIZON", retention=timedelta(days=1)),
 )
 
 
@@ -50,9 +52,13 @@ class Stream:
         return [put(StreamName="s", Data=d, PartitionKey="k", ExplicitHashKey="0")["SequenceNumber"] for d in data]
 
     def land(self, start: str = "TRIM_HORIZON", **plan: Any) -> LandedShardRow:
-        plan = {"delivered_until": self.clock.now(), **plan}
+        begin = BatchStart(
+            position=start,
+            retention=timedelta(days=1),
+            delivered_until=plan.pop("delivered_until", self.clock.now()),
+        )
         return land_shard(
-            self.client, self.options, replace(PLAN, start=start, **plan), clock=self.clock, sleep=self.clock.sleep
+            self.client, self.options, replace(PLAN, start=begin, **plan), clock=self.clock, sleep=self.clock.sleep
         )
 
     def split(self) -> None:
@@ -85,7 +91,7 @@ def test_69_only_user_records_in_range_are_delivered(stream: Stream) -> None:
     below, above = range(5), range(2**127, 2**127 + 5)
     hash_keys = [*below, *middle, *above]
     stream.put(aggregate([("k", b"%d" % key) for key in hash_keys], [str(key) for key in hash_keys]))
-    landed = stream.land(starting_hash_key=str(2**126), ending_hash_key=str(2**127 - 1))
+    landed = stream.land(hash_keys=HashKeyRange(2**126, 2**127 - 1))
     assert [row["data"] for row in rows(landed)] == [b"%d" % key for key in middle]
     assert [row["sub_sequence_number"] for row in rows(landed)] == [5, 6, 7, 8, 9]
     assert (landed.records, landed.filtered) == (5, 10)
@@ -94,7 +100,7 @@ def test_69_only_user_records_in_range_are_delivered(stream: Stream) -> None:
 def test_69_user_records_out_of_range_can_be_kept(stream: Stream) -> None:
     stream.put(aggregate([("k", b"in"), ("k", b"out")], ["0", "9"]))
     stream.options = replace(stream.options, filter_by_hash_range=False)
-    landed = stream.land(ending_hash_key="5")
+    landed = stream.land(hash_keys=HashKeyRange(0, 5))
     assert [row["data"] for row in rows(landed)] == [b"in", b"out"]
 
 

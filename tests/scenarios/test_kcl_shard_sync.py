@@ -246,7 +246,7 @@ def test_26_merge_child_is_leased_once_its_second_parent_ends() -> None:
 def test_31_unread_range_is_a_hole(last: HashKeyRange) -> None:
     ranges = [HashKeyRange(0, 1), HashKeyRange(2, 3), HashKeyRange(4, 23), HashKeyRange(6, 23), last]
 
-    assert first_hole(ranges) == HashKeyRange(24, last.start - 1)
+    assert first_hole(ranges) == HashKeyRange(24, last.first - 1)
 
 
 def test_32_overlapping_ranges_are_no_hole() -> None:

@@ -17,6 +17,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.kinesis.batch_reading import BatchStart
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.job_settings import RoundSettings
 from airflow_provider_coordination.spark.kinesis.landed_shard import ShardReadPlan
@@ -49,7 +50,7 @@ def test_56_shards_are_distributed_over_available_slots() -> None:
             fencing_token=1,
             stream="s",
             shard_id=f"shardId-{n}",
-            start="TRIM_HORIZON",
+            start=BatchStart(position="TRIM_HORIZON"),
         )
         for n in range(3)
     ]

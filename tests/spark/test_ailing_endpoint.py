@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_coordination.sources.kinesis import reader
+from airflow_provider_coordination.sources.kinesis.batch_reading import BatchStart
 from airflow_provider_coordination.spark.kinesis import landing
 from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow
@@ -122,7 +123,10 @@ def test_long_refused_shard_blocks_no_other_and_catches_up(tmp_path: Path, statu
 
         def land_round() -> list[LandedShardRow]:
             after = [sequence_number(runs[-1].last) if runs else "TRIM_HORIZON" for runs in found]
-            plans = [replace(plan, start=start) for plan, start in zip(read_plans(SHARDS), after, strict=True)]
+            plans = [
+                replace(plan, start=BatchStart(position=start))
+                for plan, start in zip(read_plans(SHARDS), after, strict=True)
+            ]
             options = ShardLandingOptions(
                 kinesis=server.settings,
                 root=str(tmp_path),

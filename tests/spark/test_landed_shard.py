@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.sources.kinesis.batch_reading import BatchStart
 from airflow_provider_coordination.sources.kinesis.reader import RetryBudget
 from airflow_provider_coordination.sources.kinesis.user_records import USER_RECORD_SCHEMA
 from airflow_provider_coordination.spark.kinesis.landed_shard import (
@@ -28,7 +29,7 @@ PLAN = ShardReadPlan(
     fencing_token=1,
     stream="clicks",
     shard_id="shardId-0",
-    start="TRIM_HORIZON",
+    start=BatchStart(position="TRIM_HORIZON"),
 )
 ROW_GROUP = 10_000
 LIMIT = 2 * PAGE_BYTES

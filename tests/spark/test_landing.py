@@ -15,7 +15,8 @@ import pytest
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.kinesis import fan_out
-from airflow_provider_coordination.sources.kinesis.batch_reading import RecentReads, ShardPage
+from airflow_provider_coordination.sources.kinesis.aggregation import HashKeyRange
+from airflow_provider_coordination.sources.kinesis.batch_reading import BatchStart, RecentReads, ShardPage
 from airflow_provider_coordination.sources.kinesis.client import (
     AccessDeniedError,
     KinesisUnavailableError,
@@ -47,7 +48,7 @@ PLAN = ShardReadPlan(
     fencing_token=7,
     stream="s",
     shard_id="shardId-000000000000",
-    start="TRIM_HORIZON",
+    start=BatchStart(position="TRIM_HORIZON"),
 )
 
 
@@ -251,7 +252,10 @@ class Service:
     def land(
         self, start: str = "TRIM_HORIZON", *, plan: dict[str, Any] | None = None, **changes: Any
     ) -> LandedShardRow:
-        read = replace(PLAN, start=start, retention_seconds=86_400.0, **(plan or {}))
+        plan = dict(plan or {})
+        since = plan.pop("delivered_until", None)
+        begin = BatchStart(position=start, retention=timedelta(days=1), delivered_until=since)
+        read = replace(PLAN, start=begin, **plan)
         changed = options(self.root, **{"max_bytes": 2**30, **changes})
         return land_shard(self.client, changed, read, clock=self.clock, sleep=self.clock.sleep)
 
@@ -283,7 +287,7 @@ def test_consumer_receives_the_records_that_polling_reads(service: Service) -> N
 def test_user_records_of_another_shard_are_filtered_and_counted(service: Service) -> None:
     data = aggregate([("a", b"1"), ("b", b"2"), ("c", b"3")], ["0", str(2**127), "1"])
     service.put(data, b"plain")
-    lower = {"ending_hash_key": str(2**127 - 1)}
+    lower = {"hash_keys": HashKeyRange(0, 2**127 - 1)}
     landed = service.land(plan=lower)
     assert [(row["sub_sequence_number"], row["data"]) for row in rows(landed)] == [(0, b"1"), (2, b"3"), (0, b"plain")]
     assert (landed.records, landed.filtered) == (3, 1)
@@ -293,7 +297,7 @@ def test_user_records_of_another_shard_are_filtered_and_counted(service: Service
 
 def test_foreign_aggregate_moves_the_position_without_a_file(service: Service) -> None:
     [number] = service.put(aggregate([("a", b"1")], [str(2**127)]))
-    landed = service.land(plan={"ending_hash_key": "5"})
+    landed = service.land(plan={"hash_keys": HashKeyRange(0, 5)})
     assert (landed.is_batch, landed.file, landed.end, landed.filtered) == (True, "", number, 1)
     assert landed.last_arrival is None
 

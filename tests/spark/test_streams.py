@@ -81,7 +81,7 @@ def test_deleted_stream_is_no_longer_read(descriptions: StubDescriptions, clock:
     known.refresh()
     with pytest.raises(SourceError, match="stream 'clicks' was deleted"):
         known.check(partition(), progress())
-    assert known.retention_seconds("clicks") is None
+    assert known.retention("clicks") is None
 
 
 @pytest.mark.parametrize("error", [AccessDeniedError("no"), SourceError("no")])

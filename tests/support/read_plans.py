@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from airflow_provider_coordination.sources.kinesis.batch_reading import BatchStart
 from airflow_provider_coordination.spark.kinesis.landed_shard import ShardReadPlan
 
 
@@ -15,7 +16,7 @@ def read_plans(shards: int, stream: str = "s") -> list[ShardReadPlan]:
             fencing_token=1,
             stream=stream,
             shard_id=name,
-            start="TRIM_HORIZON",
+            start=BatchStart(position="TRIM_HORIZON"),
         )
         for name in names
     ]

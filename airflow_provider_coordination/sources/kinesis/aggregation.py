@@ -20,6 +20,8 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from airflow_provider_coordination.sources.kinesis.positions import is_number
+
 UserRecord = tuple[int, str, bytes]
 """Sub-sequence number (0, 1, 2, … within its Kinesis record), partition key, data. A tuple for speed."""
 
@@ -67,6 +69,13 @@ class HashKeyRange:
 
     def __contains__(self, hash_key: int) -> bool:
         return self.first <= hash_key <= self.last
+
+
+def hash_keys_between(first: str, last: str) -> HashKeyRange | None:
+    """Return the range between two decimal numbers; None if they are not the ends of a range."""
+    if not (is_number(first) and is_number(last) and int(first) <= int(last)):
+        return None
+    return HashKeyRange(int(first), int(last))
 
 
 def hash_key_of(partition_key: str) -> int:

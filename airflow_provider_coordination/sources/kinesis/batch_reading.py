@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from airflow_provider_coordination.sources.kinesis.aggregation import HashKeyRange
 from airflow_provider_coordination.sources.kinesis.client import KinesisUnavailableError
 from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position, position_order
 from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardRange
@@ -113,6 +114,26 @@ class BatchStart:
         return position.sequence_number is not None and (
             position.has_record_ahead or self.may_have_lost(now + self.kept_for / 2)
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardPart:
+    """The part of a shard to read.
+
+    :param stream: the name of the stream.
+    :param shard_id: the shard.
+    :param start: where to start, and what is known of the records before.
+    :param hash_keys: the hash keys of the shard; None if unknown.
+    :param end: the position at which reading ends; None if it has no end of its own.
+    :param consumer_arn: read by enhanced fan-out as this consumer; None polls.
+    """
+
+    stream: str
+    shard_id: str
+    start: BatchStart
+    hash_keys: HashKeyRange | None = None
+    end: str | None = None
+    consumer_arn: str | None = None
 
 
 class DataLostError(Exception):

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
-from airflow_provider_coordination.sources.kinesis.batch_reading import ShardPage, check_order, from_position
+from airflow_provider_coordination.sources.kinesis.batch_reading import ShardPage, ShardPart, check_order, from_position
 from airflow_provider_coordination.sources.kinesis.client import (
     KinesisClient,
     KinesisUnavailableError,
@@ -29,9 +29,8 @@ from airflow_provider_coordination.sources.kinesis.client import (
 from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position
 from airflow_provider_coordination.sources.kinesis.progress import ShardRange
 from airflow_provider_coordination.sources.kinesis.reader import (
-    FUTURE_POLL_SECONDS,
     RetryBudget,
-    ahead_of_service,
+    ShardCursor,
     read_shard,
     service_time,
     starting_position,
@@ -158,35 +157,25 @@ def subscribe_shard(
 
 
 def shard_pages(
-    client: KinesisClient,
-    consumer_arn: str | None,
-    stream_name: str,
-    shard_id: str,
-    start: str,
-    *,
-    inclusive: bool,
-    retry: RetryBudget,
-    **polling: Any,
+    client: KinesisClient, part: ShardPart, *, inclusive: bool, retry: RetryBudget, **polling: Any
 ) -> Generator[ShardPage]:
-    """Yield the pages of a shard: by enhanced fan-out as a consumer, or by polling.
+    """Yield the pages of a shard from a start on: by enhanced fan-out as a consumer, or by polling.
 
-    :param consumer_arn: the registered consumer; None polls.
+    :param client: as `reading_client` returns it.
+    :param part: the shard, the start, and the consumer.
+    :param inclusive: start with the record of the start's sequence number itself, if it still exists.
+    :param retry: how long to retry.
     :param polling: other arguments of `read_shard`, for polling.
     """
-    if consumer_arn is None:
-        return read_shard(client, stream_name, shard_id, start, inclusive=inclusive, retry=retry, **polling)
-    return subscribe_shard(client, consumer_arn, stream_name, shard_id, start, inclusive=inclusive, retry=retry)
+    stream, shard_id, start = part.stream, part.shard_id, part.start.position
+    if part.consumer_arn is None:
+        return read_shard(client, stream, shard_id, start, inclusive=inclusive, retry=retry, **polling)
+    return subscribe_shard(client, part.consumer_arn, stream, shard_id, start, inclusive=inclusive, retry=retry)
 
 
 @dataclass(kw_only=True)
-class _Subscribing:
-    client: KinesisClient
+class _Subscribing(ShardCursor):
     consumer_arn: str
-    stream: str
-    shard_id: str
-    position: Position
-    inclusive: bool
-    retry: RetryBudget
     last_record: Position = field(default_factory=Position)
     failures: int = 0
 
@@ -195,11 +184,7 @@ class _Subscribing:
             try:
                 subscription = self._subscribe()
             except PositionRefusedError as error:
-                now = ahead_of_service(error, self.position, self.retry.clock.now())
-                if now is None:
-                    raise
-                self.retry.sleep(FUTURE_POLL_SECONDS)
-                yield ShardPage(millis_behind_latest=0, read_at=now)
+                yield ShardPage(millis_behind_latest=0, read_at=self.wait_for(error))
                 continue
             if subscription is None:
                 yield ShardPage(millis_behind_latest=None, read_at=self.retry.clock.now())

@@ -24,7 +24,6 @@ from airflow_provider_coordination.sources.kinesis.leases import (
     Leases,
     ShardLease,
     children_by_parent,
-    has_range,
     stored_progress,
 )
 from airflow_provider_coordination.sources.kinesis.progress import PutAside, ShardProgress
@@ -217,7 +216,7 @@ class LeaseChanges:
     def fill_range(self, lease: ShardLease, shard: Shard | None) -> ShardLease:
         """Store the hash range of a lease that has none, if the listing has it."""
         progress = lease.progress
-        if progress is None or shard is None or has_range(progress) or self.is_held(lease):
+        if progress is None or shard is None or progress.hash_keys is not None or self.is_held(lease):
             return lease
         return self._write(lease, lambda p: p, progress.with_range_of(shard))
 

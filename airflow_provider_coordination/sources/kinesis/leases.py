@@ -27,7 +27,6 @@ from airflow_provider_coordination.sources.kinesis.bounds import Bounds
 from airflow_provider_coordination.sources.kinesis.positions import (
     LATEST,
     TRIM_HORIZON,
-    is_number,
     is_sequence_number,
     parse_position,
 )
@@ -329,16 +328,8 @@ def _covered(leases: Leases, shards: Collection[Shard]) -> list[HashKeyRange | N
 
 def hash_range_of(lease: ShardLease, shard: Shard | None = None) -> HashKeyRange | None:
     """Return the hash keys of a lease, from its progress or its listed shard; None if unknown."""
-    for source in (lease.progress, shard):
-        if source is not None and has_range(source):
-            return HashKeyRange(int(source.starting_hash_key), int(source.ending_hash_key))
-    return None
-
-
-def has_range(shard: ShardRange | ShardProgress) -> bool:
-    """Return whether the hash range of a shard is known."""
-    ends = (shard.starting_hash_key, shard.ending_hash_key)
-    return all(map(is_number, ends)) and int(ends[0]) <= int(ends[1])
+    known = None if lease.progress is None else lease.progress.hash_keys
+    return shard.hash_keys if known is None and shard is not None else known
 
 
 @dataclass(frozen=True)

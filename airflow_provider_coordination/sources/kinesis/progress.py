@@ -24,7 +24,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 from airflow_provider_coordination.coordination.batches import Lookup, Settlement
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.sources.kinesis.aggregation import HashKeyRange
+from airflow_provider_coordination.sources.kinesis.aggregation import HashKeyRange, hash_keys_between
 from airflow_provider_coordination.sources.kinesis.positions import (
     TRIM_HORIZON,
     at_timestamp,
@@ -114,9 +114,9 @@ class ShardRange:
     ending_hash_key: str
 
     @property
-    def hash_keys(self) -> HashKeyRange:
-        """The hash keys whose records belong to it."""
-        return HashKeyRange(int(self.starting_hash_key), int(self.ending_hash_key))
+    def hash_keys(self) -> HashKeyRange | None:
+        """The hash keys whose records belong to it; None if unknown."""
+        return hash_keys_between(self.starting_hash_key, self.ending_hash_key)
 
     @property
     def range(self) -> ShardRange:
@@ -229,6 +229,11 @@ class ShardProgress(LandedProgress):
     @override
     def name(self) -> str:
         return f"shard '{self.shard_id}'"
+
+    @property
+    def hash_keys(self) -> HashKeyRange | None:
+        """The hash keys whose records belong to the shard; None if unknown."""
+        return hash_keys_between(self.starting_hash_key, self.ending_hash_key)
 
     @property
     def is_followed(self) -> bool:

@@ -285,14 +285,42 @@ class _OutOfTimeError(Exception):
 
 
 @dataclass(kw_only=True)
-class _Polling:
+class ShardCursor:
+    """Where a shard is read, as a base of its readers.
+
+    :param client: as `reading_client` returns it.
+    :param stream: the stream.
+    :param shard_id: the shard.
+    :param position: the position before the next record.
+    :param inclusive: whether the record that it names may come next.
+    :param retry: how long to retry.
+    """
+
     client: KinesisClient
     stream: str
     shard_id: str
     position: Position
     inclusive: bool
-    page_records: int
     retry: RetryBudget
+
+    def wait_for(self, error: PositionRefusedError) -> datetime:
+        """Wait for a moment if the position was refused because it is ahead of the service's clock.
+
+        :returns: the time of that clock (aware).
+        :raises PositionRefusedError: the error, if it has another cause.
+        """
+        if self.position.timestamp is None:
+            raise error
+        served_at = service_time(getattr(error.__cause__, "response", {}), self.retry.clock.now())
+        if self.position.timestamp <= served_at:
+            raise error
+        self.retry.sleep(FUTURE_POLL_SECONDS)
+        return served_at
+
+
+@dataclass(kw_only=True)
+class _Polling(ShardCursor):
+    page_records: int
     pace: Pace
     room: PageMemory | None
     iterator: str | None
@@ -318,10 +346,7 @@ class _Polling:
             try:
                 self.iterator = self._attempt(self._new_iterator)
             except PositionRefusedError as error:
-                now = ahead_of_service(error, self.position, self.retry.clock.now())
-                if now is None:
-                    raise
-                self.retry.sleep(FUTURE_POLL_SECONDS)
+                now = self.wait_for(error)
                 return ShardPage(millis_behind_latest=0, read_at=now, throttled=self._counted_throttles())
         try:
             response, requested_at = self._attempt(self._records)
@@ -450,11 +475,3 @@ def service_time(response: Mapping[str, Any], requested_at: datetime) -> datetim
     if date is None or date <= requested_at < date + DATE_RESOLUTION:
         return requested_at
     return date
-
-
-def ahead_of_service(error: PositionRefusedError, position: Position, now: datetime) -> datetime | None:
-    """Return the service's time if a position was refused because it is ahead of that time; otherwise None."""
-    if position.timestamp is None:
-        return None
-    served_at = service_time(getattr(error.__cause__, "response", {}), now)
-    return served_at if position.timestamp > served_at else None

@@ -21,13 +21,13 @@ import pyarrow as pa
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.coordination.override import override
-from airflow_provider_coordination.sources.kinesis.aggregation import HashKeyRange
 from airflow_provider_coordination.sources.kinesis.batch_reading import (
     SETTLING,
     BatchReading,
     BatchStart,
     DataLostError,
     ShardPage,
+    ShardPart,
 )
 from airflow_provider_coordination.sources.kinesis.bounds import beginning_at, trimmed_part
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient, ShardNotFoundError
@@ -54,26 +54,14 @@ MAX_SHARDS_PER_TASK = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannedShardRange:
-    """The part of one shard to read.
+class PlannedShardRange(ShardPart):
+    """The part of one shard to read, see also `ShardPart`.
 
-    :param stream: the name of the stream.
-    :param shard_id: the shard.
-    :param hash_keys: the hash keys of the shard.
-    :param start: where reading starts, and what is known of the records before.
-    :param until: read records that arrived before this instant (aware).
-    :param end: the sequence number of the last Kinesis record; None if `until` defines the end.
-    :param consumer_arn: read by enhanced fan-out as this consumer; None polls.
+    :param until: read records that arrived before this instant (aware), unless there is an `end`.
     :param reads_children: whether to read the child shards as well that were created after the read was planned.
     """
 
-    stream: str
-    shard_id: str
-    hash_keys: HashKeyRange
-    start: BatchStart
     until: datetime
-    end: str | None = None
-    consumer_arn: str | None = None
     reads_children: bool = False
 
     @property
@@ -453,17 +441,8 @@ class _Range:
 
     def _shard(self, retry: RetryBudget, *, inclusive: bool) -> Generator[ShardPage]:
         each, reading = self._range, self._reading
-        pages = shard_pages(
-            reading.client,
-            each.consumer_arn,
-            each.stream,
-            each.shard_id,
-            each.start.position,
-            inclusive=inclusive,
-            retry=retry,
-            page_records=reading.page_records,
-            room=self._room,
-        )
+        polling = {"page_records": reading.page_records, "room": self._room}
+        pages = shard_pages(reading.client, each, inclusive=inclusive, retry=retry, **polling)
         return pages if each.consumer_arn is None else self._within_memory(pages)
 
     def _within_memory(self, sent: Generator[ShardPage]) -> Generator[ShardPage]:

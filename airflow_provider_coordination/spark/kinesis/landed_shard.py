@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.kinesis import RECORD_COLUMNS
-from airflow_provider_coordination.sources.kinesis.batch_reading import RecentReads
+from airflow_provider_coordination.sources.kinesis.batch_reading import RecentReads, ShardPart
 from airflow_provider_coordination.sources.kinesis.progress import new_batch_id
 from airflow_provider_coordination.sources.kinesis.reader import PageMemory, RetryBudget
 from airflow_provider_coordination.sources.kinesis.user_records import USER_RECORD_SCHEMA
@@ -53,7 +53,6 @@ SHARD_RECORDS = RecordLayout(
 """The layout of Kinesis records; see `RECORD_SCHEMA`."""
 
 
-HIGHEST_HASH_KEY = str(2**128 - 1)
 UNIQUE = ("sequence_number", "data")
 """The columns whose values rarely repeat; the user records of an aggregated record share its sequence number."""
 
@@ -87,7 +86,7 @@ class LandedShard:
         self._constant = {"stream": plan.stream, "shard_id": plan.shard_id, "_batch_id": self.batch_id}
         self._row_group_bytes = row_group_bytes
         self._uri = landed_file(
-            options.root, plan.source_identifier, plan.partition_key, plan.start, plan.fencing_token
+            options.root, plan.source_identifier, plan.partition_key, plan.start.position, plan.fencing_token
         )
         self._access = options.access
         self._pages: list[pa.RecordBatch] = []
@@ -180,21 +179,12 @@ class PageRoom(Share, PageMemory):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShardReadPlan:
-    """What to read of one shard.
+class ShardReadPlan(ShardPart):
+    """What to read of one shard, see also `ShardPart`; without an `end`, the partition ends with the shard.
 
     :param source_identifier: the item family of the partition.
     :param partition_key: the partition.
     :param fencing_token: the fencing token of its lease.
-    :param stream: the name of the stream.
-    :param shard_id: the shard.
-    :param start: the position to read after.
-    :param starting_hash_key: the first hash key of the shard, a decimal number.
-    :param ending_hash_key: the last hash key.
-    :param delivered_until: all records that arrived by this instant (aware) are delivered; None if unknown.
-    :param retention_seconds: how long the stream keeps records; None if unknown.
-    :param consumer_arn: read by enhanced fan-out as this consumer; None polls.
-    :param end: the position at which the partition ends; None if it ends with the shard.
     :param iterator: a Kinesis iterator that continues at the start; None if none is known.
     :param throughput: bytes per second of the shard in the previous rounds; None if it was not read yet.
     :param recent_reads: the reads of the previous rounds; times count from now.
@@ -203,15 +193,6 @@ class ShardReadPlan:
     source_identifier: str
     partition_key: str
     fencing_token: int
-    stream: str
-    shard_id: str
-    start: str
-    starting_hash_key: str = "0"
-    ending_hash_key: str = HIGHEST_HASH_KEY
-    delivered_until: datetime | None = None
-    retention_seconds: float | None = None
-    consumer_arn: str | None = None
-    end: str | None = None
     iterator: str | None = None
     throughput: float | None = None
     recent_reads: RecentReads = ()

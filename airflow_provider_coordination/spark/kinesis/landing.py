@@ -14,16 +14,13 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import CoordinationError
-from airflow_provider_coordination.sources.kinesis.aggregation import HashKeyRange
 from airflow_provider_coordination.sources.kinesis.batch_reading import (
     BatchReading,
-    BatchStart,
     DataLostError,
     RecentReads,
     shifted,
@@ -190,9 +187,9 @@ def land_shard(
         )
     except ShardNotFoundError as error:
         gap = Gap(
-            after=plan.start,
+            after=plan.start.position,
             before=None,
-            since=plan.delivered_until,
+            since=plan.start.delivered_until,
             until=None,
             found_at=clock.now(),
             reason=str(error),
@@ -238,32 +235,22 @@ def _land_shard(
 ) -> LandedShardRow:
     begun = clock.monotonic()
     retry = RetryBudget(until=begun + options.seconds, attempts=options.kinesis.max_attempts, clock=clock, sleep=sleep)
-    start = BatchStart(
-        position=plan.start,
-        delivered_until=plan.delivered_until,
-        retention=None if plan.retention_seconds is None else timedelta(seconds=plan.retention_seconds),
-    )
-    inclusive = start.is_inclusive(clock.now())
+    inclusive = plan.start.is_inclusive(clock.now())
     stop = Position(timestamp=options.stop_at) if options.stop_at is not None else None
     reading = BatchReading(
-        start,
+        plan.start,
         inclusive=inclusive,
         stop=parse_position(plan.end) if plan.end is not None else stop,
         reads_on=options.on_data_loss == "reset",
     )
     if reading.starts_at_stop:
         return _empty_row(plan)
-    hash_keys = None
-    if options.filter_by_hash_range:
-        hash_keys = HashKeyRange(int(plan.starting_hash_key), int(plan.ending_hash_key))
+    hash_keys = plan.hash_keys if options.filter_by_hash_range else None
     filtered = 0
     room = PageRoom(landed, retry)
     shard = shard_pages(
         client,
-        plan.consumer_arn,
-        plan.stream,
-        plan.shard_id,
-        plan.start,
+        plan,
         inclusive=inclusive,
         retry=retry,
         room=room,
@@ -283,7 +270,7 @@ def _land_shard(
         except NoRoomError:
             log.info("shard %s: the round ended before there was room for a page", plan.shard_id)
         except CoordinationError as error:
-            if reading.end == plan.start:
+            if reading.end == plan.start.position:
                 raise
             log.warning(
                 "partition %s: the records read so far are landed, the rest is left to the next round: %s",
@@ -294,7 +281,7 @@ def _land_shard(
     return LandedShardRow(
         partition_key=plan.partition_key,
         batch_id=landed.batch_id,
-        start=plan.start,
+        start=plan.start.position,
         end=reading.end,
         file=file,
         file_bytes=file_bytes,
@@ -320,8 +307,8 @@ def _empty_row(plan: ShardReadPlan) -> LandedShardRow:
     return LandedShardRow(
         partition_key=plan.partition_key,
         batch_id=new_batch_id(plan.partition_key),
-        start=plan.start,
-        end=plan.start,
+        start=plan.start.position,
+        end=plan.start.position,
         is_last=plan.end is not None,
         at_stop=plan.end is None,
     )

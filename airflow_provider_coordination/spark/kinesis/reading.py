@@ -16,7 +16,7 @@ from airflow_provider_coordination.coordination.metrics import CoordinationMetri
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.kinds import ReadsSettings
-from airflow_provider_coordination.sources.kinesis.batch_reading import RecentReads, shifted
+from airflow_provider_coordination.sources.kinesis.batch_reading import BatchStart, RecentReads, shifted
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient, StreamGoneError, kinesis_client
 from airflow_provider_coordination.sources.kinesis.fan_out import ensure_consumer
 from airflow_provider_coordination.sources.kinesis.positions import is_sequence_number
@@ -234,11 +234,12 @@ class ShardReading(Reading):
             fencing_token=fencing_token,
             stream=progress.stream,
             shard_id=progress.shard_id,
-            start=progress.landed_position,
-            starting_hash_key=progress.starting_hash_key,
-            ending_hash_key=progress.ending_hash_key,
-            delivered_until=progress.owed_from,
-            retention_seconds=self._streams.retention_seconds(progress.stream),
+            start=BatchStart(
+                position=progress.landed_position,
+                delivered_until=progress.owed_from,
+                retention=self._streams.retention(progress.stream),
+            ),
+            hash_keys=progress.hash_keys,
             consumer_arn=self._streams.consumer_arn(progress.stream),
             end=progress.end,
             iterator=self._iterator_of(key, progress),

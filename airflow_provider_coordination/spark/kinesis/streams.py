@@ -117,10 +117,10 @@ class Streams:
                 f"stream {progress.stream!r} was deleted and created again; the unread records of this shard are lost"
             )
 
-    def retention_seconds(self, name: str) -> float | None:
-        """Return how long a stream keeps records, in seconds; None if unknown."""
+    def retention(self, name: str) -> timedelta | None:
+        """Return how long a stream keeps records; None if unknown."""
         stream = self._known.get(name)
-        return None if stream is None else stream.retention_hours * 3600.0
+        return None if stream is None else stream.retention
 
     def consumer_arn(self, name: str) -> str | None:
         """Return the ARN of the consumer that reads a stream by enhanced fan-out; None if the stream is polled."""
