@@ -106,19 +106,27 @@ class BalancePlan:
 
 
 def fair_share(leases: int, limits: Sequence[int | None]) -> int:
-    """Return how many leases a worker without a limit should hold at most.
-
-    This is an even share, rounded up, of the leases that remain after the workers with lower limits.
+    """Return how many leases a worker without a limit should hold at most: an even share, rounded up.
 
     :param leases: the total number of leases.
     :param limits: the maximum number of leases of each worker, including this one; None for no limit.
+    """
+    share, larger = even_shares(leases, limits)
+    return share + (larger > 0)
+
+
+def even_shares(leases: int, limits: Sequence[int | None]) -> tuple[int, int]:
+    """Return an even share of the leases that remain after workers with lower limits, and how many hold one more.
+
+    :param leases: the total number of leases.
+    :param limits: the maximum number of leases of each worker; None for no limit.
     """
     left, workers = leases, len(limits)
     for limit in sorted(limit for limit in limits if limit is not None):
         if limit * workers >= left:
             break
         left, workers = left - limit, workers - 1
-    return math.ceil(left / workers) if workers else max((limit or 0 for limit in limits), default=leases)
+    return divmod(left, workers) if workers else (max((limit or 0 for limit in limits), default=leases), 0)
 
 
 def plan(
@@ -283,11 +291,15 @@ class _Balance:
         return self._members[owner].hands_over
 
     def _has_its_share(self, owner: str) -> bool:
-        """Return whether a worker holds its full share; another lease would have to move on to another worker."""
+        """Return whether a worker holds its full share; another lease would have to move on to another worker.
+
+        If the leases cannot be shared evenly, those that hold more already keep one more.
+        """
         if self._rules.balance_by != BY_COUNT:
             return False
-        limits = [member.max_leases for member in self._members.values()]
-        return len(self._held[owner]) >= fair_share(self._total, limits)
+        share, larger = even_shares(self._total, [member.max_leases for member in self._members.values()])
+        more = sum(len(held) > share for other, held in self._held.items() if other != owner)
+        return len(self._held[owner]) >= share + (more < larger)
 
     def _limit(self, owner: str) -> float:
         limit = self._members[owner].max_leases

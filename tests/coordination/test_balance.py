@@ -262,6 +262,9 @@ held = st.lists(st.tuples(st.one_of(st.none(), st.sampled_from("abcdx")), st.one
 @example(  # one that has its part asks for no more, although another one has far more
     fleet={"a": None, "b": None, "c": None}, existing=[(None, None)] * 14, rules=COUNT, at_once=1, seed=0
 )
+@example(  # 10 leases are 4, 3 and 3: the one that already has more keeps the fourth
+    fleet={"a": None, "b": None, "c": None}, existing=[(None, None)] * 10, rules=COUNT, at_once=1, seed=14
+)
 @example(  # one that is full may not count on what others have yet to take from it
     fleet={"b": 3, "c": 5, "d": 5},
     existing=[(None, None), ("a", 9.152), (None, 4.015), (None, 0.171), ("a", 1.0), (None, 8.795)],
