@@ -183,15 +183,15 @@ class Described:
     @property
     def template_fields(self) -> Sequence[str]:
         """The fields that Airflow renders: all that a user writes."""
-        return tuple(field.name for field in self._written)
+        cls: Any = type(self)
+        return written_fields(cls)
 
     def resolved(self) -> Self:
         """Return the object with every value converted to its type and checked, once templates are rendered.
 
         :raises FieldError: naming the class, the field, the value and the remedy.
         """
-        values = {field.name: self._resolved_value(field) for field in self._written}
-        resolved: Self = dataclasses.replace(self, **values)  # type: ignore[type-var]
+        resolved: Self = dataclasses.replace(self, **{name: self.converted(name) for name in self.template_fields})  # type: ignore[type-var]
         resolved.check_together()
         return resolved
 
@@ -201,12 +201,12 @@ class Described:
         :param is_known: returns whether a value is the same when templates are rendered; others are left out.
         :raises FieldError: naming the class, the field, the value and the remedy.
         """
-        known = [field for field in self._written if is_known(getattr(self, field.name))]
-        if len(known) == len(self._written):
+        known = [name for name in self.template_fields if is_known(getattr(self, name))]
+        if len(known) == len(self.template_fields):
             self.resolved()
         else:
-            for field in known:
-                self._resolved_value(field)
+            for name in known:
+                self.converted(name)
 
     def check_together(self) -> None:
         """Check what the annotations do not say; the values have the types of their fields.
@@ -241,56 +241,45 @@ class Described:
         return found
 
     def converted(self, name: str) -> Any:
-        """Return the value of a field, converted to its type and checked, once templates are rendered.
-
-        :raises FieldError: naming the class, the field, the value and the remedy.
-        """
-        return self._resolved_value(next(field for field in self._written if field.name == name))
-
-    @property
-    def _written(self) -> Sequence[dataclasses.Field[Any]]:
-        cls: Any = type(self)
-        return written_fields(cls)
-
-    def _resolved_value(self, field: dataclasses.Field[Any]) -> Any:
-        """Return the value of a field, converted to its type and checked."""
+        """Return the value of a field, converted to its type and checked, once templates are rendered."""
         import msgspec
 
         cls: Any = type(self)
-        value, hint = getattr(self, field.name), _hints(cls)[field.name]
+        value, hint = getattr(self, name), _hints(cls)[name]
         if isinstance(value, Described):
             try:
                 return value.resolved()
             except FieldError as error:
-                raise error.below(self.title, field.name) from None
+                raise error.below(self.title, name) from None
         if text_value(value) is None:
-            return None if None in hint.types else self._default_of(field)
+            return None if None in hint.types else self._default_of(name)
         prepared = hint.parsed_by.parse(value) if hint.parsed_by is not None else _prepared(value, hint)
         try:
             converted = msgspec.convert(prepared, hint.annotation, strict=False)
         except msgspec.ValidationError as error:
             problem, _, path = str(error).partition(" - at `$")
-            message = f"{problem} - at `$.{field.name}{path or '`'}"
-            text = _error_message(cls, "", {field.name: prepared}, message).replace(" or null;", ";")
-            raise FieldError(self.title, field.name, text.partition(repr(field.name))[2].lstrip()) from None
+            message = f"{problem} - at `$.{name}{path or '`'}"
+            text = _error_message(cls, "", {name: prepared}, message).replace(" or null;", ";")
+            raise FieldError(self.title, name, text.partition(repr(name))[2].lstrip()) from None
         if isinstance(converted, datetime) and converted.tzinfo is None:
-            raise self.invalid(field.name, "must have a time zone, such as 2026-01-31T00:00:00Z")
+            raise self.invalid(name, "must have a time zone, such as 2026-01-31T00:00:00Z")
         if hint.limits is not None and (wrong := hint.limits.problem(converted)) is not None:
-            raise FieldError(self.title, field.name, f"{wrong}; got {self._shown(field.name, converted)}")
+            raise FieldError(self.title, name, f"{wrong}; got {self._shown(name, converted)}")
         return converted
 
-    def _shown(self, field: str, value: Any) -> str:
+    def _shown(self, name: str, value: Any) -> str:
         """Return a value of a field, unless it may be a secret."""
-        is_shown = next(each.repr for each in self._written if each.name == field)
-        return shown(value) if is_shown else f"{type(value).__name__}, which may be a secret and is not shown"
+        cls: Any = type(self)
+        if _fields(cls)[name].repr:
+            return shown(value)
+        return f"{type(value).__name__}, which may be a secret and is not shown"
 
-    def _default_of(self, field: dataclasses.Field[Any]) -> Any:
-        missing = dataclasses.MISSING
-        if field.default_factory is not missing:
-            return field.default_factory()
-        if field.default is missing:
-            raise FieldError(self.title, field.name, "is missing")
-        return field.default
+    def _default_of(self, name: str) -> Any:
+        cls: Any = type(self)
+        if name in _required(cls):
+            raise FieldError(self.title, name, "is missing")
+        field = _fields(cls)[name]
+        return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
 def check_parsed(described: Any) -> None:
@@ -313,7 +302,7 @@ class Hint:
     """What the annotation of a field says.
 
     :param annotation: the annotation.
-    :param types: the classes that values may have; None for null.
+    :param types: the classes of values, and of the items of lists; None for null.
     :param limits: what values may be beside that; None for no limits.
     :param is_listed: whether one text may be given in place of a list of texts.
     :param parsed_by: how values are read; None if the annotation says it.
@@ -324,13 +313,6 @@ class Hint:
     limits: Limits | None
     is_listed: bool
     parsed_by: ParsedBy | None
-
-
-@functools.cache
-def _hints(cls: Any) -> Mapping[str, Hint]:
-    """Return what the annotations of a dataclass say, by field."""
-    hints = typing.get_type_hints(cls, include_extras=True)
-    return {field.name: hint_of(hints[field.name]) for field in dataclasses.fields(cls)}
 
 
 def hint_of(annotation: Any) -> Hint:
@@ -347,21 +329,33 @@ def hint_of(annotation: Any) -> Hint:
 
 
 def _parts_of(annotation: Any) -> Iterator[Any]:
-    """Yield an annotation that has extras, and the members of a union."""
-    if typing.get_origin(annotation) is Annotated:
+    """Yield an annotation that has extras, the members of a union, and a list with the types of its items."""
+    origin = typing.get_origin(annotation)
+    if origin in (Annotated, tuple, list):
         yield annotation
-        yield from _parts_of(annotation.__origin__)
-    elif typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        for member in typing.get_args(annotation):
-            yield from _parts_of(member)
+    if origin in (Annotated, tuple, list, typing.Union, types.UnionType):
+        for part in (annotation.__origin__,) if origin is Annotated else typing.get_args(annotation):
+            yield from _parts_of(part)
     else:
         yield annotation
 
 
 @functools.cache
-def written_fields(cls: Any) -> tuple[dataclasses.Field[Any], ...]:
-    """Return the fields of a `Described` class that a user writes."""
-    return tuple(field for field in dataclasses.fields(cls) if not is_connected(field))
+def written_fields(cls: Any) -> tuple[str, ...]:
+    """Return the names of the fields of a `Described` class that a user writes."""
+    return tuple(field.name for field in dataclasses.fields(cls) if not is_connected(field))
+
+
+@functools.cache
+def _hints(cls: Any) -> Mapping[str, Hint]:
+    """Return what the annotations of a dataclass say, by field."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    return {name: hint_of(hints[name]) for name in _fields(cls)}
+
+
+@functools.cache
+def _fields(cls: Any) -> Mapping[str, dataclasses.Field[Any]]:
+    return {field.name: field for field in dataclasses.fields(cls)}
 
 
 def _prepared(value: Any, hint: Hint) -> Any:
@@ -448,12 +442,7 @@ def read_settings(cls: type[T], what: str, values: object, *, lenient: bool = Fa
 
 def write_settings(settings: Any) -> dict[str, Any]:
     """Return a settings dataclass as the JSON object that `read_settings` reads, secrets included."""
-    return {name: _write(getattr(settings, name)) for name in _field_names(settings.__class__)}
-
-
-@functools.cache
-def _field_names(cls: type) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(cls))
+    return {name: _write(getattr(settings, name)) for name in _fields(settings.__class__)}
 
 
 _JSON_TYPES = frozenset({type(None), str, int, float, bool, dict})
@@ -471,54 +460,39 @@ def _write(value: Any) -> Any:
     return format_instant(value) if isinstance(value, datetime) else value
 
 
-@dataclasses.dataclass(frozen=True)
-class _Shape:
-    """The parts of a settings class that msgspec does not check.
-
-    :param names: its fields.
-    :param required: the fields without a default.
-    :param nested: the settings class of each field that is one, or a tuple of them, by name.
-    :param instants: the fields that may be instants.
-    """
-
-    names: frozenset[str]
-    required: tuple[str, ...]
-    nested: Mapping[str, type]
-    instants: tuple[str, ...]
+@functools.cache
+def _required(cls: type) -> tuple[str, ...]:
+    """Return the fields without a default."""
+    missing = dataclasses.MISSING
+    return tuple(f.name for f in dataclasses.fields(cls) if f.default is missing and f.default_factory is missing)
 
 
 @functools.cache
-def _shape(cls: type) -> _Shape:
-    fields, hints = dataclasses.fields(cls), typing.get_type_hints(cls)
-    missing = dataclasses.MISSING
-    nested = {f.name: found for f in fields for found in _types_in(hints[f.name]) if dataclasses.is_dataclass(found)}
-    return _Shape(
-        names=frozenset(f.name for f in fields),
-        required=tuple(f.name for f in fields if f.default is missing and f.default_factory is missing),
-        nested=nested,
-        instants=tuple(f.name for f in fields if datetime in _types_in(hints[f.name])),
-    )
+def _nested(cls: type) -> Mapping[str, type]:
+    """Return the settings class of each field that is one, or a tuple of them."""
+    return {
+        name: found
+        for name, hint in _hints(cls).items()
+        for found in hint.types
+        if isinstance(found, type) and dataclasses.is_dataclass(found)
+    }
 
 
-def _types_in(hint: Any) -> Iterator[type]:
-    """Yield the classes of a type: itself, the members of a union, or the item types of a tuple."""
-    if isinstance(hint, type) and typing.get_origin(hint) is None:
-        yield hint
-    elif typing.get_origin(hint) is not dict:
-        for argument in typing.get_args(hint):
-            yield from _types_in(argument)
+@functools.cache
+def _instants(cls: type) -> tuple[str, ...]:
+    """Return the fields that may be instants."""
+    return tuple(name for name, hint in _hints(cls).items() if datetime in hint.types)
 
 
 def _check_names(cls: Any, what: str, values: Mapping[str, Any]) -> None:
     """Check that a JSON object has the fields of a settings class: msgspec ignores unknown names."""
-    shape = _shape(cls)
-    if unknown := [name for name in values if name not in shape.names]:
-        known = ", ".join(field.name for field in dataclasses.fields(cls))
-        raise ConfigurationError(f"{what}: unknown field {unknown[0]!r}; the known fields are {known}")
-    for name in shape.required:
+    known = _fields(cls)
+    if unknown := [name for name in values if name not in known]:
+        raise ConfigurationError(f"{what}: unknown field {unknown[0]!r}; the known fields are {', '.join(known)}")
+    for name in _required(cls):
         if name not in values:
             raise ConfigurationError(f"{what}: field {name!r} is missing")
-    for name, of in shape.nested.items():
+    for name, of in _nested(cls).items():
         value = values.get(name)
         for each in value if isinstance(value, list) else (value,):
             if isinstance(each, Mapping):
@@ -526,12 +500,11 @@ def _check_names(cls: Any, what: str, values: Mapping[str, Any]) -> None:
 
 
 def _check_instants(settings: Any, what: str) -> None:
-    shape = _shape(settings.__class__)
-    for name in shape.instants:
+    for name in _instants(settings.__class__):
         value = getattr(settings, name)
         if isinstance(value, datetime) and value.tzinfo is None:
             raise ConfigurationError(f"{what}: field {name!r} must have a time zone; got {value.isoformat()!r}")
-    for name in shape.nested:
+    for name in _nested(settings.__class__):
         value = getattr(settings, name)
         for each in value if isinstance(value, tuple) else (value,):
             if dataclasses.is_dataclass(each):
@@ -545,10 +518,9 @@ def _error_message(cls: Any, what: str, values: Any, message: str) -> str:
     for name, number in re.findall(r"\.(\w+)|\[(\d+)\]", path):
         values = values[int(number) if number else name]
         if name:
-            (field,) = (f for f in dataclasses.fields(cls) if f.name == name)
-            shown = shown and field.repr
+            shown = shown and _fields(cls)[name].repr
             what = f"{what}: field {name!r}"
-            cls = _shape(cls).nested.get(name)
+            cls = _nested(cls).get(name)
     expected = re.match(r"Expected `([^`]+)`", problem)
     if cls is not None and expected is not None:
         return f"{what}: expected a JSON object; got {type(values).__name__}"

@@ -310,7 +310,7 @@ def test_reads_parameters_are_documented_with_their_defaults(name: str, reads: A
 
 
 def template_fields_of(reads: Any) -> Sequence[str]:
-    return [field.name for field in written_fields(reads)] if issubclass(reads, Described) else reads.template_fields
+    return written_fields(reads) if issubclass(reads, Described) else reads.template_fields
 
 
 def default_of(field: dataclasses.Field[Any]) -> Any:

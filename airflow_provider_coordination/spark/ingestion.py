@@ -78,6 +78,7 @@ class IngestionOptions(Described):
         return super().converted(name)
 
 
+OPTIONS = tuple(each.name for each in dataclasses.fields(IngestionOptions))
 SETTINGS = {name: type(value) for name, value in vars(IngestionOptions()).items() if isinstance(value, Described)}
 """The options that are settings with fields of their own, and their classes."""
 
@@ -99,8 +100,7 @@ class Ingestion(IngestionOptions):
 
     def own_copy(self) -> Self:
         """Return a copy for one try of one task, which renders its own templates."""
-        parts = {each.name: own_copy(getattr(self, each.name)) for each in self._written}
-        return dataclasses.replace(self, **parts)
+        return dataclasses.replace(self, **{name: own_copy(getattr(self, name)) for name in self.template_fields})
 
     def check(self, is_known: Callable[[Any], bool] = lambda value: True) -> None:
         """Check every value that can be checked without a connection.
@@ -119,7 +119,7 @@ class Ingestion(IngestionOptions):
             check_time_formats(self.time_formats, columns_of(schema))
         if (source := _given(self.source)) is not None:
             source_identifier(source)
-        for name in ("per_batch", *SETTINGS):
+        for name in OPTIONS:
             value = getattr(self, name)
             if isinstance(value, Described):
                 check_parsed(value)
@@ -148,7 +148,7 @@ class Ingestion(IngestionOptions):
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
-        options = {each.name: self.converted(each.name) for each in dataclasses.fields(IngestionOptions)}
+        options = {name: self.converted(name) for name in OPTIONS}
         options["source"] = options["source"] or self.reads.default_source
         options["landing_path"] = options["landing_path"] or landing_path_of(self.writes)
         return options

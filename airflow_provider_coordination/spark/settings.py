@@ -33,7 +33,7 @@ from airflow_provider_coordination.coordination.retries import DEFAULT_RETRY_POL
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.ingestion import IngestionOptions
+from airflow_provider_coordination.spark.ingestion import SETTINGS, IngestionOptions
 from airflow_provider_coordination.spark.job_settings import (
     check_function,
 )
@@ -242,8 +242,8 @@ class IngestSettings(IngestionOptions):
                 f"ingest settings: field 'time_formats' is {self.time_formats!r}, and there is no 'schema': give a "
                 "schema that has these columns, or leave 'time_formats' out"
             )
-        for topic in (self.bad_records, self.rejection, self.acknowledgments, self.leases, self.rounds):
-            topic.check()
+        for name in SETTINGS:
+            getattr(self, name).check()
         if self.rejection.event_time is not None and self.schema is None:
             raise ConfigurationError(
                 f"RejectionSettings: field 'event_time' is {self.rejection.event_time!r}, and there is no 'schema' "

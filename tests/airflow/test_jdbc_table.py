@@ -20,7 +20,6 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks import connections
 from airflow_provider_coordination.hooks.connections import AirflowConnections, airflow_connection
-from airflow_provider_coordination.settings import written_fields
 from airflow_provider_coordination.sources.jdbc.settings import JdbcTable
 from airflow_provider_coordination.sources.kinds import reader_of
 from airflow_provider_coordination.sources.reads import Located
@@ -243,8 +242,8 @@ def test_example_runs_daily_with_exact_ends() -> None:
 def test_manual_has_each_parameter_with_its_default() -> None:
     page = (REPOSITORY / "docs" / "jdbc.md").read_text()
     documented = re.findall(r"^\| `(\w+)` \| (?:`([^`]*)`|required) \| (yes|no) \|", page, re.MULTILINE)
-    fields = {each.name: each for each in written_fields(JdbcTable)}
-    assert {name for name, _, _ in documented} == fields.keys()
+    fields = {each.name: each for each in dataclasses.fields(JdbcTable)}
+    assert {name for name, _, _ in documented} == set(table().template_fields)
     for name, default, templated in documented:
         has_default = fields[name].default is not dataclasses.MISSING
         assert default == (repr(fields[name].default) if has_default else default), name
