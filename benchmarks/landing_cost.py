@@ -39,9 +39,10 @@ from airflow_provider_coordination.spark.kinesis import landing
 from airflow_provider_coordination.spark.kinesis.landed_shard import SHARD_RECORDS, ShardLandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow
 from airflow_provider_coordination.spark.payload import JsonPayload
+from airflow_provider_coordination.spark.sinks import routed_sinks
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.transformation import SparkTransformation
-from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery, routed_sinks
+from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
 from benchmarks.landing import session
 from tests.support.aggregation import aggregate
 from tests.support.history import History

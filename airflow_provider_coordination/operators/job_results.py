@@ -20,6 +20,13 @@ from airflow.sdk import Asset, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from airflow_provider_coordination.sources.source_kind import DatasetName, file_dataset
+from airflow_provider_coordination.spark.outcome import (
+    APPLICATION_MARK,
+    EXIT_CONFIGURATION,
+    EXIT_FAILED,
+    EXIT_LOST_WORK,
+    SUMMARY_MARK,
+)
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER
@@ -53,8 +60,6 @@ class JobOutput:
 
     def exception_for(self, exit_code: int | None) -> AirflowException | None:
         """Return the exception for an exit code; None if the provider's own error explains it."""
-        from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, EXIT_FAILED, EXIT_LOST_WORK
-
         if exit_code == EXIT_CONFIGURATION:
             return AirflowFailException(self.last_error or "the job's configuration is wrong; see the job's log")
         if exit_code == EXIT_LOST_WORK:
@@ -70,8 +75,6 @@ class JobOutput:
         return None
 
     def _note(self, line: str) -> None:
-        from airflow_provider_coordination.spark.application import APPLICATION_MARK, SUMMARY_MARK
-
         _, mark, text = line.partition(APPLICATION_MARK)
         if mark:
             self.application_id = text.partition(" ")[0].strip() or None

@@ -24,17 +24,18 @@ from airflow_provider_coordination.spark.ingestion_job import IngestionJob, Obse
 from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.layout import RecordLayout
 from airflow_provider_coordination.spark.outcome import (
+    APPLICATION_MARK,
     EXIT_CONFIGURATION,
     EXIT_FAILED,
     EXIT_LOST_WORK,
     EXIT_SUCCESS,
+    SUMMARY_MARK,
     FollowedJob,
     Outcome,
     Summary,
     coordinator_of,
     followed_job,
 )
-from airflow_provider_coordination.spark.payload import JsonPayload, bounds_of
 from airflow_provider_coordination.spark.reading import JobSource, job_source
 from airflow_provider_coordination.spark.redaction import LOG_FORMAT, Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings, SettingsReference
@@ -43,29 +44,27 @@ from airflow_provider_coordination.spark.sinks import (
     at_least_once_sinks,
     check_required_columns,
     make_sinks,
+    routed_sinks,
 )
 from airflow_provider_coordination.spark.slots import JOB_GROUP
 from airflow_provider_coordination.spark.spark_errors import error_text, root_cause
 from airflow_provider_coordination.spark.stop_conditions import STOPPED, suspension_reason
 from airflow_provider_coordination.spark.storage import check_writable
 from airflow_provider_coordination.spark.telemetry import JobMetrics, JobSpans
-from airflow_provider_coordination.spark.transformation import SparkTransformation
-from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery, routed_sinks
 from airflow_provider_coordination.spark.worker_daemon import import_compiled_pyspark
 from airflow_provider_coordination.versions import find_installation, require_versions
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from airflow_provider_coordination.sources.landed import EventTimeBounds
+    from airflow_provider_coordination.spark.payload import JsonPayload
+
 log = logging.getLogger(__name__)
 
-SUMMARY_MARK = "coordination-summary: "
-"""The prefix of the output line that holds the job's summary as JSON."""
 GC_THRESHOLDS = (100_000, 50, 100)
 """Thresholds of Python's cyclic garbage collector. With the defaults it takes an eighth of the driver's time for a
 thousand partitions."""
-APPLICATION_MARK = "spark application: "
-"""The prefix of the log message with the Spark application's id and the URL of its UI."""
 
 
 def main(arguments: Sequence[str] | None = None, observer: Observer = lambda phase: None) -> int:
@@ -155,24 +154,13 @@ def ingest(settings: IngestSettings, observer: Observer, followed: FollowedJob |
     log.info("job starts: source=%s reads=%s owner=%s", settings.source, read.name, settings.owner)
     spans = JobSpans(settings.owner, settings.source, settings.traceparent)
     with closing(JobMetrics(settings.owner)) as metrics, closing(spans), spans.span("job", reads=read.name):
-        summary = _ingest(settings, read, observer, metrics, spans, followed or FollowedJob())
+        require_versions(find_installation(is_driver=True))
+        sinks = make_sinks(settings.all_sinks)
+        _check_locations(settings, sinks)
+        coordinator = coordinator_of(settings, settings.owner, metrics)
+        with closing(coordinator.store):
+            summary = _run(settings, read, sinks, coordinator, observer, metrics, spans, followed or FollowedJob())
     return replace(summary, metrics=metrics.totals, at_least_once=at_least_once_sinks(settings.writes))
-
-
-def _ingest(
-    settings: IngestSettings,
-    read: JobSource,
-    observer: Observer,
-    metrics: JobMetrics,
-    spans: JobSpans,
-    followed: FollowedJob,
-) -> Summary:
-    require_versions(find_installation(is_driver=True))
-    sinks = make_sinks(settings.all_sinks)
-    _check_locations(settings, sinks)
-    coordinator = coordinator_of(settings, settings.owner, metrics)
-    with closing(coordinator.store):
-        return _run(settings, read, sinks, coordinator, observer, metrics, spans, followed)
 
 
 def _check_locations(settings: IngestSettings, sinks: Sequence[Sink]) -> None:
@@ -222,16 +210,13 @@ def _run(
         followed.note_application(application, ui)
         followed.on_stop(partial(_stop_landing, spark, stop))
         bad_records = BadRecords.of(settings.bad_records)
-        payload = None if settings.schema is None else JsonPayload(settings.schema, read.layout, settings.time_formats)
-        bounds = bounds_of(settings.rejection, payload)
-        reading = make_reading(spark)
+        payload, bounds = _payload_of(settings, read.layout)
         columns = read.columns(spark) if _names_columns(settings, sinks) else None
-        delivery = delivery_of(spark, settings, read.layout, columns, sinks, payload, bad_records)
         job = IngestionJob(
             settings,
             coordinator,
-            delivery,
-            reading=reading,
+            delivery_of(spark, settings, read.layout, columns, sinks, payload, bad_records),
+            reading=make_reading(spark),
             stop_at=read.stop_at,
             is_bounded=read.is_bounded,
             default_leases=read.default_leases,
@@ -246,6 +231,19 @@ def _run(
         return job.run()
     finally:
         spark.stop()
+
+
+def _payload_of(settings: IngestSettings, layout: RecordLayout) -> tuple[JsonPayload | None, EventTimeBounds | None]:
+    """Return what parses payloads, and the bounds of late and early records; both need a schema.
+
+    :raises ConfigurationError: if the schema is invalid, or has no such time.
+    """
+    if settings.schema is None:
+        return None, None
+    from airflow_provider_coordination.spark.payload import JsonPayload, bounds_of
+
+    payload = JsonPayload(settings.schema, layout, settings.time_formats)
+    return payload, bounds_of(settings.rejection, payload)
 
 
 @contextmanager
@@ -294,6 +292,9 @@ def delivery_of(
         if columns is not None:
             check_required_columns(routed_sinks(sinks), columns.names)
         return taker.landed_delivery(keep=bool(settings.acknowledgments.handles))
+    from airflow_provider_coordination.spark.transformation import SparkTransformation
+    from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
+
     access = combined_access(settings.access, *(sink.access for sink in sinks))
     transformation = SparkTransformation(
         spark.session,

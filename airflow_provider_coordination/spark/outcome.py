@@ -37,6 +37,10 @@ EXIT_LOST_WORK = 75
 """Leases were lost during the job (EX_TEMPFAIL): other workers continue their partitions, and a retry can succeed."""
 EXIT_CONFIGURATION = 78
 """The settings are wrong (EX_CONFIG): a retry cannot succeed."""
+SUMMARY_MARK = "coordination-summary: "
+"""The prefix of the output line that holds the job's summary as JSON."""
+APPLICATION_MARK = "spark application: "
+"""The prefix of the log message with the Spark application's id and the URL of its UI."""
 MAX_ERROR_CHARACTERS = 2000
 MAX_SUMMARY_CHARACTERS = 36_000
 """A stored progress holds 64 KB; a summary that names a thousand acknowledgment sets is larger, and is compressed."""

@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, functions
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, StringType, StructField, StructType
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import format_instant
@@ -21,11 +25,6 @@ from airflow_provider_coordination.spark.payload_column import STRICT, PayloadCo
 from airflow_provider_coordination.spark.payload_schema import check_time_formats
 from airflow_provider_coordination.spark.payload_values import once
 from airflow_provider_coordination.spark.spark_errors import error_text
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
-
 
 ERROR = "_error"
 """The column in which a transform marks a row as bad."""
@@ -72,8 +71,6 @@ class JsonPayload:
 
         :raises DeliveryError: if they have no payload, or have a column that the schema names.
         """
-        from pyspark.sql.types import BinaryType, StringType
-
         types = {field.name: field.dataType for field in records.schema.fields}
         if not isinstance(types.get(PAYLOAD), BinaryType | StringType):
             found = f"it is {types[PAYLOAD].simpleString()}" if PAYLOAD in types else f"there are {', '.join(types)}"
@@ -90,8 +87,6 @@ class JsonPayload:
 
     def parsed(self, records: DataFrame) -> DataFrame:
         """Return the records with the columns of the schema; all columns are null if the payload does not fit."""
-        from pyspark.sql import functions
-
         parsed = functions.from_json(payload_text(), self._schema, STRICT)
         rows = records.select("*", parsed.alias(PARSED))
         parsed, texts = functions.col(PARSED), texts_of(self._columns, payload_text(), functions.col(PARSED))
@@ -109,15 +104,11 @@ class JsonPayload:
 
     def fits(self) -> Column:
         """Return whether the payload of a record fits the schema."""
-        from pyspark.sql import functions
-
         # As functions of one value: a filter evaluates an expression again for each mention.
         with_texts = functions.transform(functions.array(self._parsed_once()), self._with_texts)
         return functions.is_valid_utf8(payload_text()) & functions.exists(with_texts, self._is_one)
 
     def _with_texts(self, parsed: Column) -> Column:
-        from pyspark.sql import functions
-
         record = functions.get(parsed.getField("records"), functions.lit(0))
         texts = texts_of(self._columns, payload_text(), record)
         return functions.struct(
@@ -126,9 +117,6 @@ class JsonPayload:
 
     def _parsed_once(self) -> Column:
         """Return the payload parsed as the first of `records`, and what shows that nothing else is there."""
-        from pyspark.sql import functions
-        from pyspark.sql.types import ArrayType, IntegerType, StringType, StructField, StructType
-
         # Spark stops at the end of the first value and ignores what follows. Within an array within an object, anything
         # that follows is an error, or a second element, or hides the end.
         around = StructType(
@@ -143,8 +131,6 @@ class JsonPayload:
 
     def _is_one(self, row: Column) -> Column:
         """Return whether the parsed value is one object that has all required fields, and lost nothing."""
-        from pyspark.sql import functions
-
         parsed, record = row.getField("parsed"), row.getField("record")
         texts = row.getField("texts") if self._has_texts else None
         fits = (
@@ -160,20 +146,14 @@ class JsonPayload:
 
     def reason(self) -> Column:
         """Return why the payload of a record does not fit."""
-        from pyspark.sql import functions
-
         payload = functions.from_json(payload_text(), self._schema, STRICT)
         return once(payload, lambda parsed: once(self._texts(parsed), lambda texts: self._reason(parsed, texts)))
 
     def _texts(self, parsed: Column) -> Column:
-        from pyspark.sql import functions
-
         texts = texts_of(self._columns, payload_text(), parsed)
         return functions.lit(None) if texts is None else texts
 
     def _reason(self, payload: Column, given_texts: Column) -> Column:
-        from pyspark.sql import functions
-
         texts = given_texts if self._has_texts else None
         wrong = []
         for column in self._columns:
@@ -203,23 +183,15 @@ class JsonPayload:
 
 def payload_text() -> Column:
     """Return the payload of a record as text."""
-    from pyspark.sql import functions
-
     return functions.col(PAYLOAD).cast("string")
 
 
 def _given(name: str) -> Column:
-    from pyspark.sql import functions
-
     quoted = name.replace("'", "\\'")
     return functions.get_json_object(payload_text(), f"$['{quoted}']")
 
 
 def _parse(ddl: str, reserved: Collection[str]) -> StructType:
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
-    from pyspark.errors import PySparkException
-    from pyspark.sql.types import StructType
-
     try:
         schema = StructType.fromDDL(ddl)
     except (PySparkException, Py4JError) as error:
@@ -283,13 +255,10 @@ class EventTime:
 
     def is_outside(self) -> Column:
         """Return whether a record is late or early; a record without an event time is neither."""
-        from pyspark.sql import functions
-
         return functions.coalesce(self._is_late() | self._is_early(), functions.lit(False))
 
     def reason(self) -> Column:
         """Return why a record that is late or early is rejected."""
-        from pyspark.sql import functions
 
         def text(what: str, bound: datetime | None) -> Column:
             than = "" if bound is None else format_instant(bound)
@@ -302,16 +271,12 @@ class EventTime:
         return functions.when(late, text("late", self.bounds.earliest)).otherwise(text("early", self.bounds.latest))
 
     def _is_late(self) -> Column:
-        from pyspark.sql import functions
-
         if self.bounds.earliest is None:
             return functions.lit(False)
         # A record is at or after an instant if its milliseconds are not below the instant's, rounded up.
         return self._number() < -(-_micros(self.bounds.earliest) // self._unit)
 
     def _is_early(self) -> Column:
-        from pyspark.sql import functions
-
         if self.bounds.latest is None:
             return functions.lit(False)
         return self._number() > _micros(self.bounds.latest) // self._unit
@@ -322,16 +287,11 @@ class EventTime:
         return 1000 if self.bounds.type == MILLISECONDS else 1
 
     def _number(self) -> Column:
-        from pyspark.sql import functions
-
         if self.bounds.type == MILLISECONDS:
             return self._parsed()
         return functions.unix_micros(self._parsed().cast("timestamp"))
 
     def _parsed(self) -> Column:
-        from pyspark.sql import functions
-        from pyspark.sql.types import StructType
-
         schema = StructType.fromDDL(f"{quoted(self.bounds.column)} {self.bounds.type}")
         assert isinstance(schema, StructType)
         [field] = schema.fields

@@ -9,7 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial, reduce
 from operator import and_, or_
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, functions
+from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructField, StructType
 
 from airflow_provider_coordination.spark.payload_schema import ISO, TIMESTAMP
 from airflow_provider_coordination.spark.payload_values import (
@@ -24,11 +26,6 @@ from airflow_provider_coordination.spark.payload_values import (
     time_of,
     value_of,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
-    from pyspark.sql.types import DataType, StructType
-
 
 STRICT = {
     "mode": "PERMISSIVE",
@@ -64,8 +61,6 @@ class PayloadColumn:
     @property
     def parsed_type(self) -> DataType:
         """The type as which Spark parses the field."""
-        from pyspark.sql.types import StringType
-
         return StringType() if self.is_converted else self.kind
 
     @property
@@ -75,8 +70,6 @@ class PayloadColumn:
 
     @property
     def _is_text(self) -> bool:
-        from pyspark.sql.types import StringType
-
         return isinstance(self.kind, StringType)
 
     @property
@@ -112,8 +105,6 @@ class PayloadColumn:
         :param parsed: the field, parsed as `parsed_type`.
         :param texts: as `texts_of` returns them.
         """
-        from pyspark.sql import functions
-
         if texts is None or self.text_type is None:
             return parsed
         text = texts.getField(self.name)
@@ -131,8 +122,6 @@ class PayloadColumn:
 
     def fits(self, parsed: Column, texts: Column | None) -> Column:
         """Return whether a field that Spark could parse fits; see `given` for the parameters."""
-        from pyspark.sql import functions
-
         if self.is_converted:
             return parsed.isNull() | once(self.given(parsed, texts), self.value).isNotNull()
         if texts is None or self.text_type is None:
@@ -144,8 +133,6 @@ class PayloadColumn:
 
         :param text: the field's text.
         """
-        from pyspark.sql import functions
-
         named, kind = f"field '{self.name}'", self.type.upper()
         is_other = functions.lit(f"{named} is no {kind}")
         cannot = f"{named} has a value that {kind} cannot hold"
@@ -163,9 +150,6 @@ def texts_of(columns: Sequence[PayloadColumn], payload: Column, parsed: Column) 
     :param parsed: the fields, parsed as `parsed_schema` of the columns.
     :returns: None if no column ever needs them.
     """
-    from pyspark.sql import functions
-    from pyspark.sql.types import StructField, StructType
-
     typed = [(column, column.text_type) for column in columns]
     fields = [StructField(column.name, kind) for column, kind in typed if kind is not None]
     if not fields:
@@ -180,8 +164,6 @@ def texts_of(columns: Sequence[PayloadColumn], payload: Column, parsed: Column) 
 
 def parsed_schema(columns: Sequence[PayloadColumn]) -> StructType:
     """Return the schema as which payloads are parsed."""
-    from pyspark.sql.types import StructField, StructType
-
     return StructType([StructField(column.name, column.parsed_type) for column in columns])
 
 
@@ -198,22 +180,16 @@ CHANGED_TEXT = r'^-?\d+[.]\d+(E-?\d+)?$|^0$|^"-?Infinity"$|^[\[{][\s\S]*(\d[.]\d
 
 def marked(payload: Column) -> Column:
     """Return a payload whose numbers are texts that begin with `MARK`."""
-    from pyspark.sql import functions
-
     return functions.regexp_replace(payload, NUMBER_OUTSIDE_TEXTS, f'$1"{MARK}$2"')
 
 
 def unmarked(text: Column) -> Column:
     """Return a text, or the JSON of an object, as it was before `marked`."""
-    from pyspark.sql import functions
-
     return functions.regexp_replace(text, MARKED, "$1")
 
 
 def text_type(kind: DataType) -> DataType | None:
     """Return a type with STRING in place of each value whose text counts; None if there is none."""
-    from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType
-
     if isinstance(kind, StructType):
         inner = [(field.name, text_type(field.dataType)) for field in kind.fields]
         fields = [StructField(name, each) for name, each in inner if each is not None]
@@ -234,8 +210,6 @@ def loses(kind: DataType) -> bool:
 
 def _types_of_values(kind: DataType) -> Iterator[DataType]:
     """Yield the types of the values that a type contains at any depth, without the keys of maps."""
-    from pyspark.sql.types import ArrayType, MapType, StructType
-
     if isinstance(kind, StructType):
         for field in kind.fields:
             yield from _types_of_values(field.dataType)
@@ -252,9 +226,6 @@ def is_kept(kind: DataType, value: Column, text: Column) -> Column:
     :param value: the value, parsed as that type.
     :param text: the same, parsed as `text_type` of it from the `marked` payload.
     """
-    from pyspark.sql import functions
-    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
-
     if isinstance(kind, StructType):
         parts = [
             is_kept(field.dataType, value.getField(field.name), text.getField(field.name))
@@ -275,9 +246,6 @@ def is_kept(kind: DataType, value: Column, text: Column) -> Column:
 
 def with_texts(kind: DataType, value: Column, text: Column) -> Column:
     """Return a parsed value with its texts as they were sent; see `is_kept` for the parameters."""
-    from pyspark.sql import functions
-    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
-
     if not _has_strings(kind):
         return value
     if isinstance(kind, StructType):
@@ -298,6 +266,4 @@ def with_texts(kind: DataType, value: Column, text: Column) -> Column:
 
 
 def _has_strings(kind: DataType) -> bool:
-    from pyspark.sql.types import StringType
-
     return any(isinstance(each, StringType) for each in _types_of_values(kind))

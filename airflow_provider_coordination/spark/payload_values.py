@@ -10,13 +10,11 @@ import re
 import secrets
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, functions
 
 from airflow_provider_coordination.sources.exact_casts import DOUBLE, SINGLE, Held
 from airflow_provider_coordination.spark.payload_schema import AUTO, ISO, UNITS
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column
 
 MARK = f"{secrets.token_hex(8)}:"
 """The beginning of a text that was a number in the payload, in texts of `payload_texts`; no producer can know it."""
@@ -65,8 +63,6 @@ def once(value: Column, function: Callable[[Column], Column]) -> Column:
 
     Spark compiles no function of a lambda variable: where rows are written, a projection serves better.
     """
-    from pyspark.sql import functions
-
     return functions.get(functions.transform(functions.array(value), function), functions.lit(0))
 
 
@@ -81,8 +77,6 @@ def _value_of(kind: str, text: Column, bare: Column) -> Column:
 
 
 def _cast(kind: str, bare: Column) -> Column:
-    from pyspark.sql import functions
-
     if found := DECIMAL.match(kind):
         fits = bare.rlike(NUMBER) & (_scale(bare) <= int(found[2]))
     elif kind == INTERVAL:
@@ -94,7 +88,6 @@ def _cast(kind: str, bare: Column) -> Column:
 
 def time_of(time_format: str, text: Column) -> Column:
     """Return a text as a TIMESTAMP by the format of its column; null if it has another format."""
-    from pyspark.sql import functions
 
     def time(bare: Column) -> Column:
         iso = functions.when(bare.rlike(ISO_8601), bare.try_cast("timestamp"))
@@ -108,22 +101,16 @@ def time_of(time_format: str, text: Column) -> Column:
 
 def without_mark(text: Column) -> Column:
     """Return a text without `MARK`."""
-    from pyspark.sql import functions
-
     return functions.when(text.startswith(MARK), functions.substring(text, len(MARK) + 1, 2**31 - 1)).otherwise(text)
 
 
 def _whole(kind: str, text: Column) -> Column:
-    from pyspark.sql import functions
-
     given = functions.when(text.rlike(WHOLE_NUMBER), text.try_cast(kind))
     return functions.coalesce(given, _cast("decimal(38,0)", text).try_cast(kind))
 
 
 def _floating(kind: str, text: Column) -> Column:
     """Return a float; null for a whole number that it does not hold. Fractions are the nearest float by nature."""
-    from pyspark.sql import functions
-
     number = functions.when(text.rlike(NUMBER), text.try_cast(kind))
     held = FLOATING[kind]
     is_same = functions.coalesce(number.try_cast("bigint") == text.try_cast("bigint"), functions.lit(False))
@@ -134,8 +121,6 @@ def _floating(kind: str, text: Column) -> Column:
 
 def _scale(number: Column) -> Column:
     """Return how many digits after the point a number needs, also one with an exponent."""
-    from pyspark.sql import functions
-
     exponent = functions.regexp_extract(number, "[eE]([+-]?[0-9]+)$", 1)
     shift = functions.when(exponent == "", 0).otherwise(exponent.try_cast("int"))
     digits = functions.regexp_replace(number, r"[eE].*|[^0-9]", "")
@@ -146,8 +131,6 @@ def _scale(number: Column) -> Column:
 
 
 def _timestamp(text: Column, bare: Column) -> Column:
-    from pyspark.sql import functions
-
     is_number = text.startswith(MARK) | bare.rlike(SECONDS)
     written = functions.when(bare.rlike(DATED) & ~bare.rlike(NANOSECONDS), bare.try_cast("timestamp"))
     is_in_years = functions.unix_micros(written).between(FIRST_MICROSECOND, LAST_MICROSECOND)
@@ -157,8 +140,6 @@ def _timestamp(text: Column, bare: Column) -> Column:
 
 def _instant(text: Column, unit: int) -> Column:
     """Return a number of `unit` microseconds as a TIMESTAMP, if it is one."""
-    from pyspark.sql import functions
-
     scale = len(str(unit)) - 1
     micros = (_cast(f"decimal({TIME_DIGITS + scale},{scale})", text) * functions.lit(unit)).try_cast("bigint")
     return functions.when(micros.between(FIRST_MICROSECOND, LAST_MICROSECOND), functions.timestamp_micros(micros))

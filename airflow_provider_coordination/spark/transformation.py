@@ -12,9 +12,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession, functions
+from pyspark.sql.types import StructType
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
@@ -39,10 +42,6 @@ from airflow_provider_coordination.spark.parquet_frames import (
 from airflow_provider_coordination.spark.payload import ERROR, EventTime, JsonPayload
 from airflow_provider_coordination.spark.sinks import Sink, check_required_columns
 from airflow_provider_coordination.spark.spark_errors import error_text
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 log = logging.getLogger(__name__)
 
@@ -234,8 +233,6 @@ class SparkTransformation(Transformation):
         :raises TransformError: naming the transform and the error, if it fails on any records.
         :raises ConfigurationError: naming the sink, its field, its value and the error.
         """
-        from pyspark.errors import AnalysisException, ParseException
-
         planned = None if columns is None else self._plan_of_nothing(columns)
         if planned is not None:
             check_required_columns(self._routed, _written(planned))
@@ -260,8 +257,6 @@ class SparkTransformation(Transformation):
         :raises TransformError: if the transform fails on any records.
         :raises ConfigurationError: if the schema does not fit the records.
         """
-        from pyspark.errors import AnalysisException
-
         context, group = self._spark.sparkContext, f"checking the transform {secrets.token_hex(4)}"
         context.setJobGroup(group, "check the transform without records")
         records = self._spark.createDataFrame([], columns)
@@ -340,8 +335,6 @@ class SparkTransformation(Transformation):
 
     @override
     def left_out(self, inputs: Sequence[TransformInput]) -> pa.Table | None:
-        from pyspark.sql import functions
-
         bounded = list(_by_bounds(inputs))
         if self._payload is None and not bounded:
             return None
@@ -390,8 +383,6 @@ class SparkTransformation(Transformation):
     def select_rows(
         self, transformed: Transformed, number: int, sink: Sink, batch_ids: Collection[str], folder: str
     ) -> RowFiles:
-        from pyspark.sql import functions
-
         rows = read_frame(self._spark, transformed.output.files, transformed.schema, self._access)
         if transformed.is_routed:
             rows = rows.where(ROUTE.format(number))
@@ -441,8 +432,6 @@ class SparkTransformation(Transformation):
 
     def _plan(self, records: DataFrame, inputs: Sequence[TransformInput]) -> DataFrame:
         """Return the transformed rows of some batches, without the columns for routing."""
-        from pyspark.sql import functions
-
         result = self._transformed(self._with_payload(records, inputs))
         if BATCH_ID in result.columns:
             return result
@@ -454,8 +443,6 @@ class SparkTransformation(Transformation):
 
     def _routing(self, inputs: Sequence[TransformInput]) -> DataFrame:
         """Return the transformed rows of some batches, with columns that say which sinks take each row."""
-        from pyspark.sql import functions
-
         result = self._plan(self._read(inputs), inputs)
         marks = ERROR in result.columns
         if len(self._routed) == 1 and self._routed[0].where is None and not marks:
@@ -502,8 +489,6 @@ def _result_of(transform: Transform, records: DataFrame) -> DataFrame:
 
     :raises TransformError: if it cannot be called with them, or returns something else.
     """
-    from pyspark.sql import DataFrame
-
     name = _name_of(transform)
     with suppress(ValueError):  # a function of C has no signature
         try:
@@ -528,8 +513,6 @@ def _naming_missing_columns(what: str, records: DataFrame) -> Iterator[None]:
     :param what: what names the column, for the error.
     :raises MissingColumnError: in place of Spark's error.
     """
-    from pyspark.errors import PySparkException
-
     try:
         yield
     except PySparkException as error:
@@ -556,8 +539,6 @@ def _with_positions(result: DataFrame, position: Sequence[str]) -> DataFrame:
     :param position: the columns that hold the positions.
     :raises DeliveryError: if the transform did not keep these columns.
     """
-    from pyspark.sql import functions
-
     missing = [name for name in position if name not in result.columns]
     if missing:
         raise DeliveryError(
@@ -579,15 +560,11 @@ def _with_positions(result: DataFrame, position: Sequence[str]) -> DataFrame:
 
 def _holds(where: str) -> Column:
     """Return whether a predicate holds; null counts as false."""
-    from pyspark.sql import functions
-
     return functions.coalesce(functions.expr(where), functions.lit(False))
 
 
 def _by_bounds(inputs: Sequence[TransformInput]) -> Iterator[tuple[EventTime, Column]]:
     """Yield the event-time bounds of some batches, each with a column: whether a record's batch has these bounds."""
-    from pyspark.sql import functions
-
     bounded: dict[EventTimeBounds, list[str]] = {}
     for each in inputs:
         if each.bounds is not None:
@@ -599,8 +576,6 @@ def _by_bounds(inputs: Sequence[TransformInput]) -> Iterator[tuple[EventTime, Co
 
 def _group(groups: Mapping[str, Sequence[str]]) -> Column:
     """Return the name of a row's group."""
-    from pyspark.sql import functions
-
     group = functions.col(BATCH_ID)
     for name, batch_ids in groups.items():
         if list(batch_ids) != [name]:

@@ -37,7 +37,7 @@ from airflow_provider_coordination.spark.parquet_files import read_tables, schem
 from airflow_provider_coordination.spark.payload import ERROR
 from airflow_provider_coordination.spark.shared_files import assign_shared_files, max_shared_bytes
 from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER
-from airflow_provider_coordination.spark.sinks import Rows, Sink, owed
+from airflow_provider_coordination.spark.sinks import Rows, Sink, owed, routed_sinks
 from airflow_provider_coordination.spark.spark_errors import (
     ExecutorError,
     error_text,
@@ -418,11 +418,6 @@ def _failed(batch: ValidatedBatch, error: Exception) -> DeliveryError:
     failed = DeliveryError(f"{batch}: the transform or its write failed: {error_text(error)}")
     failed.__cause__ = error
     return failed
-
-
-def routed_sinks(sinks: Sequence[Sink]) -> list[Sink]:
-    """Return the sinks that rows are routed to, in order: all except the dead-letter sink."""
-    return [sink for sink in sinks if sink.name != DEAD_LETTER]
 
 
 def marked_rows(transformed: Transformed, access: Access) -> pa.Table:

@@ -12,9 +12,9 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
-from airflow_provider_coordination.spark.application import SUMMARY_MARK
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.job_settings import AcknowledgmentSettings
+from airflow_provider_coordination.spark.outcome import SUMMARY_MARK
 from airflow_provider_coordination.spark.writes import ParquetDataset
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion, merged, plan_jobs
 from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark, run_dag

@@ -9,7 +9,7 @@ from airflow.dag_processing.dagbag import DagBag
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.kinesis.positions import AT_TIMESTAMP
-from airflow_provider_coordination.spark.application import SUMMARY_MARK
+from airflow_provider_coordination.spark.outcome import SUMMARY_MARK
 from tests.airflow.conftest import REPOSITORY, SECRET, FakeKinesis, StubSpark, run_dag
 
 

@@ -32,7 +32,6 @@ from airflow_provider_coordination.operators.spark_submit import NOTHING_LEFT, C
 from airflow_provider_coordination.operators.supervisor import SubmitSupervisorOperator
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
-from airflow_provider_coordination.spark.application import SUMMARY_MARK
 from airflow_provider_coordination.spark.job_settings import (
     AcknowledgmentSettings,
     BadRecordSettings,
@@ -40,7 +39,7 @@ from airflow_provider_coordination.spark.job_settings import (
     RejectionSettings,
     RoundSettings,
 )
-from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, EXIT_LOST_WORK
+from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, EXIT_LOST_WORK, SUMMARY_MARK
 from airflow_provider_coordination.spark.settings import IngestSettings, SettingsReference
 from airflow_provider_coordination.spark.writes import DeltaTable, ForeachBatch, ParquetDataset
 from airflow_provider_coordination.stores import StoreSettings

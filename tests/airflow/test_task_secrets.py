@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_coordination.spark.application import SUMMARY_MARK
+from airflow_provider_coordination.spark.outcome import SUMMARY_MARK
 from tests.airflow.conftest import REPOSITORY, StubSpark
 
 pytestmark = pytest.mark.integration  # needs no server, but whole processes, and so seconds

@@ -22,11 +22,12 @@ from airflow_provider_coordination.spark.kinesis.landed_shard import RECORD_SCHE
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.parquet_files import write_table
 from airflow_provider_coordination.spark.payload import JsonPayload
+from airflow_provider_coordination.spark.sinks import routed_sinks
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.spark_errors import ExecutorPythonError
 from airflow_provider_coordination.spark.storage import files_below
 from airflow_provider_coordination.spark.transformation import SparkTransformation
-from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery, routed_sinks
+from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
 from tests.support.executor_python import executors_running, python_without
 from tests.support.sinks import an_attempt
 

@@ -24,9 +24,10 @@ from airflow_provider_coordination.spark.delivery import (
 )
 from airflow_provider_coordination.spark.kinesis.landed_shard import SHARD_RECORDS
 from airflow_provider_coordination.spark.payload import JsonPayload
+from airflow_provider_coordination.spark.sinks import routed_sinks
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.transformation import SparkTransformation
-from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery, routed_sinks
+from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
 from tests.support.fleet import EPOCH, Crash, FakeStream, Fleet
 from tests.support.landed_batches import PAYLOAD, click
 

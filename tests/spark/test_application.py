@@ -18,8 +18,8 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.job_results import JobOutput
-from airflow_provider_coordination.spark.application import SUMMARY_MARK, main, naming_missing_files
-from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, EXIT_FAILED, EXIT_SUCCESS
+from airflow_provider_coordination.spark.application import main, naming_missing_files
+from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, EXIT_FAILED, EXIT_SUCCESS, SUMMARY_MARK
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.spark_errors import root_cause
 from airflow_provider_coordination.stores import StoreSettings, open_store

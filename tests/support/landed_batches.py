@@ -23,11 +23,11 @@ from airflow_provider_coordination.spark.kinesis.landed_shard import RECORD_SCHE
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.parquet_files import write_table
 from airflow_provider_coordination.spark.payload import JsonPayload
-from airflow_provider_coordination.spark.sinks import Sink
+from airflow_provider_coordination.spark.sinks import Sink, routed_sinks
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.storage import files_below
 from airflow_provider_coordination.spark.transformation import SparkTransformation
-from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery, routed_sinks
+from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
 
 FOLDER = "clicks/shard"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -24,7 +24,7 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.sources.kinesis.client import kinesis_client
-from airflow_provider_coordination.spark.application import SUMMARY_MARK
+from airflow_provider_coordination.spark.outcome import SUMMARY_MARK
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from demo.local_kinesis import LocalKinesis

@@ -22,6 +22,7 @@ from airflow_provider_coordination.settings import Described, Limits, format_dur
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, MissingColumnError
 from airflow_provider_coordination.spark.outages import translating_outages
+from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -319,6 +320,11 @@ def check_required_columns(sinks: Iterable[Sink], columns: Sequence[str]) -> Non
                         f"field 'writes', sink {sink.name!r}: {what} names column {name!r}, which the rows do not "
                         f"have; their columns are {', '.join(columns)}; {remedy}"
                     )
+
+
+def routed_sinks(sinks: Sequence[Sink]) -> list[Sink]:
+    """Return the sinks that rows are routed to, in order: all except the dead-letter sink."""
+    return [sink for sink in sinks if sink.name != DEAD_LETTER]
 
 
 def owed(sink: Sink, attempts: Sequence[Attempt]) -> list[Attempt]:

@@ -14,8 +14,8 @@ from airflow_provider_coordination.links import JobLogLink, JobUrls, SparkUiLink
 from airflow_provider_coordination.operators.job_results import JobOutput
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
-from airflow_provider_coordination.spark.application import APPLICATION_MARK
 from airflow_provider_coordination.spark.ingestion import Ingestion
+from airflow_provider_coordination.spark.outcome import APPLICATION_MARK
 from airflow_provider_coordination.spark.writes import ParquetDataset
 
 OWNER = "host:dag:manual__2026-01-01T00:00:00+00:00:a task:-1:1:abcd"
