@@ -41,7 +41,7 @@ from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow
 from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.sinks import routed_sinks
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
-from airflow_provider_coordination.spark.transformation import SparkTransformation
+from airflow_provider_coordination.spark.transformation import Transformation
 from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
 from benchmarks.landing import session
 from tests.support.aggregation import aggregate
@@ -184,7 +184,7 @@ def transforming_microseconds(count: int, size: int, repetitions: int) -> float:
         for repetition in range(repetitions + 1):
             sinks = [ParquetSink(name="main", path=f"{folder}/main-{repetition}", where=None)]
             delivery = TransformedDelivery(
-                SparkTransformation(
+                Transformation(
                     spark, routed_sinks(sinks), layout=SHARD_RECORDS, payload=JsonPayload(SCHEMA, SHARD_RECORDS)
                 ),
                 sinks,

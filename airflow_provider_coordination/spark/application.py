@@ -292,11 +292,11 @@ def delivery_of(
         if columns is not None:
             check_required_columns(routed_sinks(sinks), columns.names)
         return taker.landed_delivery(keep=bool(settings.acknowledgments.handles))
-    from airflow_provider_coordination.spark.transformation import SparkTransformation
+    from airflow_provider_coordination.spark.transformation import Transformation
     from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
 
     access = combined_access(settings.access, *(sink.access for sink in sinks))
-    transformation = SparkTransformation(
+    transformation = Transformation(
         spark.session,
         routed_sinks(sinks),
         layout=layout,

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from inspect import signature
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException, PySparkException
@@ -20,7 +20,6 @@ from pyspark.sql import Column, DataFrame, SparkSession, functions
 from pyspark.sql.types import StructType
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.landed import EventTimeBounds
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.bad_records import POSITION, Stage, is_caused_by_record
@@ -145,52 +144,8 @@ def groups_of(sink: Sink, batch_ids: Collection[str], shared_files: Mapping[str,
     return groups
 
 
-class Transformation(Protocol):
-    """Makes the rows that sinks take from the landed records of batches."""
-
-    layout: RecordLayout
-    """The layout of the landed records."""
-
-    def group_compatible(self, inputs: Sequence[TransformInput]) -> Sequence[Sequence[TransformInput]]:
-        """Return the batches in groups that can each be transformed at once."""
-        ...
-
-    def left_out(self, inputs: Sequence[TransformInput]) -> pa.Table | None:
-        """Return the records that the transform does not get: position, `_batch_id`, `error` and `stage`.
-
-        The stage is `SCHEMA` if the payload does not fit, and `TIME` if the record is late or early.
-
-        :returns: None if no record can be left out, so that nothing was read.
-        """
-        ...
-
-    def write(self, inputs: Sequence[TransformInput], folder: str) -> Transformed:
-        """Write the transformed rows of some batches, with columns that say which sinks take each row.
-
-        :param inputs: one of the groups that `group_compatible` returns.
-        :param folder: the folder for the files.
-        """
-        ...
-
-    def error_of(self, transform_input: TransformInput) -> str | None:
-        """Return the error that the transform raises on the records; None if it raises none.
-
-        :raises Exception: an error that no record caused.
-        """
-        ...
-
-    def select_rows(
-        self, transformed: Transformed, number: int, sink: Sink, batch_ids: Collection[str], folder: str
-    ) -> RowFiles:
-        """Write the rows of some batches that a sink takes to a folder, in the form that the sink needs.
-
-        :param number: the sink's number among the sinks that rows are routed to.
-        """
-        ...
-
-
-class SparkTransformation(Transformation):
-    """A transformation by Spark.
+class Transformation:
+    """Makes the rows that sinks take from the landed records of batches.
 
     :param spark: the session.
     :param routed: the sinks that rows are routed to, in order.
@@ -281,7 +236,7 @@ class SparkTransformation(Transformation):
             return None
 
     def group_compatible(self, inputs: Sequence[TransformInput]) -> Sequence[Sequence[TransformInput]]:
-        """See `Transformation.group_compatible`.
+        """Return the batches in groups that can each be transformed at once.
 
         Files with the same columns are one group if the transform keeps `_batch_id`.
         """
@@ -333,8 +288,13 @@ class SparkTransformation(Transformation):
             )
         return False
 
-    @override
     def left_out(self, inputs: Sequence[TransformInput]) -> pa.Table | None:
+        """Return the records that the transform does not get: position, `_batch_id`, `error` and `stage`.
+
+        The stage is `SCHEMA` if the payload does not fit, and `TIME` if the record is late or early.
+
+        :returns: None if no record can be left out, so that nothing was read.
+        """
         bounded = list(_by_bounds(inputs))
         if self._payload is None and not bounded:
             return None
@@ -354,8 +314,12 @@ class SparkTransformation(Transformation):
         found = self._read(inputs).where(is_left_out)
         return found.select(BATCH_ID, *self.layout.position, error.alias("error"), stage.alias("stage")).toArrow()
 
-    @override
     def write(self, inputs: Sequence[TransformInput], folder: str) -> Transformed:
+        """Write the transformed rows of some batches, with columns that say which sinks take each row.
+
+        :param inputs: one of the groups that `group_compatible` returns.
+        :param folder: the folder for the files.
+        """
         plan = self._routing(inputs)
         check_required_columns(self._routed, _written(plan))
         batch_ids = [each.batch_id for each in inputs]
@@ -369,8 +333,11 @@ class SparkTransformation(Transformation):
         )
         return Transformed(batch_ids=batch_ids, output=output, types=types, schema=plan.schema, shared_files=shared)
 
-    @override
     def error_of(self, transform_input: TransformInput) -> str | None:
+        """Return the error that the transform raises on the records; None if it raises none.
+
+        :raises Exception: an error that no record caused.
+        """
         try:
             self._routing([transform_input]).write.format("noop").mode("overwrite").save()
         except Exception as error:
@@ -379,10 +346,13 @@ class SparkTransformation(Transformation):
             return error_text(error)
         return None
 
-    @override
     def select_rows(
         self, transformed: Transformed, number: int, sink: Sink, batch_ids: Collection[str], folder: str
     ) -> RowFiles:
+        """Write the rows of some batches that a sink takes to a folder, in the form that the sink needs.
+
+        :param number: the sink's number among the sinks that rows are routed to.
+        """
         rows = read_frame(self._spark, transformed.output.files, transformed.schema, self._access)
         if transformed.is_routed:
             rows = rows.where(ROUTE.format(number))

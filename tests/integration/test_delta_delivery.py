@@ -15,7 +15,7 @@ from airflow_provider_coordination.spark.kinesis.landed_shard import RECORD_SCHE
 from airflow_provider_coordination.spark.parquet_files import write_table
 from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.sinks.delta.sink import DeltaSink
-from airflow_provider_coordination.spark.transformation import SparkTransformation
+from airflow_provider_coordination.spark.transformation import Transformation
 from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
 from airflow_provider_coordination.spark.writes import DeltaTable
 from tests.support.delta_tables import rows_in
@@ -51,7 +51,7 @@ def to_columns(records: DataFrame) -> DataFrame:
 
 def delivery(spark: SparkSession, *sinks: DeltaSink) -> TransformedDelivery:
     payload = JsonPayload(PAYLOAD, SHARD_RECORDS)
-    transformation = SparkTransformation(
+    transformation = Transformation(
         spark, sinks, layout=SHARD_RECORDS, transform=to_columns, payload=payload
     )  # fmt: skip
     return TransformedDelivery(transformation, sinks, source="clicks")

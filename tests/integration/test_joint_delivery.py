@@ -26,7 +26,7 @@ from airflow_provider_coordination.spark.sinks import routed_sinks
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.spark_errors import ExecutorPythonError
 from airflow_provider_coordination.spark.storage import files_below
-from airflow_provider_coordination.spark.transformation import SparkTransformation
+from airflow_provider_coordination.spark.transformation import Transformation
 from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
 from tests.support.executor_python import executors_running, python_without
 from tests.support.sinks import an_attempt
@@ -83,7 +83,7 @@ class JointDeliveries:
     ) -> TransformedDelivery:
         sinks = [*([self.sink("dead_letter")] if dead else []), self.sink("main"), *more]
         payload = None if schema is None else JsonPayload(schema, layout)
-        transformation = SparkTransformation(
+        transformation = Transformation(
             self.spark, routed_sinks(sinks), layout=layout, transform=transform, per_batch=per_batch, payload=payload
         )
         return TransformedDelivery(transformation, sinks, source="clicks", bad_records=self.found, is_final=is_final)
@@ -170,7 +170,7 @@ def test_shared_file_stays_within_its_target_with_whole_batches(deliveries: Join
     attempts = [deliveries.land(f"b-{n}", *numbers(*range(n))) for n in range(1, 9)]
     target = 3 * max(attempt.batch.file_bytes for attempt in attempts)
     main = replace(deliveries.sink("main"), target_file_bytes=target)
-    transformation = SparkTransformation(deliveries.spark, [main], layout=SHARD_RECORDS)
+    transformation = Transformation(deliveries.spark, [main], layout=SHARD_RECORDS)
     deliveries.deliver(TransformedDelivery(transformation, [main], source="clicks"), attempts)
     held = [set(pq.read_table(file)["_batch_id"].to_pylist()) for file in deliveries.files()]
     assert sorted(batch_id for batches in held for batch_id in batches) == [f"b-{n}" for n in range(1, 9)]

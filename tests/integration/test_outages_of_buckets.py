@@ -23,7 +23,7 @@ from airflow_provider_coordination.spark.parquet_files import read_table, write_
 from airflow_provider_coordination.spark.sinks.iceberg import catalog
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.storage import check_writable, files_below
-from airflow_provider_coordination.spark.transformation import SparkTransformation
+from airflow_provider_coordination.spark.transformation import Transformation
 from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
 from tests.integration.test_sink_contract_on_s3 import DatasetInBucket, DeltaInBucket, IcebergInBucket
 from tests.support.faulty_s3 import Fault, FaultyS3, Refusal
@@ -124,7 +124,7 @@ def test_delivery_during_an_outage_is_held_and_blames_no_batch(
         rows = pa.table({"n": [n], "_batch_id": [f"b-{n}"]})
         attempts.append(an_attempt(f"b-{n}", file=file, file_bytes=write_table(rows, file, access), records=1))
     sink = ParquetSink(name="main", path=root, access=access)
-    transformation = SparkTransformation(
+    transformation = Transformation(
         spark, [sink], layout=ITEM_RECORDS, transform=transform, per_batch=per_batch, access=access
     )
     delivery = TransformedDelivery(transformation, [sink], source="clicks", access=access)

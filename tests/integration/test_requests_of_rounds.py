@@ -19,7 +19,7 @@ from airflow_provider_coordination.spark.delivery import Delivery
 from airflow_provider_coordination.spark.kinesis.landed_shard import SHARD_RECORDS
 from airflow_provider_coordination.spark.sinks import make_sinks
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
-from airflow_provider_coordination.spark.transformation import SparkTransformation
+from airflow_provider_coordination.spark.transformation import Transformation
 from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
 from tests.support.faulty_s3 import FaultyS3
 from tests.support.history import STREAM, History
@@ -54,7 +54,7 @@ class BucketHistory(History):
         sink = make_sink(writes.location, writes.aws, None if self.session is None else "length(data) > 0")
         if self.session is None:
             return sink.landed_delivery(keep=self.keep)
-        transformation = SparkTransformation(self.session, [sink], layout=SHARD_RECORDS, access=sink.access)
+        transformation = Transformation(self.session, [sink], layout=SHARD_RECORDS, access=sink.access)
         return TransformedDelivery(transformation, [sink], source=STREAM, access=sink.access)
 
 

@@ -26,7 +26,7 @@ from airflow_provider_coordination.spark.kinesis.landed_shard import SHARD_RECOR
 from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.sinks import routed_sinks
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
-from airflow_provider_coordination.spark.transformation import SparkTransformation
+from airflow_provider_coordination.spark.transformation import Transformation
 from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
 from tests.support.fleet import EPOCH, Crash, FakeStream, Fleet
 from tests.support.landed_batches import PAYLOAD, click
@@ -67,7 +67,7 @@ class JobRounds:
         names = ["dead_letter", "main", "copy"]
         sinks = [ParquetSink(name=name, path=str(self.folder / name)) for name in names]
         self.found = BadRecords(saved=1)
-        transformation = SparkTransformation(
+        transformation = Transformation(
             self.spark,
             routed_sinks(sinks),
             layout=SHARD_RECORDS,

@@ -26,7 +26,7 @@ from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.sinks import Sink, routed_sinks
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.storage import files_below
-from airflow_provider_coordination.spark.transformation import SparkTransformation
+from airflow_provider_coordination.spark.transformation import Transformation
 from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
 
 FOLDER = "clicks/shard"
@@ -90,7 +90,7 @@ class LandedBatches:
         keeps_rejected: bool = False,
     ) -> TransformedDelivery:
         sinks: list[Sink] = [*([self.sink("dead_letter")] if dead else []), self.sink("main", where), *more]
-        transformation = SparkTransformation(
+        transformation = Transformation(
             self.spark,
             routed_sinks(sinks),
             layout=layout,

@@ -26,7 +26,7 @@ from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import make_sinks
 from airflow_provider_coordination.spark.slots import LandingOptions
-from airflow_provider_coordination.spark.transformation import SparkTransformation
+from airflow_provider_coordination.spark.transformation import Transformation
 from airflow_provider_coordination.spark.transformed_delivery import TransformedDelivery
 from tests.support.sinks import an_attempt
 from tests.support.sql_tables import SqlTarget
@@ -129,7 +129,7 @@ class TypeJobs:
         """Deliver a landed file to sinks through Spark; return why that failed."""
         sinks = make_sinks([self.sink(kind, table) for kind in kinds])
         schema = ", ".join(f"{case.column} {case.documents[1]}" for case in cases if case.documents)
-        transformation = SparkTransformation(
+        transformation = Transformation(
             spark,
             sinks,
             layout=ITEM_RECORDS,
