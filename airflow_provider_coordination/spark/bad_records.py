@@ -12,14 +12,13 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_coordination.coordination.partition import format_instant
-from airflow_provider_coordination.spark.delivery import DeliveryError
+from airflow_provider_coordination.spark.delivery import DeliveryError, Stage
 from airflow_provider_coordination.spark.job_settings import SAVED_WITHOUT_PAYLOADS, BadRecordSettings
 from airflow_provider_coordination.spark.layout import BATCH_ID, PAYLOAD, RECORD, RecordLayout
 from airflow_provider_coordination.spark.spark_errors import raised_in_python
@@ -52,17 +51,6 @@ RECORD_STATES = ("22", "38", "39", "P0001")
 """SQLSTATEs, or their classes, of errors in data and in the user's functions."""
 NOT_CAUSED_BY_RECORD = (OSError, ImportError, MemoryError, SystemError, SystemExit, KeyboardInterrupt)
 """Errors of a user's function that its environment causes: connections, files, modules, memory."""
-
-
-class Stage(StrEnum):
-    """The stage at which a record was left out."""
-
-    SCHEMA = "schema"
-    """Its payload does not fit the schema."""
-    TRANSFORM = "transform"
-    """The transform raised on it, or marked it."""
-    TIME = "time"
-    """It is late or early; it does not count as bad."""
 
 
 def bad_records(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
@@ -68,6 +69,17 @@ class SinkLockedError(SinkUnavailableError):
     @staticmethod
     def _text(reason: str, sink: str) -> str:
         return f"sink {sink!r} waits for a lock: {reason}"
+
+
+class Stage(StrEnum):
+    """The stage at which a record was left out."""
+
+    SCHEMA = "schema"
+    """Its payload does not fit the schema."""
+    TRANSFORM = "transform"
+    """The transform raised on it, or marked it."""
+    TIME = "time"
+    """It is late or early; it does not count as bad."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,19 +26,18 @@ from airflow_provider_coordination.coordination.errors import CoordinationError,
 from airflow_provider_coordination.coordination.job_reports import JobReport
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.metrics import Metrics, NoMetrics
-from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.renewal import LeaseRenewer, Renewable
-from airflow_provider_coordination.sources.batches import progress_of
 from airflow_provider_coordination.sources.landed import EventTimeBounds, LandedBatch
+from airflow_provider_coordination.spark.acquisition import Acquisition
 from airflow_provider_coordination.spark.active_partitions import ActivePartitions
-from airflow_provider_coordination.spark.bad_records import BadRecords, Stage
+from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.deliveries import Delivered, Deliveries
 from airflow_provider_coordination.spark.delivery import (
     Delivery,
     Prepared,
     SinkLockedError,
     SinkUnavailableError,
-    by_halves,
 )
 from airflow_provider_coordination.spark.job_reporting import JobReporting, RoundCounts
 from airflow_provider_coordination.spark.job_sets import JobSets
@@ -48,10 +47,9 @@ from airflow_provider_coordination.spark.outcome import Summary
 from airflow_provider_coordination.spark.reading import MakeReading, Reading, RoundRead
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
-from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER
 from airflow_provider_coordination.spark.sinks import sink_reports
-from airflow_provider_coordination.spark.spark_errors import error_text
-from airflow_provider_coordination.spark.stop_conditions import STOPPED, StopConditions, suspension_reason
+from airflow_provider_coordination.spark.spark_errors import failure_text
+from airflow_provider_coordination.spark.stop_conditions import EndRequests, StopConditions
 from airflow_provider_coordination.spark.telemetry import NoSpans, Span, Spans
 
 log = logging.getLogger(__name__)
@@ -61,9 +59,6 @@ STORE_WAIT_SECONDS = 300.0
 STORE_POLL_SECONDS = 5.0
 END_POLL_SECONDS = 1.0
 """How often a delivering job checks whether it should end."""
-SUSPENSION_POLL_SECONDS = 5.0
-"""How often a pausing job checks whether its source is suspended."""
-
 Observer = Callable[[str], None]
 """Called at the end of a phase, with its name: `landed`, `recorded`, `delivering`, `delivered`. For fault injection."""
 
@@ -107,7 +102,6 @@ class IngestionJob:
     ) -> None:
         self._settings = settings
         self._coordinator = coordinator
-        self._delivery = delivery
         self._bad_records = bad_records or BadRecords()
         self._stop = stop
         self._observer = observer
@@ -144,10 +138,13 @@ class IngestionJob:
             bounds=bounds,
         )
         self._reading: Reading = reading(settings, coordinator, self._partitions, self._summary)
+        self._acquisition = Acquisition(
+            coordinator, self._balancer, self._partitions, self._reading, self._files, delivery
+        )
         self._delivered: set[str] = set()
         self._refused: set[str] = set()
         self._is_delivery_long = True
-        self._end_reason = ""
+        self._ending = EndRequests(stop, coordinator.view)
         self._leases_given_back = 0
 
     def report(self) -> JobReport:
@@ -172,7 +169,7 @@ class IngestionJob:
                 while True:
                     before, completed, refused = summary.records_landed, len(summary.completed), len(self._refused)
                     try:
-                        ending = summary.stopped_because or self._suspension_reason()
+                        ending = summary.stopped_because or self._ending.suspension_reason()
                         if ending:
                             self.finish()
                             summary.stopped_because = ending
@@ -186,7 +183,7 @@ class IngestionJob:
                     is_idle = summary.records_landed == before and not is_refused
                     idle_rounds = idle_rounds + 1 if is_idle else 0
                     summary.seconds = self._clock.monotonic() - started
-                    summary.stopped_because = self._reason_to_end() or (
+                    summary.stopped_because = self._ending.reason or (
                         self._conditions.reason(
                             started_at=started_at,
                             running_seconds=summary.seconds,
@@ -200,7 +197,7 @@ class IngestionJob:
                         or ""
                     )
                     if idle_rounds and not summary.stopped_because:
-                        self._pause()
+                        self._ending.pause(self._settings.rounds.idle_duration)
         finally:
             self.give_back()
         log.info("job ends: %s", summary.stopped_because)
@@ -230,7 +227,7 @@ class IngestionJob:
         self._partitions.refresh_pending()
         self._reading.refresh_source()
         with self._timed(seconds, "acquire") as acquiring:
-            acquired = not self._reason_to_end() and self._acquire()
+            acquired = not self._ending.reason and self._acquire()
             acquiring.note(partitions=len(self._partitions))
         self._hand_over()
         rows: list[Any] = []
@@ -291,23 +288,6 @@ class IngestionJob:
 
     # Requests to end
 
-    def _suspension_reason(self) -> str:
-        """Return why the job ends if its source is suspended, as of some seconds ago; empty if it is not suspended.
-
-        :raises StoreUnavailableError: if the store is unavailable.
-        """
-        suspension = self._coordinator.view.suspension()
-        return "" if suspension is None else suspension_reason(suspension)
-
-    def _reason_to_end(self) -> str:
-        """Return why the job should start nothing more, without a request to the store; empty if it may continue."""
-        if self._end_reason:
-            return self._end_reason
-        if self._stop.is_set():
-            return STOPPED
-        suspension = self._coordinator.view.suspensions.known
-        return "" if suspension is None else suspension_reason(suspension)
-
     def _withdraw(self, besides: Collection[str] = ()) -> None:
         """If the job should end, leave the balancing and give back the partitions that have nothing landed.
 
@@ -316,25 +296,14 @@ class IngestionJob:
         :param besides: the partitions that are in delivery.
         :raises StoreUnavailableError: if the store is unavailable.
         """
-        if not (reason := self._reason_to_end()):
+        if not (reason := self._ending.reason):
             return
-        if not self._end_reason:
+        if not self._ending.is_final:
             self._balancer.leave()
-            self._end_reason = reason
+            self._ending.end(reason)
         if given_back := self._partitions.give_back_idle(self._reading.last_known, besides):
             self._leases_given_back += given_back
             log.info("leases given back before the end: %d, still to deliver: %d", given_back, len(self._partitions))
-
-    def _pause(self) -> None:
-        """Pause after a round without a record; return early if the job should end."""
-        left = self._settings.rounds.idle_duration.total_seconds()
-        while left > 0 and not self._stop.wait(min(left, SUSPENSION_POLL_SECONDS)):
-            left -= SUSPENSION_POLL_SECONDS
-            if left > 0:
-                with suppress(StoreUnavailableError):  # the next round handles the outage
-                    self._coordinator.view.suspensions.get()
-                if self._reason_to_end():
-                    return
 
     def _read_positions(self) -> dict[str, Any]:
         """Return up to when the partitions at work are read, without those that wait for acknowledgments."""
@@ -343,73 +312,19 @@ class IngestionJob:
         }
         return {"read_until": list(active.values()), "at_stop": len(active.keys() & set(self._reading.at_stop))}
 
-    # Acquire
+    # Hand over and land
 
     def _acquire(self) -> bool:
-        """Acquire the leases that this job should have; return whether it acquired some, or expects to soon."""
         self._sets.end_overdue()
-        acquired = self._balancer.rebalance()
-        # Not only the leases that were acquired just now: an earlier response may have been lost in a store outage.
-        started_partitions: dict[str, Partition] = {}
-        for key, partition in self._coordinator.leases.held.items():
-            if key not in self._partitions:
-                with self._starting(key):
-                    partition.with_progress(partition.progress)  # raises if what is stored is unreadable
-                    progress_of(partition)
-                    if self._reading.may_start(partition):
-                        started_partitions[key] = partition
-        for key in self._take_over(started_partitions):
-            self._partitions.begin(key)
-        return bool(acquired) or self._balancer.is_waiting
+        return self._acquisition.acquire()
 
     def _hand_over(self) -> None:
         """Hand over the leases that other jobs requested, unless the job is about to give back all of them."""
-        if not self._reason_to_end():
+        if not self._ending.reason:
             self._partitions.hand_over()
 
-    def _take_over(self, partitions: Mapping[str, Partition]) -> list[str]:
-        """Remove what previous owners of partitions left unfinished; return the keys of the partitions taken over."""
-        landed = {key: progress_of(partition).landed for key, partition in partitions.items()}
-        swept: dict[str, int] = {}
-        for key, result in self._files.take_over(landed).items():
-            with self._starting(key):
-                if isinstance(result, Exception):
-                    raise result
-                swept[key] = result
-        taken: list[str] = []
-        for keys, error in by_halves(list(swept), self._sweep, "sweep of what previous owners prepared"):
-            for key in keys:
-                with self._starting(key):
-                    if error is not None:
-                        raise error
-                    taken.append(key)
-        for key in taken:
-            if swept[key] or landed[key]:
-                log.info(
-                    "partition taken over: partition=%s files swept=%d, batches landed and not delivered=%d",
-                    key, swept[key], len(landed[key]),
-                )  # fmt: skip
-        return taken
-
-    def _sweep(self, keys: Sequence[str]) -> None:
-        leases = self._coordinator.leases
-        self._delivery.sweep({self._files.folder(key): leases.fencing_token(key) for key in keys})
-
-    @contextmanager
-    def _starting(self, key: str) -> Iterator[None]:
-        """Fail only the partition that cannot be started, so that it does not delay the others."""
-        try:
-            yield
-        except LOST as error:
-            log.warning("partition %s is left to its next owner: %s", key, error)
-            self._partitions.check_lease(key)
-        except StoreUnavailableError:
-            raise
-        except Exception as error:  # an error of a partition's files fails only that partition
-            self._partitions.fail(key, self._reason(error), Failure.of(error))
-
     def _land(self, leave_slot: bool) -> Sequence[Any]:
-        if self._reason_to_end():
+        if self._ending.reason:
             return []
         try:
             return self._reading.land(leave_slot=leave_slot)
@@ -447,7 +362,7 @@ class IngestionJob:
                 elif isinstance(delivered, SinkUnavailableError):
                     self._hold(key, batch, delivered)
                 elif isinstance(delivered, Exception):  # an error of a partition's files fails only that partition
-                    self._reject(key, batch, self._reason(delivered), Failure(type(delivered).__name__))
+                    self._reject(key, batch, failure_text(delivered), Failure(type(delivered).__name__))
                 else:
                     self._note_delivery(key, batch, delivered)
             if (error := raised or outage) is not None:
@@ -486,18 +401,11 @@ class IngestionJob:
             return delivery.result(), raised
 
     def _note_delivery(self, key: str, batch: LandedBatch, delivered: Prepared | None) -> None:
-        summary = self._summary
         self._partitions.note_delivered(key, batch)
         if delivered is not None:
-            summary.note_delivered(key, batch, is_first=key not in self._delivered)
+            self._summary.note_delivered(key, batch, delivered, is_first=key not in self._delivered)
             self._delivered.add(key)
             self._reporting.note_delivered(batch, delivered)
-            summary.note_columns(delivered.columns)
-            summary.unrouted += delivered.unrouted
-            summary.thrown_away += delivered.left_out.get(Stage.TIME, 0)
-            summary.dead_letters += delivered.records.get(DEAD_LETTER, 0)
-            for sink, records in delivered.records.items():
-                summary.records_by_sink[sink] = summary.records_by_sink.get(sink, 0) + records
         self._partitions.delete_delivered(key)
 
     def _reject(self, key: str, batch: LandedBatch, reason: str, failure: Failure) -> None:
@@ -520,14 +428,7 @@ class IngestionJob:
         self._reporting.note_held(error.sink, batch, error.reason)
         self._sets.leave_to_next_owner(batch)
         give_back = self._partitions.give_back if isinstance(error, SinkLockedError) else self._partitions.fail
-        give_back(key, self._reason(error), Failure.of(error))
-
-    def _reason(self, error: Exception) -> str:
-        """Return why a partition failed; for errors of other code, the debug log has the traceback."""
-        if isinstance(error, CoordinationError | OSError):
-            return str(error)
-        log.debug("raised here:", exc_info=error)
-        return error_text(error)
+        give_back(key, failure_text(error), Failure.of(error))
 
     # The store, and the end
 
@@ -558,7 +459,7 @@ class IngestionJob:
     def give_back(self) -> None:
         """Give back every lease; leases of partitions that wait for acknowledgments are kept for that."""
         try:
-            if not self._end_reason:
+            if not self._ending.is_final:
                 self._balancer.leave()
         except CoordinationError as error:
             log.warning("other workers count this job until its registration expires: %s", error)

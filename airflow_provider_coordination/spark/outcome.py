@@ -19,7 +19,9 @@ from airflow_provider_coordination.coordination.partition import Partition, form
 from airflow_provider_coordination.coordination.renewal import LeaseRenewer
 from airflow_provider_coordination.coordination.texts import compress, decompress, storable
 from airflow_provider_coordination.sources.landed import LandedBatch
+from airflow_provider_coordination.spark.delivery import Prepared, Stage
 from airflow_provider_coordination.spark.settings import IngestSettings, SettingsReference
+from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER
 from airflow_provider_coordination.stores import open_store
 
 log = logging.getLogger(__name__)
@@ -117,7 +119,7 @@ class Summary:
     stopped_because: str = ""
     metrics: dict[str, float] = field(default_factory=dict)
 
-    def note_delivered(self, key: str, batch: LandedBatch, *, is_first: bool) -> None:
+    def note_delivered(self, key: str, batch: LandedBatch, delivered: Prepared, *, is_first: bool) -> None:
         """Note that a batch of a partition was delivered.
 
         :param is_first: whether it is the first batch of its partition in this job.
@@ -126,6 +128,13 @@ class Summary:
         self.partitions_delivered += is_first
         self.records_delivered += batch.records
         self.bytes_delivered += batch.bytes
+        self.unrouted += delivered.unrouted
+        self.thrown_away += delivered.left_out.get(Stage.TIME, 0)
+        self.dead_letters += delivered.records.get(DEAD_LETTER, 0)
+        for sink, records in delivered.records.items():
+            self.records_by_sink[sink] = self.records_by_sink.get(sink, 0) + records
+        if delivered.columns:
+            self.columns = dict(islice(delivered.columns.items(), COLUMNS_NAMED))
         known = self.ranges.get(key)
         if known is None and (not is_first or len(self.ranges) >= RANGES_NAMED):
             return
@@ -135,11 +144,6 @@ class Summary:
             "records": (known["records"] if known else 0) + batch.records,
             "last_arrival": None if batch.last_arrival is None else format_instant(batch.last_arrival),
         }
-
-    def note_columns(self, columns: Mapping[str, str]) -> None:
-        """Note the columns of a delivery; do nothing if they are not known."""
-        if columns:
-            self.columns = dict(islice(columns.items(), COLUMNS_NAMED))
 
     def note_progress(self, key: str) -> None:
         """Note that a partition progressed: an earlier failure of it is then no failure of the job."""

@@ -65,6 +65,14 @@ def error_text(error: BaseException) -> str:
     return line if of_java is not None else f"{type(error).__name__}: {line}"
 
 
+def failure_text(error: Exception) -> str:
+    """Return why a partition failed; for errors of other code, the debug log has the traceback."""
+    if isinstance(error, CoordinationError | OSError):
+        return str(error)
+    log.debug("raised here:", exc_info=error)
+    return error_text(error)
+
+
 def root_cause(error: BaseException) -> str:
     """Return the innermost cause of an error of the JVM, as one line; empty for other errors, or if it is the error."""
     outer = cause = getattr(error, "java_exception", None)

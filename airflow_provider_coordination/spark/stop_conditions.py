@@ -1,16 +1,22 @@
-"""When a job ends: pure decisions from the results of its rounds."""
+"""When a job ends: because of the results of its rounds, or because it is requested to."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 
+from airflow_provider_coordination.coordination.errors import StoreUnavailableError
+from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.suspension import Suspension
 from airflow_provider_coordination.spark.job_settings import RoundSettings
 
 STOPPED = "it was stopped"
 """Why a job ended that was stopped from outside."""
+SUSPENSION_POLL_SECONDS = 5.0
+"""How often a pausing job checks whether its source is suspended."""
 
 
 def suspension_reason(suspension: Suspension) -> str:
@@ -68,3 +74,54 @@ class StopConditions:
         if rounds.until_caught_up and all(until and until >= started_at for until in read_until):
             return "everything that was there at the start is delivered"
         return None
+
+
+class EndRequests:
+    """The requests to end a job: it is stopped from outside, or its source is suspended.
+
+    :param stop: set from outside to end the job after the present step.
+    :param view: the view of the source.
+    """
+
+    def __init__(self, stop: threading.Event, view: SourceView) -> None:
+        self._stop = stop
+        self._view = view
+        self._final = ""
+
+    def suspension_reason(self) -> str:
+        """Return why the job ends if its source is suspended, as of some seconds ago; empty if it is not suspended.
+
+        :raises StoreUnavailableError: if the store is unavailable.
+        """
+        suspension = self._view.suspension()
+        return "" if suspension is None else suspension_reason(suspension)
+
+    @property
+    def reason(self) -> str:
+        """Why the job should start nothing more, without a request to the store; empty if it may continue."""
+        if self._final:
+            return self._final
+        if self._stop.is_set():
+            return STOPPED
+        suspension = self._view.suspensions.known
+        return "" if suspension is None else suspension_reason(suspension)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the job began to end, whatever is requested now."""
+        return bool(self._final)
+
+    def end(self, reason: str) -> None:
+        """Note that the job begins to end for a reason."""
+        self._final = reason
+
+    def pause(self, duration: timedelta) -> None:
+        """Wait; return early if the job should end."""
+        left = duration.total_seconds()
+        while left > 0 and not self._stop.wait(min(left, SUSPENSION_POLL_SECONDS)):
+            left -= SUSPENSION_POLL_SECONDS
+            if left > 0:
+                with suppress(StoreUnavailableError):  # the next round handles the outage
+                    self._view.suspensions.get()
+                if self.reason:
+                    return

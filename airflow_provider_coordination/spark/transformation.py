@@ -22,10 +22,11 @@ from pyspark.sql.types import StructType
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.landed import EventTimeBounds
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.bad_records import POSITION, Stage, is_caused_by_record
+from airflow_provider_coordination.spark.bad_records import POSITION, is_caused_by_record
 from airflow_provider_coordination.spark.delivery import (
     DeliveryError,
     MissingColumnError,
+    Stage,
     Transform,
     TransformError,
 )

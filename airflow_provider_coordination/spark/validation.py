@@ -21,14 +21,13 @@ from airflow_provider_coordination.spark.bad_records import (
     BAD_SCHEMA,
     MAX_FAILING,
     BadRecords,
-    Stage,
     bad_records,
     dead_letters,
     fails_everywhere,
     find_failing,
     samples,
 )
-from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Stage
 from airflow_provider_coordination.spark.layout import BATCH_ID, RecordLayout
 from airflow_provider_coordination.spark.parquet_files import read_table, write_table
 from airflow_provider_coordination.spark.payload import ERROR

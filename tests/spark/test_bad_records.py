@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from airflow_provider_coordination.spark.bad_records import (
     BadRecords,
-    Stage,
     bad_records,
     dead_letters,
     fails_everywhere,
@@ -21,7 +20,7 @@ from airflow_provider_coordination.spark.bad_records import (
     is_caused_by_record,
     samples,
 )
-from airflow_provider_coordination.spark.delivery import DeliveryError
+from airflow_provider_coordination.spark.delivery import DeliveryError, Stage
 from airflow_provider_coordination.spark.job_settings import BadRecordSettings
 from airflow_provider_coordination.spark.kinesis.landed_shard import RECORD_SCHEMA, SHARD_RECORDS
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout

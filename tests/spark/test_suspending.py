@@ -27,7 +27,7 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 from airflow_provider_coordination.coordination.suspension import KEY
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.kinesis.progress import partition_key
-from airflow_provider_coordination.spark import ingestion_job
+from airflow_provider_coordination.spark import ingestion_job, stop_conditions
 from airflow_provider_coordination.spark.outcome import Summary
 from tests.support.depth import examples
 from tests.support.fleet import EPOCH, PHASES, Crash, FakeStream, Fleet, MortalStore, crash_at
@@ -44,7 +44,7 @@ def fleet(tmp_path: Path) -> Fleet:
 def short_intervals(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let jobs hear of a suspension at their next look."""
     monkeypatch.setattr(suspension, "CACHE_SECONDS", 0.0)
-    monkeypatch.setattr(ingestion_job, "SUSPENSION_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(stop_conditions, "SUSPENSION_POLL_SECONDS", 0.01)
 
 
 def suspend(fleet: Fleet) -> None:

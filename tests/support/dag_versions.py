@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from airflow_provider_coordination.sources.landed import EventTimeBounds
 from airflow_provider_coordination.spark import parquet_files, storage
-from airflow_provider_coordination.spark.bad_records import Stage
+from airflow_provider_coordination.spark.delivery import Stage
 from airflow_provider_coordination.spark.layout import BATCH_ID, RecordLayout
 from airflow_provider_coordination.spark.payload import EPOCH, MILLISECONDS
 from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER, MAIN
