@@ -22,7 +22,7 @@ from airflow_provider_coordination.spark.spark_errors import failure_text
 log = logging.getLogger(__name__)
 
 
-class Acquisition:
+class PartitionAcquisition:
     """The acquisition of partitions by one job.
 
     :param coordinator: the source's coordinator.

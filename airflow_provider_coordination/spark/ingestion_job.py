@@ -29,7 +29,7 @@ from airflow_provider_coordination.coordination.metrics import Metrics, NoMetric
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.renewal import LeaseRenewer, Renewable
 from airflow_provider_coordination.sources.landed import EventTimeBounds, LandedBatch
-from airflow_provider_coordination.spark.acquisition import Acquisition
+from airflow_provider_coordination.spark.acquisition import PartitionAcquisition
 from airflow_provider_coordination.spark.active_partitions import ActivePartitions
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.deliveries import Delivered, Deliveries
@@ -138,7 +138,7 @@ class IngestionJob:
             bounds=bounds,
         )
         self._reading: Reading = reading(settings, coordinator, self._partitions, self._summary)
-        self._acquisition = Acquisition(
+        self._acquisition = PartitionAcquisition(
             coordinator, self._balancer, self._partitions, self._reading, self._files, delivery
         )
         self._delivered: set[str] = set()

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from airflow_provider_coordination.coordination.metrics import MetricTotals
+from airflow_provider_coordination.coordination.metrics import Metrics, MetricTotals
 from airflow_provider_coordination.coordination.override import override
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 FLUSH_SECONDS = 3.0
 """How long the end of a job waits, at most, for a collector to accept the remaining metrics or spans."""
 SERVICE_NAME = "coordination-ingest"
+INSTRUMENTED = "airflow_provider_coordination"
 PROTOCOLS = {
     "http/protobuf": "opentelemetry.exporter.otlp.proto.http",
     "grpc": "opentelemetry.exporter.otlp.proto.grpc",
@@ -102,37 +103,36 @@ def make_sender(signal: Signal, make: Callable[[Any], T]) -> T | None:
 
 
 def resource_of(owner: str) -> Resource:
-    """Return the OpenTelemetry resource: the service, with the job as its instance.
-
-    :param owner: the job's owner.
-    """
+    """Return the OpenTelemetry resource: the service, with the job as its instance."""
     from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
     ours = Resource.create({"service.name": SERVICE_NAME, "service.instance.id": owner})
     return ours.merge(OTELResourceDetector().detect())  # the environment's values win
 
 
-class JobMetrics:
-    """The metrics of one job; an implementation of `Metrics`. Close it when the job ends, however it ends.
+class JobMetrics(Metrics):
+    """The metrics of one job: their totals, and what goes to the collector. Close it when the job ends.
 
-    :param owner: the job's owner, which distinguishes its series from those of other jobs.
+    :param owner: the job's owner, which distinguishes its series from those of other jobs: `service.instance.id`.
     """
 
     def __init__(self, owner: str) -> None:
         self._totals = MetricTotals()
-        self._otlp = otlp_metrics(owner)
+        self._provider = make_sender(METRICS, lambda exporter: _meter_provider(owner, exporter))
+        self._instruments: dict[str, Any] = {}
+        self._lock = threading.Lock()
 
+    @override
     def count(self, name: str, tags: Mapping[str, str], by: int = 1) -> None:
-        """Add to a counter."""
         self._totals.count(name, tags, by)
-        if self._otlp is not None:
-            self._otlp.count(name, tags, by)
+        if self._provider is not None:
+            self._instrument(self._provider, "create_counter", name).add(by, dict(tags))
 
+    @override
     def gauge(self, name: str, value: float, tags: Mapping[str, str]) -> None:
-        """Set a gauge."""
         self._totals.gauge(name, value, tags)
-        if self._otlp is not None:
-            self._otlp.gauge(name, value, tags)
+        if self._provider is not None:
+            self._instrument(self._provider, "create_gauge", name).set(value, dict(tags))
 
     @property
     def totals(self) -> dict[str, float]:
@@ -143,50 +143,17 @@ class JobMetrics:
         """Log the totals, if there are any, and send the last counts, waiting a few seconds at most."""
         if self.totals:
             log.info("metrics: %s", " ".join(f"{name}={value}" for name, value in self.totals.items()))
-        if self._otlp is not None:
-            self._otlp.close()
+        if self._provider is not None:
+            try:
+                self._provider.shutdown(timeout_millis=FLUSH_SECONDS * 1000)
+            except Exception as error:
+                log.warning("the last metrics may not have been exported: %s", error)
 
-
-class OtlpMetrics:
-    """Sends metrics to an OpenTelemetry collector, from a thread of OpenTelemetry.
-
-    :param provider: makes the instruments; `close` shuts it down.
-    """
-
-    def __init__(self, provider: MeterProvider) -> None:
-        self._provider = provider
-        self._meter = provider.get_meter("airflow_provider_coordination")
-        self._instruments: dict[str, Any] = {}
-        self._lock = threading.Lock()
-
-    def count(self, name: str, tags: Mapping[str, str], by: int = 1) -> None:
-        """Add to a counter."""
-        self._instrument(name, self._meter.create_counter).add(by, dict(tags))
-
-    def gauge(self, name: str, value: float, tags: Mapping[str, str]) -> None:
-        """Set a gauge."""
-        self._instrument(name, self._meter.create_gauge).set(value, dict(tags))
-
-    def close(self) -> None:
-        """Send the remaining metrics; wait a few seconds at most."""
-        try:
-            self._provider.shutdown(timeout_millis=FLUSH_SECONDS * 1000)
-        except Exception as error:
-            log.warning("the last metrics may not have been exported: %s", error)
-
-    def _instrument(self, name: str, create: Any) -> Any:
+    def _instrument(self, provider: MeterProvider, create: str, name: str) -> Any:
         with self._lock:
             if name not in self._instruments:
-                self._instruments[name] = create(str(name))
+                self._instruments[name] = getattr(provider.get_meter(INSTRUMENTED), create)(str(name))
             return self._instruments[name]
-
-
-def otlp_metrics(owner: str) -> OtlpMetrics | None:
-    """Return the sender to the collector that the environment configures; None if there is none, or it cannot work.
-
-    :param owner: the job's owner; becomes `service.instance.id`.
-    """
-    return make_sender(METRICS, lambda exporter: OtlpMetrics(_meter_provider(owner, exporter)))
 
 
 def _meter_provider(owner: str, exporter: Any) -> MeterProvider:
@@ -239,56 +206,34 @@ class NoSpans:
 
 
 class JobSpans(Spans):
-    """The spans of one job; an implementation of `Spans`. Close it when the job ends, however it ends.
+    """The spans of one job, which go to the collector. Close it when the job ends, however it ends.
 
-    :param owner: the job's owner.
+    :param owner: the job's owner; set on every span, as is `source`.
     :param source: the job's source.
     :param traceparent: the parent of all spans, in the form of W3C Trace Context; None to start a new trace.
     """
 
     def __init__(self, owner: str, source: str, traceparent: str | None = None) -> None:
-        sender = make_sender(
-            TRACES, lambda exporter: OtlpSpans(_tracer_provider(owner, exporter), owner, source, traceparent)
-        )
-        self._spans: Spans = sender or NoSpans()
-        self._sender = sender
+        self._provider = make_sender(TRACES, lambda exporter: _tracer_provider(owner, exporter))
+        self._everywhere = {"source": source, "owner": owner}
+        self._carrier = {} if traceparent is None else {"traceparent": traceparent}
 
     @override
     def span(self, name: str, **attributes: Value) -> AbstractContextManager[Span]:
-        return self._spans.span(name, **attributes)
-
-    def close(self) -> None:
-        """Send the remaining spans; wait a few seconds at most."""
-        if self._sender is not None:
-            self._sender.close()
-
-
-class OtlpSpans(Spans):
-    """Sends spans to an OpenTelemetry collector, from a thread of OpenTelemetry.
-
-    :param provider: makes the tracer; `close` shuts it down.
-    :param owner: see `JobSpans`; set on every span, as is `source`.
-    """
-
-    def __init__(self, provider: TracerProvider, owner: str, source: str, traceparent: str | None = None) -> None:
-        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-
-        self._provider = provider
-        self._tracer = provider.get_tracer("airflow_provider_coordination")
-        self._everywhere = {"source": source, "owner": owner}
-        carrier = {} if traceparent is None else {"traceparent": traceparent}
-        self._parent = TraceContextTextMapPropagator().extract(carrier)
+        if self._provider is None:
+            return NOTHING
+        return self._recorded(self._provider, name, {**self._everywhere, **attributes})
 
     @contextmanager
-    @override
-    def span(self, name: str, **attributes: Value) -> Iterator[Span]:
+    def _recorded(self, provider: TracerProvider, name: str, attributes: Mapping[str, Value]) -> Iterator[Span]:
         from opentelemetry import trace
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-        parent = None if trace.get_current_span().get_span_context().is_valid else self._parent
-        with self._tracer.start_as_current_span(
+        is_within = trace.get_current_span().get_span_context().is_valid
+        with provider.get_tracer(INSTRUMENTED).start_as_current_span(
             f"coordination.{name}",
-            context=parent,
-            attributes=_named({**self._everywhere, **attributes}),
+            context=None if is_within else TraceContextTextMapPropagator().extract(self._carrier),
+            attributes=_named(attributes),
             record_exception=False,  # its text may quote records
             set_status_on_exception=False,
         ) as otlp_span:
@@ -300,6 +245,8 @@ class OtlpSpans(Spans):
 
     def close(self) -> None:
         """Send the remaining spans; wait a few seconds at most."""
+        if self._provider is None:
+            return
         # The SDK itself has no limit for this.
         closing = threading.Thread(target=self._provider.shutdown, name="spans", daemon=True)
         closing.start()
