@@ -117,7 +117,14 @@ def test_new_source_begins_at_its_initial_position(
     assert kinesis.requests[-1][1]["ShardFilter"]["Type"] == listed
 
 
-@pytest.mark.parametrize("position", ["EARLIEST", "start", "2026-01-01T00:00:00", "-1", datetime(2026, 1, 1)])
+def test_position_before_1970_is_refused_when_parsed() -> None:
+    with pytest.raises(ConfigurationError, match="field 'initial_position' is '1969-12-31T23:59:59Z', which is before"):
+        KinesisShardSyncOperator(
+            task_id="sync", reads=KinesisStreams("clicks", initial_position="1969-12-31T23:59:59Z")
+        )
+
+
+@pytest.mark.parametrize("position", ["EARLIEST", "start", "4711", "2026-01-01T00:00:00", "-1", datetime(2026, 1, 1)])
 def test_wrong_position_is_refused_when_parsed(position: Any) -> None:
     with pytest.raises(ConfigurationError, match="field 'initial_position' must be 'TRIM_HORIZON', 'LATEST' or an"):
         KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks", initial_position=position))

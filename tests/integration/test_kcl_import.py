@@ -25,7 +25,7 @@ from airflow_provider_coordination.sources.kinesis.aggregation import expand
 from airflow_provider_coordination.sources.kinesis.batch_reading import BatchStart
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
 from airflow_provider_coordination.sources.kinesis.kcl import ImportOutcome
-from airflow_provider_coordination.sources.kinesis.kcl_import import KclImport, partitions_of, prepare_import
+from airflow_provider_coordination.sources.kinesis.kcl_import import KclImport, prepare_import
 from airflow_provider_coordination.sources.kinesis.kcl_table import KclRunningError
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.kinesis.reader import read_shard
@@ -36,7 +36,7 @@ from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls
 from tests.support.aggregation import aggregate
 from tests.support.batches import end_shard
-from tests.support.kcl_lease_table import create_lease_table, lease_item, other_items, write_items
+from tests.support.kcl_lease_table import create_lease_table, lease_item, other_items, partitions_of, write_items
 from tests.support.synced import sync_shards
 
 SOURCE = "clicks|PARTITION"

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
+
+from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.sources.kinesis.kcl import ImportPlan
+from airflow_provider_coordination.sources.kinesis.kcl_import import partition_of
 
 
 def create_lease_table(client: Any, table: str) -> None:
@@ -95,3 +100,9 @@ def write_items(client: Any, table: str, items: list[dict[str, dict[str, Any]]])
     """Write items as they are."""
     for item in items:
         client.put_item(TableName=table, Item=item)
+
+
+def partitions_of(plan: ImportPlan, source_identifier: str, now: datetime) -> list[Partition]:
+    """Return the partitions of a plan, as the command imports them."""
+    partitions = (partition_of(plan, shard, source_identifier, now) for shard in plan.shards)
+    return [partition for partition in partitions if partition is not None]

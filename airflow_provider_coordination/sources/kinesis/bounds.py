@@ -29,6 +29,7 @@ from airflow_provider_coordination.sources.kinesis.positions import (
     TRIM_HORIZON,
     at_sequence_number,
     at_timestamp,
+    aware_instant,
     is_number,
     parse_position,
 )
@@ -57,26 +58,6 @@ class StartPosition:
 
     position: str
     began: str
-
-
-def check_initial_position(position: str) -> None:
-    """Check that a source can start at a position.
-
-    :raises ConfigurationError: if it is a position of one shard and not of a stream, or before 1970.
-    """
-    field = f"field 'initial_position' is {position!r}"
-    if position == LATEST:
-        return
-    try:
-        parsed = parse_position(position)
-    except ValueError as error:
-        raise ConfigurationError(f"{field}: {error}; give {TRIM_HORIZON}, {LATEST} or an instant") from None
-    if parsed.sequence_number is not None:
-        raise ConfigurationError(
-            f"{field}, a sequence number, which is a position of one shard; give {TRIM_HORIZON}, {LATEST} or an instant"
-        )
-    if parsed.timestamp is not None and parsed.timestamp < EARLIEST:
-        raise ConfigurationError(f"{field}, which is before 1970; give {TRIM_HORIZON} for the earliest record")
 
 
 def resolve_start(
@@ -288,16 +269,13 @@ def _number(part: str, shard: Any, value: Any) -> str:
 
 
 def _instant(part: str, value: Any) -> datetime:
-    try:
-        instant = value if isinstance(value, datetime) else datetime.fromisoformat(str(value).strip())
-    except ValueError:
-        instant = None
-    if instant is None or instant.tzinfo is None:
+    instant = aware_instant(value)
+    if instant is None:
         also = f" or {TRIM_HORIZON!r}" if part == "start" else ""
         raise _wrong(
             f"must be an instant with a time zone, such as '2026-01-01T00:00:00Z'{also}; got {str(value)!r}", part
         )
-    return instant.astimezone(UTC)
+    return instant
 
 
 def check_kept(stream: StreamDescription, bounds: Bounds, on_data_loss: str) -> None:

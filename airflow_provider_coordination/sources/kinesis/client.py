@@ -6,10 +6,10 @@ stream or shard and does not stop the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow_provider_coordination.aws import (
     ACCESS_CODES,
@@ -27,41 +27,8 @@ if TYPE_CHECKING:
     from botocore.exceptions import ClientError
 
 
-class KinesisClient(Protocol):
-    """The calls that this package makes; boto3's client implements them."""
-
-    @property
-    def meta(self) -> Any:
-        """The client's region and endpoint."""
-        ...
-
-    def describe_stream_summary(self, **request: Any) -> Mapping[str, Any]:
-        """Return the description and status of a stream."""
-        ...
-
-    def list_shards(self, **request: Any) -> Mapping[str, Any]:
-        """Return one page of a stream's shards."""
-        ...
-
-    def get_shard_iterator(self, **request: Any) -> Mapping[str, Any]:
-        """Return an iterator for a position of a shard."""
-        ...
-
-    def get_records(self, **request: Any) -> Mapping[str, Any]:
-        """Return one page of a shard's records."""
-        ...
-
-    def describe_stream_consumer(self, **request: Any) -> Mapping[str, Any]:
-        """Return the description and status of a registered consumer."""
-        ...
-
-    def register_stream_consumer(self, **request: Any) -> Mapping[str, Any]:
-        """Register a consumer with a stream."""
-        ...
-
-    def subscribe_to_shard(self, **request: Any) -> Mapping[str, Any]:
-        """Subscribe to a shard's records, for five minutes at most."""
-        ...
+KinesisClient: TypeAlias = Any
+"""A client of boto3, or `ShardCalls`. Clients are made at run time, so they have no type."""
 
 
 def kinesis_client(settings: AwsSettings) -> KinesisClient:
@@ -70,8 +37,7 @@ def kinesis_client(settings: AwsSettings) -> KinesisClient:
     :param settings: the endpoint and the credentials.
     :raises ConfigurationError: if no region is known, or the endpoint is not a URL.
     """
-    client: KinesisClient = aws_client(settings, "kinesis")
-    return client
+    return aws_client(settings, "kinesis")
 
 
 class StreamNotFoundError(ConfigurationError):

@@ -129,14 +129,8 @@ def subscribe_shard(
     one continues where it ended. If another subscription of the same consumer and shard exists, it waits for it until
     the retry budget ends.
 
-    :param client: as `reading_client` or `kinesis_client` returns it; may be shared by threads.
     :param consumer_arn: the registered consumer.
-    :param stream_name: the stream, for errors.
-    :param shard_id: the shard.
-    :param start: the position before the first record. If it lies inside an aggregated record, reading starts with
-        that whole record.
-    :param inclusive: start with the record of the start's sequence number itself, if it still exists.
-    :param retry: how long to retry.
+    :param stream_name: the stream, for errors; the others are as for `read_shard`.
     :raises ValueError: if `start` is not a position.
     :raises ConfigurationError: while reading, if the consumer does not exist.
     :raises ShardNotFoundError: while reading, if the shard or its stream is gone.

@@ -68,22 +68,19 @@ def prepare_import(
     *,
     now: datetime,
     account: str | None = None,
-    unread_from_trim_horizon: bool = False,
-    unread_since: datetime | None = None,
     settle_seconds: float = SETTLE_SECONDS,
     sleep: Callable[[float], None] = time.sleep,
+    **unread: Any,
 ) -> KclImport:
     """Read a lease table and its stream, and decide what each lease becomes. Writes nothing.
 
     :param leases: makes calls to the lease table.
     :param client: as `kinesis_client` returns it.
     :param stream_name: the stream whose leases are imported.
-    :param now: as for `plan_import`.
-    :param account: as for `plan_import`.
-    :param unread_from_trim_horizon: as for `plan_import`.
-    :param unread_since: as for `plan_import`.
+    :param now: as for `plan_import`, also `account`.
     :param settle_seconds: the wait between two readings of the table.
     :param sleep: waits that many seconds.
+    :param unread: the other arguments of `plan_import`: where shards without a checkpoint start.
     :raises KclRunningError: if the application is still running.
     :raises ConfigurationError: if the table or the stream does not exist, or access is denied.
     :raises StoreUnavailableError: if DynamoDB is unavailable.
@@ -105,8 +102,7 @@ def prepare_import(
         records,
         now=min(now, stream.described_at or now),  # a local clock that is ahead of the service's would skip records
         account=account,
-        unread_from_trim_horizon=unread_from_trim_horizon,
-        unread_since=unread_since,
+        **unread,
     )
     return KclImport(plan, items)
 
@@ -148,20 +144,14 @@ def checkpoint_record(
     return CheckpointRecord(problem=f"{MAX_PAGES_READ} reads in a row returned no record; try again")
 
 
-def partitions_of(plan: ImportPlan, source_identifier: str, now: datetime) -> list[Partition]:
-    """Return the partitions of a plan. Those of refused shards are parked.
+def partition_of(plan: ImportPlan, shard: ShardPlan, source_identifier: str, now: datetime) -> Partition | None:
+    """Return the partition of a shard's plan, or None if it gets none. A refused shard is parked.
 
     Without a partition, the next shard sync would read a refused shard from its earliest record on.
 
-    :param plan: as `plan_import` makes it.
     :param source_identifier: the source's item family.
-    :param now: the instant of the import (aware); it is their place in the queue.
+    :param now: the instant of the import (aware); it is its place in the queue.
     """
-    return [p for shard in plan.shards if (p := partition_of(plan, shard, source_identifier, now)) is not None]
-
-
-def partition_of(plan: ImportPlan, shard: ShardPlan, source_identifier: str, now: datetime) -> Partition | None:
-    """Return the partition of a shard's plan, or None; see `partitions_of`."""
     if shard.progress is None:
         return None
     key = partition_key(plan.stream.name, plan.stream.creation_epoch, shard.progress.shard_id)

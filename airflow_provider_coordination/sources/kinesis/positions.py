@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Any
 
 from airflow_provider_coordination.coordination.partition import format_instant, parse_instant
 
@@ -67,6 +68,15 @@ class Position:
 def at_timestamp(instant: datetime) -> str:
     """Return the position before the first record that arrived at an instant (aware) or later."""
     return f"{AT_TIMESTAMP}:{format_instant(instant)}"
+
+
+def aware_instant(value: Any) -> datetime | None:
+    """Return the instant (UTC) of a datetime or of ISO 8601 text, if it has a time zone; otherwise None."""
+    try:
+        instant = value if isinstance(value, datetime) else datetime.fromisoformat(str(value).strip())
+    except ValueError:
+        return None
+    return None if instant.tzinfo is None else instant.astimezone(UTC)
 
 
 def at_sequence_number(number: str) -> str:

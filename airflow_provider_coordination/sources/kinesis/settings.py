@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from airflow_provider_coordination.aws import AwsSettings
@@ -21,8 +21,8 @@ from airflow_provider_coordination.settings import (
     text_value,
 )
 from airflow_provider_coordination.sources.connections import ConnectionResolver
-from airflow_provider_coordination.sources.kinesis.bounds import Bounds, bounds_value
-from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON, at_timestamp
+from airflow_provider_coordination.sources.kinesis.bounds import EARLIEST, Bounds, bounds_value
+from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON, at_timestamp, aware_instant
 from airflow_provider_coordination.sources.kinesis.progress import ON_DATA_LOSS
 from airflow_provider_coordination.sources.reads import Bounded, Connected, Located, Reads, connected
 
@@ -36,22 +36,23 @@ CONSUMER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
 def position_text(value: Any) -> str:
     """Return where reading starts in a new stream: `TRIM_HORIZON`, `LATEST` or an instant as ISO 8601 text.
 
-    :raises FieldError: if a value is none of these.
+    :raises FieldError: if a value is none of these, or before 1970.
     """
     if str(value).upper() in (TRIM_HORIZON, LATEST):
         return str(value).upper()
-    try:
-        instant = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
-    except ValueError:
-        instant = None
-    if instant is None or instant.tzinfo is None:
-        raise FieldError(
-            "KinesisStreams",
-            "initial_position",
+    instant = aware_instant(value)
+    if instant is None:
+        raise _wrong_position(
             f"must be {TRIM_HORIZON!r}, {LATEST!r} or an instant with a time zone, such as '2026-01-01T00:00:00Z'; "
-            f"got {str(value)!r}",
+            f"got {str(value)!r}"
         )
-    return instant.astimezone(UTC).isoformat()
+    if instant < EARLIEST:
+        raise _wrong_position(f"is {str(value)!r}, which is before 1970; give {TRIM_HORIZON} for the earliest record")
+    return instant.isoformat()
+
+
+def _wrong_position(problem: str) -> FieldError:
+    return FieldError("KinesisStreams", "initial_position", problem)
 
 
 @dataclass

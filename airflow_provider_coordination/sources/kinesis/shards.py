@@ -283,12 +283,15 @@ def hash_range_fault(shards: Sequence[Shard]) -> str:
 def _page(
     client: KinesisClient, name: str, request: Mapping[str, Any], sleep: Callable[[float], None]
 ) -> Mapping[str, Any]:
-    for _ in range(QUOTA_TRIES - 1):
+    tries = 1
+    while True:
         try:
             with kinesis_errors(client, name):
-                return client.list_shards(**request)
+                page: Mapping[str, Any] = client.list_shards(**request)
+                return page
         except QuotaExceededError as error:
+            if tries == QUOTA_TRIES:
+                raise
+            tries += 1
             log.warning("%s; trying again in %.1f s", error, QUOTA_PAUSE_SECONDS)
             sleep(QUOTA_PAUSE_SECONDS)
-    with kinesis_errors(client, name):
-        return client.list_shards(**request)

@@ -22,7 +22,6 @@ from airflow_provider_coordination.sources.kinesis.bounds import (
     Bounds,
     StartPosition,
     bounded_shards,
-    check_initial_position,
     check_kept,
     first_shards,
     resolve_start,
@@ -52,7 +51,6 @@ from airflow_provider_coordination.sources.kinesis.leases import (
 )
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON
 from airflow_provider_coordination.sources.kinesis.progress import (
-    ON_DATA_LOSS,
     ShardKey,
     ShardProgress,
     parse_partition_key,
@@ -103,7 +101,6 @@ class ShardSync:
         within bounds are listed once. Their children are created as their parents end.
     :param full_listing_interval: how often shards are listed even if nothing seems to have changed.
     :param sleep: waits that many seconds.
-    :raises ConfigurationError: if a value is invalid.
     """
 
     client: KinesisClient
@@ -115,13 +112,6 @@ class ShardSync:
     bounds: Bounds | None = None
     full_listing_interval: timedelta = FULL_LISTING_INTERVAL
     sleep: Callable[[float], None] = time.sleep
-
-    def __post_init__(self) -> None:
-        check_initial_position(self.initial_position)
-        if self.on_data_loss not in ON_DATA_LOSS:
-            raise ConfigurationError(
-                f"field 'on_data_loss' must be {' or '.join(map(repr, ON_DATA_LOSS))}; got {self.on_data_loss!r}"
-            )
 
     def run(self, streams: Sequence[str], *, forced: bool) -> ShardSyncSummary | None:
         """Sync once.

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from itertools import islice
 from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
@@ -271,13 +272,9 @@ class ShardSyncSummary:
 
 
 def _shortened(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: _first_of(value) for name, value in values.items()}
-
-
-def _first_of(value: Any) -> Any:
-    match value:
-        case list():
-            return value[:MAX_LISTED]
-        case dict():
-            return dict(list(value.items())[:MAX_LISTED])
-    return value
+    return {
+        name: type(value)(islice(value.items() if isinstance(value, dict) else value, MAX_LISTED))
+        if isinstance(value, dict | list)
+        else value
+        for name, value in values.items()
+    }

@@ -16,7 +16,13 @@ from typing import Any
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.kinesis.positions import AT_TIMESTAMP, LATEST, TRIM_HORIZON, is_number
+from airflow_provider_coordination.sources.kinesis.positions import (
+    AT_TIMESTAMP,
+    LATEST,
+    TRIM_HORIZON,
+    aware_instant,
+    is_number,
+)
 from airflow_provider_coordination.spark.job_settings import MIN_SLOT_MEMORY_BYTES, RoundSettings
 
 FORMAT = "coordinated_kinesis"
@@ -290,11 +296,8 @@ def _position(options: _OptionValues, name: str, words: Mapping[str, str]) -> da
         instant = str(next(iter(position.values())))
     elif text.upper().startswith(AT_TIMESTAMP):
         instant = text[len(AT_TIMESTAMP) :].lstrip(" :")
-    try:
-        parsed = datetime.fromisoformat(instant.strip())
-    except ValueError:
-        parsed = None
-    if parsed is None or parsed.tzinfo is None:
+    parsed = aware_instant(instant)
+    if parsed is None:
         raise options.invalid(name, f"must be {', '.join(words)} or {_INSTANT}")
     return parsed
 

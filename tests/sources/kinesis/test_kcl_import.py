@@ -15,12 +15,12 @@ from airflow_provider_coordination.sources.kinesis.kcl_import import (
     MAX_PAGES_READ,
     checkpoint_record,
     keep_earlier_start,
-    partitions_of,
 )
 from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.kinesis.shards import StreamDescription
 from tests.support.aggregation import aggregate
+from tests.support.kcl_lease_table import partitions_of
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

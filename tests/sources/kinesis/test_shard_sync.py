@@ -304,17 +304,10 @@ def test_instant_in_the_second_of_stream_creation_is_valid() -> None:
     assert synced.progress(shard_id(0)).checkpoint == at
 
 
-@pytest.mark.parametrize(
-    ("position", "message"),
-    [
-        ("AT_TIMESTAMP:1969-12-31T23:59:59.000000Z", "which is before 1970; give TRIM_HORIZON"),
-        ("4711", "a sequence number, which is a position of one shard"),
-        ("YESTERDAY", "position 'YESTERDAY' is invalid; .* give TRIM_HORIZON, LATEST or an instant"),
-        (f"AT_TIMESTAMP:{'2030-01-01T00:00:00.000000Z'}", "in the future: now is 2026-01-01T00:00:0.Z; give an"),
-    ],
-)
-def test_invalid_initial_position_is_refused(synced: SyncedSource, position: str, message: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"field 'initial_position' is '{position}'.*{message}"):
+def test_initial_position_in_the_future_is_refused(synced: SyncedSource) -> None:
+    position = "AT_TIMESTAMP:2030-01-01T00:00:00.000000Z"
+    message = f"field 'initial_position' is '{position}', which is in the future: now is 2026-01-01T00:00:0.Z; give an"
+    with pytest.raises(ConfigurationError, match=message):
         synced.sync(initial_position=position)
     assert synced.leases() == {}
 
@@ -779,11 +772,6 @@ def test_partitions_of_other_kinds_are_left_alone(synced: SyncedSource) -> None:
     synced.sync()
 
     assert synced.coordinator.view.get("x") is not None
-
-
-def test_invalid_setting_is_refused(synced: SyncedSource) -> None:
-    with pytest.raises(ConfigurationError, match="field 'on_data_loss' must be 'fail' or 'reset'; got 'ignore'"):
-        synced.sync(on_data_loss="ignore")
 
 
 # The state, and the summary
