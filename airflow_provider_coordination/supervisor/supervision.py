@@ -180,11 +180,6 @@ class SpecVersion(Stored):
         return self.spec is None
 
 
-def _objects(mapping: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    values = mapping.get(name)
-    return [each for each in values if isinstance(each, Mapping)] if isinstance(values, list | tuple) else []
-
-
 def readable_spec(version: SpecVersion | None) -> IngestionSpec | None:
     """Return a spec; None if there is none or this version of the package cannot read it."""
     if version is None or version.spec is None:
