@@ -10,7 +10,7 @@ import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from typing import Any, Self
+from typing import Any
 
 from airflow.providers.standard.decorators.python import _PythonDecoratedOperator
 from airflow.sdk import Context
@@ -27,7 +27,12 @@ from airflow.sdk.exceptions import (
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet, record_of
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
-from airflow_provider_coordination.hooks.task_try import bool_value, failing_when_misconfigured, owner_of_try
+from airflow_provider_coordination.hooks.task_try import (
+    OwnCopiesMixin,
+    bool_value,
+    failing_when_misconfigured,
+    owner_of_try,
+)
 from airflow_provider_coordination.operators.acknowledge import (
     check_releasable,
     chosen_sets,
@@ -227,7 +232,7 @@ STATE = "state"
 """A function with a parameter of this name receives the state of the last page that had one."""
 
 
-class PartitionsDecoratedOperator(KillableSupplierMixin, _PythonDecoratedOperator):
+class PartitionsDecoratedOperator(OwnCopiesMixin, KillableSupplierMixin, _PythonDecoratedOperator):
     """Runs a function, and creates partitions from what it yields, page by page.
 
     It yields, or returns a list of, what a `PartitionSupplier` yields: keys, items, and pages of these. Existing
@@ -284,12 +289,6 @@ class PartitionsDecoratedOperator(KillableSupplierMixin, _PythonDecoratedOperato
         self.skip_when_empty = skip_when_empty
         self.leave_when_busy = leave_when_busy
         self.coordination_conn_id = coordination_conn_id
-
-    def prepare_for_execution(self) -> Self:
-        """Return the copy of this task that runs; it renders its own templates."""
-        prepared = super().prepare_for_execution()
-        prepared.reads = own_copy(self.reads)
-        return prepared
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Run the function, and create partitions from what it yields.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -243,13 +243,11 @@ def connection_settings(connection: Connection) -> ConnectionSettings:
     )
     configuration = Configuration.read()
     attempts, closed = fields.integer("max_attempts"), fields.integer("max_closed_count", minimum=0)
-    try:
+    with _naming(name):
         retry_policy = RetryPolicy(
             max_attempts=configuration.max_attempts if attempts is None else attempts,
             max_closed_count=configuration.max_closed_count if closed is None else closed,
         )
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{name}: {error}") from None
     settings = ConnectionSettings(
         store=_store_settings(fields),
         region=fields.text("region"),
@@ -258,20 +256,25 @@ def connection_settings(connection: Connection) -> ConnectionSettings:
         safety_margin=_seconds(fields, "safety_margin", configuration.safety_margin),
         retry_policy=retry_policy,
     )
-    try:
+    with _naming(name):
         settings.store.check()
         check_lease_times(settings.ownership_timeout, settings.safety_margin)
+    return settings
+
+
+@contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Name the connection in errors of the enclosed code."""
+    try:
+        yield
     except ConfigurationError as error:
         raise ConfigurationError(f"{name}: {error}") from None
-    return settings
 
 
 def _store_settings(fields: ConnectionFields) -> StoreSettings:
     kind = fields.text("store") or DEFAULT_KIND
-    try:
+    with _naming(fields.name):
         store_kind = STORE_KINDS.load(kind)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"{fields.name}: {error}") from None
     if not store_kind.is_shared:
         raise ConfigurationError(
             f"{fields.name}: field 'store' is {kind!r}, which tasks cannot share; use 'sql' or 'dynamodb'"

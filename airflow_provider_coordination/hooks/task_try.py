@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
@@ -22,6 +22,7 @@ from airflow_provider_coordination.coordination.owner import new_owner
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.settings import NOTHING, YES_OR_NO
+from airflow_provider_coordination.sources.reads import own_copy
 
 
 def owner_of_try(context: Context) -> str:
@@ -150,3 +151,16 @@ def _listed(text: str) -> list[Any] | None:
     except (SyntaxError, ValueError):
         return None
     return values if isinstance(values, list) else None
+
+
+class OwnCopiesMixin:
+    """Base of operators with arguments that Airflow renders in place: each try renders copies. List it first."""
+
+    own_copies: ClassVar[Sequence[str]] = ("reads",)
+
+    def prepare_for_execution(self) -> Self:
+        """Return the copy of this task that runs; it renders its own templates."""
+        prepared: Self = super().prepare_for_execution()  # type: ignore[misc]
+        for name in self.own_copies:
+            setattr(prepared, name, own_copy(getattr(self, name)))
+        return prepared

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from airflow.sdk import BaseOperator, Context, XComArg
 from airflow.sdk.exceptions import AirflowSkipException
@@ -20,7 +20,12 @@ from airflow_provider_coordination.coordination.supplier import SUPPLIER_WAIT_TI
 from airflow_provider_coordination.coordination.suspension import Suspension
 from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
-from airflow_provider_coordination.hooks.task_try import bool_value, failing_when_misconfigured, owner_of_try
+from airflow_provider_coordination.hooks.task_try import (
+    OwnCopiesMixin,
+    bool_value,
+    failing_when_misconfigured,
+    owner_of_try,
+)
 from airflow_provider_coordination.links import LeasesLink
 from airflow_provider_coordination.operators.claims import claim_reads
 from airflow_provider_coordination.operators.interval import Interval, interval_value, other_source, remaining_reads
@@ -189,7 +194,7 @@ def work_for_jobs(view: SourceView, limit: int, *, shared: bool) -> int:
     return count
 
 
-class CreatePartitionsOperator(KillableSupplierMixin, BaseOperator):
+class CreatePartitionsOperator(OwnCopiesMixin, KillableSupplierMixin, BaseOperator):
     """Creates the partitions of a source, page by page: those that its supplier finds, or a given list.
 
     Existing partitions are left unchanged. So the task may run at any time, repeatedly, and beside running ingestion.
@@ -261,12 +266,6 @@ class CreatePartitionsOperator(KillableSupplierMixin, BaseOperator):
         # Airflow searches only the operator's own fields for XComArgs.
         for name in reads.template_fields if reads is not None else ():
             XComArg.apply_upstream_relationship(self, getattr(reads, name))
-
-    def prepare_for_execution(self) -> Self:
-        """Return the copy of this task that runs; it renders its own templates."""
-        prepared = super().prepare_for_execution()
-        prepared.reads = own_copy(self.reads)
-        return prepared
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Create the partitions.

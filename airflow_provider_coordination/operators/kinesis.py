@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from typing import Any, Self, cast
+from typing import Any, cast
 
 from airflow.sdk import BaseOperator, Context
 
 from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
-from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured, owner_of_try
+from airflow_provider_coordination.hooks.task_try import OwnCopiesMixin, failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.links import LeasesLink
 from airflow_provider_coordination.operators.claims import claim_reads
 from airflow_provider_coordination.operators.create_partitions import KillableSupplierMixin
@@ -23,7 +23,7 @@ from airflow_provider_coordination.sources.reads import own_copy, source_of
 LEFT_TO = "source {!r} delivers the whole interval"
 
 
-class KinesisShardSyncOperator(KillableSupplierMixin, BaseOperator):
+class KinesisShardSyncOperator(OwnCopiesMixin, KillableSupplierMixin, BaseOperator):
     """Creates the partitions for the shards of Kinesis streams, and keeps partitions and shards in step.
 
     The task lists the shards, creates missing partitions, reports shards that are gone, and removes the partitions of
@@ -75,12 +75,6 @@ class KinesisShardSyncOperator(KillableSupplierMixin, BaseOperator):
         self.interval = interval
         self.deduplicate_against = deduplicate_against
         self.coordination_conn_id = coordination_conn_id
-
-    def prepare_for_execution(self) -> Self:
-        """Return the copy of this task that runs; it renders its own templates."""
-        prepared = super().prepare_for_execution()
-        prepared.reads = own_copy(self.reads)
-        return prepared
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Sync the partitions.

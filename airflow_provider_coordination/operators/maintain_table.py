@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from copy import copy
 from dataclasses import asdict
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any
 
 from airflow.sdk import BaseOperator, Context
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.connections import AirflowConnections
-from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
+from airflow_provider_coordination.hooks.task_try import OwnCopiesMixin, failing_when_misconfigured
 from airflow_provider_coordination.spark.sinks import Maintenance, make_sinks
 from airflow_provider_coordination.spark.writes import Writes, sinks_of
 
 
-class MaintainTableOperator(BaseOperator):
+class MaintainTableOperator(OwnCopiesMixin, BaseOperator):
     """Compacts small files of a table, expires snapshots, and removes files that nothing references.
 
     The task may run beside jobs that deliver into the table. It removes no file that a commit may still reference, and
@@ -36,6 +36,7 @@ class MaintainTableOperator(BaseOperator):
 
     template_fields: Sequence[str] = ("table", "compact", "retention", "target_file_bytes", "is_dry_run")
     ui_color = "#e6e0cc"
+    own_copies = ("table",)
 
     def __init__(
         self,
@@ -58,12 +59,6 @@ class MaintainTableOperator(BaseOperator):
         self.retention = retention
         self.target_file_bytes = target_file_bytes
         self.is_dry_run = is_dry_run
-
-    def prepare_for_execution(self) -> Self:
-        """Return the copy of this task that runs; it renders its own templates."""
-        prepared = super().prepare_for_execution()
-        prepared.table = copy(self.table)
-        return prepared
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Maintain the table.

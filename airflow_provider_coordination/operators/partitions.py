@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 from airflow.sdk import BaseOperator, Context
 
@@ -29,6 +29,7 @@ from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import (
+    OwnCopiesMixin,
     administration_of,
     audit_fields,
     bool_value,
@@ -215,7 +216,7 @@ def release_seen(
     return released
 
 
-class ResetPartitionsOperator(BaseOperator):
+class ResetPartitionsOperator(OwnCopiesMixin, BaseOperator):
     """Reads partitions again from a position, whatever their status and owner.
 
     Work in progress cannot undo the reset, and jobs need not be stopped: a job that holds a partition loses it, and
@@ -265,12 +266,6 @@ class ResetPartitionsOperator(BaseOperator):
         self.reads: Reads | None = own_copy(reads)
         self.partition_keys = partition_keys
         self.coordination_conn_id = coordination_conn_id
-
-    def prepare_for_execution(self) -> Self:
-        """Return the copy of this task that runs; it renders its own templates."""
-        prepared = super().prepare_for_execution()
-        prepared.reads = own_copy(self.reads)
-        return prepared
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Reset the positions.

@@ -46,6 +46,19 @@ class ValueType(StrEnum):
     ANYTHING = "anything"
 
 
+PYTHON_TYPES: Mapping[ValueType, tuple[type, ...]] = {
+    ValueType.TEXT: (str,),
+    ValueType.FUNCTION: (str,),
+    ValueType.BOOLEAN: (bool,),
+    ValueType.WHOLE: (int,),
+    ValueType.NUMBER: (int, float),
+    ValueType.LIST: (list, tuple),
+    ValueType.OBJECT: (Mapping,),
+    ValueType.INSTANT: (str, datetime),
+    ValueType.DURATION: (int, float, str, timedelta),
+    ValueType.ANYTHING: (object,),
+}
+"""The types of the JSON values of each type; true and false are no numbers."""
 TEMPLATED = ({int}, {float}, {bool}, {timedelta}, {timedelta, float}, {timedelta, int, float})
 """Types that are combined with text only because of templates."""
 ISO_DURATION = re.compile(
@@ -246,26 +259,9 @@ def _read(
 
 
 def _fits(expected: ExpectedType, value: Any) -> bool:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    match expected.what:
-        case ValueType.ANYTHING:
-            return True
-        case ValueType.TEXT | ValueType.FUNCTION:
-            return isinstance(value, str)
-        case ValueType.BOOLEAN:
-            return isinstance(value, bool)
-        case ValueType.WHOLE:
-            return is_number and isinstance(value, int)
-        case ValueType.NUMBER:
-            return is_number
-        case ValueType.LIST:
-            return isinstance(value, list | tuple)
-        case ValueType.OBJECT:
-            return isinstance(value, Mapping)
-        case ValueType.INSTANT:
-            return isinstance(value, str | datetime)
-        case ValueType.DURATION:
-            return is_number or isinstance(value, str | timedelta)
+    if expected.what in (ValueType.ANYTHING, ValueType.BOOLEAN):
+        return isinstance(value, PYTHON_TYPES[expected.what])
+    return isinstance(value, PYTHON_TYPES[expected.what]) and not isinstance(value, bool)
 
 
 def _made(
