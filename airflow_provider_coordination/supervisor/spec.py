@@ -10,7 +10,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass, replace
 from enum import IntEnum
-from typing import Any, Protocol, runtime_checkable
+from functools import partial
+from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import source_identifier
@@ -74,18 +75,6 @@ class SpecChange(IntEnum):
     """The work of jobs changes: they hand over to jobs with the new spec."""
 
 
-@runtime_checkable
-class Checkable(Protocol):
-    """An object that checks its values without a connection."""
-
-    def check(self) -> None:
-        """Check every value.
-
-        :raises ConfigurationError: naming the field, the value and the remedy.
-        """
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class IngestionSpec:
     """The spec of an ingestion.
@@ -132,9 +121,9 @@ class IngestionSpec:
         kind, of_reads = _one_kind("reads", values["reads"]) if values.get("reads") is not None else (None, None)
         check_top_level_keys(values, kind=kind)
         assert kind is not None
-        reader = _Reader(kind)
+        make = partial(_made, kind)
         options = {
-            name: read_value(field, name, values[name], reader.make)
+            name: read_value(field, name, values[name], make)
             for name, field in OPTIONS.items()
             if values.get(name) is not None
         }
@@ -143,13 +132,13 @@ class IngestionSpec:
                 raise ConfigurationError(f"spec: field {name!r} must be non-empty text; got {value!r}")
         spec = cls(
             ingestion=Ingestion(
-                reads=reader.make(reads_class(kind), f"reads.{kind}", of_reads),
-                writes=[reader.sink(path, each) for path, each in _sinks(values["writes"])],
+                reads=make(reads_class(kind), f"reads.{kind}", of_reads),
+                writes=[_sink(kind, path, each) for path, each in _sinks(values["writes"])],
                 **options,
             ),
             context=_context(values.get("context")),
             **{
-                name: reader.make(SECTIONS[name], name, values[name])
+                name: make(SECTIONS[name], name, values[name])
                 for name in ("tuning", "supervise")
                 if values.get(name) is not None
             },
@@ -165,16 +154,16 @@ class IngestionSpec:
         source_identifier(self.source)
         self._check_schema()
         ingestion = self.ingestion
-        self._check_part(ingestion.reads, f"reads.{reads_kind_of(ingestion.reads)}")
+        _check_part(ingestion.reads, f"reads.{reads_kind_of(ingestion.reads)}")
         for number, sink in enumerate(self.sinks):
-            self._check_part(sink, f"writes[{number}].{writes_kind_of(sink)}")
+            _check_part(sink, f"writes[{number}].{writes_kind_of(sink)}")
         for name in OPTIONS:
-            self._check_part(getattr(ingestion, name), name)
+            _check_part(getattr(ingestion, name), name)
         for name, reason in excluded_fields(RoundSettings).items():
             if getattr(ingestion.rounds, name) != getattr(RoundSettings(), name):
                 raise ConfigurationError(f"spec: field 'rounds.{name}' is not allowed in a spec: {reason}")
-        self._check_part(self.tuning, "tuning")
-        self._check_part(self.supervise, "supervise")
+        _check_part(self.tuning, "tuning")
+        _check_part(self.supervise, "supervise")
         self._check_folders()
         self._check_end()
         if ingestion.transform is not None:
@@ -185,13 +174,6 @@ class IngestionSpec:
                 f"spec: it has {size} bytes as JSON, and the limit is {MAX_BYTES}; move large values, such as queries "
                 "and Spark properties, to a connection or a properties file"
             )
-
-    def _check_part(self, part: Any, path: str) -> None:
-        try:
-            if isinstance(part, Checkable):
-                part.check()
-        except FieldError as error:
-            raise error.below("spec", path) from None
 
     def _check_schema(self) -> None:
         try:
@@ -323,46 +305,37 @@ def read_sink(values: Any, path: str) -> Any:
     :param path: its name in errors.
     :raises ConfigurationError: naming the field, the value and the remedy.
     """
-    sink = _Reader("").sink(path, values)
-    try:
-        if isinstance(sink, Checkable):
-            sink.check()
-    except FieldError as error:
-        raise error.below("spec", f"{path}.{writes_kind_of(sink)}") from None
+    sink = _sink("", path, values)
+    _check_part(sink, f"{path}.{writes_kind_of(sink)}")
     return sink
 
 
-class _Reader:
-    """Creates the objects of a spec.
+def _check_part(part: Any, path: str) -> None:
+    try:
+        if hasattr(part, "check"):
+            part.check()
+    except FieldError as error:
+        raise error.below("spec", path) from None
 
-    :param kind: the kind of source that it reads.
+
+def _made(source_kind: str, cls: type, path: str, values: Any) -> Any:
+    """Return an object of a class.
+
+    :param source_kind: the kind of source that the spec reads.
+    :param path: the path of the object in the spec.
     """
+    known = fields_of(cls)
+    if not isinstance(values, Mapping):
+        keys = ", ".join(known)
+        raise ConfigurationError(f"spec: field {path!r} must be an object of the keys {keys}; got {values!r}")
+    check_keys(path, cls, values, kind=source_kind)
+    nested = partial(_made, source_kind)
+    return cls(**{name: read_value(known[name], f"{path}.{name}", value, nested) for name, value in values.items()})
 
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
 
-    def make(self, cls: type, path: str, values: Any) -> Any:
-        """Return an object of a class.
-
-        :param path: its path in the spec.
-        :raises ConfigurationError: naming the field, the value and the remedy.
-        """
-        if not isinstance(values, Mapping):
-            known = ", ".join(fields_of(cls))
-            raise ConfigurationError(f"spec: field {path!r} must be an object of the keys {known}; got {values!r}")
-        check_keys(path, cls, values, kind=self._kind)
-        known_fields = fields_of(cls)
-        return cls(
-            **{
-                name: read_value(known_fields[name], f"{path}.{name}", value, self.make)
-                for name, value in values.items()
-            }
-        )
-
-    def sink(self, path: str, values: Any) -> Any:
-        """Return a sink."""
-        kind, of_writes = _one_kind(path, values)
-        return self.make(writes_class(kind), f"{path}.{kind}", of_writes)
+def _sink(source_kind: str, path: str, values: Any) -> Any:
+    kind, of_writes = _one_kind(path, values)
+    return _made(source_kind, writes_class(kind), f"{path}.{kind}", of_writes)
 
 
 def _checked_object(values: object) -> Mapping[str, Any]:

@@ -13,7 +13,6 @@ import typer
 from airflow_provider_coordination.cli.app import application
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.supervisor.druid import fields, filters
-from airflow_provider_coordination.supervisor.druid.rows import DruidField
 from airflow_provider_coordination.supervisor.settings import (
     AutoScaleSettings,
     SparkSettings,
@@ -111,18 +110,22 @@ def test_errors_read_as_documented(number: int, path: tuple[str, ...], value: An
 
 
 @pytest.mark.parametrize(
-    ("heading", "known"),
+    ("heading", "section"),
     [
-        ("\n## Every field\n", fields.TOP),
-        ("\n### dataSchema\n", fields.DATA_SCHEMA),
-        ("\n### ioConfig\n", fields.IO_CONFIG),
-        ("\n### autoScalerConfig\n", fields.AUTO_SCALER_CONFIG),
-        ("\n### tuningConfig\n", fields.TUNING_CONFIG),
+        ("\n## Every field\n", ""),
+        ("\n### dataSchema\n", "dataSchema"),
+        ("\n### ioConfig\n", "ioConfig"),
+        ("\n### autoScalerConfig\n", fields.AUTO_SCALE),
+        ("\n### tuningConfig\n", "tuningConfig"),
     ],
 )
-def test_every_druid_field_has_the_documented_row(heading: str, known: tuple[DruidField, ...]) -> None:
+def test_every_druid_field_has_the_documented_row(heading: str, section: str) -> None:
     documented = [(code(n), v, code(p), note) for n, v, p, note in rows(page("druid.md"), "field", below=heading)]
-    assert documented == [(each.name, each.outcome.value, each.target or "-", each.note) for each in known]
+    known = [each for each in fields.FIELDS if each.name.rpartition(".")[0] == section]
+    assert len(known) > 2
+    assert sorted(documented) == sorted(
+        (each.name, each.outcome.value, each.target or "-", each.note) for each in known
+    )
 
 
 def test_every_translated_filter_is_documented() -> None:
