@@ -24,7 +24,7 @@ from airflow_provider_coordination.spark.files import Claim, MissingFileError
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.parquet_files import values_of, write_table
 from airflow_provider_coordination.spark.sinks import Sink
-from airflow_provider_coordination.spark.staging import MANIFEST, STAGING
+from airflow_provider_coordination.spark.staging import MANIFEST, STAGING, listed
 from airflow_provider_coordination.spark.storage import (
     delete_file,
     delete_folder,
@@ -150,7 +150,7 @@ class SharedFiles:
         """
         manifest = {
             "batches": {attempt.batch_id: [attempt.set_id, rows[attempt.batch_id]] for attempt in attempts},
-            "files": [{"name": file.rsplit("/", 1)[-1], "bytes": size} for file, size in files.items()],
+            "files": listed(self.staging(name), files),
         }
         write_text(join(self.staging(name), MANIFEST), json.dumps(manifest), self._access)
 

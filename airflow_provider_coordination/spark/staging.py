@@ -22,6 +22,7 @@ from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.parquet_files import read_table, schema_of, write_table
 from airflow_provider_coordination.spark.sinks import Rows
 from airflow_provider_coordination.spark.storage import (
+    check_size,
     delete_files,
     delete_folder,
     file_size,
@@ -106,11 +107,7 @@ class Staging:
     def discard(self, attempts: Sequence[Attempt]) -> None:
         """Remove the manifests of attempts, and the folders above that are then empty."""
         for attempt in attempts:
-            folder = self.folder(attempt)
-            delete_folder(folder, self._access)
-            for _ in range(EMPTY_ABOVE):
-                folder, _, _ = folder.rpartition("/")
-                remove_if_empty(folder, self._access)
+            remove_staged(self.folder(attempt), self._access)
 
     def sweep(self, tokens: Mapping[str, int]) -> list[Mapping[str, Any]]:
         """Remove the manifests of previous owners of partitions; see `Delivery.sweep`.
@@ -124,6 +121,22 @@ class Staging:
                     manifests.append(json.loads(read_text(file, self._access)))
         delete_staged(previous, self._access)
         return manifests
+
+
+def listed(folder: str, files: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Return files below a folder as a manifest lists them.
+
+    :param files: the files, with their sizes in bytes.
+    """
+    return [{"name": file.removeprefix(f"{folder}/"), "bytes": size} for file, size in files.items()]
+
+
+def remove_staged(folder: str, access: Access) -> None:
+    """Remove the folder of an attempt, and the folders above that are then empty."""
+    delete_folder(folder, access)
+    for _ in range(EMPTY_ABOVE):
+        folder, _, _ = folder.rpartition("/")
+        remove_if_empty(folder, access)
 
 
 def staged_by_previous_owners(root: str, tokens: Mapping[str, int], access: Access) -> dict[str, list[str]]:
@@ -178,10 +191,11 @@ class LandedStaging(Staging):
     def seal(self, attempt: Attempt, content: Mapping[str, Any]) -> None:
         self._contents[attempt.set_id] = {**_signature(attempt), "content": content}
 
+    @override
     def sealed(self, attempt: Attempt) -> Mapping[str, Any]:
-        """See `Staging.sealed`.
+        """Return what was prepared of an attempt.
 
-        :raises MissingFileError: if the landed file no longer exists.
+        :raises MissingFileError: if the landed file is gone.
         """
         manifest = self._contents.get(attempt.set_id, {})
         if _signature(attempt).items() <= manifest.items():
@@ -221,7 +235,7 @@ class StagedBatches(Staging):
     """
 
     def scratch(self, attempts: Sequence[Attempt]) -> str:
-        """See `Sink.scratch`."""
+        """Return a folder for the intermediate files of a delivery of these batches."""
         return self.folder(attempts[0]) + ".work"
 
     def stage(self, attempts: Sequence[Attempt], rows: Rows) -> None:
@@ -230,20 +244,13 @@ class StagedBatches(Staging):
             delete_folder(self.folder(attempt), self._access)
         for attempt in attempts:
             count = rows.count(attempt.batch_id)
+            folder = join(self.folder(attempt), "rows")
             if count:
-                files = rows.write([attempt.batch_id], join(self.folder(attempt), "rows"))
+                files = rows.write([attempt.batch_id], folder)
             else:  # an empty file, because the columns are needed
-                file = self._file(attempt)
+                file = join(folder, "part-0.parquet")
                 files = {file: write_table(rows.schema.empty_table(), file, self._access)}
-            self._seal(attempt, count, files)
-
-    def _file(self, attempt: Attempt) -> str:
-        return join(self.folder(attempt), "rows", "part-0.parquet")
-
-    def _seal(self, attempt: Attempt, rows: int, files: Mapping[str, int]) -> None:
-        folder = join(self.folder(attempt), "rows")
-        listed = [{"name": file.removeprefix(f"{folder}/"), "bytes": size} for file, size in files.items()]
-        self.seal(attempt, {"rows": rows, "files": listed})
+            self.seal(attempt, {"rows": count, "files": listed(folder, files)})
 
     def find(self, attempt: Attempt) -> StagedBatch:
         """Return what an attempt staged.
@@ -254,9 +261,7 @@ class StagedBatches(Staging):
         content = self.sealed(attempt)
         sizes = {join(self.folder(attempt), "rows", file["name"]): file["bytes"] for file in content["files"]}
         for file, size in sizes.items():
-            if (found := file_size(file, self._access)) != size:
-                problem = "is gone" if found is None else f"has {found} bytes instead of the {size} that were written"
-                raise MissingFileError(f"batch {attempt.batch_id}: the staged file {file} {problem}")
+            check_size(file, size, self._access)
         return StagedBatch(files=sizes, rows=content["rows"])
 
     def read(self, file: str, columns: Sequence[str] | None = None) -> pa.Table:

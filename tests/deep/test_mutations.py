@@ -36,15 +36,14 @@ class Mutation:
 MUTATIONS = {
     "staged files are listed, and none is an empty result": Mutation(
         "spark/sinks/parquet.py",
-        "        for staged in self._staged(attempt):\n",
-        "        self._staged(attempt)\n"
+        '        for staged in self._alone.sealed(attempt)["files"]:\n',
+        "        self._alone.sealed(attempt)\n"
         "        from airflow_provider_coordination.spark.storage import delete_file, files_below\n"
         "        found = [file for file in files_below(self.staging(attempt)) if file.endswith('.parquet')]\n"
         "        if not found:\n"
         "            delete_file(self.file(attempt.batch_id))\n"
         "        names = [file.rsplit('/', 1)[-1] for file in found]\n"
-        "        for staged in [StagedFile(name=n, bytes=file_size(join(self.staging(attempt), n)), rows=1) "
-        "for n in names]:\n",
+        "        for staged in [{'name': n, 'bytes': file_size(join(self.staging(attempt), n))} for n in names]:\n",
         "spark/sinks/test_parquet.py::test_missing_staged_file_publishes_nothing",
     ),
     "nobody asks the store before a batch becomes visible": Mutation(
@@ -61,11 +60,11 @@ MUTATIONS = {
     ),
     "an empty result deletes what it replaces": Mutation(
         "spark/sinks/parquet.py",
-        "        for staged in self._staged(attempt):\n",
-        "        if not self._staged(attempt):\n"
+        '        for staged in self._alone.sealed(attempt)["files"]:\n',
+        '        if not self._alone.sealed(attempt)["files"]:\n'
         "            from airflow_provider_coordination.spark.storage import delete_file\n"
         "            delete_file(self.file(attempt.batch_id))\n"
-        "        for staged in self._staged(attempt):\n",
+        '        for staged in self._alone.sealed(attempt)["files"]:\n',
         "spark/sinks/test_parquet.py::test_late_commit_without_rows_leaves_the_next_file",
     ),
     "what was published is not as good as what was landed": Mutation(

@@ -7,10 +7,9 @@ and so on its filesystem. A manifest, written last, names the content: no conclu
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -43,10 +42,10 @@ from airflow_provider_coordination.spark.shared_files import (
 from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER, MAIN, SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import Rows, Sink, SinkKind, owed
 from airflow_provider_coordination.spark.staging import (
-    EMPTY_ABOVE,
-    MANIFEST,
-    STAGING,
+    Staging,
     delete_staged,
+    listed,
+    remove_staged,
     staged_by_previous_owners,
 )
 from airflow_provider_coordination.spark.storage import (
@@ -60,11 +59,9 @@ from airflow_provider_coordination.spark.storage import (
     join,
     probe_rename,
     publish,
-    read_text,
-    remove_if_empty,
     renames,
-    write_text,
 )
+from airflow_provider_coordination.spark.table_sinks import LandedDelivery
 from airflow_provider_coordination.spark.writes import TARGET_FILE_BYTES, ParquetDataset
 
 if TYPE_CHECKING:
@@ -72,20 +69,6 @@ if TYPE_CHECKING:
 
 SMALL_PART = 32
 """Landed files of at least 1/32 of the target size are published unchanged; smaller ones are combined."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StagedFile:
-    """A staged file.
-
-    :param name: its name in the staging folder.
-    :param bytes: its size.
-    :param rows: the number of its rows.
-    """
-
-    name: str
-    bytes: int
-    rows: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +147,10 @@ class ParquetSink(Sink):
     def _shared(self) -> SharedFiles:
         return SharedFiles(self.path, self.access)
 
+    @property
+    def _alone(self) -> Staging:
+        return Staging(self.path, self.access)
+
     def _in_shared_files(self, attempts: Sequence[Attempt]) -> set[str]:
         """Return the ids of the batches that an earlier delivery committed in a shared file."""
         names = by_shared_file(attempts, earlier=True)
@@ -177,7 +164,7 @@ class ParquetSink(Sink):
 
     @override
     def repartition(self, rows: DataFrame) -> DataFrame:
-        """See `Sink.repartition`: a rename publishes one file as a whole."""
+        # A rename publishes one file as a whole.
         return rows.coalesce(1)
 
     @override
@@ -188,11 +175,11 @@ class ParquetSink(Sink):
         """Return the folder where an attempt stages its files."""
         if attempt.shared_file is not None:
             return self._shared.staging(attempt.shared_file)
-        return join(self.path, STAGING, attempt.folder, str(attempt.fencing_token), attempt.set_id)
+        return self._alone.folder(attempt)
 
     @override
     def prepare(self, attempts: Sequence[Attempt], rows: Rows) -> None:
-        """See `Sink.prepare`: a batch in a shared file stays there, even if its delivery was rejected."""
+        # A batch in a shared file stays there, even if its delivery was rejected.
         for name, sharers in by_shared_file(attempts).items():
             self._prepare_together(name, sharers, rows)
         alone = [attempt for attempt in attempts if attempt.shared_file is None]
@@ -202,10 +189,9 @@ class ParquetSink(Sink):
 
     def _prepare_alone(self, attempt: Attempt, rows: Rows) -> None:
         delete_folder(self.staging(attempt), self.access)
-        count = rows.count(attempt.batch_id)
-        if count:
+        if rows.count(attempt.batch_id):
             [(file, size)] = rows.write([attempt.batch_id], self.staging(attempt)).items()
-            self._seal(attempt, _staged_file(file, size, count))
+            self._seal(attempt, {file: size})
         else:
             self._stage_empty(attempt, rows.schema)
 
@@ -234,23 +220,25 @@ class ParquetSink(Sink):
         """
         is_alone = not attempt.has_previous_owners or renames(self.path, self.access)
         if is_alone and not exists(self.file(attempt.batch_id), self.access):
-            self._seal(attempt)
+            self._seal(attempt, {})
             return
         file = join(self.staging(attempt), "part-0.parquet")
-        size = write_table(schema.empty_table(), file, self.access)
-        self._seal(attempt, _staged_file(file, size, 0))
+        self._seal(attempt, {file: write_table(schema.empty_table(), file, self.access)})
+
+    def _seal(self, attempt: Attempt, files: Mapping[str, int]) -> None:
+        self._alone.seal(attempt, {"files": listed(self.staging(attempt), files)})
 
     @override
     def commit(self, attempts: Sequence[Attempt]) -> None:
-        """See `Sink.commit`: each file becomes visible on its own."""
+        # Each file becomes visible on its own.
         together = by_shared_file(attempts)
         each_at_once(together, lambda name: self._commit_together(name, together[name]), self.at_once)
         alone = [attempt for attempt in attempts if attempt.shared_file is None]
         each_at_once(self.owed(alone), self._commit_alone, self.at_once)
 
     def _commit_alone(self, attempt: Attempt) -> None:
-        for staged in self._staged(attempt):
-            self.publish(join(self.staging(attempt), staged.name), attempt, staged.bytes)
+        for staged in self._alone.sealed(attempt)["files"]:
+            self.publish(join(self.staging(attempt), staged["name"]), attempt, staged["bytes"])
 
     def _commit_together(self, name: str, attempts: Sequence[Attempt]) -> None:
         """Publish a shared file. Some of its batches may be committed already, and not be prepared for it."""
@@ -324,44 +312,18 @@ class ParquetSink(Sink):
 
     @override
     def discard(self, attempts: Sequence[Attempt]) -> None:
-        """See `Sink.discard`: removes empty parent folders as well."""
-        folders = {self.staging(attempt): None for attempt in attempts}
-        each_at_once(folders, self._discard, self.at_once)
-
-    def _discard(self, staging: str) -> None:
-        delete_folder(staging, self.access)
-        for _ in range(EMPTY_ABOVE):
-            staging, _, _ = staging.rpartition("/")
-            remove_if_empty(staging, self.access)
+        folders = dict.fromkeys(map(self.staging, attempts))
+        each_at_once(folders, lambda folder: remove_staged(folder, self.access), self.at_once)
 
     @override
     def sweep(self, tokens: Mapping[str, int]) -> None:
         delete_staged(staged_by_previous_owners(self.path, tokens, self.access), self.access)
 
-    def _seal(self, attempt: Attempt, *files: StagedFile) -> None:
-        manifest = {**_signature(attempt), "files": [asdict(file) for file in files]}
-        write_text(join(self.staging(attempt), MANIFEST), json.dumps(manifest), self.access)
-
-    def _staged(self, attempt: Attempt) -> list[StagedFile]:
-        staging = self.staging(attempt)
-        try:
-            manifest = json.loads(read_text(join(staging, MANIFEST), self.access))
-            files = [StagedFile(**file) for file in manifest.pop("files")]
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise DeliveryError(
-                f"batch {attempt.batch_id}: the staged data in {staging} is gone or incomplete: {error}"
-            ) from None
-        if manifest != _signature(attempt):
-            raise DeliveryError(
-                f"batch {attempt.batch_id}: the staged data in {staging} belongs to another delivery: {manifest}"
-            )
-        return files
-
     # Landed files, unchanged
 
     @override
     def check_landing_path(self, landing_path: str) -> None:
-        """See `Sink.check_landing_path`: files cannot be published across filesystems."""
+        # Files cannot be published across filesystems.
         probe_rename(landing_path, self.path, self.access)
 
     @override
@@ -383,7 +345,7 @@ class ParquetSink(Sink):
         return True
 
 
-class ParquetLandedDelivery(Delivery):
+class ParquetLandedDelivery(LandedDelivery):
     """Delivers batches as they were landed: large landed files are published unchanged, small ones are combined.
 
     The landed file itself carries a fencing token. The next owner renames it before it delivers.
@@ -405,25 +367,22 @@ class ParquetLandedDelivery(Delivery):
         access: Access = DEFAULT_ACCESS,
         target_file_bytes: int = TARGET_FILE_BYTES,
     ) -> None:
-        self._sink = ParquetSink(name=name, path=path, access=access, target_file_bytes=target_file_bytes)
+        self._dataset = ParquetSink(name=name, path=path, access=access, target_file_bytes=target_file_bytes)
+        super().__init__(self._dataset, access)
         self._keep = keep
         self._copies = keep and renames(path, access)
 
-    @property
     @override
-    def sinks(self) -> Sequence[str]:
-        return (self._sink.name,)
-
     def prepare(self, attempts: Sequence[Attempt], sinks: Collection[str]) -> Mapping[str, Prepared | Exception]:
-        """Combine small landed files, copy those that are kept, and check the others."""
+        # Combines small landed files, copies those that are kept, and checks the others.
         needed = self._needed(attempts)
         prepared: dict[str, Prepared | Exception] = {}
         small = [attempt for attempt in attempts if attempt.batch_id in needed and self._is_small(attempt)]
-        for file in by_shared_file(assign_shared_files(small, self._sink.shared_bytes)).values():
+        for file in by_shared_file(assign_shared_files(small, self._dataset.shared_bytes)).values():
             prepared |= self._prepare_combined(file)
         alone = [attempt for attempt in attempts if attempt.batch_id not in prepared]
-        prepare = partial(self._prepare, needed)
-        prepared |= {each.batch_id: made for each, made in each_separately(alone, prepare, self._sink.at_once)}
+        prepare = partial(self._prepare_alone, needed)
+        prepared |= {each.batch_id: made for each, made in each_separately(alone, prepare, self._dataset.at_once)}
         return {attempt.batch_id: prepared[attempt.batch_id] for attempt in attempts}
 
     def _needed(self, attempts: Sequence[Attempt]) -> set[str]:
@@ -434,11 +393,11 @@ class ParquetLandedDelivery(Delivery):
         """
         uncertain = [each for each in attempts if self._is_small(each) or not self._is_name_decisive(each)]
         checked = {attempt.batch_id for attempt in uncertain}
-        needed = {attempt.batch_id for attempt in owed(self._sink, uncertain)}
+        needed = {attempt.batch_id for attempt in owed(self._dataset, uncertain)}
         return needed | {each.batch_id for each in attempts if each.batch_id not in checked}
 
     def _is_small(self, attempt: Attempt) -> bool:
-        is_small = attempt.batch.file_bytes * SMALL_PART <= self._sink.target_file_bytes
+        is_small = attempt.batch.file_bytes * SMALL_PART <= self._dataset.target_file_bytes
         return is_small and not self._keep and may_share(attempt)
 
     def _prepare_combined(self, attempts: Sequence[Attempt]) -> dict[str, Prepared | Exception]:
@@ -446,8 +405,8 @@ class ParquetLandedDelivery(Delivery):
         results: dict[str, Prepared | Exception] = {}
 
         def put(some: Sequence[Attempt]) -> Mapping[str, CombinedBatch | Exception]:
-            with translating_outages(self._sink.name):
-                return self._sink.combine_landed(some)
+            with translating_outages(self._dataset.name):
+                return self._dataset.combine_landed(some)
 
         for some, made in by_halves(attempts, put, "combining landed files"):
             for attempt in some:
@@ -456,53 +415,49 @@ class ParquetLandedDelivery(Delivery):
                     _landed_error(attempt, result)
                     if isinstance(result, Exception)
                     else Prepared(
-                        records={self._sink.name: attempt.batch.records},
+                        records={self._dataset.name: attempt.batch.records},
                         columns=_column_types(result.columns),
                         shared_file=result.shared_file,
                     )
                 )
         return results
 
-    def _prepare(self, needed: Collection[str], attempt: Attempt) -> Prepared:
+    def _prepare_alone(self, needed: Collection[str], attempt: Attempt) -> Prepared:
         check_all_of_it(attempt)
-        with translating_outages(self._sink.name):
+        with translating_outages(self._dataset.name):
             return self._inspect(attempt, attempt.batch_id in needed)
 
     def _inspect(self, attempt: Attempt, is_needed: bool) -> Prepared:
         visible = attempt.file
         try:  # check each file, though all have the same columns: no damaged file may become part of the dataset
             if is_needed:
-                schema = landed_schema(attempt, [self._sink], self._sink.access)
-                self._sink.settle_shared_files([attempt], without_batch(schema))
+                schema = landed_schema(attempt, [self._dataset], self._dataset.access)
+                self._dataset.settle_shared_files([attempt], without_batch(schema))
                 if self._copies:
-                    copy_file(attempt.file, self._staged(attempt), self._sink.access)
+                    copy_file(attempt.file, self._staged(attempt), self._dataset.access)
             else:
-                visible = self._sink.file_with(attempt) or visible
-                schema = schema_of(visible, self._sink.access)
+                visible = self._dataset.file_with(attempt) or visible
+                schema = schema_of(visible, self._dataset.access)
         except pa.ArrowInvalid as error:
             raise DeliveryError(f"file {visible} is damaged: {error}; restore it, or reset its partition") from error
-        return Prepared(records={self._sink.name: attempt.batch.records}, columns=_column_types(schema))
+        return Prepared(records={self._dataset.name: attempt.batch.records}, columns=_column_types(schema))
 
+    @override
     def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
-        """Publish each file under its name in the dataset."""
-        self._sink.commit([attempt for attempt in attempts if attempt.shared_file is not None])
+        self._dataset.commit([attempt for attempt in attempts if attempt.shared_file is not None])
         alone = [attempt for attempt in attempts if attempt.shared_file is None]
         decided = {attempt.batch_id for attempt in alone if self._is_name_decisive(attempt)}
-        left = self._sink.owed([attempt for attempt in alone if attempt.batch_id not in decided])
+        left = self._dataset.owed([attempt for attempt in alone if attempt.batch_id not in decided])
         first = [attempt for attempt in alone if attempt.batch_id in decided]
-        each_at_once([*first, *left], self._publish, self._sink.at_once)
+        each_at_once([*first, *left], self._publish, self._dataset.at_once)
 
     def _publish(self, attempt: Attempt) -> None:
         source = self._staged(attempt) if self._copies else attempt.file
-        self._sink.publish(source, attempt, attempt.batch.file_bytes)
+        self._dataset.publish(source, attempt, attempt.batch.file_bytes)
 
     @override
     def discard(self, attempts: Sequence[Attempt]) -> None:
-        self._sink.discard([a for a in attempts if self._copies or a.shared_file is not None])
-
-    @override
-    def sweep(self, tokens: Mapping[str, int]) -> None:
-        self._sink.sweep(tokens)
+        self._dataset.discard([a for a in attempts if self._copies or a.shared_file is not None])
 
     def _is_name_decisive(self, attempt: Attempt) -> bool:
         """Return whether the request that creates the name of a batch's own file fails if the batch is committed.
@@ -510,15 +465,11 @@ class ParquetLandedDelivery(Delivery):
         Then only an earlier delivery of this job can have committed it, in that very file.
         """
         is_first = not attempt.has_previous_owners and may_share(attempt)
-        path, access = self._sink.path, self._sink.access
+        path, access = self._dataset.path, self._dataset.access
         return is_first and not renames(path, access) and has_exclusive_names(path, access)
 
     def _staged(self, attempt: Attempt) -> str:
-        return join(self._sink.staging(attempt), "landed.parquet")
-
-
-def _staged_file(file: str, size: int, rows: int) -> StagedFile:
-    return StagedFile(name=file.rsplit("/", 1)[-1], bytes=size, rows=rows)
+        return join(self._dataset.staging(attempt), "landed.parquet")
 
 
 def _column_types(schema: pa.Schema) -> dict[str, str]:
@@ -530,11 +481,6 @@ def _landed_error(attempt: Attempt, error: Exception) -> DeliveryError:
     if isinstance(error, DeliveryError):
         return error
     return DeliveryError(f"landed file {attempt.file} cannot be read: {error}; restore it, or reset its partition")
-
-
-def _signature(attempt: Attempt) -> dict[str, str | int]:
-    """Return the fields that distinguish the staged files of an attempt from all others."""
-    return {"batch": attempt.batch_id, "set": attempt.set_id, "fencing_token": attempt.fencing_token}
 
 
 def _make(settings: SinkSettings) -> ParquetSink:

@@ -10,7 +10,8 @@ import pytest
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.files import MissingFileError
-from airflow_provider_coordination.spark.sinks.parquet import MANIFEST, ParquetSink
+from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
+from airflow_provider_coordination.spark.staging import MANIFEST
 from tests.support.sinks import BatchRows, an_attempt, under_next_lease
 
 BATCH = "shard-1-abc"
