@@ -189,7 +189,7 @@ class Files:
         self.make_durable(target)
 
     def publish(self, path: str, target: str, *, size: int | None, claim: Claim | None) -> bool:
-        """See `storage.publish`."""
+        """Give a file its final name, as `storage.publish` describes it."""
         info = self._filesystem.get_file_info(path)
         if info.type == fs.FileType.NotFound:
             raise missing_file(path)

@@ -101,28 +101,31 @@ class BucketFiles(Files):
         found = self._head(path)
         return None if found is None else found.size
 
+    @override
     def exists(self, path: str) -> bool:
-        """See `Files.exists`: there are no folders."""
         return self._head(path) is not None
 
+    @override
     def make_folder(self, path: str) -> None:
-        """See `Files.make_folder`: there are none."""
+        pass  # there are none
 
     @override
     def read(self, path: str) -> bytes:
         with _as_os_errors(path):
             return bytes(self._client.get_object(**_named(path))["Body"].read())
 
+    @override
     def tail(self, path: str, length: int) -> tuple[bytes, int]:
-        """See `Files.tail`: in one request."""
+        # In one request.
         with _as_os_errors(path):
             response = self._client.get_object(**_named(path), Range=f"bytes=-{length}")
             content = bytes(response["Body"].read())
         _, _, size = response.get("ContentRange", "").rpartition("/")
         return content[-length:], int(size) if size.isdigit() else len(content)
 
+    @override
     def below(self, path: str, pages: int | None = None) -> list[FoundFile] | None:
-        """See `Files.below`: one request for each page."""
+        # One request for each page.
         bucket, _, prefix = path.partition("/")
         files: list[FoundFile] = []
         more: dict[str, str] = {}
@@ -148,13 +151,15 @@ class BucketFiles(Files):
         with _as_os_errors(path):
             self._client.put_object(**_named(path), Body=content)
 
+    @override
     def copy(self, path: str, target: str) -> None:
-        """See `Files.copy`: S3 copies the object."""
+        # S3 copies the object.
         with _as_os_errors(path):
             self._client.copy_object(**_named(target), CopySource=_named(path))
 
+    @override
     def publish(self, path: str, target: str, *, size: int | None, claim: Claim | None) -> bool:
-        """See `storage.publish`: the source object stays, unless there is no claim."""
+        # The source object stays, unless there is no claim.
         if claim is None:
             if size is not None:
                 self._checked_size(path, size)
@@ -264,8 +269,9 @@ class BucketFiles(Files):
         with _as_os_errors(path):
             self._client.delete_object(**_named(path))
 
+    @override
     def delete_each(self, paths: Sequence[str]) -> None:
-        """See `Files.delete_each`: one page of objects per request, or one object if the store supports no pages."""
+        # One page of objects per request, or one object if the store supports no pages.
         if len(paths) == 1:
             self.delete(paths[0])
             return
@@ -274,8 +280,9 @@ class BucketFiles(Files):
             with _as_os_errors(paths[start]):
                 self._delete_page(page[0]["Bucket"], [{"Key": each["Key"]} for each in page])
 
+    @override
     def delete_folder(self, path: str) -> None:
-        """See `Files.delete_folder`: one page of objects per request."""
+        # One page of objects per request.
         bucket, _, prefix = path.partition("/")
         with _as_os_errors(path):
             for page in self._pages(bucket, f"{prefix}/"):
@@ -308,8 +315,9 @@ class BucketFiles(Files):
             if not page or not response.get("IsTruncated"):
                 return
 
+    @override
     def has_exclusive_names(self, probe: str) -> bool:
-        """See `Files.has_exclusive_names`: a store is tried once, since some reject or ignore conditions."""
+        # A store is tried once, since some reject or ignore conditions.
         if self._has_exclusive_names is None:
             from botocore.exceptions import ClientError
 
@@ -327,14 +335,16 @@ class BucketFiles(Files):
                 self._client.delete_object(**_named(probe))
         return self._has_exclusive_names
 
+    @override
     def check_writable(self, probe: str) -> None:
-        """See `Files.check_writable`: the first check also finds out whether the store supports conditions."""
+        # The first check also finds out whether the store supports conditions.
         if self._has_exclusive_names is None and self.has_exclusive_names(probe):
             return
         super().check_writable(probe)
 
+    @override
     def abort_uploads(self, path: str) -> None:
-        """See `Files.abort_uploads`: one page of uploads."""
+        # One page of uploads.
         bucket, _, prefix = path.partition("/")
         with _as_os_errors(path):
             response = self._client.list_multipart_uploads(

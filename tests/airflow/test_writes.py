@@ -19,6 +19,7 @@ from airflow_provider_coordination.spark.writes import (
     DeltaTable,
     ForeachBatch,
     ParquetDataset,
+    Writes,
     landing_path_of,
     sinks_of,
 )
@@ -29,13 +30,12 @@ CLICKS = ParquetDataset("/data/lake/clicks")
 
 
 @dataclass
-class QueueSink:
+class QueueSink(Writes):
     """A sink of another distribution, which is no folder."""
 
-    template_fields: ClassVar[tuple[str, ...]] = ("topic",)
+    folder_field: ClassVar[str] = ""
 
     topic: str
-    landing_path: str | None = None
 
     def connect(self, connections: ConnectionResolver) -> SinkSettings:
         return SinkSettings(name="queue", kind="queue", location=f"queue://{self.topic}", settings={"token": "hush"})

@@ -63,7 +63,7 @@ class ForeachBatchSink(Sink):
 
     @override
     def check(self) -> None:
-        """See `Sink.check`: the module must exist; it is imported after the Spark session has started."""
+        # The module must exist; it is imported after the Spark session has started.
         check_writable(f"ForeachBatch {self.name!r}: field 'staging_path'", self._settings.staging_path, self._access)
         module = self._settings.function.partition(":")[0]
         try:
@@ -79,12 +79,12 @@ class ForeachBatchSink(Sink):
 
     @override
     def committed(self, attempts: Sequence[Attempt]) -> set[str]:
-        """See `Sink.committed`: the effects of the function are unknown here, so no batch counts as committed."""
+        # The effects of the function are unknown here, so no batch counts as committed.
         return set()
 
     @override
     def repartition(self, rows: DataFrame) -> DataFrame:
-        """See `Sink.repartition`: the function partitions its own output."""
+        # The function partitions its own output.
         return rows
 
     @override
@@ -93,7 +93,7 @@ class ForeachBatchSink(Sink):
 
     @override
     def prepare(self, attempts: Sequence[Attempt], rows: Rows) -> None:
-        """See `Sink.prepare`: imports the function, so an import error appears before any sink has the batches."""
+        # Imports the function, so an import error appears before any sink has the batches.
         load_transform(self._settings.function)
         self._staged.stage(attempts, rows)
 

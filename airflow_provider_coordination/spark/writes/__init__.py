@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
@@ -18,44 +18,17 @@ from airflow_provider_coordination.spark.sink_settings import MAIN, PARQUET, Sin
 from airflow_provider_coordination.spark.sinks import SINKS
 
 EXAMPLE = "ParquetDataset('/data/lake/clicks')"
-
-
 TARGET_FILE_BYTES = 128 * 2**20
 TYPES = ("string", "long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date", "timestamp")
 """The types that a column may have, as the Delta protocol names them; decimals are allowed as well."""
 
 
-@runtime_checkable
-class Writes(Protocol):
-    """A sink as a DAG describes it.
-
-    Airflow renders the attributes that `template_fields` names in place, so it must not be frozen. Its `repr` is part
-    of the serialized DAG and of the rendered templates, so it must be the same each time the file is parsed.
-    """
-
-    @property
-    def template_fields(self) -> Sequence[str]:
-        """The names of its templated fields; a class attribute is enough."""
-        ...
-
-    @property
-    def landing_path(self) -> str | None:
-        """Where raw batches may wait for delivery, once templates are rendered; None if the sink has no such folder."""
-        ...
-
-    def connect(self, connections: ConnectionResolver) -> SinkSettings:
-        """Resolve the connections, in a task.
-
-        :param connections: resolves what the sink names.
-        :returns: the settings of the sink; `sinks_of` adds the implementation of its kind.
-        :raises ConfigurationError: naming the field, the value and the remedy.
-        """
-        ...
-
-
 @dataclass(kw_only=True)
-class DescribedSink(Described, Writes):
+class Writes(Described):
     """A sink that a user writes in a DAG or a spec, and that a job reads.
+
+    Airflow renders the attributes that `template_fields` names in place, so a sink must not be frozen. Its `repr` is
+    part of the serialized DAG and of the rendered templates, so it must be the same each time the file is parsed.
 
     :param name: the sink's name, unique within the task: up to 64 letters, digits, `_` and `-`. (templated)
     :param where: which records the sink receives: a SQL predicate over the written columns; all by default. (templated)
@@ -71,8 +44,8 @@ class DescribedSink(Described, Writes):
     aws_conn_id: str | None = None
 
     @property
+    @override
     def title(self) -> str:
-        """See `Described.title`: with the sink's name."""
         return f"{type(self).__name__} {text_value(self.name) or MAIN!r}"
 
     @property
@@ -81,8 +54,8 @@ class DescribedSink(Described, Writes):
         return text_value(getattr(self, self.folder_field)) if self.folder_field else None
 
     @property
-    @override
     def landing_path(self) -> str | None:
+        """Where raw batches may wait for delivery, once templates are rendered; None if the sink has no such folder."""
         return None if self.folder is None else f"{self.folder.rstrip('/')}/_landing"
 
     @property
@@ -90,8 +63,13 @@ class DescribedSink(Described, Writes):
         """The sink's location; see `SinkSettings.location`."""
         return str(self.folder)
 
-    @override
     def connect(self, connections: ConnectionResolver) -> SinkSettings:
+        """Resolve the connections, in a task.
+
+        :param connections: resolves what the sink names.
+        :returns: the settings of the sink; `sinks_of` adds the implementation of its kind.
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
         sink = self.resolved()
         aws = None if sink.aws_conn_id is None else connections.aws(sink.aws_conn_id, None, "s3")
         sink.use(connections, aws)
@@ -132,7 +110,7 @@ class DescribedSink(Described, Writes):
 
 
 @dataclass(kw_only=True)
-class MergingSink(DescribedSink):
+class MergingSink(Writes):
     """A sink whose rows may replace existing rows.
 
     :param merge_on: the key columns by which a row replaces an existing row; by default every row is added. (templated)
@@ -205,7 +183,7 @@ def _with_implementation(sink: SinkSettings) -> SinkSettings:
 
 
 @dataclass
-class ParquetDataset(DescribedSink):
+class ParquetDataset(Writes):
     """A folder of Parquet files, for the `writes` of operators.
 
     :param path: the location: a path or URI that the driver and every executor reach, such as `/data/lake/clicks` or
@@ -267,7 +245,7 @@ class DeltaTable(MergingSink):
 
 
 @dataclass
-class ForeachBatch(DescribedSink):
+class ForeachBatch(Writes):
     """A function that receives the rows of each delivery and the ids of its batches, for the `writes` of operators.
 
     It receives each batch **at least once**.
@@ -296,8 +274,9 @@ class ForeachBatch(DescribedSink):
             check_function("ForeachBatch: field 'function'", self.function)
 
     @property
+    @override
     def sink_location(self) -> str:
-        """See `DescribedSink.sink_location`: the function, and that it is called at least once."""
+        # The function, and that it is called at least once.
         return f"at-least-once://{self.function}"
 
     @override

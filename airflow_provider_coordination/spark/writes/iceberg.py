@@ -83,12 +83,14 @@ class IcebergTable(MergingSink):
     properties: Mapping[str, str] = field(default_factory=dict, repr=False, metadata=CONNECTED)
 
     @property
+    @override
     def sink_location(self) -> str:
-        """See `DescribedSink.sink_location`: without secrets."""
+        # Without secrets.
         return f"{self.kind}://{location_of(self.properties)}/{self.catalog_name}/{self.table}"
 
+    @override
     def use(self, connections: ConnectionResolver, aws: AwsSettings | None) -> None:
-        """See `DescribedSink.use`: the properties of the catalog."""
+        # The properties of the catalog.
         properties = {} if aws is None else storage_properties(aws)
         if self.catalog_conn_id is not None:
             properties |= catalog_properties(self.catalog_conn_id, connections)

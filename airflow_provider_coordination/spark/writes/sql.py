@@ -13,7 +13,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.settings import CONNECTED, Limits, Texts
 from airflow_provider_coordination.sources.connections import ConnectionResolver
-from airflow_provider_coordination.spark.writes import DescribedSink
+from airflow_provider_coordination.spark.writes import Writes
 
 POSTGRESQL = "postgresql"
 MYSQL = "mysql"
@@ -51,7 +51,7 @@ class SqlServer:
 
 
 @dataclass
-class SqlTable(DescribedSink):
+class SqlTable(Writes):
     """A table of PostgreSQL, MySQL or MariaDB, for the `writes` of operators.
 
     One transaction writes the rows of a batch and its id. The ids are kept in the table `_coordination_batches` beside
@@ -94,12 +94,12 @@ class SqlTable(DescribedSink):
 
     @property
     def sink_location(self) -> str:
-        """See `DescribedSink.sink_location`: the same for all spellings of the table's name."""
+        """See `Writes.sink_location`: the same for all spellings of the table's name."""
         server = self.server
         return f"{server.database}://{server.host}:{server.port}/{server.catalog}/{self.schema}.{self.table_name}"
 
     def use(self, connections: ConnectionResolver, aws: AwsSettings | None) -> None:
-        """See `DescribedSink.use`: the server."""
+        """See `Writes.use`: the server."""
         self.server = sql_server(self.conn_id, connections)
 
     @override

@@ -171,7 +171,7 @@ class IcebergSink(TableSink["Table"]):
     @property
     @override
     def required_columns(self) -> Mapping[str, Sequence[str]]:
-        """See `Sink.required_columns`: a table may have partition columns that rows lack."""
+        # A table may have partition columns that rows lack.
         partitioning = () if self._has_columns else tuple(each.column for each in self._table.partition_fields)
         return {**self._merging.required, "'partition_by'": partitioning}
 
