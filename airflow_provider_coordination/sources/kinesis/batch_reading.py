@@ -23,9 +23,8 @@ from airflow_provider_coordination.sources.kinesis.client import KinesisUnavaila
 from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position, position_order
 from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardRange
 from airflow_provider_coordination.sources.kinesis.records import KinesisRecord, KinesisRecords, microseconds
+from airflow_provider_coordination.sources.kinesis.shards import MIN_RETENTION
 
-MIN_RETENTION = timedelta(hours=24)
-"""The shortest retention of a stream."""
 SETTLING = timedelta(seconds=3)
 """After this time every record that arrived can be read: the service dates its responses in whole seconds, and a record
 can be read a moment after its arrival."""

@@ -178,7 +178,7 @@ def plan_import(
     plans = [planner.leased(lease) for lease in own.by_shard.values()]
     plans += [planner.unreadable(item) for item in own.unreadable]
     plans += [planner.doubtful(lease) for lease in own.doubtful]
-    plans += [_refused_lease(lease, *_of_an_earlier_stream(stream.creation_epoch)) for lease in own.earlier]
+    plans += [planner.of_earlier_stream(lease) for lease in own.earlier]
     plans += [planner.unleased(shard) for shard in shards if shard.shard_id not in own.leased]
     return ImportPlan(
         stream=stream,
@@ -246,6 +246,15 @@ class _Planner:
         )
         return replace(plan, progress=ShardProgress.first(self.stream.name, shard) if shard else None)
 
+    def of_earlier_stream(self, lease: KclLease) -> ShardPlan:
+        """Return the plan for a lease of a deleted stream of the same name."""
+        return _refused_lease(
+            lease,
+            "it belongs to an earlier stream of this name: the present one was created at "
+            f"{self.stream.creation_epoch}",
+            "delete the leases of the earlier stream, or import the others with --partial",
+        )
+
     def _gone(self, lease: KclLease) -> ShardPlan:
         """Return the plan for a lease whose shard the stream no longer lists."""
         if lease.checkpoint != SHARD_END:
@@ -268,10 +277,12 @@ class _Planner:
         contradiction = _contradiction(lease, shard)
         if contradiction:
             return _plan(lease, ImportOutcome.REFUSED, parked, note=contradiction, remedy=WRONG_STREAM)
+        # If both name the parents, they are the same; the stream's listing keeps their order.
+        parents = shard.parent_shard_ids or lease.parent_shard_ids
         if lease.checkpoint == SHARD_END:
             children = self._children(lease.shard_id, lease.child_shard_ids)
-            return _plan(lease, ImportOutcome.COMPLETED, self._finished(shard, _parents(lease, shard), children))
-        first = replace(parked, parent_shard_ids=_parents(lease, shard))
+            return _plan(lease, ImportOutcome.COMPLETED, self._finished(shard, parents, children))
+        first = replace(parked, parent_shard_ids=parents)
         if lease.is_at_sequence_number:
             return self._begun(lease, first)
         return self._unread(lease, first)
@@ -372,11 +383,6 @@ def _span(hash_keys: tuple[int, int] | None) -> str:
     return "-".join(map(str, hash_keys or ()))
 
 
-def _parents(lease: KclLease, shard: Shard) -> tuple[str, ...]:
-    # If both name the parents, they are the same; the stream's listing keeps their order.
-    return shard.parent_shard_ids or lease.parent_shard_ids
-
-
 def _plan(
     lease: KclLease, outcome: ImportOutcome, progress: ShardProgress | None = None, *, note: str = "", remedy: str = ""
 ) -> ShardPlan:
@@ -393,13 +399,6 @@ def _plan(
 
 def _refused_lease(lease: KclLease, note: str, remedy: str) -> ShardPlan:
     return replace(_plan(lease, ImportOutcome.REFUSED, note=note, remedy=remedy), shard_id=lease.lease_key)
-
-
-def _of_an_earlier_stream(creation_epoch: int) -> tuple[str, str]:
-    return (
-        f"it belongs to an earlier stream of this name: the present one was created at {creation_epoch}",
-        "delete the leases of the earlier stream, or import the others with --partial",
-    )
 
 
 _FINISH_THE_BATCH = (

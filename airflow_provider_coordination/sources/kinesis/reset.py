@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressError
@@ -17,7 +17,7 @@ from airflow_provider_coordination.sources.kinesis.progress import (
     parse_partition_key,
     partition_key,
 )
-from airflow_provider_coordination.sources.kinesis.shards import Shard, describe_stream, list_shards
+from airflow_provider_coordination.sources.kinesis.shards import MIN_RETENTION, Shard, describe_stream, list_shards
 from airflow_provider_coordination.sources.landed import ProgressFormatError
 from airflow_provider_coordination.sources.reset_targets import (
     ResetAction,
@@ -27,9 +27,6 @@ from airflow_provider_coordination.sources.reset_targets import (
     checked_instant,
     invalid_position,
 )
-
-MIN_RETENTION = timedelta(hours=24)
-"""No stream of Kinesis keeps records for less."""
 
 
 def position_of(target: Target) -> Position:
@@ -224,7 +221,7 @@ def plan_stream_reset(
     ]
     begun = {*wanted, *cleaned_up}
     first = {name for name in begun if not begun & ancestors([name], parents)}
-    order = sorted(begun, key=lambda name: (_start_of(shards.get(name)), name))
+    order = sorted(begun, key=lambda name: (int(shards[name].starting_sequence_number) if name in shards else 0, name))
     return StreamReset(
         epoch=1 + max((lease.progress.epoch for lease in leases.values() if lease.progress), default=0),
         begin=tuple(name for name in order if name in first and name in leases),
@@ -266,7 +263,3 @@ def _parents(leases: Leases, shards: Mapping[str, Shard]) -> dict[str, set[str]]
     for name, lease in leases.items():
         parents.setdefault(name, set()).update(lease.progress.parent_shard_ids if lease.progress else ())
     return parents
-
-
-def _start_of(shard: Shard | None) -> int:
-    return int(shard.starting_sequence_number) if shard else 0

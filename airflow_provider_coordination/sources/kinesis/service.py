@@ -13,7 +13,6 @@ from airflow_provider_coordination.aws import Permission, Proof, prove
 from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.kinesis.aggregation import expand
-from airflow_provider_coordination.sources.kinesis.batch_reading import MIN_RETENTION
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_errors
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.kinesis.reader import (
@@ -22,7 +21,7 @@ from airflow_provider_coordination.sources.kinesis.reader import (
     RetryBudget,
     read_shard,
 )
-from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
+from airflow_provider_coordination.sources.kinesis.shards import MIN_RETENTION, describe_stream, list_shards
 from airflow_provider_coordination.sources.landed import ProgressFormatError
 from airflow_provider_coordination.sources.source_kind import Capacity
 

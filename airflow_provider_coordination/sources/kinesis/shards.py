@@ -31,6 +31,8 @@ QUOTA_TRIES = 50
 """How often a page of a listing is requested while the quota is exceeded, as in the Kinesis Client Library."""
 COMPLETE_LISTING_TRIES = 3
 COMPLETE_LISTING_PAUSE_SECONDS = 1.0
+MIN_RETENTION = timedelta(hours=24)
+"""The shortest retention of a stream."""
 MAX_HASH_KEY = 2**128 - 1
 
 

@@ -227,7 +227,10 @@ class _Run:
                     stored = page.state or stored
                     yield page
             except (SourceError, ConfigurationError) as error:
-                self._note_error(name, error)
+                self._results[name].error = str(error)
+                self.errors.append(error)
+                self._coordinator.events.count(ShardSyncMetric.FAILURES)
+                log.error("shard sync: stream %s could not be synced: %s", name, error)
         if self._forced:
             self._put_aside_unnamed()
         self._state = self._state.without_forgotten(self._leases.keys())
@@ -473,9 +476,3 @@ class _Run:
                 if changes.put_aside(lease):
                     self._put_aside.append(lease.partition.partition_key)
         self._state = replace(self._state, named=self._names)
-
-    def _note_error(self, name: str, error: SourceError | ConfigurationError) -> None:
-        self._results[name].error = str(error)
-        self.errors.append(error)
-        self._coordinator.events.count(ShardSyncMetric.FAILURES)
-        log.error("shard sync: stream %s could not be synced: %s", name, error)
