@@ -11,7 +11,7 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -20,9 +20,10 @@ from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.files import MissingFileError
 from airflow_provider_coordination.spark.parquet_files import read_table, schema_of, write_table
-from airflow_provider_coordination.spark.sinks import Rows
+from airflow_provider_coordination.spark.sinks import Rows, Sink
 from airflow_provider_coordination.spark.storage import (
     check_size,
+    check_writable,
     delete_files,
     delete_folder,
     file_size,
@@ -33,8 +34,14 @@ from airflow_provider_coordination.spark.storage import (
     read_text,
     remove_if_empty,
     renames,
+    safe_name,
     write_text,
 )
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from airflow_provider_coordination.spark.writes import Writes
 
 MANIFEST = "_manifest.json"
 STAGING = "_staging"
@@ -278,3 +285,58 @@ class StagedBatches(Staging):
     def schema(self, file: str) -> pa.Schema:
         """Return the columns of a staged file."""
         return schema_of(file, self._access).remove_metadata()
+
+
+class StagedSink(Sink):
+    """A sink whose commit reads the rows of its batches from staged files.
+
+    :param name: the name of the sink.
+    :param where: which records go to the sink, as a SQL predicate; None for all.
+    :param settings: its description; its folder is the staging path.
+    :param access: how to reach the staging path.
+    :param folder: a text that distinguishes the sink from the others with this staging path.
+    """
+
+    separates_batches = True  # the staged files of a batch belong to its partition
+
+    def __init__(self, name: str, where: str | None, settings: Writes, access: Access, folder: str) -> None:
+        self.name = name
+        self.where = where
+        self._access = access
+        self._location = settings.sink_location
+        self._staging_path = str(settings.folder)
+        self._staged = StagedBatches(join(self._staging_path, safe_name(folder)), access)
+
+    @property
+    @override
+    def access(self) -> Access:
+        return self._access
+
+    @property
+    @override
+    def location(self) -> str:
+        return self._location
+
+    def check_staging(self, kind: str) -> None:
+        """Check that rows can be staged.
+
+        :param kind: the class by which the user describes the sink.
+        :raises ConfigurationError: naming the field, the path, the reason and the remedy.
+        """
+        check_writable(f"{kind} {self.name!r}: field 'staging_path'", self._staging_path, self._access)
+
+    @override
+    def repartition(self, rows: DataFrame) -> DataFrame:
+        return rows  # staged files are read again, so their number does not matter
+
+    @override
+    def scratch(self, attempts: Sequence[Attempt]) -> str:
+        return self._staged.scratch(attempts)
+
+    @override
+    def discard(self, attempts: Sequence[Attempt]) -> None:
+        self._staged.discard(attempts)
+
+    @override
+    def sweep(self, tokens: Mapping[str, int]) -> None:
+        self._staged.sweep(tokens)

@@ -18,10 +18,9 @@ from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, load_transform
 from airflow_provider_coordination.spark.parquet_frames import read_frame, spark_schema
 from airflow_provider_coordination.spark.sink_settings import SinkSettings, access_of
-from airflow_provider_coordination.spark.sinks import Rows, Sink, SinkKind
+from airflow_provider_coordination.spark.sinks import Rows, SinkKind
 from airflow_provider_coordination.spark.spark_errors import error_text
-from airflow_provider_coordination.spark.staging import StagedBatches
-from airflow_provider_coordination.spark.storage import check_writable, join, safe_name
+from airflow_provider_coordination.spark.staging import StagedSink
 from airflow_provider_coordination.spark.writes import ForeachBatch
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class ForeachBatchSink(Sink):
+class ForeachBatchSink(StagedSink):
     """A user's function; a `Sink` that receives each batch at least once.
 
     :param name: the name of the sink.
@@ -39,32 +38,17 @@ class ForeachBatchSink(Sink):
     :param access: how to reach the staging path.
     """
 
-    separates_batches = True  # the staged files of a batch belong to its partition
-
     def __init__(
         self, name: str, settings: ForeachBatch, where: str | None = None, access: Access = DEFAULT_ACCESS
     ) -> None:
-        self.name = name
-        self.where = where
+        super().__init__(name, where, settings, access, f"{name} {settings.function}")
         self._settings = settings
-        self._staged = StagedBatches(join(settings.staging_path, safe_name(f"{name} {settings.function}")), access)
-        self._access = access
         self._calling = threading.Lock()
-
-    @property
-    @override
-    def access(self) -> Access:
-        return self._access
-
-    @property
-    @override
-    def location(self) -> str:
-        return self._settings.sink_location
 
     @override
     def check(self) -> None:
         # The module must exist; it is imported after the Spark session has started.
-        check_writable(f"ForeachBatch {self.name!r}: field 'staging_path'", self._settings.staging_path, self._access)
+        self.check_staging("ForeachBatch")
         module = self._settings.function.partition(":")[0]
         try:
             is_found = importlib.util.find_spec(module) is not None
@@ -81,15 +65,6 @@ class ForeachBatchSink(Sink):
     def committed(self, attempts: Sequence[Attempt]) -> set[str]:
         # The effects of the function are unknown here, so no batch counts as committed.
         return set()
-
-    @override
-    def repartition(self, rows: DataFrame) -> DataFrame:
-        # The function partitions its own output.
-        return rows
-
-    @override
-    def scratch(self, attempts: Sequence[Attempt]) -> str:
-        return self._staged.scratch(attempts)
 
     @override
     def prepare(self, attempts: Sequence[Attempt], rows: Rows) -> None:
@@ -117,14 +92,6 @@ class ForeachBatchSink(Sink):
                     f"function {self._settings.function!r} raised on {len(batch_ids)} batches (first: {batch_ids[0]}): "
                     f"{error_text(error)}"
                 ) from error
-
-    @override
-    def discard(self, attempts: Sequence[Attempt]) -> None:
-        self._staged.discard(attempts)
-
-    @override
-    def sweep(self, tokens: Mapping[str, int]) -> None:
-        self._staged.sweep(tokens)
 
     def _rows(self, files: Mapping[str, int]) -> DataFrame:
         """Return the rows of files with equal columns, by the session of the job, in any thread."""

@@ -22,16 +22,15 @@ from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, SinkLockedError
 from airflow_provider_coordination.spark.sink_settings import SinkSettings, access_of
-from airflow_provider_coordination.spark.sinks import Rows, Sink, SinkKind, owed
+from airflow_provider_coordination.spark.sinks import Rows, SinkKind, owed
 from airflow_provider_coordination.spark.sql.committed_batches import TABLE, CommittedBatches
 from airflow_provider_coordination.spark.sql.database import DatabaseSession, SinkDatabase, database_of
 from airflow_provider_coordination.spark.sql.table import Table
-from airflow_provider_coordination.spark.staging import StagedBatch, StagedBatches
-from airflow_provider_coordination.spark.storage import check_writable, join, safe_name
+from airflow_provider_coordination.spark.staging import StagedBatch, StagedSink
 from airflow_provider_coordination.spark.writes.sql import SqlTable
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    pass
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +39,7 @@ CONNECTIONS = 4
 transaction would wait for the rows of another."""
 
 
-class SqlSink(Sink):
+class SqlSink(StagedSink):
     """A table of a database; a `Sink`.
 
     :param name: the name of the sink.
@@ -50,8 +49,6 @@ class SqlSink(Sink):
     :param access: how to reach the staging path.
     """
 
-    separates_batches = True  # the staged files of a batch belong to its partition
-
     def __init__(
         self,
         name: str,
@@ -60,29 +57,16 @@ class SqlSink(Sink):
         where: str | None = None,
         access: Access = DEFAULT_ACCESS,
     ) -> None:
-        self.name = name
-        self.where = where
+        super().__init__(name, where, settings, access, settings.sink_location)
         self._settings = settings
         self._database = database
-        self._access = access
-        self._staged = StagedBatches(join(settings.staging_path, safe_name(settings.sink_location)), access)
         self._taken = CommittedBatches(database, settings, name)
         self._table = Table(database, settings, self._taken)
-
-    @property
-    @override
-    def access(self) -> Access:
-        return self._access
-
-    @property
-    @override
-    def location(self) -> str:
-        return self._settings.sink_location
 
     @override
     def check(self) -> None:
         """See `Sink.check`: connects to the database, and creates the table of batches if it is missing."""
-        check_writable(f"SqlTable {self.name!r}: field 'staging_path'", self._settings.staging_path, self._access)
+        self.check_staging("SqlTable")
         try:
             with closing(DatabaseSession(self._database, wait_seconds=0)) as session:
                 session.run(self._table.create_batches_table)
@@ -105,15 +89,6 @@ class SqlSink(Sink):
             return set()
         with closing(DatabaseSession(self._database)) as session:
             return session.run(lambda cursor: self._taken.among(cursor, attempts))
-
-    @override
-    def repartition(self, rows: DataFrame) -> DataFrame:
-        """See `Sink.repartition`: staged files are read again, so their number does not matter."""
-        return rows
-
-    @override
-    def scratch(self, attempts: Sequence[Attempt]) -> str:
-        return self._staged.scratch(attempts)
 
     @override
     def prepare(self, attempts: Sequence[Attempt], rows: Rows) -> None:
@@ -189,14 +164,6 @@ class SqlSink(Sink):
             yield
         except DeliveryError as error:
             raise type(error)(f"batch {attempt.batch_id}: {error}") from error
-
-    @override
-    def discard(self, attempts: Sequence[Attempt]) -> None:
-        self._staged.discard(attempts)
-
-    @override
-    def sweep(self, tokens: Mapping[str, int]) -> None:
-        self._staged.sweep(tokens)
 
 
 def _by_partition(batches: Sequence[tuple[Attempt, StagedBatch]]) -> list[list[tuple[Attempt, StagedBatch]]]:
