@@ -35,14 +35,13 @@ from airflow_provider_coordination.coordination.partition import source_identifi
 from airflow_provider_coordination.coordination.supplier import FAMILY as GLOBAL_STATE_FAMILY
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
 from airflow_provider_coordination.coordination.transfer import TransferState
-from airflow_provider_coordination.spark.delivered_batches import TableHistory
 from airflow_provider_coordination.spark.sink_settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import make_sinks
 from airflow_provider_coordination.supervisor.spec import read_sink
 from airflow_provider_coordination.supervisor.spec_file import read_spec_text
 
 if TYPE_CHECKING:
-    from airflow_provider_coordination.spark.delivered_batches import RecoveredPartition, Recovery
+    from airflow_provider_coordination.spark.delivered_batches import RecoveredPartition, Recovery, TableHistory
 
 
 def register(app: typer.Typer) -> None:

@@ -27,7 +27,7 @@ class ConnectionValues:
 
 
 class ConnectionResolver(Protocol):
-    """Resolves the connections that a source names; see `hooks.aws.AirflowConnections`."""
+    """Resolves the connections that a source names; see `hooks.connections.AirflowConnections`."""
 
     def aws(self, conn_id: str | None, region_name: str | None, service: str) -> AwsSettings:
         """Return the settings of an AWS service.

@@ -15,7 +15,6 @@ from airflow_provider_coordination.coordination.partition_leases import Partitio
 from airflow_provider_coordination.coordination.registry import import_attribute
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
-from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.landed_row import Failure, LandedRow
 from airflow_provider_coordination.spark.outcome import Summary
 from airflow_provider_coordination.spark.settings import IngestSettings
@@ -23,6 +22,7 @@ from airflow_provider_coordination.spark.settings import IngestSettings
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from airflow_provider_coordination.spark.job_spark import JobSpark
     from airflow_provider_coordination.spark.layout import RecordLayout
 
 
