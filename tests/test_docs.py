@@ -20,6 +20,7 @@ import pytest
 import typer
 from airflow.sdk import BaseHook, BaseOperator, BaseOperatorLink
 from airflow.triggers.base import BaseTrigger
+from sqlalchemy.dialects import mysql, postgresql
 
 import airflow_provider_coordination
 from airflow_provider_coordination.cli import app
@@ -87,7 +88,7 @@ from airflow_provider_coordination.spark.kinesis.data_source_tasks import COLUMN
 from airflow_provider_coordination.spark.kinesis.landed_shard import RECORD_SCHEMA, SHARD_RECORDS
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS
 from airflow_provider_coordination.spark.outcome import SETS_NAMED, Summary
-from airflow_provider_coordination.spark.sql import mysql, postgresql
+from airflow_provider_coordination.spark.sql.columns import TYPES as COLUMN_TYPES
 from airflow_provider_coordination.spark.telemetry import (
     FLUSH_SECONDS,
     METRICS,
@@ -324,10 +325,15 @@ def shown(default: Any) -> str:
 def test_types_of_new_columns_are_documented() -> None:
     table = rows(page("sink_sql.md"), "type of the rows")
     documented = {code(kind): [code(re.split("[,;]", cell)[0]) for cell in cells] for kind, *cells in table}
-    kinds = postgresql.TYPES.keys() - {"null"}
-    assert {kind: documented.get(kind) for kind in kinds} == {
-        kind: [postgresql.TYPES[kind], mysql.TYPES[kind]] for kind in kinds
-    }
+    same = {"bool": "boolean", "int": "integer", "time without time zone": "time"}
+
+    def known(name: str) -> str:
+        return same.get(name.lower(), name.lower())
+
+    dialects = (postgresql.dialect(), mysql.dialect())
+    for kind in COLUMN_TYPES.keys() - {"null"}:
+        columns = [known(COLUMN_TYPES[kind].compile(dialect=dialect)) for dialect in dialects]
+        assert [known(name) for name in documented[kind]] == columns
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,7 @@ a deadline. Then the database counts as unavailable.
 from __future__ import annotations
 
 import logging
-import random
 import re
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -20,6 +18,18 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
+from airflow_provider_coordination.sql import (
+    DRIVERS,
+    MYSQL,
+    POSTGRESQL,
+    SQLITE,
+    STRICT,
+    Patience,
+    code_of,
+    is_transient,
+    reason_of,
+    sql_engine,
+)
 
 BUSY_TIMEOUT_MS = 30_000
 
@@ -118,47 +128,18 @@ class SqliteFile:
 
 log = logging.getLogger(__name__)
 
-CONNECT_TIMEOUT_SECONDS = 10
 MYSQL_RESPONSE_TIMEOUT_SECONDS = 60
 
-# The name of each driver, and the extra that installs it.
-DRIVERS = {"sqlite": ("pysqlite", ""), "postgresql": ("psycopg", "postgres"), "mysql": ("pymysql", "mysql")}
 # The oldest versions with SKIP LOCKED (MySQL, MariaDB) and RETURNING (SQLite).
 OLDEST_VERSIONS = {"sqlite": (3, 35), "postgresql": (10,), "mysql": (8, 0, 1), "mariadb": (10, 6)}
 
-# TCP keepalives detect a host that disappeared, because libpq has no timeout for responses. Statements are not
-# prepared: a plan made for one queue would be kept for all, and a step of the schema would break it.
-_POSTGRESQL_ARGUMENTS = {
-    "connect_timeout": CONNECT_TIMEOUT_SECONDS,
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 25_000,
-    "prepare_threshold": None,
-}
 # No worker waits forever for the locks of a worker that was stopped during a transaction, and which loses them.
-_POSTGRESQL_SESSION = "SET lock_timeout = '10s'; SET idle_in_transaction_session_timeout = '60s'"
-_MYSQL_ARGUMENTS = {
-    "connect_timeout": CONNECT_TIMEOUT_SECONDS,
-    "read_timeout": MYSQL_RESPONSE_TIMEOUT_SECONDS,
-    "write_timeout": MYSQL_RESPONSE_TIMEOUT_SECONDS,
-    "charset": "utf8mb4",
-    # Strict, so that nothing is truncated silently, whatever the server's default is.
-    "init_command": (
-        "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', "
-        "innodb_lock_wait_timeout = 10, lock_wait_timeout = 30"
-    ),
+_SESSIONS = {
+    POSTGRESQL: ("lock_timeout = '10s'", "idle_in_transaction_session_timeout = '60s'"),
+    MYSQL: (STRICT, "innodb_lock_wait_timeout = 10", "lock_wait_timeout = 30"),
 }
 
-# Permanent errors: no such user, database or table, or no permission for it.
-_PERMANENT_MYSQL_CODES = frozenset({1044, 1045, 1049, 1054, 1130, 1142, 1143, 1146, 1227, 1251, 1698})
-_PERMANENT_SQLSTATES = ("28", "3D", "3F", "42")
 _NO_RIGHT = frozenset({"42501", 1044, 1142, 1227})
-_PERMANENT_TEXTS = re.compile(
-    r"unable to open|not a database|readonly|no such table|password authentication|does not exist|no pg_hba\.conf",
-    re.IGNORECASE,
-)
-
 # What a user can do about errors of the server or the network.
 _REACH = "check the host and the port in 'url', and that this machine can reach them"
 _DATABASE_DENIED = re.compile(r"access denied for user .* to database", re.I)
@@ -250,24 +231,21 @@ class Database:
         return self._run(work, {"coordination_write": True})
 
     def _run(self, work: Callable[[sa.Connection], T], options: dict[str, Any]) -> T:
-        deadline = time.monotonic() + self._retry_deadline_seconds
-        attempt = 0
+        patience = Patience(self._retry_deadline_seconds)
         while True:
             try:
                 with self.engine.connect().execution_options(**options) as connection, connection.begin():
                     return work(connection)
+            except (exc.IntegrityError, exc.DataError, exc.NotSupportedError):
+                raise
             except (exc.DBAPIError, exc.TimeoutError) as error:
-                if isinstance(error, exc.IntegrityError | exc.DataError | exc.NotSupportedError):
-                    raise
-                pause = random.uniform(0.5, 1.0) * min(0.05 * 2 ** min(attempt, 10), 2.0)
-                if not is_transient(error) or time.monotonic() + pause > deadline:
+                if not is_transient(error) or patience.is_over:
                     advice = advice_for(error)
                     raise StoreUnavailableError(
-                        f"store {self.name} cannot be used: {_reason(error)}{f'; {advice}' if advice else ''}"
+                        f"store {self.name} cannot be used: {reason_of(error)}{f'; {advice}' if advice else ''}"
                     ) from error
-                log.debug("store %s: %s; retrying in %.2f s", self.name, _reason(error), pause)
-                time.sleep(pause)
-                attempt += 1
+                log.debug("store %s: %s; retrying in %.2f s", self.name, reason_of(error), patience.pause)
+                patience.wait()
 
 
 def too_old(kind: str, version: tuple[int, ...]) -> str | None:
@@ -279,22 +257,6 @@ def too_old(kind: str, version: tuple[int, ...]) -> str | None:
         f"{kind} {'.'.join(map(str, version))} is too old; upgrade to {'.'.join(map(str, oldest))} or newer, "
         "or use another database"
     )
-
-
-def is_transient(error: exc.SQLAlchemyError) -> bool:
-    """Return whether a retry may help: not if the file, the database or the permission for it is missing."""
-    if isinstance(error, exc.TimeoutError):
-        return True
-    if not isinstance(error, exc.OperationalError | exc.InterfaceError | exc.InternalError):
-        return False  # SQLite's plain DatabaseError is a damaged file
-    cause = error.orig
-    state = getattr(cause, "sqlstate", None)
-    if state is not None:
-        return not state.startswith(_PERMANENT_SQLSTATES)
-    code = cause.args[0] if cause is not None and cause.args else None
-    if isinstance(code, int):
-        return code not in _PERMANENT_MYSQL_CODES
-    return not _PERMANENT_TEXTS.search(str(cause))
 
 
 def advice_for(error: exc.SQLAlchemyError) -> str | None:
@@ -320,18 +282,9 @@ def remedy_for(cause: BaseException | None) -> str | None:
             "give the user who runs this write permission for the file and its folder, or give a file in a folder "
             "with write permission"
         )
-    if _NO_RIGHT.intersection([getattr(error, "sqlstate", None), *error.args[:1]]):
+    if code_of(error) in _NO_RIGHT:
         return "let this role create and alter tables, or initialize the store once as a role that may do so"
     return None
-
-
-def _reason(error: exc.SQLAlchemyError) -> str:
-    cause = getattr(error, "orig", None)
-    if cause is None:
-        return str(error).strip().splitlines()[0]
-    if len(cause.args) == 2 and isinstance(cause.args[0], int):  # PyMySQL's code and text
-        return f"{cause.args[1] or 'the connection is closed'} ({cause.args[0]})"
-    return (str(cause).strip().splitlines() or [type(cause).__name__])[0]
 
 
 def _parse(url: str) -> sa.URL:
@@ -360,31 +313,20 @@ def _parse(url: str) -> sa.URL:
 
 
 def _engine(url: sa.URL) -> sa.Engine:
-    dialect = {"mariadb": "mysql"}.get(url.get_backend_name(), url.get_backend_name())
-    driver, extra = DRIVERS[dialect]
-    try:
-        # `mysql` for MariaDB too: SQLAlchemy detects which one responds, and refuses `mariadb` for a MySQL server.
-        url = url.set(drivername=f"{dialect}+{driver}")
-        if dialect == "sqlite":
-            file = SqliteFile(sqlite_path(url))
-            engine = sa.create_engine(url)
-            file.watch(engine)
-            return engine
-        arguments = _POSTGRESQL_ARGUMENTS if dialect == "postgresql" else _MYSQL_ARGUMENTS
-        # Timeouts in the URL take precedence; the charset and the init command cannot be changed.
-        effective = {k: v for k, v in arguments.items() if k not in url.query or k in ("charset", "init_command")}
-        # All statements depend on READ COMMITTED: MySQL's default would lock the gaps between rows.
-        engine = sa.create_engine(url, pool_pre_ping=True, isolation_level="READ COMMITTED", connect_args=effective)
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"store 'sql': the driver {error.name!r} is not installed; install airflow-provider-coordination[{extra}]"
-        ) from None
-    if dialect == "postgresql":
-        sa.event.listen(engine, "connect", _configure_postgresql)
-    return engine
-
-
-def _configure_postgresql(connection: Any, record: object) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(_POSTGRESQL_SESSION)
-    connection.commit()
+    # `mysql` for MariaDB too: SQLAlchemy detects which one responds, and refuses `mariadb` for a MySQL server.
+    dialect = {"mariadb": MYSQL}.get(url.get_backend_name(), url.get_backend_name())
+    url = url.set(drivername=f"{dialect}+{DRIVERS[dialect][0]}")
+    if dialect == SQLITE:
+        file = SqliteFile(sqlite_path(url))
+        engine = sql_engine(url, "store 'sql'")
+        file.watch(engine)
+        return engine
+    return sql_engine(
+        url,
+        "store 'sql'",
+        session=_SESSIONS[dialect],
+        response_seconds=MYSQL_RESPONSE_TIMEOUT_SECONDS,
+        pool_pre_ping=True,
+        # All statements depend on it: MySQL's default would lock the gaps between rows.
+        isolation_level="READ COMMITTED",
+    )

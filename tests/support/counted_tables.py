@@ -50,57 +50,57 @@ def counted_databases(calls: Calls) -> Iterator[None]:
     """Let every call to a database count that a connection makes."""
     made = sql.database_of
 
-    def counted(settings: SqlTable) -> Any:
-        return CountedDatabase(made(settings), calls, is_postgresql=settings.server.database == POSTGRESQL)
+    def counted(settings: SqlTable) -> SinkDatabase:
+        database = made(settings)
+        _count(database, calls, _connection_lost(is_postgresql=settings.server.database == POSTGRESQL))
+        return database
 
     with patch.object(sql, "database_of", counted):
         yield
 
 
-class CountedDatabase:
-    """A database whose connections count every call.
+def _count(database: SinkDatabase, calls: Calls, error: Any) -> None:
+    """Let every call of a database's connections count.
 
-    :param database: the database.
-    :param calls: the calls.
-    :param is_postgresql: what the server is, which decides what a lost connection raises.
+    :param error: what a lost connection raises.
     """
+    dialect, cursor = database.engine.dialect, database.cursor
 
-    def __init__(self, database: SinkDatabase, calls: Calls, *, is_postgresql: bool) -> None:
-        self._database = database
-        self._calls = calls
-        self._error = _connection_lost(is_postgresql=is_postgresql)
+    def counting(what: str, call: Any, text: int | None = None) -> Any:
+        def made(*arguments: Any, **named: Any) -> Any:
+            said = what if text is None else f"{what} {str(arguments[text])[:40]}"
+            return calls.make(said, lambda: call(*arguments, **named), error)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._database, name)
+        return made
 
-    def connect(self) -> Any:
-        connection = self._calls.make("sql.connect", self._database.connect, self._error)
-        return _CountedConnection(connection, self._calls, self._error)
+    dialect.connect = counting("sql.connect", dialect.connect)  # type: ignore[method-assign]
+    for name in ("do_execute", "do_execute_no_params", "do_executemany"):
+        setattr(dialect, name, counting("sql.execute", getattr(dialect, name), 1))
+    dialect.do_commit = counting("sql.commit", dialect.do_commit)  # type: ignore[method-assign]
+    database.cursor = lambda connection: _CountedCursor(cursor(connection), calls, error)  # type: ignore[method-assign]
 
 
-class _CountedConnection:
-    """A connection or a cursor that counts every call."""
+class _CountedCursor:
+    """A cursor of the driver that counts every call."""
 
     def __init__(self, made: Any, calls: Calls, error: Any) -> None:
         self._made = made
         self._calls = calls
         self._error = error
 
-    def cursor(self) -> _CountedConnection:
-        return _CountedConnection(self._made.cursor(), self._calls, self._error)
+    def __enter__(self) -> _CountedCursor:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._made.close()
 
     def copy(self, statement: str) -> Any:
         return self._calls.make("sql.copy", lambda: self._made.copy(statement), self._error)
 
-    def execute(self, statement: Any, parameters: Any = None) -> Any:
-        what = f"sql.execute {str(statement)[:40]}"
-        return self._calls.make(what, lambda: self._made.execute(statement, parameters), self._error)
-
-    def commit(self) -> None:
-        self._calls.make("sql.commit", self._made.commit, self._error)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._made, name)
+    def execute(self, statement: Any) -> Any:
+        return self._calls.make(
+            f"sql.execute {str(statement)[:40]}", lambda: self._made.execute(statement), self._error
+        )
 
 
 def _connection_lost(*, is_postgresql: bool) -> Any:

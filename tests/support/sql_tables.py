@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,11 +54,9 @@ class SqlTarget:
 
     def run(self, statement: str) -> list[tuple[Any, ...]]:
         """Run one statement, and return its rows."""
-        with closing(self.database.connect()) as connection, closing(connection.cursor()) as cursor:
-            cursor.execute(statement)
-            rows = list(cursor.fetchall()) if cursor.description else []
-            connection.commit()
-        return rows
+        with self.database.engine.begin() as connection:
+            found = connection.exec_driver_sql(statement)
+            return [tuple(row) for row in found] if found.returns_rows else []
 
     def rows(self, columns: str = "_batch_id, n") -> list[tuple[Any, ...]]:
         """Return what the table holds, sorted; nothing where there is no table."""
@@ -69,10 +66,8 @@ class SqlTarget:
         """Return what the table holds, by the names of columns."""
         if not self._is_made():
             return []
-        with closing(self.database.connect()) as connection, closing(connection.cursor()) as cursor:
-            cursor.execute(f"SELECT * FROM {self.settings.table}")
-            names = [column[0] for column in cursor.description]
-            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        with self.database.engine.connect() as connection:
+            return [dict(row) for row in connection.exec_driver_sql(f"SELECT * FROM {self.settings.table}").mappings()]
 
     def _is_made(self) -> bool:
         tables = f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{self.settings.schema}'"

@@ -11,11 +11,12 @@ import logging
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import sqlalchemy as sa
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.override import override
@@ -23,9 +24,8 @@ from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, SinkLockedError
 from airflow_provider_coordination.spark.sink_settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import Rows, SinkKind, owed
-from airflow_provider_coordination.spark.sql.committed_batches import TABLE, CommittedBatches
 from airflow_provider_coordination.spark.sql.database import DatabaseSession, SinkDatabase, database_of
-from airflow_provider_coordination.spark.sql.table import Table
+from airflow_provider_coordination.spark.sql.table import TABLE, CommittedBatches, Table
 from airflow_provider_coordination.spark.staging import StagedBatch, StagedSink
 from airflow_provider_coordination.spark.writes.sql import SqlTable
 
@@ -60,8 +60,8 @@ class SqlSink(StagedSink):
         super().__init__(name, where, settings, access, settings.sink_location)
         self._settings = settings
         self._database = database
-        self._taken = CommittedBatches(database, settings, name)
-        self._table = Table(database, settings, self._taken)
+        self._taken = CommittedBatches(database, name)
+        self._table = Table(database, self._taken)
 
     @override
     def check(self) -> None:
@@ -69,7 +69,7 @@ class SqlSink(StagedSink):
         self.check_staging("SqlTable")
         try:
             with closing(DatabaseSession(self._database, wait_seconds=0)) as session:
-                session.run(self._table.create_batches_table)
+                session.run(self._taken.create)
         except SinkLockedError:
             raise
         except CoordinationError as error:
@@ -88,7 +88,7 @@ class SqlSink(StagedSink):
         if not attempts:
             return set()
         with closing(DatabaseSession(self._database)) as session:
-            return session.run(lambda cursor: self._taken.among(cursor, attempts))
+            return session.run(lambda connection: self._taken.among(connection, attempts))
 
     @override
     def prepare(self, attempts: Sequence[Attempt], rows: Rows) -> None:
@@ -101,7 +101,7 @@ class SqlSink(StagedSink):
                 files = list(self._staged.find(attempt).files)
                 self._table.check_values(self._staged.schema(files[0]), partial(self._read, files))
         with closing(DatabaseSession(self._database)) as session:
-            session.run(lambda cursor: self._table.check(cursor, rows.schema))
+            session.run(lambda connection: self._table.check(connection, rows.schema))
 
     @override
     def commit(self, attempts: Sequence[Attempt]) -> None:
@@ -111,51 +111,52 @@ class SqlSink(StagedSink):
         if not batches:
             return
         with closing(DatabaseSession(self._database)) as session:
-            session.run(self._table.create_batches_table)
+            session.run(self._taken.create)
             for schema in {self._staged.schema(next(iter(batch.files))) for _, batch in batches}:
                 self._table.create_or_alter(session, schema)
-        self._write_all(batches)
+            self._write_all(batches, session)
 
-    def _write_all(self, batches: Sequence[tuple[Attempt, StagedBatch]]) -> None:
+    def _write_all(self, batches: Sequence[tuple[Attempt, StagedBatch]], session: DatabaseSession) -> None:
         """Write batches over several connections at once. The batches of one partition keep their order.
 
+        :param session: the first of the connections.
         :raises DeliveryError: the first error; the other batches may be committed.
         """
         waiting = deque(_by_partition(batches))
         failed: list[Exception] = []
 
-        def write() -> None:
-            with closing(DatabaseSession(self._database)) as session:
-                while waiting:
-                    try:
-                        some = waiting.popleft()
-                    except IndexError:  # another thread took the last batch
-                        return
-                    try:
-                        for attempt, batch in some:
-                            with self._naming(attempt):
-                                session.run(partial(self._write, attempt, batch))
-                    except Exception as error:
-                        log.warning("sink %s: %s", self.name, error)
-                        failed.append(error)
+        def write(session: DatabaseSession) -> None:
+            while waiting:
+                try:
+                    some = waiting.popleft()
+                except IndexError:  # another thread took the last batch
+                    return
+                try:
+                    for attempt, batch in some:
+                        with self._naming(attempt):
+                            session.run(partial(self._write, attempt, batch))
+                except Exception as error:
+                    log.warning("sink %s: %s", self.name, error)
+                    failed.append(error)
 
-        threads = 1 if self._settings.merge_on else min(CONNECTIONS, len(waiting))
-        if threads == 1:
-            write()
-        else:
-            with ThreadPoolExecutor(threads) as pool:
-                for future in [pool.submit(contextvars.copy_context().run, write) for _ in range(threads)]:
-                    future.result()
+        others = 0 if self._settings.merge_on else min(CONNECTIONS, len(waiting)) - 1
+        with ExitStack() as stack:
+            sessions = [stack.enter_context(closing(DatabaseSession(self._database))) for _ in range(others)]
+            pool = stack.enter_context(ThreadPoolExecutor(max(others, 1)))
+            running = [pool.submit(contextvars.copy_context().run, write, each) for each in sessions]
+            write(session)
+            for future in running:
+                future.result()
         if failed:
             raise failed[0]
 
     def _read(self, files: Sequence[str], columns: Sequence[str]) -> pa.Table:
         return pa.concat_tables(self._staged.read(file, columns) for file in files)
 
-    def _write(self, attempt: Attempt, batch: StagedBatch, cursor: Any) -> None:
-        if self._taken.claim(cursor, attempt, batch.rows):
+    def _write(self, attempt: Attempt, batch: StagedBatch, connection: sa.Connection) -> None:
+        if self._taken.claim(connection, attempt, batch.rows):
             for file in batch.files:
-                self._database.load(cursor, self._staged.read(file), self._settings.merge_on)
+                self._database.load(connection, self._staged.read(file), self._settings.merge_on)
 
     @contextmanager
     def _naming(self, attempt: Attempt) -> Iterator[None]:
@@ -178,4 +179,9 @@ def _make(settings: SinkSettings) -> SqlSink:
     return SqlSink(settings.name, made, database_of(made), settings.where, access_of([settings]))
 
 
-KIND = SinkKind(make=_make, writes="airflow_provider_coordination.spark.writes.sql:SqlTable")
+KIND = SinkKind(
+    make=_make,
+    modules=("sqlalchemy",),
+    requirement="sqlalchemy",
+    writes="airflow_provider_coordination.spark.writes.sql:SqlTable",
+)

@@ -3,128 +3,136 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import logging
-import random
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from contextlib import suppress
+from typing import Any, ClassVar, TypeVar
 
 import pyarrow as pa
+import sqlalchemy as sa
+from sqlalchemy import exc
+from sqlalchemy.pool import NullPool
 
-from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.delivery import DeliveryError, SinkUnavailableError
+from airflow_provider_coordination.spark.sql import locks
 from airflow_provider_coordination.spark.sql.locks import LockHolder, LockWait
-from airflow_provider_coordination.spark.writes.sql import MYSQL, POSTGRESQL, SqlTable
+from airflow_provider_coordination.spark.writes.sql import SqlTable
+from airflow_provider_coordination.sql import (
+    DRIVERS,
+    MYSQL,
+    POSTGRESQL,
+    Patience,
+    is_locked,
+    is_transient,
+    reason_of,
+    sql_engine,
+)
 
 log = logging.getLogger(__name__)
 
-CONNECT_TIMEOUT_SECONDS = 10
 LOCK_TIMEOUT_SECONDS = 30
 """How long a statement waits for the lock of another transaction, which may be another owner's on the same batch."""
+RESPONSE_TIMEOUT_SECONDS = 600
 WAIT_SECONDS = 60.0
 """How long a delivery waits for an unavailable database."""
-FIRST_PAUSE_SECONDS = 0.05
-LONGEST_PAUSE_SECONDS = 2.0
-REASON_CHARACTERS = 500
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Column:
-    """A column of an existing table.
+class SinkDatabase(ABC):
+    """The database of a sink's table. It connects at the first request; connections are not pooled.
 
-    :param name: its name.
-    :param type: its type in the database's notation, such as `numeric(10,2)`.
-    :param is_required: whether a row must have a value for it, because it has no default.
+    :param settings: the settings of the table.
+    :raises ConfigurationError: if its driver is not installed.
     """
 
-    name: str
-    type: str
-    is_required: bool = False
-
-
-class SinkDatabase(Protocol):
-    """One kind of database. Its cursors follow PEP 249, with `%s` for parameters."""
-
-    batch_id_type: str
-    """The type of columns that hold names, compared byte by byte."""
-    instant_type: str
-    """The type of columns that hold instants."""
-    table_options: str
-    """The options after the columns of a new table."""
-    skip_known_clause: str
-    """The end of an INSERT that skips a row whose key exists."""
-    accepts_nan: bool
-    ignores_case: bool
+    dialect: ClassVar[str]
+    accepts_nan: ClassVar[bool]
+    """Whether floating-point columns accept NaN and infinite values."""
+    ignores_case: ClassVar[bool]
     """Whether names of columns that differ in case only are one column."""
+
+    def __init__(self, settings: SqlTable) -> None:
+        self.settings = settings
+        server = settings.server
+        is_socket = server.host.startswith("/") and self.dialect == MYSQL
+        self.engine = sql_engine(
+            sa.URL.create(
+                f"{self.dialect}+{DRIVERS[self.dialect][0]}",
+                username=server.user,
+                password=server.password,
+                host=None if is_socket else server.host,
+                port=None if is_socket else server.port,
+                database=server.catalog,
+            ),
+            "kind of sink 'sql'",
+            response_seconds=RESPONSE_TIMEOUT_SECONDS,
+            arguments={
+                **self.arguments(LOCK_TIMEOUT_SECONDS, locks.ABANDONED_SECONDS),
+                **({"unix_socket": server.host} if is_socket else {}),
+            },
+            # All statements depend on it: MySQL's default would lock the gaps between rows.
+            isolation_level="READ COMMITTED",
+            poolclass=NullPool,
+            pool_reset_on_return=None,  # a connection is closed after each failure
+            hide_parameters=True,
+        )
 
     @property
     def location(self) -> str:
         """The location of the table, for display."""
-        ...
+        return self.settings.sink_location
 
-    """Whether floating-point columns accept NaN and infinite values."""
+    @property
+    def table(self) -> str:
+        """The quoted name of the table with its schema."""
+        return f"{self.quoted(self.settings.schema)}.{self.quoted(self.settings.table_name)}"
 
-    def connect(self) -> Any:
-        """Open a connection; each of its transactions begins automatically."""
-        ...
+    def cursor(self, connection: sa.Connection) -> Any:
+        """Return a cursor of the driver, for the text of many rows; it follows PEP 249."""
+        return connection.connection.cursor()
 
+    @abstractmethod
+    def arguments(self, lock_seconds: int, idle_seconds: int) -> dict[str, Any]:
+        """Return the arguments of the driver that only sinks have, with the settings of every session.
+
+        :param lock_seconds: how long a statement waits for a lock.
+        :param idle_seconds: how long a session may be idle within a transaction.
+        """
+
+    @abstractmethod
     def quoted(self, name: str) -> str:
         """Return a name as it is written in statements.
 
         :raises DeliveryError: if the database does not accept such a name.
         """
-        ...
 
-    def is_transient(self, error: Exception) -> bool:
-        """Return whether a retry may help."""
-        ...
+    @abstractmethod
+    def reason(self, error: BaseException) -> str:
+        """Return the database's message with the place of the value and the remedy, if they are known."""
 
-    def reason(self, error: Exception) -> str:
-        """Return the database's message, without the values of rows if they can be separated from it."""
-        ...
-
-    def is_lock(self, error: Exception) -> bool:
-        """Return whether the transaction failed because of the locks of others."""
-        ...
-
-    def lock(self, cursor: Any) -> None:
+    @abstractmethod
+    def lock(self, connection: sa.Connection) -> None:
         """Block other changes of tables until the transaction or the connection ends."""
-        ...
 
-    def lock_holders(self, cursor: Any, seconds: float) -> list[LockHolder]:
+    @abstractmethod
+    def lock_holders(self, connection: sa.Connection, seconds: float) -> list[LockHolder]:
         """Return the sessions whose transactions hold locks on the table, the oldest first.
 
         :param seconds: the minimum age of their transactions.
         """
-        ...
 
-    def columns(self, cursor: Any, table: str) -> list[Column] | None:
-        """Return the columns of a table in the schema; None if there is no such table.
+    def check_table(self, inspector: sa.Inspector) -> None:  # noqa: B027 (most databases have one sort of tables)
+        """Check that the table supports transactions.
 
-        :raises DeliveryError: if the table does not support transactions.
+        :raises DeliveryError: if it does not.
         """
-        ...
 
-    def unique_keys(self, cursor: Any) -> set[frozenset[str]]:
-        """Return the columns of each unique key of the table."""
-        ...
-
-    def type_for(self, kind: pa.DataType, *, is_key: bool) -> str | None:
-        """Return the type of a new column; None if the database has no type for such values."""
-        ...
-
-    def holds(self, column: Column, kind: pa.DataType) -> bool:
-        """Return whether a column stores all values of a type exactly, or refuses them: none is rounded or cut."""
-        ...
-
-    def load(self, cursor: Any, rows: pa.Table, merge_on: Sequence[str]) -> None:
+    @abstractmethod
+    def load(self, connection: sa.Connection, rows: pa.Table, merge_on: Sequence[str]) -> None:
         """Add rows to the table; with `merge_on`, replace rows with the same values in those columns."""
-        ...
 
 
 class DatabaseSession:
@@ -137,78 +145,72 @@ class DatabaseSession:
     def __init__(self, database: SinkDatabase, wait_seconds: float | None = None) -> None:
         self._database = database
         self._wait_seconds = WAIT_SECONDS if wait_seconds is None else wait_seconds
-        self._connection: Any = None
+        self._connection: sa.Connection | None = None
+        self._errors = (exc.DBAPIError, database.engine.dialect.loaded_dbapi.Error)
 
-    def run(self, work: Callable[[Any], T]) -> T:
+    def run(self, work: Callable[[sa.Connection], T]) -> T:
         """Run work in a transaction, again after a transient failure; return its result.
 
         A commit without a response may have succeeded. So `work` runs again, and must find that out.
 
-        :param work: receives a cursor.
         :raises DeliveryError: if the database refuses the work.
         :raises SinkUnavailableError: if the database stays unavailable.
         :raises SinkLockedError: if others hold the locks of the transaction for too long.
         """
-        deadline, pause = time.monotonic() + self._wait_seconds, FIRST_PAUSE_SECONDS
+        patience = Patience(self._wait_seconds)
         locked = LockWait(self._database.location, self._holders, self._end)
         while True:
             began = time.monotonic()
             try:
                 return self._try(work)
-            except DeliveryError:
-                raise
-            except Exception as error:
-                if not is_of_database(error):
-                    raise
+            except self._errors as error:
                 reason = self._database.reason(error)
-                if not self._database.is_transient(error):
+                if not is_transient(error):
                     raise DeliveryError(reason) from None  # the original text may hold values of rows
-                if self._database.is_lock(error):
+                if is_locked(error):
                     locked.note(reason, time.monotonic() - began)
-                    deadline = time.monotonic() + self._wait_seconds
-                elif time.monotonic() + pause > deadline:
+                    patience.renew()
+                elif patience.is_over:
                     raise SinkUnavailableError(reason) from None
-                log.info("the transaction is retried in %.1f s: %s", pause, reason)
-                time.sleep(pause * random.uniform(0.5, 1.0))
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+                log.info("the transaction is retried in %.1f s: %s", patience.pause, reason)
+                patience.wait()
 
-    def _try(self, work: Callable[[Any], T]) -> T:
+    def _try(self, work: Callable[[sa.Connection], T]) -> T:
         try:
             if self._connection is None:
-                self._connection = self._database.connect()
-            with closing(self._connection.cursor()) as cursor:
-                result = work(cursor)
-            self._connection.commit()
+                self._connection = self._database.engine.connect()
+            transaction = self._connection.begin()
+            result = work(self._connection)
+            transaction.commit()
         except BaseException:
-            self.close()
+            self._drop()
             raise
         return result
 
     def _holders(self, seconds: float) -> list[LockHolder]:
         """Return who holds locks on the table; nobody if the database does not say."""
         try:
-            return self._try(lambda cursor: self._database.lock_holders(cursor, seconds))
+            return self._try(lambda connection: self._database.lock_holders(connection, seconds))
         except Exception as error:  # it is only missing in the message
-            log.info("who holds locks on %s is not known: %s", self._database.location, self._database.reason(error))
+            log.info("who holds locks on %s is not known: %s", self._database.location, reason_of(error))
             return []
 
     def _end(self, holder: LockHolder) -> None:
         with suppress(Exception):  # it may have ended just now
-            self._try(lambda cursor: cursor.execute(holder.ends_by))
+            self._try(lambda connection: connection.exec_driver_sql(holder.ends_by))
 
-    def close(self) -> None:
-        """Close the connection, which ends its transaction."""
+    def _drop(self) -> None:
+        """Close the connection without another request, which ends its transaction."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(Exception):  # it may be broken
+                connection.invalidate()
+            with suppress(Exception):
                 connection.close()
 
-
-def is_of_database(error: Exception) -> bool:
-    """Return whether a database driver raised this error; PEP 249 defines the name of the base class."""
-    return any(
-        each.__name__ == "Error" and each.__module__.startswith(("psycopg", "pymysql")) for each in type(error).__mro__
-    )
+    def close(self) -> None:
+        """Close the connection."""
+        self._drop()
 
 
 def database_of(settings: SqlTable) -> SinkDatabase:
@@ -216,16 +218,7 @@ def database_of(settings: SqlTable) -> SinkDatabase:
 
     :raises ConfigurationError: if its driver is not installed.
     """
-    module, name, driver, extra = {
-        POSTGRESQL: ("postgresql", "PostgreSql", "psycopg", "postgres"),
-        MYSQL: ("mysql", "MySql", "pymysql", "mysql"),
-    }[settings.server.database]
-    if importlib.util.find_spec(driver) is None:
-        raise ConfigurationError(
-            f"kind of sink 'sql' needs the module {driver!r}, which is not installed where the job runs; install "
-            f"airflow-provider-coordination[{extra}]"
-        )
-    database: SinkDatabase = getattr(
-        importlib.import_module(f"airflow_provider_coordination.spark.sql.{module}"), name
-    )(settings)
+    module, name = {POSTGRESQL: ("postgresql", "PostgreSql"), MYSQL: ("mysql", "MySql")}[settings.server.database]
+    kind = getattr(importlib.import_module(f"airflow_provider_coordination.spark.sql.{module}"), name)
+    database: SinkDatabase = kind(settings)
     return database

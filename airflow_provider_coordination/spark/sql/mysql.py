@@ -2,68 +2,32 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import sqlalchemy as sa
+from sqlalchemy import exc
 
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark.delivery import DeliveryError
-from airflow_provider_coordination.spark.sql import locks
-from airflow_provider_coordination.spark.sql.database import (
-    CONNECT_TIMEOUT_SECONDS,
-    LOCK_TIMEOUT_SECONDS,
-    REASON_CHARACTERS,
-    Column,
-    SinkDatabase,
-)
+from airflow_provider_coordination.spark.sql import database, locks
+from airflow_provider_coordination.spark.sql.columns import as_json, hexadecimal, is_binary, is_nested
+from airflow_provider_coordination.spark.sql.database import SinkDatabase
 from airflow_provider_coordination.spark.sql.locks import LockHolder
-from airflow_provider_coordination.spark.sql.text_values import as_json, hexadecimal, is_binary, is_nested
-from airflow_provider_coordination.spark.writes.sql import SqlTable
+from airflow_provider_coordination.sql import MYSQL, STRICT, code_of, reason_of
 
 MAX_NAME_CHARACTERS = 64
-MAX_SCALE = 30
-"""The limit of decimal places in MySQL; MariaDB allows a few more."""
 ROWS_AT_A_TIME = 10_000
 """The number of rows that are in memory as text."""
 STATEMENT_BYTES = 1024 * 1024
 """The approximate length of a statement; shorter if the server's limit is lower."""
-RESPONSE_TIMEOUT_SECONDS = 600
 LOCK_NAME_CHARACTERS = 64
 OURS = "coordination:"
 """The prefix of the lock that each session has on its own number: others see that a job opened it."""
 
-TYPES: dict[str, str] = {
-    "bool": "BOOLEAN",
-    "int8": "TINYINT",
-    "int16": "SMALLINT",
-    "int32": "INT",
-    "int64": "BIGINT",
-    "float": "FLOAT",
-    "double": "DOUBLE",
-    "string": "LONGTEXT",
-    "binary": "LONGBLOB",
-    "date32[day]": "DATE",
-    "time64[us]": "TIME(6)",
-    "null": "LONGTEXT",
-}
-"""The type of a new column by pyarrow type, for types without parameters."""
-KEY_TYPES = {"string": "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin", "binary": "VARBINARY(255)"}
-"""The types of columns that rows are merged on: an index needs a limited length."""
-
-_INTEGER_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 24, "int": 32, "bigint": 64}
-_TEXTS = ("tinytext", "text", "mediumtext", "longtext", "varchar", "json", "uuid", "enum")
-_JSON = ("json", "text", "mediumtext", "longtext")
-_BLOBS = ("tinyblob", "blob", "mediumblob", "longblob", "varbinary")
-LOCK_WAIT_TIMEOUT, DEADLOCK, ACCESS_DENIED = 1205, 1213, 1227
-_LOCKED = frozenset({LOCK_WAIT_TIMEOUT, DEADLOCK})
-# Client: no connection, or a lost one. Server: too many connections, shutting down, a statement or session ended.
-_PASSING = _LOCKED | frozenset(
-    {0, 1040, 1053, 1077, 1079, 1158, 1159, 1160, 1161, 1203, 1317, 1927, 2002, 2003, 2006, 2013, 2055, 4031}
-)
+LOCK_WAIT_TIMEOUT, ACCESS_DENIED = 1205, 1227
 _STARTED = "CONVERT_TZ(t.trx_started, 'SYSTEM', '+00:00')"
 """When a transaction began: the server shows that in its own time zone, whatever the session's is."""
 _SESSION = """
@@ -84,60 +48,28 @@ WHERE p.id <> CONNECTION_ID() AND (
     p.command = 'Sleep' AND p.db = %(schema)s AND p.time >= FLOOR(%(seconds)s) OR p.id = IS_USED_LOCK(%(lock)s)
 ) ORDER BY p.time DESC
 """
-_REMEDIES = dict.fromkeys((1264, 1292), "replace the value in the transform, or change the column")
-_PARAMETERS = re.compile(r"\((\d+)(?:,(\d+))?\)")
 
 
 class MySql(SinkDatabase):
-    """See `SinkDatabase`.
+    """MySQL or MariaDB as the database of a sink's table."""
 
-    :param settings: the settings of the table.
-    """
-
-    batch_id_type = "VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
-    instant_type = "DATETIME(6)"
-    table_options = " ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4"
-    skip_known_clause = "ON DUPLICATE KEY UPDATE target = target"
+    dialect = MYSQL
     accepts_nan = False
     ignores_case = True
 
-    def __init__(self, settings: SqlTable) -> None:
-        self._settings = settings
-
-    @property
     @override
-    def location(self) -> str:
-        return self._settings.sink_location
-
-    @override
-    def connect(self) -> Any:
-        import pymysql
-
-        server = self._settings.server
-        where = {"unix_socket": server.host} if server.host.startswith("/") else {"host": server.host}
-        connection = pymysql.connect(
-            **where,
-            port=server.port,
-            database=server.catalog,
-            user=server.user,
-            password=server.password or "",
-            charset="utf8mb4",
-            autocommit=False,
-            connect_timeout=CONNECT_TIMEOUT_SECONDS,
-            read_timeout=RESPONSE_TIMEOUT_SECONDS,
-            write_timeout=RESPONSE_TIMEOUT_SECONDS,
-            # Strict, whatever the server's default is, so that no value is silently cut off.
-            init_command=(
-                "SET SESSION sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION', time_zone = '+00:00', "
-                f"innodb_lock_wait_timeout = {LOCK_TIMEOUT_SECONDS}, lock_wait_timeout = {LOCK_TIMEOUT_SECONDS}, "
-                f"wait_timeout = {locks.ABANDONED_SECONDS} /*M!100101 , max_statement_time = 0 */"
+    def arguments(self, lock_seconds: int, idle_seconds: int) -> dict[str, Any]:
+        tls = self.settings.server.tls
+        return {
+            "client_flag": 0,  # a claimed batch is known from the number of changed rows, not of found ones
+            "init_command": (
+                f"SET SESSION {STRICT}, time_zone = '+00:00', innodb_lock_wait_timeout = {lock_seconds}, "
+                f"lock_wait_timeout = {lock_seconds}, wait_timeout = {idle_seconds} "
+                "/*M!100101 , max_statement_time = 0 */, "
+                f"@coordination = GET_LOCK(CONCAT('{OURS}', CONNECTION_ID()), 0)"
             ),
-            **({"ssl": server.tls} if server.tls else {}),
-        )
-        with closing(connection.cursor()) as cursor:  # the default level would lock the gaps between rows
-            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-            cursor.execute("SELECT GET_LOCK(CONCAT(%s, CONNECTION_ID()), 0)", (OURS,))
-        return connection
+            **({"ssl": tls} if tls else {}),
+        }
 
     @override
     def quoted(self, name: str) -> str:
@@ -148,154 +80,68 @@ class MySql(SinkDatabase):
         return "`" + name.replace("`", "``") + "`"
 
     @override
-    def is_transient(self, error: Exception) -> bool:
-        return bool(error.args) and error.args[0] in _PASSING
+    def reason(self, error: BaseException) -> str:
+        remedy = "; replace the value in the transform, or change the column" if code_of(error) in (1264, 1292) else ""
+        return f"{reason_of(error)}{remedy}"
 
     @override
-    def reason(self, error: Exception) -> str:
-        code, *texts = error.args or ("",)
-        text = " ".join(map(str, texts)) or "the connection is closed"
-        reason = f"{' '.join(text.split())[:REASON_CHARACTERS]} ({code})"
-        return f"{reason}; {_REMEDIES[code]}" if code in _REMEDIES else reason
-
-    @override
-    def is_lock(self, error: Exception) -> bool:
-        return bool(error.args) and error.args[0] in _LOCKED
-
-    @override
-    def lock(self, cursor: Any) -> None:
-        import pymysql
-
-        cursor.execute("SELECT GET_LOCK(%s, %s)", (self._lock_name, LOCK_TIMEOUT_SECONDS))
-        if cursor.fetchone() != (1,):
-            raise pymysql.err.OperationalError(LOCK_WAIT_TIMEOUT, "Lock wait timeout exceeded for changes of tables")
+    def lock(self, connection: sa.Connection) -> None:
+        wanted = (self._lock_name, database.LOCK_TIMEOUT_SECONDS)
+        if connection.exec_driver_sql("SELECT GET_LOCK(%s, %s)", wanted).scalar() != 1:
+            raise self.engine.dialect.loaded_dbapi.OperationalError(
+                LOCK_WAIT_TIMEOUT, "Lock wait timeout exceeded for changes of tables"
+            )
 
     @property
     def _lock_name(self) -> str:
         return self.location[-LOCK_NAME_CHARACTERS:]
 
-    def lock_holders(self, cursor: Any, seconds: float) -> list[LockHolder]:
-        """See `SinkDatabase.lock_holders`.
-
-        Without the privilege PROCESS, the server shows only that sessions of the same login are idle.
-        """
-        import pymysql
-
+    def lock_holders(self, connection: sa.Connection, seconds: float) -> list[LockHolder]:
+        """Without the privilege PROCESS, the server shows only that sessions of the same login are idle."""
         wanted = {
             "lock": self._lock_name,
-            "schema": self._settings.schema,
+            "schema": self.settings.schema,
             "ours": OURS,
             "seconds": seconds,
             "abandoned": locks.ABANDONED_SECONDS,
         }
         is_certain = True
         try:
-            cursor.execute(_TRANSACTIONS, wanted)
-        except pymysql.err.OperationalError as error:
-            if error.args[0] != ACCESS_DENIED:
+            rows = connection.exec_driver_sql(_TRANSACTIONS, wanted).all()
+        except exc.OperationalError as error:
+            if code_of(error) != ACCESS_DENIED:
                 raise
             is_certain = False
-            cursor.execute(_IDLE_SESSIONS, wanted)
-        return locks.lock_holders(cursor.fetchall(), "KILL {}", is_certain=is_certain)
+            rows = connection.exec_driver_sql(_IDLE_SESSIONS, wanted).all()
+        return locks.lock_holders(rows, "KILL {}", is_certain=is_certain)
 
     @override
-    def columns(self, cursor: Any, table: str) -> list[Column] | None:
-        place = (self._settings.schema, table)
-        cursor.execute(
-            "SELECT engine FROM information_schema.tables WHERE table_schema = %s AND table_name = %s", place
-        )
-        row = cursor.fetchone()
-        if row is None:
-            return None
-        if row[0] != "InnoDB":
+    def check_table(self, inspector: sa.Inspector) -> None:
+        name = self.settings.table_name
+        engine = inspector.get_table_options(name, self.settings.schema).get("mysql_engine")
+        if engine != "InnoDB":
             raise DeliveryError(
-                f"table {table!r} has the engine {row[0]}, but a batch needs a transaction: ALTER TABLE "
-                f"{self.quoted(table)} ENGINE=InnoDB"
+                f"table {name!r} has the engine {engine}, but a batch needs a transaction: ALTER TABLE "
+                f"{self.quoted(name)} ENGINE=InnoDB"
             )
-        cursor.execute(
-            "SELECT column_name, column_type, is_nullable = 'NO' AND column_default IS NULL AND extra = '' FROM "
-            "information_schema.columns WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position",
-            place,
-        )
-        return [Column(name=name, type=kind, is_required=bool(required)) for name, kind, required in cursor.fetchall()]
 
     @override
-    def unique_keys(self, cursor: Any) -> set[frozenset[str]]:
-        cursor.execute(
-            "SELECT index_name, column_name FROM information_schema.statistics WHERE table_schema = %s AND "
-            "table_name = %s AND non_unique = 0",
-            (self._settings.schema, self._settings.table_name),
-        )
-        keys: dict[str, set[str]] = {}
-        for index, column in cursor.fetchall():
-            keys.setdefault(index, set()).add(column)
-        return set(map(frozenset, keys.values()))
-
-    @override
-    def type_for(self, kind: pa.DataType, *, is_key: bool) -> str | None:
-        if pa.types.is_decimal(kind):
-            return f"DECIMAL({kind.precision},{kind.scale})" if kind.scale <= MAX_SCALE else None
-        if pa.types.is_timestamp(kind):
-            return "DATETIME(6)"
-        if is_nested(kind):
-            return "JSON"
-        name = "binary" if pa.types.is_fixed_size_binary(kind) else str(kind).removeprefix("large_")
-        return (KEY_TYPES.get(name) if is_key else None) or TYPES.get(name)
-
-    @override
-    def holds(self, column: Column, kind: pa.DataType) -> bool:
-        words = column.type.lower().partition("(")[0].split()
-        base = words[0] if words else ""
-        parameters = _PARAMETERS.search(column.type)
-        if pa.types.is_null(kind):
-            return True
-        if pa.types.is_boolean(kind):
-            return base in _INTEGER_BITS
-        if pa.types.is_integer(kind):
-            return _INTEGER_BITS.get(base, 0) >= int(kind.bit_width)
-        if pa.types.is_floating(kind):
-            return parameters is None and (base == "double" or (base == "float" and int(kind.bit_width) <= 32))
-        if pa.types.is_decimal(kind):
-            return base == "decimal" and parameters is not None and _fits(parameters, kind)
-        if pa.types.is_timestamp(kind):
-            return (
-                parameters is not None
-                and parameters[1] == "6"
-                and base in (("datetime", "timestamp") if kind.tz else ("datetime",))
-            )
-        if pa.types.is_date(kind):
-            return base == "date"
-        if pa.types.is_time(kind):
-            return base == "time" and parameters is not None and parameters[1] == "6"
-        if is_nested(kind):
-            return base in _JSON
-        if is_binary(kind):
-            return base in _BLOBS
-        return base in _TEXTS and (pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-    @override
-    def load(self, cursor: Any, rows: pa.Table, merge_on: Sequence[str]) -> None:
-        target = f"{self.quoted(self._settings.schema)}.{self.quoted(self._settings.table_name)}"
+    def load(self, connection: sa.Connection, rows: pa.Table, merge_on: Sequence[str]) -> None:
         names = [self.quoted(name) for name in rows.column_names]
-        cursor.execute("SELECT @@max_allowed_packet")
-        max_packet_bytes = int(cursor.fetchone()[0])
-        begins = f"INSERT INTO {target} ({', '.join(names)}) VALUES ".encode()
+        max_packet_bytes = int(connection.exec_driver_sql("SELECT @@max_allowed_packet").scalar_one())
+        begins = f"INSERT INTO {self.table} ({', '.join(names)}) VALUES ".encode()
         keys = [self.quoted(name) for name in merge_on]
         replaced = ", ".join(f"{name} = VALUES({name})" for name in names if name not in keys)
         ends = f" ON DUPLICATE KEY UPDATE {replaced}".encode() if merge_on else b""
         room = max_packet_bytes - len(begins) - len(ends) - 1024
-        for values in _statements(rows, min(room, STATEMENT_BYTES)):
-            if len(values) > room:
-                raise DeliveryError(
-                    f"a row has {len(values)} bytes as text, but the server accepts statements of {max_packet_bytes}: "
-                    "raise its 'max_allowed_packet'"
-                )
-            cursor.execute(begins + values + ends)
-
-
-def _fits(match: re.Match[str], kind: pa.DataType) -> bool:
-    precision, scale = int(match[1]), int(match[2] or 0)
-    return bool(scale >= kind.scale and precision - scale >= kind.precision - kind.scale)
+        with self.cursor(connection) as cursor:
+            for values in _statements(rows, min(room, STATEMENT_BYTES)):
+                if len(values) > room:
+                    raise DeliveryError(
+                        f"a row has {len(values)} bytes as text, but the server accepts statements of "
+                        f"{max_packet_bytes}: raise its 'max_allowed_packet'"
+                    )
+                cursor.execute(begins + values + ends)
 
 
 def _statements(rows: pa.Table, most: int) -> Iterator[bytes]:

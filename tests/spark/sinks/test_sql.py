@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from airflow_provider_coordination import sql
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
@@ -356,7 +357,7 @@ def test_temporary_database_outage_is_waited_for(target: SqlTarget) -> None:
 
         with pytest.MonkeyPatch.context() as patched:
             # Not in the module `time` itself: other threads of this process sleep as well.
-            patched.setattr(database, "time", SimpleNamespace(sleep=pause, monotonic=time.monotonic))
+            patched.setattr(sql, "time", SimpleNamespace(sleep=pause, monotonic=time.monotonic))
             sink.commit([FIRST])
     assert target.rows() == [("a-1", 1)] and len(pauses) == 3
 

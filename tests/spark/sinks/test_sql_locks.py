@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from airflow_provider_coordination.spark.delivery import SinkLockedError
 from airflow_provider_coordination.spark.outages import translating_outages
-from airflow_provider_coordination.spark.sql import database, locks, mysql, postgresql
+from airflow_provider_coordination.spark.sql import database, locks, mysql
 from airflow_provider_coordination.spark.writes.sql import POSTGRESQL
 from tests.support.sinks import BatchRows, an_attempt
 from tests.support.sql_tables import SERVERS, SqlTarget
@@ -29,8 +30,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     target.run("CREATE TABLE clicks (_batch_id VARCHAR(255), n BIGINT)")
     target.sink().check()
     monkeypatch.setattr(database, "WAIT_SECONDS", 0.0)
-    for module in (postgresql, mysql):
-        monkeypatch.setattr(module, "LOCK_TIMEOUT_SECONDS", 1)
+    monkeypatch.setattr(database, "LOCK_TIMEOUT_SECONDS", 1)
     monkeypatch.setattr(locks, "LOCKED_SECONDS", 1.0)
     return target
 
@@ -45,9 +45,10 @@ def deliver(target: SqlTarget, **changed: Any) -> None:
 @contextmanager
 def transaction(target: SqlTarget) -> Iterator[Any]:
     """Give a cursor of a former owner's session, which has claimed the batch and stands still."""
-    with closing(target.database.connect()) as connection, closing(connection.cursor()) as cursor:
-        target.sink()._taken.claim(cursor, ATTEMPT, 2)
-        yield cursor
+    with target.database.engine.connect() as connection:
+        target.sink()._taken.claim(connection, ATTEMPT, 2)
+        yield target.database.cursor(connection)
+        connection.invalidate()
 
 
 @pytest.mark.parametrize(
@@ -94,34 +95,34 @@ def test_persistent_lock_names_its_holder(target: SqlTarget) -> None:
 
 def test_reader_blocking_a_new_column_is_named(target: SqlTarget) -> None:
     target.run("ALTER TABLE clicks DROP COLUMN n")
-    with closing(target.database.connect()) as connection, closing(connection.cursor()) as cursor:
-        cursor.execute("SELECT * FROM clicks")
+    with target.database.engine.connect() as connection:
+        connection.exec_driver_sql("SELECT * FROM clicks")
         with pytest.raises(SinkLockedError, match=r"is locked by session \d+ of user"):
             deliver(target, add_columns=True)
 
 
 def test_session_changing_tables_is_named(target: SqlTarget) -> None:
     target.run("DROP TABLE _coordination_batches")
-    with closing(target.database.connect()) as connection, closing(connection.cursor()) as cursor:
-        target.database.lock(cursor)
+    with target.database.engine.connect() as connection:
+        target.database.lock(connection)
         with pytest.raises(SinkLockedError, match=r"is locked by session \d+ of user"):
             target.sink().check()
 
 
 def test_deadlock_is_retried_and_no_outage(target: SqlTarget, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "LOCKED_SECONDS", 60.0)
-    monkeypatch.setattr(postgresql, "LOCK_TIMEOUT_SECONDS", 10)  # the server looks for deadlocks after one second
+    monkeypatch.setattr(database, "LOCK_TIMEOUT_SECONDS", 10)  # the server looks for deadlocks after one second
     target.run("CREATE TABLE one (n INT PRIMARY KEY)")
     target.run("INSERT INTO one VALUES (1), (2)")
     met, tries = threading.Barrier(2), []
 
     def change(first: int, second: int) -> None:
-        def work(cursor: Any) -> None:
+        def work(connection: sa.Connection) -> None:
             tries.append(first)
-            cursor.execute(f"UPDATE one SET n = n WHERE n = {first}")
+            connection.exec_driver_sql(f"UPDATE one SET n = n WHERE n = {first}")
             if len(tries) <= 2:
                 met.wait(30)
-            cursor.execute(f"UPDATE one SET n = n WHERE n = {second}")
+            connection.exec_driver_sql(f"UPDATE one SET n = n WHERE n = {second}")
 
         with closing(database.DatabaseSession(target.database)) as session:
             session.run(work)
@@ -141,8 +142,7 @@ def test_idle_sessions_are_named_without_transaction_rights(mariadb_url: str, tm
     plain = mysql.MySql(
         replace(target.settings, server=replace(target.settings.server, user=catalog, password="secret"))
     )
-    with ExitStack() as stack:
-        idle, other = (stack.enter_context(closing(plain.connect())) for _ in range(2))
-        with closing(other.cursor()) as cursor:
-            [found] = map(str, plain.lock_holders(cursor, 0.0))
-    assert f"probably by session {idle.thread_id()} of user '{catalog}'" in found and "the server ends it at" in found
+    with plain.engine.connect() as idle, plain.engine.connect() as other:
+        session = idle.exec_driver_sql("SELECT CONNECTION_ID()").scalar()
+        [found] = map(str, plain.lock_holders(other, 0.0))
+    assert f"probably by session {session} of user '{catalog}'" in found and "the server ends it at" in found

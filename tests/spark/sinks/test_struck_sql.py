@@ -16,7 +16,7 @@ import pytest
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.sinks import Sink, make_sinks, owed
-from airflow_provider_coordination.spark.sql import database, locks, mysql, postgresql
+from airflow_provider_coordination.spark.sql import database, locks
 from tests.support import merged_tables
 from tests.support.counted_tables import counted_databases
 from tests.support.depth import each_or_every
@@ -86,8 +86,7 @@ def deliver(sink: Sink, attempts: list[Attempt], values: dict[str, list[int]]) -
 def target(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqlTarget:
     monkeypatch.setattr(database, "WAIT_SECONDS", 0.2)
     monkeypatch.setattr(locks, "ABANDONED_SECONDS", 1)
-    for module in (postgresql, mysql):
-        monkeypatch.setattr(module, "LOCK_TIMEOUT_SECONDS", 1)
+    monkeypatch.setattr(database, "LOCK_TIMEOUT_SECONDS", 1)
     return SqlTarget(request.getfixturevalue(SERVERS[request.param]), tmp_path)
 
 
