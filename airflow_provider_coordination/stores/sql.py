@@ -119,12 +119,13 @@ class SqlStore(CoordinationStore):
             newest_schema=len(sql_schema.STEPS),
         )
 
+    @override
     def close(self) -> None:
-        """Close the pooled connections."""
         self._database.close()
 
+    @override
     def create(self, partitions: Sequence[Partition]) -> list[str]:
-        """See `CoordinationStore.create`; uses transactions of a thousand rows."""
+        """Uses transactions of a thousand rows."""
         created: list[str] = []
         for chunk in _chunks(partitions):
             created += self._database.write(partial(self._insert_absent, partitions=chunk))
@@ -136,8 +137,9 @@ class SqlStore(CoordinationStore):
         row = self._database.read(lambda connection: connection.execute(statement).one_or_none())
         return None if row is None else _partition(row)
 
+    @override
     def get_many(self, source_identifier: str, partition_keys: Sequence[str]) -> dict[str, Partition]:
-        """See `CoordinationStore.get_many`; reads a thousand keys per statement."""
+        """Reads a thousand keys per statement."""
         columns = self._table.c
         partitions: dict[str, Partition] = {}
         for chunk in _chunks(partition_keys):
@@ -148,16 +150,18 @@ class SqlStore(CoordinationStore):
             partitions |= {row.partition_key: _partition(row) for row in rows}
         return partitions
 
+    @override
     def existing_keys(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
-        """See `CoordinationStore.existing_keys`; reads a thousand keys per statement."""
+        """Reads a thousand keys per statement."""
         existing: set[str] = set()
         for chunk in _chunks(partition_keys):
             known = partial(self._existing_keys, source_identifier=source_identifier, partition_keys=chunk)
             existing.update(self._database.read(known))
         return existing
 
+    @override
     def acquire(self, request: Acquisition) -> list[Partition]:
-        """See `CoordinationStore.acquire`; uses one transaction."""
+        """Uses one transaction."""
         may_have_committed = False
 
         def acquire(connection: sa.Connection) -> list[Partition]:
@@ -180,6 +184,7 @@ class SqlStore(CoordinationStore):
 
         return self._database.write(acquire)
 
+    @override
     def transact(
         self,
         *,
@@ -188,7 +193,7 @@ class SqlStore(CoordinationStore):
         new: Sequence[Partition] = (),
         unchanged: Sequence[Partition] = (),
     ) -> list[Partition]:
-        """See `CoordinationStore.transact`; uses one transaction and locks rows in the order of their keys."""
+        """Uses one transaction and locks rows in the order of their keys."""
 
         def change(connection: sa.Connection) -> list[Partition]:
             if len(update) + len(unchanged) > 1:
@@ -228,6 +233,7 @@ class SqlStore(CoordinationStore):
             )
         return self._database.read(lambda connection: [_partition(row) for row in connection.execute(statement)])
 
+    @override
     def browse(
         self,
         source_identifier: str,
@@ -239,7 +245,7 @@ class SqlStore(CoordinationStore):
         limit: int = 100,
         examine: int = EXAMINED_PER_PAGE,
     ) -> BrowsePage:
-        """See `CoordinationStore.browse`; reads along an index and filters the rows."""
+        """Reads along an index and filters the rows."""
         wanted.check(order, after)
         conditions = self._index_conditions(source_identifier, wanted, order)
         if after is not None:

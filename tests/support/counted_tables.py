@@ -13,7 +13,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from airflow_provider_coordination.spark.sinks import sql
 from airflow_provider_coordination.spark.sql.database import SinkDatabase
-from airflow_provider_coordination.spark.writes.sql import POSTGRESQL, SqlTable
+from airflow_provider_coordination.spark.writes.sql import SqlTable
+from airflow_provider_coordination.sql import POSTGRESQL
 from tests.support.delta_tables import counted_tables
 from tests.support.freezing import Calls
 

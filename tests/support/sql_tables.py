@@ -11,7 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.sinks.sql import SqlSink
 from airflow_provider_coordination.spark.sql.database import SinkDatabase, database_of
-from airflow_provider_coordination.spark.writes.sql import MYSQL, POSTGRESQL, SqlServer, SqlTable
+from airflow_provider_coordination.spark.writes.sql import SqlServer, SqlTable
+from airflow_provider_coordination.sql import MYSQL, POSTGRESQL
 
 SERVERS = {POSTGRESQL: "postgres_url", MYSQL: "mariadb_url"}
 """The fixture that gives the URL of an empty database, by what the server is."""

@@ -11,7 +11,6 @@ from airflow_provider_coordination.sources.jdbc.query import Query
 from airflow_provider_coordination.sources.jdbc.ranges import Range
 from airflow_provider_coordination.sources.jdbc.settings import JdbcTable
 from airflow_provider_coordination.sources.jdbc.values import (
-    POSTGRESQL,
     Kind,
     Value,
     can_be_bound,
@@ -23,6 +22,7 @@ from airflow_provider_coordination.sources.jdbc.values import (
     quoted,
     text_of,
 )
+from airflow_provider_coordination.sql import POSTGRESQL
 
 MAX_RANGES = 100_000
 """The maximum number of ranges that a column is divided into at a time."""

@@ -14,16 +14,12 @@ from urllib.parse import parse_qsl
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.settings import FieldError
 from airflow_provider_coordination.sources.connections import ConnectionResolver, ConnectionValues
+from airflow_provider_coordination.sql import CONNECTION_TYPES, DRIVERS, PORTS, POSTGRESQL, SQLITE, sql_engine
 
-PORTS = {"postgresql": 5432, "mysql": 3306}
-TYPES = {"postgres": "postgresql", "postgresql": "postgresql", "mysql": "mysql", "mariadb": "mysql", "sqlite": "sqlite"}
-"""The connection types that determine a URL, and the database's name in the URL."""
 TLS = ("sslmode", "sslrootcert", "sslcert", "sslkey")
 """Options that PostgreSQL's own clients, Airflow's connections and the JDBC driver name in the same way."""
-CONNECT_TIMEOUT_SECONDS = 10
 
 _SERVER = re.compile(r"jdbc:(postgresql|mysql)://([^/?:,]+|\[[^\]]+\])(?::(\d+))?/([^?]*)(?:\?(.*))?")
-_MODULES = {"postgresql": ("psycopg", "postgres"), "mysql": ("pymysql", "mysql")}
 
 _URL = re.compile(r"jdbc:([a-z0-9]+):(\S+)")
 _SECRET = re.compile(r"://[^/?#@]*:[^/?#@]*@|[?&;](?:password|pwd)=|^jdbc:oracle:\w+:[^/@]+/[^@]*@", re.IGNORECASE)
@@ -118,15 +114,15 @@ def _url_of(name: str, values: ConnectionValues) -> str:
     host = values.host or ""
     if host.startswith("jdbc:"):
         return host
-    kind = TYPES.get(values.conn_type or "")
+    kind = CONNECTION_TYPES.get(values.conn_type or "")
     if kind is None:
         raise ConfigurationError(
             f"{name}: a connection of type {values.conn_type!r} does not determine a JDBC URL; give 'url', or the "
-            f"complete JDBC URL as its host. The types that determine one are {', '.join(TYPES)}"
+            f"complete JDBC URL as its host. The types that determine one are {', '.join(CONNECTION_TYPES)}"
         )
     if not host:
         raise ConfigurationError(f"{name}: field 'host' is missing; name the database server")
-    if kind == "sqlite":
+    if kind == SQLITE:
         return f"jdbc:sqlite:{host}"
     if not values.schema:
         raise ConfigurationError(f"{name}: field 'schema' is missing; name the database")
@@ -147,22 +143,15 @@ def _connect_of(name: str, values: ConnectionValues, database: JdbcDatabase) -> 
             f"provider of the connection's type {values.conn_type!r}, or use a type that has a provider"
         )
     kind, host, port, schema, options = match.groups()
-    driver, extra = _MODULES[kind]
     parameters = {name.lower(): value for name, value in parse_qsl(options or "")} | dict(database.properties)
     target = sa.URL.create(
-        f"{kind}+{driver}",
+        f"{kind}+{DRIVERS[kind][0]}",
         username=database.user,
         password=database.password,
         host=host.strip("[]"),
         port=int(port or PORTS[kind]),
         database=schema,
-        query={name: parameters[name] for name in TLS if name in parameters} if kind == "postgresql" else {},
+        query={name: parameters[name] for name in TLS if name in parameters} if kind == POSTGRESQL else {},
     )
-    try:
-        engine = sa.create_engine(target, poolclass=NullPool, connect_args={"connect_timeout": CONNECT_TIMEOUT_SECONDS})
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"{name}: {error.name!r} is not installed; install "
-            f"airflow-provider-coordination[{extra}], or the Airflow provider of type {values.conn_type!r}"
-        ) from None
-    return engine.raw_connection
+    needs = f"{name}, without the Airflow provider of type {values.conn_type!r}"
+    return sql_engine(target, needs, poolclass=NullPool).raw_connection

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -11,14 +10,10 @@ from typing import Any, Protocol
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError, SourceError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.items import SourceUnavailableError
+from airflow_provider_coordination.sql import is_transient
 
-_TEMPORARY = ("OperationalError", "InterfaceError")
-"""The names of PEP 249's errors that may be temporary."""
-_PERMANENT = re.compile(
-    r"no such (table|column)|does not exist|unknown (column|database|table)|doesn't exist|authentication|access denied|"
-    r"permission denied|no pg_hba\.conf|unable to open database|not a database|syntax error",
-    re.IGNORECASE,
-)
+_REJECTED = ("OperationalError", "InterfaceError", "ProgrammingError", "NotSupportedError")
+"""The names of PEP 249's errors by which a database rejects a request."""
 
 
 @dataclass(frozen=True)
@@ -78,11 +73,11 @@ def _explained(error: Exception) -> SourceError | ConfigurationError:
     cause = getattr(error, "orig", None) or error  # SQLAlchemy's errors are longer than users need
     kinds = {kind.__name__ for kind in type(cause).__mro__}
     text = " ".join(str(cause).split()) or type(cause).__name__
-    if kinds.intersection(_TEMPORARY) and not _PERMANENT.search(text):
+    if is_transient(error):
         return SourceUnavailableError(
             f"the database is unavailable: {text}; check host and port of the connection, and the network"
         )
-    if kinds.intersection(("ProgrammingError", "NotSupportedError", *_TEMPORARY)):
+    if kinds.intersection(_REJECTED):
         return ConfigurationError(
             f"the database rejects the statement or the login: {text}; check the connection, the permissions of its "
             "login, and the given names"

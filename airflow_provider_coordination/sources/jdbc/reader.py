@@ -24,7 +24,8 @@ from airflow_provider_coordination.sources.jdbc.types import (
     as_text,
     reading_of,
 )
-from airflow_provider_coordination.sources.jdbc.values import MYSQL, quoted
+from airflow_provider_coordination.sources.jdbc.values import quoted
+from airflow_provider_coordination.sql import MYSQL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,8 +14,8 @@ from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.settings import CONNECTED, Described, FieldError, Limits, ParsedBy, text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.jdbc.database import JdbcDatabase, database_of
-from airflow_provider_coordination.sources.jdbc.values import MYSQL
 from airflow_provider_coordination.sources.reads import Connected, Located, Reads, connected
+from airflow_provider_coordination.sql import MYSQL
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator

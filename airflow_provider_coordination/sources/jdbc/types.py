@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from airflow_provider_coordination.sources.jdbc.values import MYSQL, POSTGRESQL, quoted
+from airflow_provider_coordination.sources.jdbc.values import quoted
+from airflow_provider_coordination.sql import MYSQL, POSTGRESQL
 
 MAX_DIGITS = 38
 """The maximum precision of a decimal in Spark and Arrow."""

@@ -12,6 +12,8 @@ from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from enum import StrEnum
 
+from airflow_provider_coordination.sql import MYSQL, POSTGRESQL
+
 Value = int | float | Decimal | date | datetime
 """The value of a bound. A `datetime` is aware if its kind is `TIMESTAMP_TZ`, and naive otherwise."""
 
@@ -34,9 +36,6 @@ class Kind(StrEnum):
         return self in (Kind.DATE, Kind.TIMESTAMP, Kind.TIMESTAMP_TZ)
 
 
-POSTGRESQL = "postgresql"
-MYSQL = "mysql"
-"""MariaDB too."""
 ORACLE = "oracle"
 SQL_SERVER = "sqlserver"
 

@@ -65,7 +65,7 @@ class SqlSink(StagedSink):
 
     @override
     def check(self) -> None:
-        """See `Sink.check`: connects to the database, and creates the table of batches if it is missing."""
+        """Connects to the database, and creates the table of batches if it is missing."""
         self.check_staging("SqlTable")
         try:
             with closing(DatabaseSession(self._database, wait_seconds=0)) as session:
@@ -92,7 +92,7 @@ class SqlSink(StagedSink):
 
     @override
     def prepare(self, attempts: Sequence[Attempt], rows: Rows) -> None:
-        """See `Sink.prepare`: compares the table with the rows; only `commit` changes it."""
+        """Compares the table with the rows; only `commit` changes it."""
         if not attempts:
             return
         self._staged.stage(attempts, rows)
@@ -105,7 +105,7 @@ class SqlSink(StagedSink):
 
     @override
     def commit(self, attempts: Sequence[Attempt]) -> None:
-        """See `Sink.commit`: each batch in its own transaction."""
+        """Each batch in its own transaction."""
         left = owed(self, attempts)
         batches = [(attempt, self._staged.find(attempt)) for attempt in left]
         if not batches:

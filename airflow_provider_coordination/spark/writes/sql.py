@@ -14,13 +14,10 @@ from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.settings import CONNECTED, Limits, Texts
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.spark.writes import Writes
+from airflow_provider_coordination.sql import CONNECTION_TYPES, MYSQL, PORTS, POSTGRESQL
 
-POSTGRESQL = "postgresql"
-MYSQL = "mysql"
-"""MySQL or MariaDB: both use the same protocol."""
-PORTS = {POSTGRESQL: 5432, MYSQL: 3306}
-
-TYPES = {"postgres": POSTGRESQL, "postgresql": POSTGRESQL, "mysql": MYSQL, "mariadb": MYSQL}
+TYPES = {name: database for name, database in CONNECTION_TYPES.items() if database in PORTS}
+"""The databases of sinks, by the types of connections."""
 TLS = {POSTGRESQL: ("sslmode", "sslrootcert", "sslcert", "sslkey", "sslcrl"), MYSQL: ("ca", "cert", "key")}
 """TLS options of connections: for PostgreSQL in the extra itself, for MySQL in the extra's `ssl`."""
 
@@ -93,13 +90,13 @@ class SqlTable(Writes):
         return self._parts[1]
 
     @property
+    @override
     def sink_location(self) -> str:
-        """See `Writes.sink_location`: the same for all spellings of the table's name."""
-        server = self.server
+        server = self.server  # the same for all spellings of the table's name
         return f"{server.database}://{server.host}:{server.port}/{server.catalog}/{self.schema}.{self.table_name}"
 
+    @override
     def use(self, connections: ConnectionResolver, aws: AwsSettings | None) -> None:
-        """See `Writes.use`: the server."""
         self.server = sql_server(self.conn_id, connections)
 
     @override

@@ -154,12 +154,13 @@ class DynamoDbStore(CoordinationStore):
         creates, expires = not self._options.skip_creation, self._ttl_seconds is not None
         return self._aws, list(permissions(self.client, self._table, creates=creates, expires=expires))
 
+    @override
     def close(self) -> None:
-        """Close the client's connections."""
         self.client.close()
 
+    @override
     def create(self, partitions: Sequence[Partition]) -> list[str]:
-        """See `CoordinationStore.create`; uses one write per partition, several at a time."""
+        """Uses one write per partition, several at a time."""
         items = {(p.source_identifier, p.partition_key): new_item(p, self._ttl_seconds) for p in reversed(partitions)}
         ordered = list(reversed(items.values()))
         if len(ordered) == 1:
@@ -171,23 +172,27 @@ class DynamoDbStore(CoordinationStore):
                 created += [key for key in keys if key is not None]
         return created
 
+    @override
     def get(self, source_identifier: str, partition_key: str) -> Partition | None:
-        """See `CoordinationStore.get`; reads consistently."""
+        """Reads consistently."""
         response = self._call("get_item", Key=key_of(source_identifier, partition_key), ConsistentRead=True)
         return partition_of(response["Item"]) if "Item" in response else None
 
+    @override
     def get_many(self, source_identifier: str, partition_keys: Sequence[str]) -> dict[str, Partition]:
-        """See `CoordinationStore.get_many`; reads a hundred keys per call, consistently."""
+        """Reads a hundred keys per call, consistently."""
         found = map(partition_of, self._batch_get(source_identifier, partition_keys))
         return {partition.partition_key: partition for partition in found}
 
+    @override
     def existing_keys(self, source_identifier: str, partition_keys: Sequence[str]) -> set[str]:
-        """See `CoordinationStore.existing_keys`; reads a hundred keys per call, consistently."""
+        """Reads a hundred keys per call, consistently."""
         key = TABLE_KEY[1]
         return {item[key]["S"] for item in self._batch_get(source_identifier, partition_keys, attribute=key)}
 
+    @override
     def acquire(self, request: Acquisition) -> list[Partition]:
-        """See `CoordinationStore.acquire`; uses one conditional write per partition.
+        """Uses one conditional write per partition.
 
         While no other worker is met in the queue, it is read from its front. After a refused write, and for some time
         from then on, it is read from a random position.
@@ -209,6 +214,7 @@ class DynamoDbStore(CoordinationStore):
             log.warning("%s; %d partitions were acquired before that", error, len(taken))
         return taken
 
+    @override
     def transact(
         self,
         *,
@@ -217,7 +223,7 @@ class DynamoDbStore(CoordinationStore):
         new: Sequence[Partition] = (),
         unchanged: Sequence[Partition] = (),
     ) -> list[Partition]:
-        """See `CoordinationStore.transact`; a single update is written without a transaction, at half the cost.
+        """A single update is written without a transaction, at half the cost.
 
         :raises ConfigurationError: if it needs more than 100 items, which is DynamoDB's limit.
         """
@@ -243,6 +249,7 @@ class DynamoDbStore(CoordinationStore):
                 raise version_refused(partition) from None
         self._known.forget(*_item_key(partition))
 
+    @override
     def query(
         self,
         source_identifier: str,
@@ -252,7 +259,7 @@ class DynamoDbStore(CoordinationStore):
         after: Partition | None = None,
         limit: int = 500,
     ) -> list[Partition]:
-        """See `CoordinationStore.query`; reads the index, so the latest changes may be missing.
+        """Reads the index, so the latest changes may be missing.
 
         All partitions of one priority are read, to sort them by key. Instants that Java wrote are in order except for
         those of the same second.
@@ -273,6 +280,7 @@ class DynamoDbStore(CoordinationStore):
         matches.sort(key=lambda each: each[0])
         return [partition for _, partition in matches[:limit]]
 
+    @override
     def browse(
         self,
         source_identifier: str,
@@ -284,7 +292,7 @@ class DynamoDbStore(CoordinationStore):
         limit: int = 100,
         examine: int = EXAMINED_PER_PAGE,
     ) -> BrowsePage:
-        """See `CoordinationStore.browse`; reads the table or the index, with as many calls as the time permits."""
+        """Reads the table or the index, with as many calls as the time permits."""
         wanted.check(order, after)
         query = browse_query(source_identifier, wanted, order)
         if after is not None:
@@ -314,10 +322,11 @@ class DynamoDbStore(CoordinationStore):
                 return BrowsePage(partitions=[p for _, p in matches], next=stored_position(end, order))
         return BrowsePage(partitions=[p for _, p in matches], next=None)
 
+    @override
     def count_by_status(
         self, source_identifier: str, statuses: Collection[PartitionStatus] = tuple(PartitionStatus)
     ) -> dict[PartitionStatus, int]:
-        """See `CoordinationStore.count_by_status`; reads the index entries of these statuses, so request few."""
+        """Reads the index entries of these statuses, so request few."""
         return {
             status: sum(
                 page["Count"]
@@ -326,8 +335,8 @@ class DynamoDbStore(CoordinationStore):
             for status in statuses
         }
 
+    @override
     def source_identifiers(self) -> list[str]:
-        """See `CoordinationStore.source_identifiers`; reads the whole table."""
         names = {"#source": TABLE_KEY[0]}
         pages = self._call.pages("scan", ProjectionExpression="#source", ExpressionAttributeNames=names)
         return sorted({item[TABLE_KEY[0]]["S"] for page in pages for item in page["Items"]})

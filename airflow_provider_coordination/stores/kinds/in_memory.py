@@ -49,11 +49,13 @@ class InMemoryStore(CoordinationStore):
         self._partitions: dict[tuple[str, str], Partition] = {}
         self._lock = threading.Lock()
 
+    @override
     def initialize(self) -> None:
-        """Do nothing: there is nothing to initialize."""
+        pass
 
+    @override
     def close(self) -> None:
-        """Do nothing: there is nothing to close."""
+        pass
 
     @override
     def create(self, partitions: Sequence[Partition]) -> list[str]:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from airflow_provider_coordination.spark.sinks.iceberg import catalog as catalogs
 from airflow_provider_coordination.spark.sinks.iceberg import sink as sinks
 from airflow_provider_coordination.spark.sql import database, locks, mysql, postgresql
-from airflow_provider_coordination.spark.writes.sql import MYSQL, POSTGRESQL
+from airflow_provider_coordination.sql import MYSQL, POSTGRESQL
 from tests.support.dag_versions import STORIES, Case
 from tests.support.depth import examples
 from tests.support.freezing import Calls, Strike

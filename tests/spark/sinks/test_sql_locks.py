@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from airflow_provider_coordination.spark.delivery import SinkLockedError
 from airflow_provider_coordination.spark.outages import translating_outages
 from airflow_provider_coordination.spark.sql import database, locks, mysql
-from airflow_provider_coordination.spark.writes.sql import POSTGRESQL
+from airflow_provider_coordination.sql import POSTGRESQL
 from tests.support.sinks import BatchRows, an_attempt
 from tests.support.sql_tables import SERVERS, SqlTarget
 
