@@ -10,7 +10,7 @@ import logging
 import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
@@ -40,13 +40,12 @@ from airflow_provider_coordination.spark.parquet_frames import (
     write_frame,
 )
 from airflow_provider_coordination.spark.payload import ERROR, EventTime, JsonPayload
+from airflow_provider_coordination.spark.rows import ROUTE, RowFiles, Transformed, groups_of
 from airflow_provider_coordination.spark.sinks import Sink, check_required_columns
 from airflow_provider_coordination.spark.spark_errors import error_text
 
 log = logging.getLogger(__name__)
 
-ROUTE = "_coordination_to_{}"
-"""In the rows for all sinks: the columns that say which sinks take a row."""
 MARKED = tuple(f"_coordination_{name}" for name in POSITION)
 """In the rows for all sinks: the columns that identify the record of a marked row."""
 GROUP = "_coordination_group"
@@ -77,72 +76,9 @@ class TransformInput:
     shared_file: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class RowFiles:
-    """Files that hold rows of some batches.
-
-    :param files: all files, at least one, with their sizes in bytes.
-    :param by_group: the files of each group that has rows; None if a file may hold rows of several groups. A group is
-        the batches that share a file in a sink, or one batch; see `groups_of`.
-    """
-
-    files: Mapping[str, int]
-    by_group: Mapping[str, Sequence[str]] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Transformed:
-    """The transformed rows of some batches, for all sinks.
-
-    :param batch_ids: the batches.
-    :param output: the files that hold the rows.
-    :param types: the types of the columns, by name.
-    :param schema: the columns in the form in which the transformation reads the files back.
-    :param shared_files: the shared file of each batch, by batch id; without batches that share none.
-    """
-
-    batch_ids: Sequence[str]
-    output: RowFiles
-    types: Mapping[str, str]
-    schema: Any = None
-    shared_files: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def marks(self) -> bool:
-        """Whether the transform may have marked rows as bad."""
-        return ERROR in self.types
-
-    @property
-    def columns(self) -> dict[str, str]:
-        """The types of the columns that sinks take, by name."""
-        return {name: kind for name, kind in self.types.items() if name not in self.ours}
-
-    @property
-    def ours(self) -> list[str]:
-        """The provider's own columns, which sinks do not take."""
-        return [name for name in self.types if name == ERROR or name.startswith("_coordination_")]
-
-    @property
-    def is_routed(self) -> bool:
-        """Whether columns say which rows each sink takes; there are none if the only sink takes every row."""
-        return ROUTE.format(0) in self.types
-
-
 def shared_files_of(inputs: Sequence[TransformInput]) -> dict[str, str]:
     """Return the shared file of each batch, by batch id; batches that share none are left out."""
     return {each.batch_id: each.shared_file for each in inputs if each.shared_file is not None}
-
-
-def groups_of(sink: Sink, batch_ids: Collection[str], shared_files: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the batches of each group, for a sink that separates batches: each group's rows go to a file of its own.
-
-    :param shared_files: the shared file of each batch, by batch id; without batches that share none.
-    """
-    groups: dict[str, list[str]] = {}
-    for batch_id in batch_ids:
-        shared = shared_files.get(batch_id) if sink.shares_files else None
-        groups.setdefault(batch_id if shared is None else shared.rpartition("/")[-1], []).append(batch_id)
-    return groups
 
 
 class Transformation:

@@ -18,9 +18,9 @@ from airflow_provider_coordination import sql
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
+from airflow_provider_coordination.spark.rows import DeadLetterRows
 from airflow_provider_coordination.spark.sinks.sql import SqlSink
 from airflow_provider_coordination.spark.sql import database, mysql
-from airflow_provider_coordination.spark.transformed_delivery import DeadLetterRows
 from tests.support.cable import Cable
 from tests.support.sinks import BatchRows, an_attempt, under_next_lease
 from tests.support.sql_tables import SERVERS, SqlTarget
