@@ -9,8 +9,8 @@ nothing. It then describes the consequence and asks the user to confirm. A parti
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
@@ -32,42 +32,26 @@ from airflow_provider_coordination.cli.prompts import (
 )
 from airflow_provider_coordination.cli.reset import reset
 from airflow_provider_coordination.cli.suspension import resume, suspend
-from airflow_provider_coordination.coordination.administration import (
-    Administration,
-    LeaseSelection,
-    check_parkable,
-    check_releasable,
-    check_reopenable,
-    selected_leases,
-)
-from airflow_provider_coordination.coordination.errors import (
-    PartitionNotFoundError,
-    PartitionStatusError,
-    PartitionUpdateError,
-    ProgressError,
-)
+from airflow_provider_coordination.coordination.administration import Administration, LeaseSelection, selected_leases
+from airflow_provider_coordination.coordination.errors import CoordinationError, StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.partition_actions import (
+    PARTITION_ACTIONS,
+    PartitionAction,
+    apply_to_each,
+)
 from airflow_provider_coordination.coordination.store import all_partitions
 
-
-@dataclass(frozen=True, kw_only=True)
-class Action:
-    """An action on partitions.
-
-    :param verb: its name, such as `release`.
-    :param done: its past participle, such as `released`.
-    :param consequence: what it leads to; shown before the user confirms.
-    :param check: raises if the action does not fit a partition.
-    :param apply: carries the action out on a partition, as it was shown.
-    :param confirm_from: the number of partitions from which the user is asked to confirm.
-    """
-
-    verb: str
-    done: str
-    consequence: str
-    check: Callable[[Partition], object]
-    apply: Callable[[Administration, Partition], Partition]
-    confirm_from: int = 1
+DELETE = PartitionAction(
+    name="delete",
+    label="Delete",
+    done="deleted",
+    text="Its progress is lost, and writes of an owner are refused.",
+    text_for_many="Their progress is lost, and writes of an owner are refused.",
+    risk="Partition discovery may create it again, to be read from the start.",
+    check=lambda partition, now: None,
+    run=Administration.delete,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -118,18 +102,11 @@ def release(
         task_id=task_id,
         expired_by=session.context.clock.now() - session.access.safety_margin if expired else None,
     )
-    action = Action(
-        verb="release",
-        done="released",
-        consequence="Further writes of the owner are refused, and another worker may acquire the partition at once.",
-        check=check_releasable,
-        apply=lambda administration, seen: administration.release(
-            seen.partition_key, expected=seen, expired_by=choice.expired_by
-        ),
-    )
     identifier = session.source_identifier(source)
     held = _selected(session, source, keys) if keys else list(selected_leases(session.store, identifier, choice))
-    _carry_out(session, source, action, held, reason=reason, yes=yes)
+    _carry_out(
+        session, source, PARTITION_ACTIONS["release"], held, reason=reason, yes=yes, expired_by=choice.expired_by
+    )
 
 
 def reopen(
@@ -143,17 +120,9 @@ def reopen(
 ) -> None:
     """Make closed or parked partitions available now. Failures are reset, progress is kept."""
     _check_one_given(keys, parked, "--parked")
-    now = session.context.clock.now()
-    action = Action(
-        verb="reopen",
-        done="reopened",
-        consequence="The partition can be acquired at once, and its count of failures starts at 0 again.",
-        check=lambda partition: check_reopenable(partition, now),
-        apply=lambda administration, seen: administration.reopen(seen.partition_key, expected=seen),
-        confirm_from=2,
-    )
     closed = _selected(session, source, keys, lambda p: p.is_parked, PartitionStatus.CLOSED)
-    _carry_out(session, source, action, closed, reason=reason, yes=yes)
+    yes = yes or len(closed) < 2
+    _carry_out(session, source, PARTITION_ACTIONS["reopen"], closed, reason=reason, yes=yes)
 
 
 def park(
@@ -169,27 +138,12 @@ def park(
     """Set partitions aside until they are reopened, whoever owns them. Progress is kept."""
     if not reason.strip():
         raise typer.BadParameter("give a reason", param_hint="--reason")
-    action = Action(
-        verb="park",
-        done="parked",
-        consequence="Writes of an owner are refused, and no worker acquires the partition until it is reopened.",
-        check=check_parkable,
-        apply=lambda administration, seen: administration.park(seen.partition_key, expected=seen),
-    )
-    _carry_out(session, source, action, _selected(session, source, keys), reason=reason, yes=yes)
+    _carry_out(session, source, PARTITION_ACTIONS["park"], _selected(session, source, keys), reason=reason, yes=yes)
 
 
 def delete(session: Session, source: SOURCE, keys: KEYS, *, reason: REASON = None, yes: YES = False) -> None:
     """Delete partitions in any status. Progress is lost."""
-    action = Action(
-        verb="delete",
-        done="deleted",
-        consequence="Its progress is lost, and writes of an owner are refused. Partition discovery may create it "
-        "again, to be read from the start.",
-        check=lambda partition: None,
-        apply=lambda administration, seen: administration.delete(seen.partition_key, expected=seen),
-    )
-    _carry_out(session, source, action, _selected(session, source, keys), reason=reason, yes=yes)
+    _carry_out(session, source, DELETE, _selected(session, source, keys), reason=reason, yes=yes)
 
 
 def init_store(session: Session) -> None:
@@ -224,27 +178,39 @@ def _selected(
 
 
 def _carry_out(
-    session: Session, source: str, action: Action, partitions: Sequence[Partition], *, reason: str | None, yes: bool
+    session: Session,
+    source: str,
+    action: PartitionAction,
+    partitions: Sequence[Partition],
+    *,
+    reason: str | None,
+    yes: bool,
+    **options: Any,
 ) -> None:
+    """Carry an action out on partitions, as they were shown.
+
+    :param options: more arguments of the action.
+    """
     output = session.output
     if not partitions:
-        output.info(f"No partitions to {action.verb}.")
+        output.info(f"No partitions to {action.name}.")
         return
     for partition in partitions:
-        action.check(partition)
-    if not yes and len(partitions) >= action.confirm_from:
-        confirm_action(session, source, action.verb, action.consequence, partitions)
-    administration = session.administration(source, reason)
+        action.check(partition, session.context.clock.now())
+    if not yes:
+        confirm_action(session, source, action.name, action.consequence(len(partitions)), partitions)
+    assert action.run is not None
+    run = partial(action.run, session.administration(source, reason), **options)
     failures = 0
-    for seen in with_progress(output, action.done, partitions):
-        try:
-            written = action.apply(administration, seen)
-        except (PartitionNotFoundError, PartitionStatusError, PartitionUpdateError, ProgressError) as error:
-            failures += 1  # the failure concerns only this partition: continue with the others
-            output.info(f"error: {error}")
-            continue
-        if output.as_json:
-            output.record(partition_record(written))
+    outcomes = apply_to_each(partitions, lambda seen: run(seen.partition_key, expected=seen))
+    for seen, (_, outcome) in zip(with_progress(output, action.done, partitions), outcomes, strict=False):
+        if isinstance(outcome, StoreUnavailableError):
+            raise outcome
+        if isinstance(outcome, CoordinationError):
+            failures += 1
+            output.info(f"error: {outcome}")
+        elif output.as_json:
+            output.record(partition_record(outcome))
         else:
             owner = f", was leased to {seen.owner}" if seen.owner else f", was {seen.status}"
             output.line(Text(f"{action.done} ") + printable(seen.partition_key) + printable(owner))

@@ -36,23 +36,13 @@ from airflow_provider_coordination.supervisor.operations import (
     NOT_CHECKED,
     ResetReport,
     SupervisorVerbs,
-    apply_to_all,
 )
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_file import read_spec_file
+from airflow_provider_coordination.supervisor.verbs import VERBS, Verb, apply_to_all
 
-JOBS_END = "Its jobs deliver what they have read, release their leases and end."
-CONSEQUENCES = {
-    "suspend": f"{JOBS_END} No job starts until it is resumed; records that a stream trims during that time are lost.",
-    "terminate": f"{JOBS_END} No more jobs start. A spec that is submitted later continues where this one ended.",
-    "reset": "Data is delivered again. Jobs continue, and read reset partitions from their new positions.",
-    "forget": "Its partitions are removed with their progress. Its spec is then read as by a new source.",
-}
-
-QUESTIONS = {"forget": "what was read by "}
-"""What a question has between the verb and the supervisor."""
-
-Verb = Callable[[SupervisorVerbs], object]
+FORGOTTEN = "Its partitions are removed with their progress. Its spec is then read as by a new source."
+"""The consequence of `reset --forget`."""
 
 SPEC_FILE = Annotated[Path, typer.Argument(metavar="FILE", help="Spec, a YAML or JSON file.", show_default=False)]
 REASON = Annotated[str, typer.Option("--reason", help="Reason, kept and shown to users.", show_default=False)]
@@ -66,7 +56,6 @@ def register(app: typer.Typer) -> None:
         help="Show and control supervisors.",
     )
     commands: dict[str, Callable[..., None]] = {
-        "submit": submit,
         "list": list_supervisors,
         "status": status,
         "health": health,
@@ -74,12 +63,9 @@ def register(app: typer.Typer) -> None:
         "parse-errors": parse_errors,
         "spec": spec,
         "history": history,
-        "suspend": suspend,
-        "resume": resume,
-        "reset": reset,
-        "handover": handover,
-        "terminate": terminate,
     }
+    with_arguments: dict[str, Callable[..., None]] = {"submit": submit, "reset": reset}
+    commands |= {name: with_arguments.get(name) or _command(verb) for name, verb in VERBS.items()}
     for name, command in commands.items():
         add_command(group, name, command)
     app.add_typer(group, name="supervisor")
@@ -124,20 +110,32 @@ def submit(
     output.line(printable(f"{source}: version {done.version.version} is in effect: {done.consequence}"))
 
 
-def suspend(
-    session: Session, source: OPTIONAL_SOURCE = None, *, reason: REASON, everything: ALL = False, yes: YES = False
-) -> None:
-    """Suspend a supervisor: its jobs deliver what they have read and end, and no job starts."""
-    _require_reason(reason)
-    names = selected_sources(session, source, everything)
-    _confirm(session, "suspend", names, everything=everything, yes=yes)
-    _apply(session, names, SupervisorVerbs.suspend, reason, everything=everything, done="suspended")
+def _command(verb: Verb) -> Callable[..., None]:
+    """Return the command of a verb that takes nothing but a reason."""
+
+    def plain(
+        session: Session, source: OPTIONAL_SOURCE = None, *, reason: REASON = "", everything: ALL = False
+    ) -> None:
+        names = selected_sources(session, source, everything)
+        _apply(session, names, verb, _run_of(verb), reason, everything=everything)
+
+    def confirmed(
+        session: Session, source: OPTIONAL_SOURCE = None, *, reason: REASON, everything: ALL = False, yes: YES = False
+    ) -> None:
+        if not reason.strip():
+            raise typer.BadParameter("give a reason", param_hint="--reason")
+        names = selected_sources(session, source, everything)
+        _confirm(session, verb.name, verb.consequence(len(names)), names, everything=everything, yes=yes)
+        _apply(session, names, verb, _run_of(verb), reason, everything=everything)
+
+    command = confirmed if verb.must_confirm else plain
+    command.__doc__ = verb.help
+    return command
 
 
-def resume(session: Session, source: OPTIONAL_SOURCE = None, *, reason: REASON = "", everything: ALL = False) -> None:
-    """Resume a suspended supervisor."""
-    names = selected_sources(session, source, everything)
-    _apply(session, names, SupervisorVerbs.resume, reason, everything=everything, done="resumed")
+def _run_of(verb: Verb) -> Callable[[SupervisorVerbs], object]:
+    assert verb.run is not None
+    return verb.run
 
 
 def reset(
@@ -181,14 +179,18 @@ def reset(
         )
     if forgets and (everything or positions or to != EARLIEST):
         raise typer.BadParameter("it excludes --to, --position and --all", param_hint="--forget")
-    _confirm(session, "forget" if forgets else "reset", names, everything=everything, yes=yes)
+    verb = VERBS["reset"]
+    if forgets:
+        _confirm(session, "forget", FORGOTTEN, names, everything=False, yes=yes)
+    else:
+        _confirm(session, "reset", verb.consequence(len(names)), names, everything=everything, yes=yes)
 
     def whole(verbs: SupervisorVerbs) -> ResetReport:
         with airflow_connections(region) as connections:  # those of the spec
             return verbs.reset_whole(to, connections=connections)
 
     if everything:
-        _apply(session, names, whole, reason, everything=True, done="reset")
+        _apply(session, names, verb, whole, reason, everything=True)
         return
     if forgets:
         _show_reset(session.output, _verbs(session, names[0], reason).forget())
@@ -214,42 +216,25 @@ def _show_reset(output: Output, done: ResetReport) -> None:
         raise CommandError(f"{len(done.failed)} of {len(done.outcomes)} partitions could not be reset")
 
 
-def handover(session: Session, source: OPTIONAL_SOURCE = None, *, reason: REASON = "", everything: ALL = False) -> None:
-    """Replace every job by a new one now, as at the end of its task duration."""
-    names = selected_sources(session, source, everything)
-    done = "handing over: each job ends once its successor runs"
-    _apply(session, names, SupervisorVerbs.hand_over, reason, everything=everything, done=done)
-
-
-def terminate(
-    session: Session, source: OPTIONAL_SOURCE = None, *, reason: REASON, everything: ALL = False, yes: YES = False
-) -> None:
-    """Terminate a supervisor: its jobs deliver what they have read and end, and no more jobs start."""
-    _require_reason(reason)
-    names = selected_sources(session, source, everything)
-    _confirm(session, "terminate", names, everything=everything, yes=yes)
-    _apply(session, names, SupervisorVerbs.terminate, reason, everything=everything, done="terminated")
-
-
 def _apply(
     session: Session,
     names: list[str],
     verb: Verb,
+    run: Callable[[SupervisorVerbs], object],
     reason: str,
     *,
     everything: bool,
-    done: str,
 ) -> None:
     """Apply a verb to one supervisor or to all, and show the outcome of each as soon as it is known."""
     output = session.output
     if not everything:
-        verb(_verbs(session, names[0], reason))
-        _show_done(session, names[0], done)
+        run(_verbs(session, names[0], reason))
+        _show_done(session, names[0], verb.done)
         return
     failed = 0
-    for outcome in apply_to_all(names, lambda source: _verbs(session, source, reason), verb):
+    for outcome in apply_to_all(names, lambda source: _verbs(session, source, reason), run):
         if outcome.is_done:
-            _show_done(session, outcome.source, done)
+            _show_done(session, outcome.source, verb.done)
         elif output.as_json:
             output.record({"source": outcome.source, "is_done": False, "detail": outcome.detail})
         else:
@@ -266,7 +251,7 @@ def _show_done(session: Session, source: str, done: str) -> None:
         session.output.line(printable(f"{source} is {done}"))
 
 
-def _confirm(session: Session, verb: str, names: list[str], *, everything: bool, yes: bool) -> None:
+def _confirm(session: Session, verb: str, consequence: str, names: list[str], *, everything: bool, yes: bool) -> None:
     """Describe the consequence and ask the user to confirm; first check that the supervisors exist."""
     for name in names:
         status_of(session, name)
@@ -275,14 +260,9 @@ def _confirm(session: Session, verb: str, names: list[str], *, everything: bool,
     what = f"all {len(names)} supervisors" if everything else f"the supervisor of {names[0]}"
     if not session.context.is_interactive():
         raise typer.BadParameter(f"there is no terminal to confirm '{verb}' for {what}; give --yes", param_hint="--yes")
-    session.output.info(CONSEQUENCES[verb])
-    if not session.confirm(f"{verb.capitalize()} {QUESTIONS.get(verb, '')}{what}?"):
+    session.output.info(consequence)
+    if not session.confirm(f"{verb.capitalize()} {'what was read by ' if verb == 'forget' else ''}{what}?"):
         raise CommandError("not confirmed; nothing was changed")
-
-
-def _require_reason(reason: str) -> None:
-    if not reason.strip():
-        raise typer.BadParameter("give a reason", param_hint="--reason")
 
 
 def _parse_position(text: str) -> tuple[str, str]:

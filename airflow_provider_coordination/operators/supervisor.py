@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
@@ -26,12 +26,9 @@ from airflow_provider_coordination.hooks.task_try import audit_fields, failing_w
 from airflow_provider_coordination.settings import is_plain
 from airflow_provider_coordination.sources.reset_targets import EARLIEST
 from airflow_provider_coordination.spark.job_settings import check_transform
-from airflow_provider_coordination.supervisor.facts import SupervisorStatus
 from airflow_provider_coordination.supervisor.operations import (
     NOT_CHECKED,
     SupervisorVerbs,
-    VerbOutcome,
-    apply_to_all,
 )
 from airflow_provider_coordination.supervisor.reading import (
     all_statuses,
@@ -42,6 +39,7 @@ from airflow_provider_coordination.supervisor.reading import (
 )
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_file import read_spec_file
+from airflow_provider_coordination.supervisor.verbs import VERBS, Verb, VerbOutcome, apply_to_all
 
 FIELDS = ("source", "reason", "coordination_conn_id")
 
@@ -157,6 +155,8 @@ class SubmitSupervisorOperator(_SupervisorOperator):
 class _OneOrAllOperator(_SupervisorOperator):
     """An operation on one supervisor, or on all supervisors of the connection; repeating it changes nothing."""
 
+    verb: ClassVar[Verb]
+
     def __init__(
         self,
         *,
@@ -183,7 +183,7 @@ class _OneOrAllOperator(_SupervisorOperator):
         source = self._source_name()
         with self._coordinator(context, source) as coordinator:
             # If the response of an earlier try was lost, its retry finds that the operation is done.
-            is_unchanged = self._is_unchanged(existing_status(coordinator.view))
+            is_unchanged = self.verb.is_unchanged(existing_status(coordinator.view))
             if not is_unchanged:
                 self._request(self._verbs(context, coordinator))
         self.log.info("source %s: %s", source, "already in this state; nothing was done" if is_unchanged else "done")
@@ -218,13 +218,10 @@ class _OneOrAllOperator(_SupervisorOperator):
             "unchanged": {outcome.source: outcome.detail for outcome in outcomes if not outcome.is_done},
         }
 
-    @abstractmethod
     def _request(self, verbs: SupervisorVerbs) -> object:
         """Request the operation."""
-
-    def _is_unchanged(self, status: SupervisorStatus) -> bool:
-        """Return whether the supervisor is already in the requested state; never, if the operation may be repeated."""
-        return False
+        assert self.verb.run is not None
+        return self.verb.run(verbs)
 
 
 class SuspendSupervisorOperator(_OneOrAllOperator):
@@ -239,11 +236,7 @@ class SuspendSupervisorOperator(_OneOrAllOperator):
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     """
 
-    def _request(self, verbs: SupervisorVerbs) -> object:
-        return verbs.suspend()
-
-    def _is_unchanged(self, status: SupervisorStatus) -> bool:
-        return status.suspended is not None and status.terminated is None
+    verb = VERBS["suspend"]
 
 
 class ResumeSupervisorOperator(_OneOrAllOperator):
@@ -257,11 +250,7 @@ class ResumeSupervisorOperator(_OneOrAllOperator):
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     """
 
-    def _request(self, verbs: SupervisorVerbs) -> object:
-        return verbs.resume()
-
-    def _is_unchanged(self, status: SupervisorStatus) -> bool:
-        return status.suspended is None and status.terminated is None
+    verb = VERBS["resume"]
 
 
 class TerminateSupervisorOperator(_OneOrAllOperator):
@@ -276,11 +265,7 @@ class TerminateSupervisorOperator(_OneOrAllOperator):
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     """
 
-    def _request(self, verbs: SupervisorVerbs) -> object:
-        return verbs.terminate()
-
-    def _is_unchanged(self, status: SupervisorStatus) -> bool:
-        return status.terminated is not None
+    verb = VERBS["terminate"]
 
 
 class ResetSupervisorOperator(_OneOrAllOperator):
@@ -302,6 +287,7 @@ class ResetSupervisorOperator(_OneOrAllOperator):
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     """
 
+    verb = VERBS["reset"]
     template_fields: Sequence[str] = ("to", "positions", *FIELDS)
 
     def __init__(
@@ -370,8 +356,7 @@ class HandOverSupervisorOperator(_OneOrAllOperator):
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     """
 
-    def _request(self, verbs: SupervisorVerbs) -> object:
-        return verbs.hand_over()
+    verb = VERBS["handover"]
 
 
 class ListSupervisorsOperator(BaseOperator):

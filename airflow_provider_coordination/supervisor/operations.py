@@ -20,7 +20,6 @@ from airflow_provider_coordination.coordination.errors import (
     PartitionUpdateError,
     ProgressError,
     SourceError,
-    StoreUnavailableError,
     SupervisionError,
     SupervisorNotFoundError,
 )
@@ -56,8 +55,6 @@ from airflow_provider_coordination.supervisor.supervision import (
 
 log = logging.getLogger(__name__)
 
-UNCONFIRMED = "the store did not respond, so the action may or may not be done; check the supervisor"
-NOT_ATTEMPTED = "not attempted, because the store did not respond; try again"
 CONSEQUENCES = {
     SpecChange.NONE: "nothing changes",
     SpecChange.COSMETIC: "only descriptions change; jobs continue",
@@ -142,22 +139,6 @@ class ResetReport:
             f"source {source!r}: {len(self.failed)} of {len(self.outcomes)} partitions could not be reset{first}; "
             "reset again"
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class VerbOutcome:
-    """The result of a verb for one of several supervisors.
-
-    :param source: the source.
-    :param is_done: whether the verb was carried out.
-    :param detail: why it was not; empty if it was.
-    :param has_failed: whether it failed or may have failed, although it fits the state of the supervisor.
-    """
-
-    source: str
-    is_done: bool
-    detail: str = ""
-    has_failed: bool = False
 
 
 class SupervisorVerbs:
@@ -444,44 +425,6 @@ class SupervisorVerbs:
                 f"{format_instant(memory.terminated_at)}; submit a spec to start it again"
             )
         return memory
-
-
-def apply_to_all(
-    sources: Sequence[str],
-    verbs_of: Callable[[str], SupervisorVerbs],
-    verb: Callable[[SupervisorVerbs], object],
-) -> Iterator[VerbOutcome]:
-    """Apply a verb to several supervisors; yield the result of each.
-
-    If the verb fails or does not fit the state of a supervisor, the others are still attempted. If the store becomes
-    unavailable, the rest is not attempted.
-
-    :param sources: the sources.
-    :param verbs_of: returns the verbs for the supervisor of a source.
-    :param verb: the verb, such as `SupervisorVerbs.suspend`.
-    :raises StoreUnavailableError: if the store is unavailable for the first source.
-    """
-    for number, source in enumerate(sources):
-        try:
-            verb(verbs_of(source))
-        except SupervisionError as error:
-            yield VerbOutcome(source=source, is_done=False, detail=str(error))
-        except SourceError as error:  # the text may hold the name of a host
-            log.error("source is unavailable: source=%s: %s", source, error)
-            detail = f"source {source!r} is unavailable ({type(error).__name__}); see the log for details"
-            yield VerbOutcome(source=source, is_done=False, detail=detail, has_failed=True)
-        except (ConfigurationError, PartitionUpdateError) as error:
-            yield VerbOutcome(source=source, is_done=False, detail=str(error), has_failed=True)
-        except StoreUnavailableError:
-            if not number:
-                raise
-            yield VerbOutcome(source=source, is_done=False, detail=UNCONFIRMED, has_failed=True)
-            # Each further attempt would take seconds.
-            for each in sources[number + 1 :]:
-                yield VerbOutcome(source=each, is_done=False, detail=NOT_ATTEMPTED, has_failed=True)
-            return
-        else:
-            yield VerbOutcome(source=source, is_done=True)
 
 
 def _access(spec: IngestionSpec, connections: ConnectionResolver) -> Access:

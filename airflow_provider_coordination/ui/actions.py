@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from fastapi import APIRouter, HTTPException, Response
@@ -20,6 +21,12 @@ from airflow_provider_coordination.coordination.errors import (
     StoreUnavailableError,
 )
 from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.partition_actions import (
+    PARTITION_ACTIONS,
+    NotAttemptedError,
+    PartitionAction,
+    apply_to_each,
+)
 from airflow_provider_coordination.coordination.source_statistics import is_known, known_sources, unknown_source
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.sources.reset import PARTITION_ERRORS, Resets, check_target, restarted
@@ -141,19 +148,19 @@ def _partition_route(name: str, action: Action) -> Callable[..., Any]:
     return acted
 
 
-def _release(coordinator: SourceCoordinator, body: ActionBody, user: str) -> list[ActionResult]:
-    administration = _administration(coordinator, body, user)
-    return _apply_to_each(coordinator, body, lambda item: administration.release(item.key, version=item.version))
+def _change(action: PartitionAction) -> Action:
+    """Return what carries out an action that needs no more than partitions."""
 
+    def act(coordinator: SourceCoordinator, body: ActionBody, user: str) -> list[ActionResult]:
+        administration = Administration(
+            coordinator.store, coordinator.view.source_identifier, coordinator.clock, by=user, reason=body.reason
+        )
+        assert action.run is not None
+        run = partial(action.run, administration)
+        outcomes = apply_to_each(body.partitions, lambda item: run(item.key, version=item.version), PARTITION_ERRORS)
+        return [_result(coordinator, item.key, outcome) for item, outcome in outcomes]
 
-def _reopen(coordinator: SourceCoordinator, body: ActionBody, user: str) -> list[ActionResult]:
-    administration = _administration(coordinator, body, user)
-    return _apply_to_each(coordinator, body, lambda item: administration.reopen(item.key, version=item.version))
-
-
-def _park(coordinator: SourceCoordinator, body: ActionBody, user: str) -> list[ActionResult]:
-    administration = _administration(coordinator, body, user)
-    return _apply_to_each(coordinator, body, lambda item: administration.park(item.key, version=item.version))
+    return act
 
 
 def _reset(coordinator: SourceCoordinator, body: ActionBody, user: str) -> list[ActionResult]:
@@ -220,33 +227,7 @@ def _unchanged(coordinator: SourceCoordinator, item: PartitionVersion, target: T
     return partition
 
 
-ACTIONS: dict[str, Action] = {"release": _release, "reopen": _reopen, "park": _park, "reset": _reset}
-
-
-def _administration(coordinator: SourceCoordinator, body: ActionBody, user: str) -> Administration:
-    return Administration(
-        coordinator.store, coordinator.view.source_identifier, coordinator.clock, by=user, reason=body.reason
-    )
-
-
-def _apply_to_each(
-    coordinator: SourceCoordinator, body: ActionBody, change: Callable[[PartitionVersion], Partition]
-) -> list[ActionResult]:
-    results: list[ActionResult] = []
-    for number, item in enumerate(body.partitions):
-        outcome: Outcome
-        try:
-            outcome = change(item)
-        except PARTITION_ERRORS as error:
-            outcome = error
-        except StoreUnavailableError:
-            if not number:
-                raise
-            # Report what was done before the store became unavailable. Each further attempt would take seconds.
-            untried = [_refused(each.key, NOT_TRIED) for each in body.partitions[number + 1 :]]
-            return [*results, _refused(item.key, OUTCOME_UNKNOWN), *untried]
-        results.append(_result(coordinator, item.key, outcome))
-    return results
+ACTIONS = {name: _reset if action.run is None else _change(action) for name, action in PARTITION_ACTIONS.items()}
 
 
 def _result(coordinator: SourceCoordinator, key: str, outcome: Outcome, detail: str = "") -> ActionResult:
@@ -256,7 +237,8 @@ def _result(coordinator: SourceCoordinator, key: str, outcome: Outcome, detail: 
     if isinstance(outcome, PartitionNotFoundError):
         return ActionResult(key=key, outcome="missing", detail=str(outcome), partition=None)
     if isinstance(outcome, StoreUnavailableError):
-        return _refused(key, OUTCOME_UNKNOWN)
+        reason = NOT_TRIED if isinstance(outcome, NotAttemptedError) else OUTCOME_UNKNOWN
+        return ActionResult(key=key, outcome="refused", detail=reason, partition=None)
     stored: Partition | None = None
     with suppress(StoreUnavailableError):  # the outcomes of the others are reported anyway
         stored = coordinator.view.get(key)
@@ -266,7 +248,3 @@ def _result(coordinator: SourceCoordinator, key: str, outcome: Outcome, detail: 
         detail=str(outcome),
         partition=None if stored is None else row_of(stored, coordinator.clock.now()),
     )
-
-
-def _refused(key: str, detail: str) -> ActionResult:
-    return ActionResult(key=key, outcome="refused", detail=detail, partition=None)

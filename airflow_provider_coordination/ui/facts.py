@@ -10,6 +10,7 @@ from pydantic import field_serializer
 from airflow_provider_coordination.coordination.history import Holding, Transition
 from airflow_provider_coordination.coordination.owner import task_of
 from airflow_provider_coordination.coordination.partition import AWAITING_SUFFIX, Partition, PartitionFacts
+from airflow_provider_coordination.coordination.partition_actions import actions_for
 from airflow_provider_coordination.coordination.partition_state import state_of
 from airflow_provider_coordination.sources.inspection import inspect_partition, known_kind
 from airflow_provider_coordination.sources.source_kind import Inspection
@@ -48,11 +49,13 @@ class PartitionRow(PartitionFacts, Inspection):
     :param state: its state now.
     :param leased_until: when its lease ends (aware); None unless it is leased.
     :param has_positions: whether it can be reset to another position than its start.
+    :param actions: the names of the actions that apply to it now.
     """
 
     state: str
     leased_until: datetime | None
     has_positions: bool
+    actions: list[str]
 
     @field_serializer("owner")
     def _owner(self, name: str | None) -> Owner | None:
@@ -73,6 +76,7 @@ def row_of(partition: Partition, now: datetime) -> PartitionRow:
         state=state_of(partition, now).value,
         leased_until=partition.ownership_timeout,
         has_positions=kind is not None and kind.has_positions,
+        actions=actions_for(partition, now),
     )
 
 

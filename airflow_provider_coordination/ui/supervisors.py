@@ -6,19 +6,18 @@ import asyncio
 import dataclasses
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Query, Response
-from pydantic import BaseModel
 
 from airflow_provider_coordination.coordination.errors import (
     PartitionUpdateError,
     SourceError,
 )
+from airflow_provider_coordination.coordination.partition_actions import PARTITION_ACTIONS, UserAction
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.hooks.supervision import checks_against_source
@@ -31,13 +30,7 @@ from airflow_provider_coordination.supervisor.facts import (
     SupervisorHealth,
     SupervisorStatus,
 )
-from airflow_provider_coordination.supervisor.operations import (
-    NOT_CHECKED,
-    ResetReport,
-    SupervisorVerbs,
-    VerbOutcome,
-    apply_to_all,
-)
+from airflow_provider_coordination.supervisor.operations import NOT_CHECKED, ResetReport, Submission, SupervisorVerbs
 from airflow_provider_coordination.supervisor.reading import (
     existing_status,
     read_history,
@@ -46,6 +39,7 @@ from airflow_provider_coordination.supervisor.reading import (
     supervised_sources,
 )
 from airflow_provider_coordination.supervisor.status import read_status
+from airflow_provider_coordination.supervisor.verbs import VERBS, Verb, VerbOutcome, apply_to_all, verbs_for
 from airflow_provider_coordination.ui.access import (
     UserName,
     audit,
@@ -64,8 +58,16 @@ SUPERVISOR = SOURCE + "/supervisor"
 STATUS_COOLDOWN = 3.0
 """Counting completed partitions is expensive on DynamoDB."""
 MAX_VERSIONS = 50
+WITHOUT_CHECK = ", or submit the spec with 'connect' false, without a check against the source"
 
 Handler = Callable[..., Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupervisorWithVerbs(SupervisorStatus):
+    """The status of a supervisor, and the verbs that apply to it."""
+
+    verbs: list[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +75,7 @@ class SupervisorList:
     """The status of supervisors, by source. `lag_series`, and `partitions` of their `lag`, are empty."""
 
     as_of: datetime
-    supervisors: list[SupervisorStatus]
+    supervisors: list[SupervisorWithVerbs]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,14 +94,14 @@ class SubmissionFacts:
     change: str
     consequence: str
     warnings: list[str]
-    supervisor: SupervisorStatus
+    supervisor: SupervisorWithVerbs
 
 
 @dataclass(frozen=True, kw_only=True)
 class ResetFacts(ResetReport):
     """The outcome of a reset. `unchanged` has the partitions that were not reset, and why."""
 
-    supervisor: SupervisorStatus
+    supervisor: SupervisorWithVerbs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,12 +111,27 @@ class VerbOutcomes:
     results: list[VerbOutcome]
 
 
+@dataclass(frozen=True, kw_only=True)
+class UserActions:
+    """The actions of users on partitions and supervisors, in the order of their buttons."""
+
+    partitions: list[UserAction]
+    supervisors: list[UserAction]
+
+
+BODIES: Mapping[str, type[ReasonBody]] = {"submit": SubmitBody, "resume": ResumeBody, "reset": ResetBody}
+"""The bodies of verbs that take more than a reason."""
+RESULTS: Mapping[str, type] = {"submit": SubmissionFacts, "reset": ResetFacts}
+"""The responses of verbs that return more than the status."""
+
+
 def router() -> APIRouter:
     """Return the routes."""
     routes = APIRouter()
+    routes.get("/actions", response_model=UserActions)(actions)
     reads: tuple[tuple[str, Handler, type], ...] = (
         (SUPERVISORS, supervisors, SupervisorList),
-        (SUPERVISOR, supervisor, SupervisorStatus),
+        (SUPERVISOR, supervisor, SupervisorWithVerbs),
         (f"{SUPERVISOR}/spec", spec, SpecDetail),
         (f"{SUPERVISOR}/history", history, SpecHistory),
         (f"{SUPERVISOR}/health", health, SupervisorHealth),
@@ -123,29 +140,24 @@ def router() -> APIRouter:
     )
     for path, handler, model in reads:
         routes.get(path, dependencies=[may_read_connection()], response_model=model)(handler)
-    acts: tuple[tuple[str, Handler, type[BaseModel], type], ...] = (
-        ("", submit, SubmitBody, SubmissionFacts),
-        ("/suspend", suspend, ReasonBody, SupervisorStatus),
-        ("/resume", resume, ResumeBody, SupervisorStatus),
-        ("/reset", reset, ResetBody, ResetFacts),
-        ("/handover", handover, ReasonBody, SupervisorStatus),
-        ("/terminate", terminate, ReasonBody, SupervisorStatus),
-    )
-    for path, act, body, model in acts:
-        event = f"coordination.{act.__name__}_supervisor"
-        routes.post(SUPERVISOR + path, dependencies=may_change_connection(event, body), response_model=model)(act)
-    on_all: dict[str, tuple[Handler, type[BaseModel]]] = {
-        **{name: (_route_for_all(name, verb), ReasonBody) for name, verb in FOR_ALL.items()},
-        "reset": (reset_all, ResetAllBody),
-    }
-    for name, (act, body) in on_all.items():
-        event = f"coordination.{name}_all_supervisors"
-        routes.post(
-            f"{SUPERVISORS}/{name}",
-            dependencies=may_change_connection(event, body),
-            response_model=VerbOutcomes,
-        )(act)
+    for name, verb in VERBS.items():
+        body, path = BODIES.get(name, ReasonBody), SUPERVISOR if name == "submit" else f"{SUPERVISOR}/{name}"
+        checks = may_change_connection(f"coordination.{name}_supervisor", body)
+        model = RESULTS.get(name, SupervisorWithVerbs)
+        routes.post(path, dependencies=checks, response_model=model)(_route(verb, body))
+        if verb.text_for_many:
+            body = ResetAllBody if name == "reset" else ReasonBody
+            checks = may_change_connection(f"coordination.{name}_all_supervisors", body)
+            on_all = _route_for_all(verb, body)
+            routes.post(f"{SUPERVISORS}/{name}", dependencies=checks, response_model=VerbOutcomes)(on_all)
     return routes
+
+
+async def actions() -> Response:
+    """Return the actions of users: their names, labels and consequences."""
+    return json_response(
+        json_text(UserActions(partitions=list(PARTITION_ACTIONS.values()), supervisors=list(VERBS.values())))
+    )
 
 
 # Status and specs
@@ -212,168 +224,102 @@ async def parse_errors(queries: Queries, connection_id: str, source: str) -> Res
     return await _read_supervisor(queries, connection_id, source, "parse errors", read_parse_errors)
 
 
-# Actions on one supervisor
+# Verbs
 
 
-async def submit(queries: Queries, connection_id: str, source: str, body: SubmitBody, user: UserName) -> Response:
-    """Store a spec, which takes effect now. A terminated supervisor starts again."""
-    region = await queries.run(lambda: queries.stores.settings(connection_id).region)
+def _route(verb: Verb, body_type: type[ReasonBody]) -> Handler:
+    """Return the route of a verb for one supervisor. It returns the supervisor's status, and the verb's result."""
 
-    def run(verbs: SupervisorVerbs) -> dict[str, Any]:
-        check = checks_against_source(region, connect=body.connect)
-        done = verbs.submit(body.spec, replacing=body.replacing, check=check)
-        if done.check_failure:  # the text may contain a host name or more
-            log.warning("source %r did not respond to the check of a spec: %s", source, done.check_failure)
-        return {
-            "version": done.version.version,
-            "change": done.change.name,
-            "consequence": done.consequence,
-            "warnings": [*([NOT_CHECKED] if done.check_failure else []), *done.warnings],
-        }
+    async def acted(queries: Queries, connection_id: str, source: str, body: ReasonBody, user: UserName) -> Response:
+        region = await queries.run(lambda: queries.stores.settings(connection_id).region)
+        run = _run_of(verb, body, region)
 
-    remedy = ", or submit the spec with 'connect' false, without a check against the source"
-    return await _run_verb(
-        queries, connection_id, source, "spec submitted", run, user, body.reason, SubmissionFacts, remedy=remedy
-    )
+        def act() -> bytes:
+            done = queries.stores.change_source(
+                connection_id, source, lambda found: run(SupervisorVerbs(found, by=user, reason=body.reason))
+            )
+            audit(user, f"{verb.name} of the supervisor", connection_id, source, reason=body.reason, outcomes=["done"])
+            return json_text(_result(done, _status(queries, connection_id, source)))
 
+        try:
+            return json_response(await queries.run_action(connection_id, act))
+        except PartitionUpdateError as error:  # it was suspended again
+            raise HTTPException(409, str(error)) from None
+        except SourceError as error:  # the text may contain a host name or more
+            log.error("source %r does not respond: %s: %s", source, type(error).__name__, error)
+            remedy = WITHOUT_CHECK if isinstance(body, SubmitBody) else ""
+            raise HTTPException(
+                424,
+                f"source {source!r} does not respond ({type(error).__name__}), and nothing was changed; try again"
+                f"{remedy}; see the log of the API server",
+            ) from None
 
-async def suspend(queries: Queries, connection_id: str, source: str, body: ReasonBody, user: UserName) -> Response:
-    """Suspend the source: running jobs deliver what they have read and end, and no job is started."""
-    return await _run_verb(queries, connection_id, source, "suspension", SupervisorVerbs.suspend, user, body.reason)
-
-
-async def resume(queries: Queries, connection_id: str, source: str, body: ResumeBody, user: UserName) -> Response:
-    """Resume a suspended source."""
-    return await _run_verb(
-        queries,
-        connection_id,
-        source,
-        "end of the suspension",
-        lambda verbs: verbs.resume(body.since),
-        user,
-        body.reason,
-    )
-
-
-async def reset(queries: Queries, connection_id: str, source: str, body: ResetBody, user: UserName) -> Response:
-    """Reset the source, or some of its partitions. Running jobs continue at the new positions.
-
-    With `forget`, remove everything that a suspended or terminated supervisor has read.
-    """
-    if body.forget and (body.positions is not None or body.to != EARLIEST):
-        raise HTTPException(422, "field 'forget' excludes 'to' and 'positions'; omit them")
-    region = await queries.run(lambda: queries.stores.settings(connection_id).region)
-
-    def run(verbs: SupervisorVerbs) -> dict[str, Any]:
-        done = (
-            verbs.forget()
-            if body.forget
-            else verbs.reset(body.to, body.positions, connections=AirflowConnections(region))
-        )
-        return vars(done)
-
-    return await _run_verb(queries, connection_id, source, "reset", run, user, body.reason, ResetFacts)
-
-
-async def handover(queries: Queries, connection_id: str, source: str, body: ReasonBody, user: UserName) -> Response:
-    """Make every job hand over to a new one now."""
-    return await _run_verb(queries, connection_id, source, "handover", SupervisorVerbs.hand_over, user, body.reason)
-
-
-async def terminate(queries: Queries, connection_id: str, source: str, body: ReasonBody, user: UserName) -> Response:
-    """Terminate the supervisor: running jobs deliver what they have read and end, and no job is started."""
-    return await _run_verb(queries, connection_id, source, "termination", SupervisorVerbs.terminate, user, body.reason)
-
-
-async def _run_verb(
-    queries: QueryScheduler,
-    connection_id: str,
-    source: str,
-    what: str,
-    verb: Callable[[SupervisorVerbs], object],
-    user: str,
-    reason: str,
-    model: type[SubmissionFacts] | type[ResetFacts] | None = None,
-    remedy: str = "",
-) -> Response:
-    """Run an action on a supervisor, and return the supervisor's status.
-
-    :param model: the model of the response: the result of `verb`, and the status as `supervisor`. None for the status
-        alone.
-    :param remedy: what else the user can do if the source does not respond.
-    """
-
-    def act() -> bytes:
-        done = queries.stores.change_source(
-            connection_id, source, lambda coordinator: verb(SupervisorVerbs(coordinator, by=user, reason=reason))
-        )
-        audit(user, what, connection_id, source, reason=reason, outcomes=["done"])
-        status = _status(queries, connection_id, source)
-        if model is None or not isinstance(done, dict):
-            return json_text(status)
-        return json_text(model(**done, supervisor=status))
-
-    try:
-        return json_response(await queries.run_action(connection_id, act))
-    except PartitionUpdateError as error:  # it was suspended again
-        raise HTTPException(409, str(error)) from None
-    except SourceError as error:  # the text may contain a host name or more
-        log.error("source %r does not respond: %s: %s", source, type(error).__name__, error)
-        raise HTTPException(
-            424,
-            f"source {source!r} does not respond ({type(error).__name__}), and nothing was changed; try again"
-            f"{remedy}; see the log of the API server",
-        ) from None
-
-
-# Actions on all supervisors
-
-
-def _route_for_all(name: str, verb: Callable[[SupervisorVerbs], object]) -> Handler:
-    async def acted(queries: Queries, connection_id: str, body: ReasonBody, user: UserName) -> Response:
-        return await _run_verb_for_all(queries, connection_id, name, verb, user, body.reason)
-
-    acted.__doc__ = f"Apply `{name}` to every supervisor of the connection; return the outcome for each."
+    acted.__annotations__["body"] = body_type
+    acted.__doc__ = verb.consequence()
     return acted
 
 
-async def reset_all(queries: Queries, connection_id: str, body: ResetAllBody, user: UserName) -> Response:
-    """Reset every source of the connection that has a supervisor; return the outcome for each."""
-    region = await queries.run(lambda: queries.stores.settings(connection_id).region)
-    whole = partial(SupervisorVerbs.reset_whole, to=body.to, connections=AirflowConnections(region))
-    return await _run_verb_for_all(queries, connection_id, "reset", whole, user, body.reason)
+def _route_for_all(verb: Verb, body_type: type[ReasonBody]) -> Handler:
+    """Return the route of a verb for all supervisors. It returns the outcome for each."""
 
-
-async def _run_verb_for_all(
-    queries: QueryScheduler,
-    connection_id: str,
-    name: str,
-    verb: Callable[[SupervisorVerbs], object],
-    user: str,
-    reason: str,
-) -> Response:
-    def act() -> bytes:
-        sources = _supervised_sources(queries, connection_id)
+    async def acted(queries: Queries, connection_id: str, body: ReasonBody, user: UserName) -> Response:
+        region = await queries.run(lambda: queries.stores.settings(connection_id).region)
+        run = _run_of(verb, body, region)
 
         def verbs_of(source: str) -> SupervisorVerbs:
             return queries.stores.change_source(
-                connection_id, source, lambda found: SupervisorVerbs(found, by=user, reason=reason)
+                connection_id, source, lambda found: SupervisorVerbs(found, by=user, reason=body.reason)
             )
 
-        done = list(apply_to_all(sources, verbs_of, verb))
-        outcomes = [f"{each.source}: {'done' if each.is_done else each.detail}" for each in done]
-        audit(user, f"{name} of all supervisors", connection_id, "", reason=reason, outcomes=outcomes)
-        return json_text(VerbOutcomes(results=done))
+        def act() -> bytes:
+            done = list(apply_to_all(_supervised_sources(queries, connection_id), verbs_of, run))
+            outcomes = [f"{each.source}: {'done' if each.is_done else each.detail}" for each in done]
+            what = f"{verb.name} of all supervisors"
+            audit(user, what, connection_id, "", reason=body.reason, outcomes=outcomes)
+            return json_text(VerbOutcomes(results=done))
 
-    return json_response(await queries.run_action(connection_id, act))
+        return json_response(await queries.run_action(connection_id, act))
+
+    acted.__annotations__["body"] = body_type
+    acted.__doc__ = f"Apply `{verb.name}` to every supervisor of the connection; return the outcome for each."
+    return acted
 
 
-FOR_ALL: dict[str, Callable[[SupervisorVerbs], object]] = {
-    "suspend": SupervisorVerbs.suspend,
-    "resume": SupervisorVerbs.resume,
-    "handover": SupervisorVerbs.hand_over,
-    "terminate": SupervisorVerbs.terminate,
-}
+def _run_of(verb: Verb, body: ReasonBody, region: str | None) -> Callable[[SupervisorVerbs], object]:
+    """Return what carries out a verb with the arguments of its request."""
+    match body:
+        case SubmitBody():
+            check = checks_against_source(region, connect=body.connect)
+            return lambda verbs: verbs.submit(body.spec, replacing=body.replacing, check=check)
+        case ResumeBody():
+            return lambda verbs: verbs.resume(body.since)
+        case ResetBody(forget=True):
+            if body.positions is not None or body.to != EARLIEST:
+                raise HTTPException(422, "field 'forget' excludes 'to' and 'positions'; omit them")
+            return SupervisorVerbs.forget
+        case ResetBody():
+            return lambda verbs: verbs.reset(body.to, body.positions, connections=AirflowConnections(region))
+        case ResetAllBody():
+            return lambda verbs: verbs.reset_whole(body.to, connections=AirflowConnections(region))
+    assert verb.run is not None
+    return verb.run
+
+
+def _result(done: object, status: SupervisorWithVerbs) -> object:
+    """Return the response to a verb that is done."""
+    if isinstance(done, ResetReport):
+        return ResetFacts(**vars(done), supervisor=status)
+    if not isinstance(done, Submission):
+        return status
+    if done.check_failure:  # the text may contain a host name or more
+        log.warning("source %r did not respond to the check of a spec: %s", status.source, done.check_failure)
+    return SubmissionFacts(
+        version=done.version.version,
+        change=done.change.name,
+        consequence=done.consequence,
+        warnings=[*([NOT_CHECKED] if done.check_failure else []), *done.warnings],
+        supervisor=status,
+    )
 
 
 # Queries of the store
@@ -389,7 +335,7 @@ async def _row(queries: QueryScheduler, connection_id: str, source: str, similar
         status = queries.stores.query_source(connection_id, source, lambda view: read_status(view, is_paused))
         if status is None:
             return None
-        return json_text(replace(status.without_partitions(), lag_series=()))
+        return json_text(_with_verbs(replace(status.without_partitions(), lag_series=())))
 
     return await queries.read(
         connection_id, ("supervisor row", source), read, cooldown=STATUS_COOLDOWN, similar=similar
@@ -405,8 +351,14 @@ async def _status_text(queries: QueryScheduler, connection_id: str, source: str)
     )
 
 
-def _status(queries: QueryScheduler, connection_id: str, source: str) -> SupervisorStatus:
-    return queries.stores.query_source(connection_id, source, lambda view: existing_status(view, is_paused))
+def _status(queries: QueryScheduler, connection_id: str, source: str) -> SupervisorWithVerbs:
+    return _with_verbs(
+        queries.stores.query_source(connection_id, source, lambda view: existing_status(view, is_paused))
+    )
+
+
+def _with_verbs(status: SupervisorStatus) -> SupervisorWithVerbs:
+    return SupervisorWithVerbs(**vars(status), verbs=verbs_for(status))
 
 
 async def _read_supervisor(

@@ -195,7 +195,7 @@ def test_partition_is_parked_with_user_and_reason_and_reopened(shell: Shell, cli
     ended = shell("park", "clicks", "p", "--reason", "it is too hot", answer="y\n")
     assert (ended.exit_code, ended.out) == (0, "parked p, was leased to host:a\n")
     assert (
-        "no worker acquires the partition until it is reopened" in ended.err
+        "Stops all work on the partition until a user reopens it" in ended.err
         and "Park this partition of clicks?" in ended.err
     )
     assert clicks["p"].is_parked and clicks["p"].last_error == "parked by ann: it is too hot"

@@ -206,7 +206,7 @@ def test_declined_action_changes_nothing(
 def test_source_is_suspended_once_and_resumed_once(shell: Shell, clicks: Clicks, submitted_spec: Path) -> None:
     ended = shell("supervisor", "suspend", "clicks", *WHY, answer="y\n")
     assert (ended.exit_code, ended.out) == (0, "clicks is suspended\n")
-    assert "Its jobs deliver what they have read" in ended.err
+    assert "Jobs deliver what they have read" in ended.err
     again = shell("supervisor", "suspend", "clicks", *WHY, "--yes")
     assert again.exit_code == 1 and "is already suspended by ann since" in again.err
     assert shell("supervisor", "resume", "clicks").out == "clicks is resumed\n"

@@ -28,14 +28,12 @@ from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, partition_key
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.supervisor.operations import (
-    NOT_ATTEMPTED,
-    UNCONFIRMED,
     SupervisorVerbs,
-    apply_to_all,
     supervised_sources,
 )
 from airflow_provider_coordination.supervisor.reading import existing_status, read_history, read_spec
 from airflow_provider_coordination.supervisor.spec import SpecChange
+from airflow_provider_coordination.supervisor.verbs import NOT_ATTEMPTED, UNCONFIRMED, apply_to_all, verbs_for
 from tests.supervisor.source_simulation import SourceSimulation
 from tests.supervisor.specs import SPEC, spec_with
 from tests.support.batches import a_batch
@@ -622,3 +620,17 @@ def test_store_outage_midway_leaves_a_result_for_each(simulation: SourceSimulati
     assert [each.has_failed for each in done] == [False, True, True]
     with pytest.raises(StoreUnavailableError):
         list(apply_to_all(["b"], made.__getitem__, verb))
+
+
+def test_verbs_apply_by_state(simulation: SourceSimulation) -> None:
+    def applicable() -> list[str]:
+        return verbs_for(existing_status(simulation.view))
+
+    simulation.store.submit(spec_with("supervise.start_delay", 0))
+    assert applicable() == ["submit", "suspend", "reset", "terminate"]
+    simulation.turn()
+    assert applicable() == ["submit", "suspend", "handover", "reset", "terminate"]
+    verbs(simulation).suspend()
+    assert "resume" in applicable() and "suspend" not in applicable()
+    verbs(simulation).terminate()
+    assert applicable() == ["submit"]

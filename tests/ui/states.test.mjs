@@ -4,7 +4,6 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import {
-  actionsFor,
   bySeverity,
   byUrgency,
   connectionRank,
@@ -87,22 +86,6 @@ test("what needs a person comes first, and the rest stays in its order", () => {
     ["parked", "expired", "held", "held 2", "completed", "brand new"],
   );
 });
-
-const ROW = { status: "UNASSIGNED", state: "waiting", attempts: 0 };
-for (const [row, actions] of [
-  [ROW, ["park", "reset"]],
-  [{ ...ROW, attempts: 2 }, ["reopen", "park", "reset"]],
-  [{ ...ROW, state: "delayed" }, ["reopen", "park", "reset"]],
-  [{ ...ROW, status: "ASSIGNED", state: "held" }, ["release", "park", "reset"]],
-  [{ ...ROW, status: "ASSIGNED", state: "expired" }, ["release", "park", "reset"]],
-  [{ ...ROW, status: "CLOSED", state: "resting" }, ["reopen", "park", "reset"]],
-  [{ ...ROW, status: "CLOSED", state: "parked" }, ["reopen", "reset"]],
-  [{ ...ROW, status: "COMPLETED", state: "completed" }, ["reset"]],
-]) {
-  test(`a partition that is ${row.state} with ${row.attempts} failures can be: ${actions.join(", ")}`, () => {
-    assert.deepEqual(actionsFor(row), actions);
-  });
-}
 
 test("every state has a name, a colour and a meaning", () => {
   for (const [name, state] of Object.entries(STATES)) {

@@ -9,7 +9,6 @@ import {
   displayStateOf,
   SUPERVISOR_STATES,
   supervisorsByUrgency,
-  verbsFor,
   warningsOf,
 } from "../../airflow_provider_coordination/ui/static/supervisor_states.js";
 
@@ -91,10 +90,4 @@ test("the partition that is furthest behind comes first, and what is unknown bef
     byLag({ quiet: 0, late: 5000, unknown: null, calm: 0 }).map((row) => row.key),
     ["late", "unknown", "calm", "quiet"],
   );
-});
-
-test("a terminated supervisor takes a spec alone, and one without jobs has nothing to hand over", () => {
-  assert.deepEqual(verbsFor({ ...STATUS, terminated: {} }), ["submit"]);
-  assert.deepEqual(verbsFor({ ...STATUS, jobs: [] }), ["submit", "reset", "terminate"]);
-  assert.deepEqual(verbsFor(STATUS), ["submit", "handover", "reset", "terminate"]);
 });

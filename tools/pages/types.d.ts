@@ -35,9 +35,6 @@ declare global {
   /** The button of an action: it opens the dialog of `name`. */
   type ActionOption = { name: string; verb: string; text: string; palette?: string; isDisabled?: boolean };
 
-  /** The actions on partitions. */
-  type Action = "release" | "reopen" | "park" | "reset";
-
   /** A range of hash keys, as fractions of all. */
   type Reach = { top: number; bottom: number };
 
@@ -80,12 +77,6 @@ declare global {
     maxW?: string;
     cell: (row: Of) => Content;
   };
-
-  /** The actions on a supervisor. */
-  type SupervisorVerb = "submit" | "handover" | "reset" | "terminate";
-
-  /** The actions on all supervisors of a connection. */
-  type VerbForAll = "suspend" | "resume" | "handover" | "reset" | "terminate";
 
   /** A value at an instant, in milliseconds; null where it is not known. */
   type TimePoint = { at: number; value: number | null };

@@ -8,59 +8,24 @@ import { Chip, Shortened } from "./widgets.js";
 import { sourceApi } from "./urls.js";
 import { ReasonDialog } from "./reason_dialog.js";
 import { EARLIEST, TargetField, targetText } from "./reset_target.js";
-import { actionsFor } from "./states.js";
+import { useActionNamed, useActions } from "./user_actions.js";
 import { useMessage } from "./messages.js";
-import { plural } from "./text.js";
+import { capitalized, plural } from "./text.js";
 
 const LISTED = 6;
-
-/** The actions on partitions. `risk` is the worst consequence. */
-const ACTIONS = {
-  release: {
-    verb: "Release",
-    done: "Released",
-    palette: "brand",
-    text: "Ends the lease now, so that another job can take the partition. Progress is kept.",
-    textForMany: "Ends the leases now, so that other jobs can take the partitions. Progress is kept.",
-    risk: "If the owner is still running, its work in progress is repeated. Nothing is delivered twice.",
-  },
-  reopen: {
-    verb: "Reopen",
-    done: "Reopened",
-    palette: "brand",
-    text: "Makes the partition available now and resets its failure count. Progress is kept.",
-    textForMany: "Makes the partitions available now and resets their failure counts. Progress is kept.",
-    risk: "None. If the cause is not fixed, the partition fails and parks again.",
-  },
-  park: {
-    verb: "Park",
-    done: "Parked",
-    palette: "brand",
-    text: "Stops all work on the partition until a user reopens it. Progress is kept.",
-    textForMany: "Stops all work on the partitions until a user reopens them. Progress is kept.",
-    risk: "A stream may trim data that is not read in time.",
-  },
-  reset: {
-    verb: "Reset",
-    done: "Reset",
-    palette: "red",
-    text: "Restarts the partition at the position below, whatever its state.",
-    textForMany: "Restarts the partitions at the position below, whatever their states.",
-    risk: "Data after that position is delivered again. Undelivered data before it is skipped.",
-  },
-};
 
 /**
  * The dialog of an action on partitions.
  *
- * @param {{place: Place, action: Action, rows: Row[], onClose: (done: boolean) => void}} props rows as they are shown
+ * @param {{place: Place, action: string, rows: Row[], onClose: (done: boolean) => void}} props rows as they are shown
  *     now; they may be refreshed while the dialog is open. The action applies to those that allowed it when it opened
  */
 export function ActionDialog({ place, action, rows, onClose }) {
-  const { verb, done, palette, text, textForMany, risk } = ACTIONS[action];
+  const { label, palette, text, text_for_many: textForMany, risk, ...described } = useActionNamed("partitions", action);
+  const done = capitalized(described.done);
   const showMessage = useMessage();
   // The partitions are fixed when the dialog opens. A later change is reported as stale, and removes none of them.
-  const [selected, setSelected] = useState(() => rows.filter((row) => actionsFor(row).includes(action)));
+  const [selected, setSelected] = useState(() => rows.filter((row) => row.actions.includes(action)));
   const [leftOut, setLeftOut] = useState(rows.length - selected.length);
   const outcomes = useRef(/** @type {Api.ActionResult[]} */ ([]));
   const { run, ...attempt } = useAction();
@@ -109,10 +74,10 @@ export function ActionDialog({ place, action, rows, onClose }) {
   return h(
     ReasonDialog,
     {
-      title: `${verb} ${name}?`,
+      title: `${label} ${name}?`,
       text: shown.length === 1 ? text : textForMany,
       risk,
-      verb,
+      verb: label,
       palette,
       ...attempt,
       isDone: results !== null,
@@ -222,12 +187,12 @@ function Result({ result }) {
 /**
  * The buttons of the actions that apply to these partitions.
  *
- * @param {{rows: Row[], connection: Api.ConnectionRow|null, onPick: (action: Action) => void}} props
+ * @param {{rows: Row[], connection: Api.ConnectionRow|null, onPick: (action: string) => void}} props
  */
 export function PartitionActionButtons({ rows, connection, onPick }) {
-  const possible = new Set(rows.flatMap((row) => actionsFor(row)));
-  const actions = /** @type {Action[]} */ (Object.keys(ACTIONS))
-    .filter((name) => possible.has(name))
-    .map((name) => ({ name, verb: ACTIONS[name].verb, text: ACTIONS[name].text }));
+  const possible = new Set(rows.flatMap((row) => row.actions));
+  const actions = useActions("partitions")
+    .filter(({ name }) => possible.has(name))
+    .map(({ name, label, text }) => ({ name, verb: label, text }));
   return h(Fragment, null, h(ActionButtons, { actions, connection, onPick }), h(ReadOnlyNote, { connection }));
 }

@@ -62,6 +62,7 @@ import "./time.js";
 import "./timeline_chart.js";
 import "./timeline_layout.js";
 import "./typing.js";
+import "./user_actions.js";
 import "./warning.js";
 import "./virtual_rows.js";
 

@@ -307,7 +307,7 @@ function Shard({ row, search }) {
  * }} props
  */
 function Details({ row, place, connection, search, refresh }) {
-  const [action, setAction] = useState(/** @type {Action|null} */ (null));
+  const [action, setAction] = useState(/** @type {string|null} */ (null));
   return h(
     C.Stack,
     { gap: 6 },

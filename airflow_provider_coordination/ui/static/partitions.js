@@ -27,7 +27,7 @@ export function PartitionsPage({ place, card, connection, parameters, change }) 
   const query = queryOf(parameters);
   const list = usePartitions(place, query);
   const [selected, setSelected] = useState(() => /** @type {Map<string, Row>} */ (new Map()));
-  const [action, setAction] = useState(/** @type {Action|null} */ (null));
+  const [action, setAction] = useState(/** @type {string|null} */ (null));
   const last = useRef(/** @type {string|null} */ (null));
   const { rows } = list;
   const rowsRef = useRef(rows);

@@ -210,20 +210,3 @@ function rankOf(card) {
   const level = worstLevel(card);
   return level === null ? LEVELS.length : LEVELS.indexOf(level);
 }
-
-/**
- * Return the actions that apply to a partition in its state.
- *
- * @param {Row} row
- */
-export function actionsFor(row) {
-  /** @type {Action[]} */
-  const actions = [];
-  if (row.status === "ASSIGNED") actions.push("release");
-  if (row.status === "CLOSED" || (row.status === "UNASSIGNED" && (row.attempts > 0 || row.state === "delayed"))) {
-    actions.push("reopen");
-  }
-  if (row.status !== "COMPLETED" && row.state !== "parked") actions.push("park");
-  actions.push("reset");
-  return actions;
-}

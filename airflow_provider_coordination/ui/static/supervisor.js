@@ -62,7 +62,7 @@ export function SupervisorPage({ place, connection, parameters, change, search }
 /**
  * The state and the main statistics.
  *
- * @param {{status: Api.SupervisorStatus, verbs: Content}} props
+ * @param {{status: Api.SupervisorWithVerbs, verbs: Content}} props
  */
 function StateSummary({ status, verbs }) {
   const state = displayStateOf(status);

@@ -7,58 +7,30 @@ import { sourceApi } from "./urls.js";
 import { ReasonDialog } from "./reason_dialog.js";
 import { EARLIEST, TargetField, targetText } from "./reset_target.js";
 import { NEW_SPEC, positionsOf, sourceOf, specOf } from "./spec_changes.js";
-import { verbsFor } from "./supervisor_states.js";
+import { useActionNamed, useActions } from "./user_actions.js";
 import { useMessage } from "./messages.js";
 import { plural } from "./text.js";
 
-/** @type {Record<SupervisorVerb, {verb: string, palette: string, text: string, risk: string, done: string}>} */
-const VERBS = {
-  submit: {
-    verb: "Submit",
-    palette: "brand",
-    text: "Checks the spec against the source, then stores it as a new version. If it changes what jobs do, they hand over to jobs of the new version without a gap.",
-    risk: "An invalid spec is refused. If the spec comes from a file, the next edit of the file replaces this version.",
-    done: "The spec is stored.",
-  },
-  handover: {
-    verb: "Hand over",
-    palette: "brand",
-    text: "Starts a new job for each running one. Once the new job runs, the old one delivers what it has read and ends.",
-    risk: "None. For a while, twice as many jobs run.",
-    done: "The jobs are handing over.",
-  },
-  reset: {
-    verb: "Reset",
-    palette: "red",
-    text: "Restarts the source at the position below. Running jobs continue there.",
-    risk: "Data after that position is delivered again. Undelivered data before it is skipped.",
-    done: "The source is reset.",
-  },
-  terminate: {
-    verb: "Terminate",
-    palette: "red",
-    text: "Ends supervision: jobs deliver what they have read and end. No job is started until a spec is submitted.",
-    risk: "A stream that is not read for longer than its retention loses data. Positions are kept.",
-    done: "The supervisor is terminated.",
-  },
-};
+/** Actions on the source of a supervisor: their button is in the page's head. */
+const OF_SOURCE = ["suspend", "resume"];
 
 /**
  * The buttons of the actions that apply now.
  *
  * @param {{
- *   place: Place, status: Api.SupervisorStatus|null, spec: Record<string, any>|null,
+ *   place: Place, status: Api.SupervisorWithVerbs|null, spec: Record<string, any>|null,
  *   connection: Api.ConnectionRow|null, refresh: () => void,
  * }} props `status` is null if there is no supervisor; `spec` is the one in effect, or the last one
  */
 export function VerbButtons({ place, status, spec, connection, refresh }) {
-  const [verb, setVerb] = useState(/** @type {SupervisorVerb|null} */ (null));
-  const verbs = status === null ? /** @type {SupervisorVerb[]} */ (["submit"]) : verbsFor(status);
+  const [verb, setVerb] = useState(/** @type {string|null} */ (null));
+  const possible = status === null ? ["submit"] : status.verbs;
+  const verbs = useActions("supervisors").filter(({ name }) => possible.includes(name) && !OF_SOURCE.includes(name));
   return h(
     Fragment,
     null,
     h(ActionButtons, {
-      actions: verbs.map((name) => ({ name, verb: VERBS[name].verb, text: VERBS[name].text })),
+      actions: verbs.map(({ name, label, text }) => ({ name, verb: label, text })),
       connection,
       onPick: setVerb,
     }),
@@ -79,12 +51,12 @@ export function VerbButtons({ place, status, spec, connection, refresh }) {
 
 /**
  * @param {{
- *   verb: SupervisorVerb, place: {connection: string, source: string|null}, seenVersion: number|null,
+ *   verb: string, place: {connection: string, source: string|null}, seenVersion: number|null,
  *   spec: Record<string, any>, onClose: () => void,
  * }} props `seenVersion` is the version of the spec that the user saw; the source is null if the spec names it
  */
 function VerbDialog({ verb, place, seenVersion, spec, onClose }) {
-  const { palette, text, risk, done, verb: word } = VERBS[verb];
+  const { palette, text, risk, done, label } = useActionNamed("supervisors", verb);
   const showMessage = useMessage();
   const { run, ...attempt } = useAction();
   // The version is fixed when the dialog opens.
@@ -100,7 +72,7 @@ function VerbDialog({ verb, place, seenVersion, spec, onClose }) {
       const source = place.source ?? sourceOf(specOf(written));
       const path = verb === "submit" ? "supervisor" : `supervisor/${verb}`;
       const response = await request(sourceApi(place.connection, source, path), { body });
-      const text = verb === "submit" ? `Version ${response.version} of ${source} is in effect: ${response.consequence}.` : done;
+      const text = verb === "submit" ? `Version ${response.version} of ${source} is in effect: ${response.consequence}.` : `${source} is ${done}.`;
       const items = notesOf(verb, response);
       if (items.length > 0) {
         setResult({ title: text, items });
@@ -112,10 +84,10 @@ function VerbDialog({ verb, place, seenVersion, spec, onClose }) {
   return h(
     ReasonDialog,
     {
-      title: verb === "submit" ? `Submit a spec${place.source === null ? "" : ` for ${place.source}`}?` : `${word} ${place.source}?`,
+      title: verb === "submit" ? `Submit a spec${place.source === null ? "" : ` for ${place.source}`}?` : `${label} ${place.source}?`,
       text,
       risk,
-      verb: word,
+      verb: label,
       palette,
       ...attempt,
       isDone: result !== null,
@@ -135,7 +107,7 @@ function VerbDialog({ verb, place, seenVersion, spec, onClose }) {
 /**
  * Return the body of an action without its reason.
  *
- * @param {SupervisorVerb} verb
+ * @param {string} verb
  * @param {{written: string, isChecked: boolean, target: ResetTarget, version: number|null}} given
  */
 function bodyOf(verb, { written, isChecked, target, version }) {
@@ -148,7 +120,7 @@ function bodyOf(verb, { written, isChecked, target, version }) {
 /**
  * Return notes about the outcome: warnings, and the partitions that were not reset, and why.
  *
- * @param {SupervisorVerb} verb
+ * @param {string} verb
  * @param {any} response
  * @returns {string[]}
  */
@@ -200,45 +172,14 @@ function Spec({ written, isWrong, onChange, isChecked, onCheck }) {
   );
 }
 
-/** @type {Record<VerbForAll, {verb: string, palette?: string, text: string, risk: string}>} */
-const FOR_ALL = {
-  suspend: {
-    verb: "Suspend all",
-    text: "Suspends every source that has a supervisor: jobs deliver what they have read and end.",
-    risk: "Streams that are not read for longer than their retention lose data.",
-  },
-  resume: {
-    verb: "Resume all",
-    text: "Resumes every suspended source that has a supervisor.",
-    risk: "None.",
-  },
-  handover: {
-    verb: "Hand over all",
-    text: "Starts a new job for each running job of every supervisor. The old jobs deliver what they have read and end.",
-    risk: "None. For a while, twice as many jobs of all sources run.",
-  },
-  reset: {
-    verb: "Reset all",
-    palette: "red",
-    text: "Restarts every source that has a supervisor at the position below.",
-    risk: VERBS.reset.risk,
-  },
-  terminate: {
-    verb: "Terminate all",
-    palette: "red",
-    text: "Ends supervision of every source: jobs deliver what they have read and end, and no job is started.",
-    risk: "Streams that are not read for longer than their retention lose data. Positions are kept.",
-  },
-};
-
 /**
  * The actions on all supervisors of a connection, and on a source that has none yet.
  *
  * @param {{connection: Api.ConnectionRow, count: number, refresh: () => void}} props
  */
 export function VerbsForAll({ connection, count, refresh }) {
-  const [verb, setVerb] = useState(/** @type {VerbForAll|"submit"|null} */ (null));
-  const names = count === 0 ? [] : /** @type {VerbForAll[]} */ (Object.keys(FOR_ALL));
+  const [verb, setVerb] = useState(/** @type {string|null} */ (null));
+  const verbs = useActions("supervisors").filter((each) => count > 0 && each.text_for_many !== "");
   const onClose = () => {
     setVerb(null);
     refresh();
@@ -249,7 +190,7 @@ export function VerbsForAll({ connection, count, refresh }) {
     h(ActionButtons, {
       actions: [
         { name: "submit", verb: "Submit a spec", text: "Starts to supervise a source that has no supervisor yet." },
-        ...names.map((name) => ({ name: `${name}-all`, verb: FOR_ALL[name].verb, text: FOR_ALL[name].text })),
+        ...verbs.map(({ name, label, text_for_many: text }) => ({ name: `${name}-all`, verb: `${label} all`, text })),
       ],
       connection,
       onPick: (name) => setVerb(name.replace("-all", "")),
@@ -268,10 +209,11 @@ export function VerbsForAll({ connection, count, refresh }) {
 }
 
 /**
- * @param {{verb: VerbForAll, connection: string, count: number, onClose: () => void}} props
+ * @param {{verb: string, connection: string, count: number, onClose: () => void}} props
  */
 function ForAllDialog({ verb, connection, count, onClose }) {
-  const { verb: word, palette, text, risk } = FOR_ALL[verb];
+  const { label, palette, text_for_many: text, risk } = useActionNamed("supervisors", verb);
+  const word = `${label} all`;
   const { run, ...attempt } = useAction();
   const showMessage = useMessage();
   const [target, setTarget] = useState(EARLIEST);
@@ -298,7 +240,7 @@ function ForAllDialog({ verb, connection, count, onClose }) {
       title: `${word}: ${plural(count, "supervisor")} of ${connection}?`,
       text,
       risk,
-      verb: word,
+      verb: label,
       palette,
       ...attempt,
       isDone: results !== null,

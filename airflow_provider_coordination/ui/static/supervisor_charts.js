@@ -41,7 +41,7 @@ function useWindow(parameters) {
 }
 
 /**
- * @param {{status: Api.SupervisorStatus, parameters: URLSearchParams, change: Change}} props
+ * @param {{status: Api.SupervisorWithVerbs, parameters: URLSearchParams, change: Change}} props
  */
 export function OverTime({ status, parameters, change }) {
   const { name, window } = useWindow(parameters);
@@ -149,7 +149,7 @@ function ListView({ lines, window }) {
 /**
  * The number of jobs that the supervisor wants: over time, and each change with its reason.
  *
- * @param {{status: Api.SupervisorStatus, parameters: URLSearchParams}} props
+ * @param {{status: Api.SupervisorWithVerbs, parameters: URLSearchParams}} props
  */
 export function TaskCount({ status, parameters }) {
   const { window } = useWindow(parameters);

@@ -76,7 +76,7 @@ const UNHEALTHY = ORDER.slice(0, ORDER.indexOf("DAG_PAUSED"));
 /**
  * Return the state in which a supervisor is shown: one whose DAG is paused is suspended, whatever its last state.
  *
- * @param {Api.SupervisorStatus} status
+ * @param {Api.SupervisorWithVerbs} status
  * @returns {string} a key of `SUPERVISOR_STATES`
  */
 export function displayStateOf(status) {
@@ -87,7 +87,7 @@ export function displayStateOf(status) {
 /**
  * Return whether a supervisor needs an operator.
  *
- * @param {Api.SupervisorStatus} status
+ * @param {Api.SupervisorWithVerbs} status
  */
 export function isUnhealthy(status) {
   return UNHEALTHY.includes(displayStateOf(status));
@@ -96,10 +96,10 @@ export function isUnhealthy(status) {
 /**
  * Return supervisors by urgency: by their states, then by their lag.
  *
- * @param {Api.SupervisorStatus[]} statuses
+ * @param {Api.SupervisorWithVerbs[]} statuses
  */
 export function supervisorsByUrgency(statuses) {
-  /** @param {Api.SupervisorStatus} status */
+  /** @param {Api.SupervisorWithVerbs} status */
   const rank = (status) => {
     const at = ORDER.indexOf(displayStateOf(status));
     return at < 0 ? ORDER.length : at;
@@ -116,7 +116,7 @@ export function supervisorsByUrgency(statuses) {
 /**
  * Return the warnings of a supervisor: each says what it means and what to do, and where the manual says more.
  *
- * @param {Api.SupervisorStatus} status
+ * @param {Api.SupervisorWithVerbs} status
  * @returns {{text: string, topic: string}[]}
  */
 export function warningsOf(status) {
@@ -158,15 +158,4 @@ export function byLag(partitions) {
   return Object.entries(partitions)
     .map(([key, lag]) => ({ key, lag }))
     .sort((a, b) => behind(b.lag) - behind(a.lag) || (a.key < b.key ? -1 : 1));
-}
-
-/**
- * Return the actions that apply to a supervisor in its state. Suspending and resuming are actions on its source.
- *
- * @param {Api.SupervisorStatus} status
- * @returns {SupervisorVerb[]}
- */
-export function verbsFor(status) {
-  if (status.terminated !== null) return ["submit"];
-  return status.jobs.length > 0 ? ["submit", "handover", "reset", "terminate"] : ["submit", "reset", "terminate"];
 }

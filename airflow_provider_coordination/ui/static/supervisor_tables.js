@@ -18,7 +18,7 @@ export function lagOf(milliseconds) {
 /**
  * The jobs that have not ended, those with problems first.
  *
- * @param {{status: Api.SupervisorStatus, place: Place}} props
+ * @param {{status: Api.SupervisorWithVerbs, place: Place}} props
  */
 export function SupervisedJobs({ status, place }) {
   const order = Object.keys(SUPERVISED_JOB_STATES);
@@ -116,7 +116,7 @@ export function SupervisedJobs({ status, place }) {
 /**
  * The lag of each partition, the worst first.
  *
- * @param {{status: Api.SupervisorStatus, search: string}} props
+ * @param {{status: Api.SupervisorWithVerbs, search: string}} props
  */
 export function LagOfShards({ status, search }) {
   const { lag } = status;

@@ -12,7 +12,7 @@ import { countText, plural, rateText, roughText } from "./text.js";
 
 /**
  * @param {{
- *   connection: Api.ConnectionRow, statuses: Api.SupervisorStatus[], search: string, refresh: () => void,
+ *   connection: Api.ConnectionRow, statuses: Api.SupervisorWithVerbs[], search: string, refresh: () => void,
  * }} props
  */
 export function Supervisors({ connection, statuses, search, refresh }) {
@@ -47,7 +47,7 @@ export function Supervisors({ connection, statuses, search, refresh }) {
   );
 }
 
-/** @param {{connection: string, statuses: Api.SupervisorStatus[]}} props */
+/** @param {{connection: string, statuses: Api.SupervisorWithVerbs[]}} props */
 function List({ connection, statuses }) {
   return h(SmallTable, {
     label: `Supervisors of ${connection}`,
@@ -109,7 +109,7 @@ function List({ connection, statuses }) {
   });
 }
 
-/** @param {{status: Api.SupervisorStatus}} props */
+/** @param {{status: Api.SupervisorWithVerbs}} props */
 function StateCell({ status }) {
   const state = displayStateOf(status);
   const [error] = status.errors;

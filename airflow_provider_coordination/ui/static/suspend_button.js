@@ -7,23 +7,11 @@ import { sourceApi } from "./urls.js";
 import { ReasonDialog } from "./reason_dialog.js";
 import { readOnlyText } from "./permissions.js";
 import { useMessage } from "./messages.js";
-
-const SUSPEND = {
-  name: "suspend",
-  verb: "Suspend",
-  text: "Stops all work until a user resumes the source. Running jobs deliver what they have read, give their leases back and end. Sensors keep waiting.",
-  risk: "A stream that is not read for longer than its retention loses data.",
-};
-const RESUME = {
-  name: "resume",
-  verb: "Resume",
-  text: "Jobs take partitions again, and new work is discovered again.",
-  risk: "None.",
-};
+import { useActionNamed } from "./user_actions.js";
 
 /** @param {Api.Suspension|null} suspended */
-function verbOf(suspended) {
-  return suspended === null ? SUSPEND : RESUME;
+function useActionOn(suspended) {
+  return useActionNamed("supervisors", suspended === null ? "suspend" : "resume");
 }
 
 /**
@@ -34,6 +22,7 @@ function verbOf(suspended) {
 export function SuspendButton({ place, card, connection, refresh }) {
   // The suspension is fixed when the dialog opens, whatever another user does then.
   const [opened, setOpened] = useState(/** @type {{suspended: Api.Suspension|null}|null} */ (null));
+  const { name, label, text } = useActionOn(card.suspended);
   return h(
     Fragment,
     null,
@@ -45,7 +34,7 @@ export function SuspendButton({ place, card, connection, refresh }) {
         "read only",
       ),
     h(ActionButtons, {
-      actions: [verbOf(card.suspended)],
+      actions: name === "" ? [] : [{ name, verb: label, text }],
       connection,
       onPick: () => setOpened({ suspended: card.suspended }),
     }),
@@ -57,7 +46,7 @@ export function SuspendButton({ place, card, connection, refresh }) {
  * @param {{place: Place, suspended: Api.Suspension|null, refresh: () => void, onClose: () => void}} props
  */
 function SuspensionDialog({ place, suspended, refresh, onClose }) {
-  const { name, verb, text, risk } = verbOf(suspended);
+  const { name, label, text, risk } = useActionOn(suspended);
   const { run, ...attempt } = useAction();
   const showMessage = useMessage();
   /** @param {string} reason */
@@ -70,5 +59,5 @@ function SuspensionDialog({ place, suspended, refresh, onClose }) {
     });
     refresh();
   };
-  return h(ReasonDialog, { title: `${verb} ${place.source}?`, text, risk, verb, onConfirm, onClose, ...attempt });
+  return h(ReasonDialog, { title: `${label} ${place.source}?`, text, risk, verb: label, onConfirm, onClose, ...attempt });
 }

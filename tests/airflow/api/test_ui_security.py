@@ -17,7 +17,8 @@ from airflow_provider_coordination.coordination.acknowledgment import FAMILY as 
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.job_reports import ErrorEvent
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, source_identifier
-from airflow_provider_coordination.supervisor.facts import JobStatus, LagStatus, SpecDetail, SupervisorStatus, TaskCount
+from airflow_provider_coordination.supervisor.facts import JobStatus, LagStatus, SpecDetail, TaskCount
+from airflow_provider_coordination.supervisor.verbs import VERBS
 from airflow_provider_coordination.ui import bodies, cards, facts, kinesis, partitions, supervisors, workers
 from airflow_provider_coordination.ui.responses import SOURCE
 from tests.support.scenery import SPEC, Scenery
@@ -88,6 +89,7 @@ TABLE = {
     ("GET", SOURCE + "/supervisor/health"): Route(UNHEALTHY),
     ("GET", SOURCE + "/supervisor/stats"): Route(READERS),
     ("GET", SOURCE + "/supervisor/parse-errors"): Route(READERS),
+    ("GET", "/actions"): Route(ANYBODY),
     ("GET", "/runs"): Route(ANYBODY, "?dag_id=nightly_orders&run_id=any"),
     ("GET", "/static/{path:path}"): Route(ANYBODY),
     ("GET", "/manual"): Route(ANYBODY, "?topic=store"),
@@ -106,22 +108,9 @@ TABLE = {
     ("POST", SOURCE + "/supervisor/reset"): Route(
         ACTORS, body=lambda version: {"positions": {"state/waiting.json.gz": "earliest"}, "reason": "read it again"}
     ),
-    ("POST", SOURCE + "/supervisor/handover"): Route(ACTORS, body=lambda version: {"reason": "a new image"}),
     ("POST", SOURCE + "/supervisor/terminate"): Route(ONCE, body=lambda version: {"reason": "moved elsewhere"}),
-    ("POST", "/connections/{connection_id}/supervisors/suspend"): Route(
-        ACTORS, body=lambda version: {"reason": "maintenance"}
-    ),
-    ("POST", "/connections/{connection_id}/supervisors/resume"): Route(
-        ACTORS, body=lambda version: {"reason": "it is over"}
-    ),
-    ("POST", "/connections/{connection_id}/supervisors/handover"): Route(
-        ACTORS, body=lambda version: {"reason": "a new image"}
-    ),
     ("POST", "/connections/{connection_id}/supervisors/reset"): Route(
         ACTORS, body=lambda version: {"to": "earliest", "reason": "read it again"}
-    ),
-    ("POST", "/connections/{connection_id}/supervisors/terminate"): Route(
-        ACTORS, body=lambda version: {"reason": "the cluster is gone"}
     ),
     ("POST", SOURCE + "/acknowledgments/{set_id:path}/release"): Route(
         ACTORS,
@@ -130,6 +119,15 @@ TABLE = {
         stale=409,
     ),
 }
+
+VERB_PATHS = {
+    name: (f"{SOURCE}/supervisor/{name}", f"/connections/{{connection_id}}/supervisors/{name}")
+    for name, verb in VERBS.items()
+    if verb.run is not None
+}
+"""The paths of verbs that take nothing but a reason, for one supervisor and for all."""
+for verb_path in (path for paths in VERB_PATHS.values() for path in paths):
+    TABLE.setdefault(("POST", verb_path), Route(ACTORS, body=lambda version: {"reason": "a new image"}))
 
 
 @dataclass
@@ -200,6 +198,9 @@ def test_every_route_is_in_the_manual() -> None:
     text = (REPOSITORY / "docs" / "http_api.md").read_text()
     documented = set(re.findall(r"^\| `((?:GET|POST) /coordination[^`]*)`", text, re.MULTILINE))
     short = {f"{method} {PREFIX}{path.replace(SOURCE, '/{source}')}" for method, path in TABLE}
+    short = {
+        re.sub(rf"/({'|'.join(VERB_PATHS)})$", "/{verb}", each) if "/supervisor" in each else each for each in short
+    }
     assert documented == {re.sub(r"{(\w+?)(_id)?(:path)?}", r"<\1>", route) for route in short}
 
 
@@ -212,7 +213,7 @@ def test_every_route_is_in_the_manual() -> None:
         ("of a shard", kinesis.ShardNode),
         ("of a holding", facts.HoldingFacts),
         ("of a worker", workers.WorkerRow),
-        ("of a supervisor", SupervisorStatus),
+        ("of a supervisor", supervisors.SupervisorWithVerbs),
         ("of its task count", TaskCount),
         ("of its jobs", JobStatus),
         ("of its lag", LagStatus),

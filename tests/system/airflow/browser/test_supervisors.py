@@ -249,7 +249,7 @@ def test_handover_and_termination_ask_for_a_reason(site: Site, supervise: Superv
     page = see(site.at(source.source, "supervisor"))
     page.get_by_role("button", name="Hand over…").click()
     confirm(page, "Hand over", "new machines")
-    expect(page.get_by_role("status").filter(has_text="The jobs are handing over")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="is handing over")).to_be_visible()
     assert source.supervision().handover_requested_at is not None
 
     page.get_by_role("button", name="Terminate…").click()
