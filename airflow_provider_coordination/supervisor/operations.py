@@ -331,6 +331,15 @@ class SupervisorVerbs:
         self._require_running("requested to hand over")
         return self._supervision_store.request_handover()
 
+    def change(self, participle: str, change: Callable[[Supervision], Supervision]) -> Supervision:
+        """Change the state of a supervisor, for a verb that needs no more.
+
+        :param participle: the verb, such as `suspended`, for the error if it is refused.
+        :raises SupervisionError: if there is no supervisor, or it is terminated.
+        """
+        self._require_running(participle)
+        return self._supervision_store.change(change)
+
     def terminate(self) -> SpecVersion:
         """Terminate the supervisor: no more jobs start, and running jobs deliver what they have read and end.
 

@@ -263,19 +263,37 @@ class SupervisionStore:
 
     # Verbs
 
+    def change(self, change: Change) -> Supervision:
+        """Change the supervision, regardless of its lease; return the new one.
+
+        :raises SupervisionError: if there is no supervisor, or it is terminated.
+        """
+        while True:
+            stored = self.get()
+            if stored is None or not stored.supervision.spec_version:
+                raise SupervisionError(f"source {self.source!r} has no supervisor; submit a spec to create one")
+            if stored.supervision.terminated_at is not None:
+                raise SupervisionError(
+                    f"the supervisor of source {self.source!r} is terminated; submit a spec to start it again"
+                )
+            memory = change(stored.supervision)
+            with suppress(PartitionUpdateError):  # another process wrote in between
+                self._store.transact(update=[_with_memory(stored.item, memory)])
+                return memory
+
     def request_handover(self) -> Supervision:
         """Request every running job to hand over to a new one.
 
         :raises SupervisionError: if there is no supervisor, or it is terminated.
         """
-        return self._change(lambda memory: replace(memory, handover_requested_at=self._clock.now()))
+        return self.change(lambda memory: replace(memory, handover_requested_at=self._clock.now()))
 
     def record_reset(self) -> Supervision:
         """Record that positions were reset, so that scaling ignores the lag before.
 
         :raises SupervisionError: if there is no supervisor, or it is terminated.
         """
-        return self._change(lambda memory: replace(memory, lag_since=self._clock.now()))
+        return self.change(lambda memory: replace(memory, lag_since=self._clock.now()))
 
     # The lag
 
@@ -329,21 +347,6 @@ class SupervisionStore:
             return item.with_progress(version.to_mapping())
         except ProgressError as error:
             raise ConfigurationError(f"source {self.source!r}: the spec cannot be stored: {error}") from None
-
-    def _change(self, change: Change) -> Supervision:
-        """Change the supervision, regardless of its lease."""
-        while True:
-            stored = self.get()
-            if stored is None or not stored.supervision.spec_version:
-                raise SupervisionError(f"source {self.source!r} has no supervisor; submit a spec to create one")
-            if stored.supervision.terminated_at is not None:
-                raise SupervisionError(
-                    f"the supervisor of source {self.source!r} is terminated; submit a spec to start it again"
-                )
-            memory = change(stored.supervision)
-            with suppress(PartitionUpdateError):  # another process wrote in between
-                self._store.transact(update=[_with_memory(stored.item, memory)])
-                return memory
 
     def _write(
         self, item: Partition, memory: Supervision, claimant: Claimant, leased_until: datetime

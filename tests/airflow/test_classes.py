@@ -14,6 +14,7 @@ from airflow.sdk import DAG, BaseOperator
 from airflow.sdk.exceptions import AirflowFailException
 from airflow.serialization.serialized_objects import DagSerialization
 
+from airflow_provider_coordination.operators import supervisor
 from airflow_provider_coordination.operators.acknowledge import AcknowledgeOperator
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
@@ -24,16 +25,11 @@ from airflow_provider_coordination.operators.reopen_partitions import ReopenPart
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.supervise import SuperviseOperator
 from airflow_provider_coordination.operators.supervisor import (
-    HandOverSupervisorOperator,
     ListSupervisorsOperator,
-    ResetSupervisorOperator,
-    ResumeSupervisorOperator,
     SubmitSupervisorOperator,
     SupervisorHistoryOperator,
     SupervisorParseErrorsOperator,
     SupervisorStatusOperator,
-    SuspendSupervisorOperator,
-    TerminateSupervisorOperator,
 )
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
@@ -61,9 +57,6 @@ GIVEN: dict[type[Any], Mapping[str, Any]] = {
     ReleasePartitionsOperator: {"expired": True},
     ReopenPartitionsOperator: {},
     ResetPartitionsOperator: {"to": "earliest"},
-    HandOverSupervisorOperator: {},
-    ResetSupervisorOperator: {},
-    ResumeSupervisorOperator: {},
     SubmitSupervisorOperator: {
         "spec": {
             "version": 1,
@@ -75,8 +68,7 @@ GIVEN: dict[type[Any], Mapping[str, Any]] = {
     SupervisorHistoryOperator: {},
     SupervisorParseErrorsOperator: {},
     SupervisorStatusOperator: {},
-    SuspendSupervisorOperator: {},
-    TerminateSupervisorOperator: {},
+    **{each: {} for each in vars(supervisor).values() if hasattr(each, "verb")},
 }
 """Every operator and sensor whose source is a template, and what it needs beside it."""
 
