@@ -359,20 +359,6 @@ class HandOverSupervisorOperator(_OneOrAllOperator):
     verb = VERBS["handover"]
 
 
-class RetrySupervisorOperator(_OneOrAllOperator):
-    """Starts the jobs of a supervisor now, without waiting after failed ones.
-
-    Returns the sources for which it was `done`, and those that are `unchanged`, each with the reason.
-
-    :param source: the source's name. (templated)
-    :param all_sources: all supervisors of the connection, instead of one.
-    :param reason: the reason; by default the run. (templated)
-    :param coordination_conn_id: the connection of type `coordination`. (templated)
-    """
-
-    verb = VERBS["retry"]
-
-
 class ListSupervisorsOperator(BaseOperator):
     """Returns the status of every supervisor of a connection; those that need a user come first.
 

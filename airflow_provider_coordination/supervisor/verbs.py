@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
@@ -103,16 +103,6 @@ VERBS = {
             "have read and end.",
             fits=lambda status: status.terminated is None and bool(status.jobs),
             run=SupervisorVerbs.hand_over,
-        ),
-        Verb(
-            name="retry",
-            label="Retry",
-            text="Ends the wait after failed jobs: the next turn starts new ones.",
-            risk="None. If the cause is not fixed, the jobs fail again.",
-            done="retrying: its next turn starts jobs",
-            help="Start jobs now, without waiting after failed ones.",
-            text_for_many="Ends the wait of every supervisor after failed jobs.",
-            run=lambda verbs: verbs.change("retried", lambda memory: replace(memory, start_after=None)),
         ),
         Verb(
             name="reset",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from airflow_provider_coordination.operators.supervisor import (
     ListSupervisorsOperator,
     ResetSupervisorOperator,
     ResumeSupervisorOperator,
-    RetrySupervisorOperator,
     SubmitSupervisorOperator,
     SupervisorHistoryOperator,
     SupervisorParseErrorsOperator,
@@ -160,15 +158,6 @@ def test_handover_is_requested(coordination: SourceCoordinator, context: Any) ->
     assert every == {"done": ["clicks", "orders"], "unchanged": {}}
     stored = SupervisionStore(coordination.view).get()
     assert stored is not None and stored.supervision.handover_requested_at is not None
-
-
-def test_retry_ends_the_wait_after_failures(coordination: SourceCoordinator, context: Any) -> None:
-    submit(context)
-    store = SupervisionStore(coordination.view)
-    store.change(lambda memory: replace(memory, start_after=coordination.clock.now()))
-    done = RetrySupervisorOperator(task_id="retry", source="clicks").execute(context)
-    stored = store.get()
-    assert done["done"] == ["clicks"] and stored is not None and stored.supervision.start_after is None
 
 
 def test_every_source_is_reset(coordination: SourceCoordinator, context: Any) -> None:
