@@ -15,9 +15,8 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from airflow_provider_coordination.cli.commands import CommandError, Session, add_command
+from airflow_provider_coordination.cli.commands import SOURCE, CommandError, Session, add_command
 from airflow_provider_coordination.cli.output import ALARM, OutputColumn, duration, printable, table
-from airflow_provider_coordination.cli.prompts import SOURCE
 from airflow_provider_coordination.coordination.acknowledgment import (
     RETENTION,
     AcknowledgmentSet,

@@ -15,23 +15,25 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from airflow_provider_coordination.cli.claims import unclaim
-from airflow_provider_coordination.cli.commands import EXIT_REFUSED, CommandError, Session, add_command
-from airflow_provider_coordination.cli.output import (
-    partition_record,
-    printable,
-)
-from airflow_provider_coordination.cli.prompts import (
+from airflow_provider_coordination.cli.commands import (
+    EXIT_REFUSED,
     KEYS,
     OPTIONAL_KEYS,
     REASON,
     SOURCE,
     YES,
+    CommandError,
+    Session,
+    add_command,
     confirm_action,
     with_progress,
 )
+from airflow_provider_coordination.cli.output import (
+    partition_record,
+    printable,
+)
 from airflow_provider_coordination.cli.reset import reset
-from airflow_provider_coordination.cli.suspension import resume, suspend
+from airflow_provider_coordination.cli.suspension import resume, suspend, unclaim
 from airflow_provider_coordination.coordination.administration import Administration, LeaseSelection, selected_leases
 from airflow_provider_coordination.coordination.errors import CoordinationError, StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus

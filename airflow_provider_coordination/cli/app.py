@@ -16,7 +16,6 @@ from airflow_provider_coordination.cli import (
     job_settings,
     plan,
     recovery,
-    spark_archive,
     spec,
     supervisor,
 )
@@ -46,7 +45,6 @@ def application() -> typer.Typer:
     acknowledgments.register(app)
     imports.register(app)
     doctor.register(app)
-    spark_archive.register(app)
     job_settings.register(app)
     plan.register(app)
     recovery.register(app)

@@ -1,4 +1,4 @@
-"""What all commands share: the options that select the store, opening the store, and reporting failures.
+"""What all commands share: options and arguments, opening the store, confirmation, refreshing, reporting failures.
 
 Exit codes: 0 success, 1 the store or a partition refused the command, 2 wrong usage. An error is one line on standard
 error.
@@ -19,6 +19,10 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.progress import Progress
+from rich.text import Text
 from typer.core import TyperGroup
 
 from airflow_provider_coordination.cli.access import (
@@ -28,14 +32,112 @@ from airflow_provider_coordination.cli.access import (
     StoreOptions,
     store_access,
 )
-from airflow_provider_coordination.cli.output import Output
+from airflow_provider_coordination.cli.output import ALARM, PARTITION_COLUMNS, Output, partition_row, table
 from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
-from airflow_provider_coordination.coordination.errors import AcknowledgmentError, ConfigurationError, CoordinationError
-from airflow_provider_coordination.coordination.partition import source_identifier
+from airflow_provider_coordination.coordination.errors import (
+    AcknowledgmentError,
+    ConfigurationError,
+    CoordinationError,
+    StoreUnavailableError,
+)
+from airflow_provider_coordination.coordination.partition import Partition, source_identifier
 from airflow_provider_coordination.coordination.store import CoordinationStore
+from airflow_provider_coordination.coordination.texts import rest_of
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.redaction import without_secrets
+
+MAX_LISTED = 20
+"""The number of partitions that are listed before the user is asked to confirm."""
+PROGRESS_BAR_FROM = 20
+"""From this number of partitions on, a progress bar is shown."""
+
+SOURCE = Annotated[str, typer.Argument(metavar="SOURCE", help="Name of the source.", show_default=False)]
+KEYS = Annotated[list[str], typer.Argument(metavar="KEY...", help="Keys of the partitions.", show_default=False)]
+OPTIONAL_KEYS = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY...]", help="Keys of the partitions.", show_default=False)
+]
+REASON = Annotated[
+    str | None, typer.Option("--reason", help="Reason, kept in the history of each partition.", show_default=False)
+]
+YES = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+
+
+def with_progress(output: Output, done: str, partitions: Sequence[Partition]) -> Iterator[Partition]:
+    """Yield the partitions. Show a progress bar if the results are redirected and standard error is a terminal."""
+    if len(partitions) < PROGRESS_BAR_FROM or output.results.is_terminal or not output.messages.is_terminal:
+        yield from partitions
+        return
+    with Progress(console=output.messages, transient=True) as progress:
+        yield from progress.track(partitions, description=done)
+
+
+def confirm_action(session: Session, source: str, verb: str, consequence: str, partitions: Sequence[Partition]) -> None:
+    """List the partitions, describe the consequence, and ask the user to confirm.
+
+    :param verb: the action, such as `release`.
+    :param consequence: what the action leads to, in a sentence.
+    :raises CommandError: if the answer is no.
+    :raises typer.BadParameter: if there is no terminal.
+    """
+    if not session.context.is_interactive():
+        raise typer.BadParameter(
+            f"there is no terminal to confirm '{verb}' for {_described(partitions)}; give --yes",
+            param_hint="--yes",
+        )
+    output, now = session.output, session.context.clock.now()
+    rows = [partition_row(partition, now) for partition in partitions[:MAX_LISTED]]
+    output.messages.print(table(output.messages, PARTITION_COLUMNS, rows))
+    if rest := rest_of(len(partitions), MAX_LISTED):
+        output.info(f"… {rest}")
+    output.info(consequence)
+    if not session.confirm(f"{verb.capitalize()} {_described(partitions)} of {source}?"):
+        raise CommandError("not confirmed; nothing was changed")
+
+
+def _described(partitions: Sequence[Partition]) -> str:
+    return "this partition" if len(partitions) == 1 else f"these {len(partitions)} partitions"
+
+
+WATCH = Annotated[bool, typer.Option("--watch", help="Refresh the output until Ctrl-C.")]
+INTERVAL = Annotated[float, typer.Option("--interval", min=0.1, help="Seconds between two refreshes.")]
+
+
+def check_watch(output: Output, *, watch: bool) -> None:
+    """Check that `--watch` is not combined with `--json`.
+
+    :raises typer.BadParameter: if it is.
+    """
+    if watch and output.as_json:
+        raise typer.BadParameter(
+            "it cannot be combined with --json, which prints the result once", param_hint="--watch"
+        )
+
+
+def show_repeatedly(session: Session, title: str, shown: Callable[[], RenderableType], interval: float) -> None:
+    """Show the content repeatedly until Ctrl-C. If the store is unavailable, show the error and try again."""
+
+    def render() -> RenderableType:
+        instant = session.context.clock.now().strftime("%H:%M:%S UTC")
+        try:
+            content = shown()
+        except StoreUnavailableError as error:
+            content = Text(f"error: {without_secrets(str(error), session.access.settings)}", style=ALARM)
+        return Group(Text(f"{instant}  {title}", style="bold"), content)
+
+    console = session.output.results
+    try:
+        if not console.is_terminal:
+            while True:
+                console.print(render())
+                session.context.sleep(interval)
+        with Live(render(), console=console, screen=True, auto_refresh=False) as live:
+            while True:
+                live.update(render(), refresh=True)
+                session.context.sleep(interval)
+    except KeyboardInterrupt:
+        return
+
 
 EXIT_REFUSED = 1
 EXIT_USAGE = 2

@@ -16,9 +16,8 @@ import typer
 from rich.text import Text
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.cli.commands import CommandError, Session, add_command
+from airflow_provider_coordination.cli.commands import YES, CommandError, Session, add_command
 from airflow_provider_coordination.cli.output import Output, OutputColumn, printable, table
-from airflow_provider_coordination.cli.prompts import YES
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.registry import import_attribute

@@ -14,7 +14,15 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from airflow_provider_coordination.cli.commands import Session, add_command
+from airflow_provider_coordination.cli.commands import (
+    INTERVAL,
+    SOURCE,
+    WATCH,
+    Session,
+    add_command,
+    check_watch,
+    show_repeatedly,
+)
 from airflow_provider_coordination.cli.output import (
     ALARM,
     PARTITION_COLUMNS,
@@ -28,9 +36,7 @@ from airflow_provider_coordination.cli.output import (
     table,
     time_text,
 )
-from airflow_provider_coordination.cli.prompts import SOURCE
 from airflow_provider_coordination.cli.suspension import suspension_text, suspensions_of
-from airflow_provider_coordination.cli.watch import INTERVAL, WATCH, check_watch, show_repeatedly
 from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.partition import (
     ItemFamily,

@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.cli.commands import Session, add_command
+from airflow_provider_coordination.cli.commands import YES, Session, add_command
 from airflow_provider_coordination.cli.imports import (
     DRY_RUN,
     ENDPOINT_URL,
@@ -27,7 +27,6 @@ from airflow_provider_coordination.cli.imports import (
     write_new,
 )
 from airflow_provider_coordination.cli.output import ALARM, Output, OutputColumn, printable, table
-from airflow_provider_coordination.cli.prompts import YES
 from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.coordination.transfer import TransferState
 from airflow_provider_coordination.sources.kinesis.client import kinesis_client

@@ -15,7 +15,7 @@ import typer
 from rich.text import Text
 
 from airflow_provider_coordination.cli.access import airflow_connections
-from airflow_provider_coordination.cli.commands import CommandError, Session, add_command
+from airflow_provider_coordination.cli.commands import SOURCE, YES, CommandError, Session, add_command
 from airflow_provider_coordination.cli.imports import (
     DRY_RUN,
     PARTIAL,
@@ -26,7 +26,6 @@ from airflow_provider_coordination.cli.imports import (
     write_new,
 )
 from airflow_provider_coordination.cli.output import ALARM, Output, OutputColumn, printable, table
-from airflow_provider_coordination.cli.prompts import SOURCE, YES
 from airflow_provider_coordination.coordination.claims import FAMILY as CLAIM_FAMILY
 from airflow_provider_coordination.coordination.claims import Claims
 from airflow_provider_coordination.coordination.errors import ConfigurationError

@@ -11,9 +11,18 @@ import typer
 from rich.text import Text
 
 from airflow_provider_coordination.cli.acknowledgments import acknowledgment_sets
-from airflow_provider_coordination.cli.commands import EXIT_REFUSED, CommandError, Session
+from airflow_provider_coordination.cli.commands import (
+    EXIT_REFUSED,
+    OPTIONAL_KEYS,
+    REASON,
+    SOURCE,
+    YES,
+    CommandError,
+    Session,
+    confirm_action,
+    with_progress,
+)
 from airflow_provider_coordination.cli.output import partition_record, printable
-from airflow_provider_coordination.cli.prompts import OPTIONAL_KEYS, REASON, SOURCE, YES, confirm_action, with_progress
 from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.coordination.partition import Partition

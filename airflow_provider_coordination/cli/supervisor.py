@@ -10,12 +10,12 @@ import typer
 
 from airflow_provider_coordination.cli.access import airflow_connections, import_airflow
 from airflow_provider_coordination.cli.commands import (
+    YES,
     CommandError,
     Session,
     add_command,
 )
 from airflow_provider_coordination.cli.output import Output, printable
-from airflow_provider_coordination.cli.prompts import YES
 from airflow_provider_coordination.cli.supervisor_status import (
     ALL,
     OPTIONAL_SOURCE,

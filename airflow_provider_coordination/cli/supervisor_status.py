@@ -15,12 +15,15 @@ from rich.text import Text
 from airflow_provider_coordination.cli.access import import_airflow
 from airflow_provider_coordination.cli.commands import (
     EXIT_REFUSED,
+    INTERVAL,
+    SOURCE,
+    WATCH,
     CommandError,
     Session,
+    check_watch,
+    show_repeatedly,
 )
 from airflow_provider_coordination.cli.output import ALARM, OutputColumn, duration, printable, table
-from airflow_provider_coordination.cli.prompts import SOURCE
-from airflow_provider_coordination.cli.watch import INTERVAL, WATCH, check_watch, show_repeatedly
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.job_reports import COUNTED, WINDOWS, ErrorEvent
 from airflow_provider_coordination.coordination.partition import PartitionStatus, read_instant

@@ -1,4 +1,4 @@
-"""The commands `suspend` and `resume`, and how other commands show that a source is suspended."""
+"""The commands `suspend`, `resume` and `unclaim` of a source, and how other commands show that it is suspended."""
 
 from __future__ import annotations
 
@@ -8,12 +8,61 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from airflow_provider_coordination.cli.commands import CommandError, Session
+from airflow_provider_coordination.cli.commands import SOURCE, YES, CommandError, Session
 from airflow_provider_coordination.cli.output import duration, printable
-from airflow_provider_coordination.cli.prompts import SOURCE, YES
-from airflow_provider_coordination.coordination.partition import source_identifier
+from airflow_provider_coordination.coordination.administration import Administration
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.partition import Partition, source_identifier
+from airflow_provider_coordination.coordination.source_claim import FAMILY as CLAIM_FAMILY
+from airflow_provider_coordination.coordination.source_claim import KEYS, DeliveryClaim, SourceClaim
 from airflow_provider_coordination.coordination.source_statistics import is_known, known_sources, unknown_source
 from airflow_provider_coordination.coordination.suspension import FAMILY, Suspension, Suspensions
+
+UNCLAIM_CONSEQUENCE = (
+    "The next DAG that reads or delivers the source claims it, with whatever it reads and its sinks. Progress is kept: "
+    "partitions with the same keys are not read again."
+)
+
+
+def unclaim(session: Session, source: SOURCE, *, yes: YES = False) -> None:
+    """Remove the claims of a source, so that another DAG may read or deliver it."""
+    output = session.output
+    family = source_identifier(source, prefix=session.access.prefix, family=CLAIM_FAMILY)
+    items = {key: item for key in KEYS if (item := session.store.get(family, key)) is not None}
+    if not items:
+        output.info(f"{source} is not claimed by a DAG.")
+        return
+    if not yes:
+        if not session.context.is_interactive():
+            raise typer.BadParameter("there is no terminal to confirm the removal of the claims; give --yes")
+        for key, item in items.items():
+            output.info(f"{source} {_described(key, item)}.")
+        output.info(UNCLAIM_CONSEQUENCE)
+        if not session.confirm(f"Unclaim {source}?"):
+            raise CommandError("not confirmed; nothing was changed")
+    by = session.context.user()
+    administration = Administration(session.store, family, session.context.clock, by=by)
+    for key, item in items.items():
+        administration.delete(key, expected=item)
+    if output.as_json:
+        claims = {key.lower(): dict(items[key].progress) if key in items else None for key in KEYS}
+        output.record({"source": source, **claims})
+    else:
+        described = " and ".join(_described(key, item) for key, item in items.items())
+        output.line(Text("unclaimed ") + printable(f"{source}, which {described}"))
+
+
+def _described(key: str, item: Partition) -> str:
+    try:
+        if key == SourceClaim.KEY:
+            read = SourceClaim.of(item)
+            return f"was claimed by DAG {read.dag_id} as {read.kind} at {read.claimed_at:%Y-%m-%dT%H:%M:%SZ}"
+        delivered = DeliveryClaim.of(item)
+    except ConfigurationError:
+        return "was claimed in a format that this version cannot read"
+    sinks = ", ".join(map(str, delivered.sinks.values()))
+    return f"was delivered by DAG {delivered.dag_id} to {sinks} since {delivered.claimed_at:%Y-%m-%dT%H:%M:%SZ}"
+
 
 CONSEQUENCE = (
     "Jobs deliver what they have read, release their leases and end within seconds. No partition is acquired or "

@@ -17,10 +17,12 @@ from airflow_provider_coordination.coordination.job_reports import ErrorEvent, R
 from airflow_provider_coordination.coordination.jobs import Job, JobState
 from airflow_provider_coordination.coordination.texts import storable
 from airflow_provider_coordination.spark.outcome import EXIT_LOST_WORK
-from airflow_provider_coordination.supervisor.actions import Action, DiscoverPartitions, StartJob
 from airflow_provider_coordination.supervisor.job_plan import (
     TRANSITION,
+    Action,
+    DiscoverPartitions,
     JobPlan,
+    StartJob,
     configured_count,
     first_decision_at,
     scale,
@@ -28,8 +30,12 @@ from airflow_provider_coordination.supervisor.job_plan import (
 )
 from airflow_provider_coordination.supervisor.observation import Observation
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
-from airflow_provider_coordination.supervisor.states import DetailedState
-from airflow_provider_coordination.supervisor.supervision import CHANGES_KEPT, Supervision, TaskCountChange
+from airflow_provider_coordination.supervisor.supervision import (
+    CHANGES_KEPT,
+    DetailedState,
+    Supervision,
+    TaskCountChange,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,22 +11,86 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from fractions import Fraction
 
 from airflow_provider_coordination.coordination.jobs import RETENTION, Job, JobState
 from airflow_provider_coordination.coordination.texts import storable
-from airflow_provider_coordination.supervisor.actions import (
-    Action,
-    DiscoverPartitions,
-    EndJob,
-    EndKind,
-    RequestStop,
-    StartJob,
-    Terminate,
-)
 from airflow_provider_coordination.supervisor.observation import LagPoint, Observation
 from airflow_provider_coordination.supervisor.settings import AVERAGE, SUM, AutoScaleSettings, SuperviseSettings
 from airflow_provider_coordination.supervisor.supervision import SupervisedJob, Supervision
+
+
+class EndKind(StrEnum):
+    """Why the supervisor itself ends a job."""
+
+    WITHDRAWN = "withdrawn"
+    """The job has not started and is no longer needed."""
+    GIVEN_UP = "given up"
+    """The job did not start in time, was never submitted, or stopped responding."""
+    FORCED = "forced"
+    """The job was requested to stop and did not end in time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StartJob:
+    """Submit a job."""
+
+    job: SupervisedJob
+
+    def __str__(self) -> str:
+        """Return the action as a log message."""
+        replaces = f" replaces={self.job.replaces}" if self.job.replaces else ""
+        return f"starts a job: owner={self.job.owner} spec_version={self.job.spec_version}{replaces}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestStop:
+    """Request a job to stop: it delivers what it has read and ends."""
+
+    owner: str
+    reason: str
+
+    def __str__(self) -> str:
+        """Return the action as a log message."""
+        return f"requests a job to stop: owner={self.owner}: {self.reason}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndJob:
+    """End a job that does not end on its own, and release its leases."""
+
+    owner: str
+    kind: EndKind
+    reason: str
+
+    def __str__(self) -> str:
+        """Return the action as a log message."""
+        return f"ends a job ({self.kind}): owner={self.owner}: {self.reason}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscoverPartitions:
+    """Discover new partitions of the source."""
+
+    def __str__(self) -> str:
+        """Return the action as a log message."""
+        return "discovers partitions"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terminate:
+    """Terminate the supervisor: everything is read."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        """Return the action as a log message."""
+        return f"terminates: {self.reason}"
+
+
+Action = StartJob | RequestStop | EndJob | DiscoverPartitions | Terminate
+
 
 MIN_FILL = Fraction(2, 3)
 """The fraction of points at which a window is complete: a restart or slow polls may miss some."""

@@ -41,9 +41,8 @@ from airflow_provider_coordination.supervisor.observation import (
 from airflow_provider_coordination.supervisor.observer import is_readable
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
 from airflow_provider_coordination.supervisor.spec import IngestionSpec, SpecChange, change_between
-from airflow_provider_coordination.supervisor.states import DetailedState
 from airflow_provider_coordination.supervisor.store import StoredSupervision, SupervisionStore
-from airflow_provider_coordination.supervisor.supervision import SpecVersion, SupervisedJob, Supervision
+from airflow_provider_coordination.supervisor.supervision import DetailedState, SpecVersion, SupervisedJob, Supervision
 from airflow_provider_coordination.supervisor.turn import task_of
 
 MAX_PARTITIONS = 20_000

@@ -33,12 +33,12 @@ from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.suspension import FAMILY
 from airflow_provider_coordination.coordination.texts import storable
 from airflow_provider_coordination.supervisor.observation import LagSeries
-from airflow_provider_coordination.supervisor.states import DetailedState
 from airflow_provider_coordination.supervisor.supervision import (
     KEY,
     LAG_KEY,
     SPEC_KEY,
     Claimant,
+    DetailedState,
     SpecVersion,
     Supervision,
 )

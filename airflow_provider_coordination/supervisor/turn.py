@@ -26,7 +26,8 @@ from airflow_provider_coordination.coordination.errors import (
 from airflow_provider_coordination.coordination.job_reports import ErrorEvent
 from airflow_provider_coordination.coordination.jobs import Job, Jobs
 from airflow_provider_coordination.coordination.texts import storable
-from airflow_provider_coordination.supervisor.actions import (
+from airflow_provider_coordination.supervisor.decisions import Decision, decide, run_ended
+from airflow_provider_coordination.supervisor.job_plan import (
     Action,
     DiscoverPartitions,
     EndJob,
@@ -35,7 +36,6 @@ from airflow_provider_coordination.supervisor.actions import (
     StartJob,
     Terminate,
 )
-from airflow_provider_coordination.supervisor.decisions import Decision, decide, run_ended
 from airflow_provider_coordination.supervisor.observation import Observation
 from airflow_provider_coordination.supervisor.observer import Observer, Probe, error_event
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings

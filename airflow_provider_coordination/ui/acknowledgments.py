@@ -15,8 +15,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.ui.access import UserName, audit, may_change_connection, may_read_connection
 from airflow_provider_coordination.ui.bodies import Key, ReleaseBody
-from airflow_provider_coordination.ui.responses import SOURCE, json_response
-from airflow_provider_coordination.ui.store_queries import Queries, QueryScheduler
+from airflow_provider_coordination.ui.store_queries import SOURCE, Queries, QueryScheduler, json_response
 
 # The name of a set may contain slashes too.
 SETS = SOURCE + "/acknowledgments"

@@ -35,9 +35,8 @@ from airflow_provider_coordination.ui.access import UserName, audit, may_change_
 from airflow_provider_coordination.ui.bodies import ActionBody, PartitionVersion, ResumeBody, SuspendBody
 from airflow_provider_coordination.ui.cards import SourceCard
 from airflow_provider_coordination.ui.facts import PartitionRow, row_of
-from airflow_provider_coordination.ui.responses import SOURCE, json_response, json_text
 from airflow_provider_coordination.ui.sources import card_of
-from airflow_provider_coordination.ui.store_queries import Queries, QueryScheduler
+from airflow_provider_coordination.ui.store_queries import SOURCE, Queries, QueryScheduler, json_response, json_text
 
 Outcome = Partition | CoordinationError
 OUTCOME_UNKNOWN = "the store is unavailable: the action may have been done; check the partition"

@@ -27,7 +27,6 @@ from airflow_provider_coordination.hooks.configuration import Configuration
 from airflow_provider_coordination.ui import (
     acknowledgments,
     actions,
-    jobs,
     manual,
     pages,
     partitions,
@@ -71,7 +70,7 @@ def application() -> FastAPI:
     app.state.viewers_may_read = Configuration.read().viewers_may_read
     # Names of sources may contain slashes. So routes that end in more fixed words come first, then those that end in
     # one, then those that end in the name of a set.
-    for part in (supervisors, sources, partitions, timeline, workers, runs, actions, jobs, pages, manual):
+    for part in (supervisors, sources, partitions, timeline, workers, runs, actions, pages, manual):
         app.include_router(part.router())
     for router in routers_of_kinds():
         app.include_router(router)

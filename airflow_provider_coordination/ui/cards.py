@@ -27,7 +27,7 @@ from airflow_provider_coordination.supervisor.store import StoredSupervision, Su
 from airflow_provider_coordination.ui.access import is_paused
 from airflow_provider_coordination.ui.facts import Owner, owner_of
 from airflow_provider_coordination.ui.kinds import pages_named
-from airflow_provider_coordination.ui.manual_links import MANUAL
+from airflow_provider_coordination.ui.manual import MANUAL
 from airflow_provider_coordination.ui.workers import registered_workers
 
 BOUNDS = ScanLimits(partitions=20_000, seconds=0.2)

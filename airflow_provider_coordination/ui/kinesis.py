@@ -27,8 +27,7 @@ from airflow_provider_coordination.sources.kinesis.progress import ShardRange, p
 from airflow_provider_coordination.ui.access import may_read_connection
 from airflow_provider_coordination.ui.facts import Owner, known_owner
 from airflow_provider_coordination.ui.kinds import KindPages
-from airflow_provider_coordination.ui.responses import SOURCE, query_response
-from airflow_provider_coordination.ui.store_queries import Queries
+from airflow_provider_coordination.ui.store_queries import SOURCE, Queries, query_response
 
 MAX_PARTITIONS = 20_000
 SAMPLED_PER_STATUS = 500

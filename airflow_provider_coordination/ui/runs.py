@@ -19,9 +19,8 @@ from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.ui.access import AnyVisitor, Visitor
 from airflow_provider_coordination.ui.bodies import NO_NUL
 from airflow_provider_coordination.ui.facts import PartitionRow, row_of
-from airflow_provider_coordination.ui.responses import json_response, json_text
 from airflow_provider_coordination.ui.sources import known_connections, source_names
-from airflow_provider_coordination.ui.store_queries import Queries, QueryScheduler
+from airflow_provider_coordination.ui.store_queries import Queries, QueryScheduler, json_response, json_text
 
 MAX_PARTITIONS = 500
 """The maximum number of held partitions of one source."""

@@ -15,8 +15,14 @@ from airflow_provider_coordination.coordination.source_statistics import known_s
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.ui.access import AnyVisitor, Visitor, coordination_connections, may_read_connection
 from airflow_provider_coordination.ui.cards import SourceCard, source_card
-from airflow_provider_coordination.ui.responses import SOURCE, json_response, json_text
-from airflow_provider_coordination.ui.store_queries import EXPENSIVE, Queries, QueryScheduler
+from airflow_provider_coordination.ui.store_queries import (
+    EXPENSIVE,
+    SOURCE,
+    Queries,
+    QueryScheduler,
+    json_response,
+    json_text,
+)
 
 log = logging.getLogger(__name__)
 

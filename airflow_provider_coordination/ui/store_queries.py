@@ -8,6 +8,7 @@ within a second run once, and slow queries run less often. An unavailable store 
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import threading
 import time
@@ -19,7 +20,9 @@ from typing import Annotated, Any, TypeVar, cast
 
 from airflow.sdk import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
-from fastapi import Depends, HTTPException, Request
+from fastapi import Depends, HTTPException, Request, Response
+from pydantic import TypeAdapter
+from pydantic_core import PydanticSerializationError
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
@@ -27,6 +30,39 @@ from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, connection_settings
 from airflow_provider_coordination.stores import StoreSettings, open_store
+
+# The name of a source may contain slashes, and a proxy may have decoded them.
+SOURCE = "/connections/{connection_id}/sources/{source:path}"
+
+_ADAPTERS: dict[type, TypeAdapter[Any]] = {}
+
+
+async def query_response(
+    queries: QueryScheduler,
+    connection_id: str,
+    what: Hashable,
+    query: Callable[[], object],
+    *,
+    cooldown: float = 1.0,
+) -> Response:
+    """Return the result of a query as JSON; see `QueryScheduler.read`."""
+    return json_response(await queries.read(connection_id, what, lambda: json_text(query()), cooldown=cooldown))
+
+
+def json_text(facts: object) -> bytes:
+    """Return a dataclass as JSON."""
+    kind = type(facts)
+    adapter = _ADAPTERS.get(kind) or _ADAPTERS.setdefault(kind, TypeAdapter(kind))
+    try:
+        return adapter.dump_json(facts)
+    except PydanticSerializationError:  # half a character, which JSON can spell and UTF-8 cannot
+        return json.dumps(adapter.dump_python(facts, mode="json")).encode()
+
+
+def json_response(text: bytes) -> Response:
+    """Return JSON that no cache keeps, as the rights of a user may change."""
+    return Response(text, media_type="application/json", headers={"Cache-Control": "no-store"})
+
 
 THREADS = 4
 """How many queries of one connection run at once."""

@@ -48,8 +48,15 @@ from airflow_provider_coordination.ui.access import (
     may_read_connection,
 )
 from airflow_provider_coordination.ui.bodies import ReasonBody, ResetAllBody, ResetBody, ResumeBody, SubmitBody
-from airflow_provider_coordination.ui.responses import SOURCE, json_response, json_text, query_response
-from airflow_provider_coordination.ui.store_queries import EXPENSIVE, Queries, QueryScheduler
+from airflow_provider_coordination.ui.store_queries import (
+    EXPENSIVE,
+    SOURCE,
+    Queries,
+    QueryScheduler,
+    json_response,
+    json_text,
+    query_response,
+)
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,7 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.ui.access import may_read_connection
 from airflow_provider_coordination.ui.facts import HoldingFacts
-from airflow_provider_coordination.ui.responses import SOURCE, query_response
-from airflow_provider_coordination.ui.store_queries import Queries
+from airflow_provider_coordination.ui.store_queries import SOURCE, Queries, query_response
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DEFAULT_SPAN = timedelta(hours=1)

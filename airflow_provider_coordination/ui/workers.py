@@ -1,4 +1,4 @@
-"""The workers of a source and their leases."""
+"""The workers of a source and their leases, and the redirect to the Spark UI of the job of one, while it runs."""
 
 from __future__ import annotations
 
@@ -6,23 +6,26 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import islice
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, HTTPException, Response
+from fastapi.responses import RedirectResponse
 
-from airflow_provider_coordination.coordination.jobs import Job, Jobs
+from airflow_provider_coordination.coordination.jobs import Job, Jobs, JobState
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import all_partitions
 from airflow_provider_coordination.coordination.workers import FAMILY, Worker
 from airflow_provider_coordination.ui.access import may_read_connection
+from airflow_provider_coordination.ui.bodies import Key
 from airflow_provider_coordination.ui.facts import Owner, owner_of
-from airflow_provider_coordination.ui.responses import SOURCE, query_response
-from airflow_provider_coordination.ui.store_queries import Queries
+from airflow_provider_coordination.ui.store_queries import SOURCE, Queries, query_response
 from airflow_provider_coordination.ui.urls import path_prefix
 
 MAX_LEASES = 20_000
 MAX_WORKERS = 2_000
+# The owner contains the id of a run, which may contain slashes.
+SPARK_UI = SOURCE + "/jobs/{owner:path}/spark-ui"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +64,9 @@ def router() -> APIRouter:
     """Return the routes."""
     routes = APIRouter()
     routes.get(SOURCE + "/workers", dependencies=[may_read_connection()], response_model=WorkerList)(workers)
+    routes.add_api_route(
+        SPARK_UI, spark_ui, methods=["GET"], dependencies=[may_read_connection()], response_class=RedirectResponse
+    )
     return routes
 
 
@@ -133,3 +139,22 @@ def _job(job: Job, connection_id: str, source: str) -> JobFacts:
         else f"{path_prefix()}/connections/{names[0]}/sources/{names[1]}/jobs/{names[2]}/spark-ui",
         stop_reason=job.stop,
     )
+
+
+async def spark_ui(queries: Queries, connection_id: str, source: str, owner: Key) -> RedirectResponse:
+    """Redirect to the Spark UI of a running job."""
+    job = await queries.read(
+        connection_id,
+        object(),  # a user has clicked: do not reuse a result
+        lambda: queries.stores.query_source(connection_id, source, lambda view: Jobs(view).get(owner)),
+    )
+    if job is None or job.state is JobState.ENDED:
+        raise HTTPException(404, f"job {owner!r} has ended, so its Spark UI is gone")
+    if job.ui_url is None:
+        raise HTTPException(404, f"job {owner!r} has no Spark UI yet")
+    if urlsplit(job.ui_url).scheme not in (
+        "http",
+        "https",
+    ):  # a job may have written anything: never redirect to a script
+        raise HTTPException(404, f"job {owner!r} has a Spark UI that is not an HTTP URL")
+    return RedirectResponse(job.ui_url, 307)

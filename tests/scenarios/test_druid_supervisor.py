@@ -26,11 +26,11 @@ from airflow_provider_coordination.sources.kinesis.progress import new_batch_id
 from airflow_provider_coordination.sources.kinesis.shards import list_shards
 from airflow_provider_coordination.sources.reset import Resets
 from airflow_provider_coordination.sources.reset_targets import parse_target
-from airflow_provider_coordination.supervisor.actions import RequestStop, StartJob
+from airflow_provider_coordination.supervisor.job_plan import RequestStop, StartJob
 from airflow_provider_coordination.supervisor.operations import SupervisorVerbs
 from airflow_provider_coordination.supervisor.settings import AutoScaleSettings
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
-from airflow_provider_coordination.supervisor.states import DetailedState, Health
+from airflow_provider_coordination.supervisor.supervision import DetailedState, Health
 from airflow_provider_coordination.supervisor.turn import TurnResult
 from tests.supervisor.source_simulation import SourceSimulation, Stream, spec
 from tests.support.synced import STREAM, SyncedSource, shard_id

@@ -12,9 +12,8 @@ from airflow_provider_coordination.coordination.jobs import Job, JobRecord, Jobs
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.kinesis.bounds import bounds_value
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
-from airflow_provider_coordination.supervisor.states import DetailedState
 from airflow_provider_coordination.supervisor.store import SupervisionStore
-from airflow_provider_coordination.supervisor.supervision import Claimant
+from airflow_provider_coordination.supervisor.supervision import Claimant, DetailedState
 from airflow_provider_coordination.supervisor.turn import JobRequest, Supervisor
 from tests.support.fleet import Crash, MortalWorker
 from tests.support.history import STREAM, History

@@ -15,9 +15,14 @@ from airflow_provider_coordination.coordination.partition import UNFINISHED, Par
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
-from airflow_provider_coordination.supervisor.states import DetailedState, Health
 from airflow_provider_coordination.supervisor.store import SupervisionStore
-from airflow_provider_coordination.supervisor.supervision import Claimant, SpecVersion, Supervision
+from airflow_provider_coordination.supervisor.supervision import (
+    Claimant,
+    DetailedState,
+    Health,
+    SpecVersion,
+    Supervision,
+)
 from airflow_provider_coordination.supervisor.turn import JobRequest, Supervisor, TurnResult
 from tests.support.clock import ManualClock
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.jobs import Job, JobState
-from airflow_provider_coordination.supervisor.actions import RequestStop, StartJob
 from airflow_provider_coordination.supervisor.decisions import Decision, backoff, decide, task_count, wanted_job_count
-from airflow_provider_coordination.supervisor.job_plan import SUBMIT_TIMEOUT
+from airflow_provider_coordination.supervisor.job_plan import SUBMIT_TIMEOUT, RequestStop, StartJob
 from airflow_provider_coordination.supervisor.observation import LagPoint, Observation, PartitionCounts
 from airflow_provider_coordination.supervisor.settings import AutoScaleSettings, SuperviseSettings
 from airflow_provider_coordination.supervisor.supervision import SupervisedJob, Supervision

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from airflow_provider_coordination.coordination.job_reports import ErrorEvent
-from airflow_provider_coordination.supervisor.states import EVENTS_KEPT, DetailedState, Health, SupervisorState
+from airflow_provider_coordination.supervisor.supervision import EVENTS_KEPT, DetailedState, Health, SupervisorState
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 RUNNING, SUSPENDED = DetailedState.RUNNING, DetailedState.SUSPENDED

@@ -19,9 +19,8 @@ from airflow_provider_coordination.coordination.errors import (
 )
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.supervisor.observation import LagReading, LagSeries
-from airflow_provider_coordination.supervisor.states import DetailedState
 from airflow_provider_coordination.supervisor.store import LEASE, SupervisionStore
-from airflow_provider_coordination.supervisor.supervision import Claimant, SupervisedJob
+from airflow_provider_coordination.supervisor.supervision import Claimant, DetailedState, SupervisedJob
 from tests.coordination.unreliable_store import Fault, UnreliableStore
 from tests.supervisor.stores import STORES, opening
 from tests.support.clock import ManualClock

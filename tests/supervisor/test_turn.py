@@ -12,8 +12,8 @@ from airflow_provider_coordination.coordination.job_reports import ErrorEvent
 from airflow_provider_coordination.coordination.jobs import JobState
 from airflow_provider_coordination.sources.kinesis.client import AccessDeniedError, StreamNotFoundError
 from airflow_provider_coordination.spark.outcome import EXIT_LOST_WORK
-from airflow_provider_coordination.supervisor.actions import EndJob, EndKind, StartJob
-from airflow_provider_coordination.supervisor.states import DetailedState
+from airflow_provider_coordination.supervisor.job_plan import EndJob, EndKind, StartJob
+from airflow_provider_coordination.supervisor.supervision import DetailedState
 from tests.supervisor.source_simulation import START_TIMEOUT, SourceSimulation
 
 HOUR = 3600

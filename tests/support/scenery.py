@@ -40,9 +40,8 @@ from airflow_provider_coordination.stores.history_recording import RecordingStor
 from airflow_provider_coordination.stores.kind import DEFAULT_TABLE
 from airflow_provider_coordination.stores.sql import SqlStore
 from airflow_provider_coordination.supervisor.observation import LagReading, LagSeries
-from airflow_provider_coordination.supervisor.states import DetailedState
 from airflow_provider_coordination.supervisor.store import SupervisionStore
-from airflow_provider_coordination.supervisor.supervision import Claimant, SupervisedJob, TaskCountChange
+from airflow_provider_coordination.supervisor.supervision import Claimant, DetailedState, SupervisedJob, TaskCountChange
 from airflow_provider_coordination.supervisor.turn import task_of
 from tests.support.clock import ManualClock
 

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_coordination.ui import manual
 from airflow_provider_coordination.ui.cards import AlarmSubject
-from airflow_provider_coordination.ui.manual_links import MANUAL
+from airflow_provider_coordination.ui.manual import MANUAL
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 STATIC = REPOSITORY / "airflow_provider_coordination" / "ui" / "static"

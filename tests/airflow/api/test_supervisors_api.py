@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
-from airflow_provider_coordination.supervisor.states import DetailedState
 from airflow_provider_coordination.supervisor.store import SupervisionStore
+from airflow_provider_coordination.supervisor.supervision import DetailedState
 from tests.airflow.api.test_ui_api import CONNECTION, at, found
 from tests.support.scenery import SPEC, Scenery
 

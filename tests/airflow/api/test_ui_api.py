@@ -29,7 +29,7 @@ from airflow_provider_coordination.sources.batches import SourceBatches
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from airflow_provider_coordination.ui import actions, cards, pages, timeline, urls
 from airflow_provider_coordination.ui.bodies import ActionBody, PartitionVersion
-from airflow_provider_coordination.ui.listing import Cursor, ListOrder
+from airflow_provider_coordination.ui.partitions import Cursor, ListOrder
 from tests.coordination.unreliable_store import Fault, UnreliableStore
 from tests.support.scenery import DOWN, EPOCH, HOUR, MINUTE, ODD_KEYS, ODD_SOURCE, RUN, STREAM, Scenery, owner, soon
 

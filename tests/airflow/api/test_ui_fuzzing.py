@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from schemathesis import GenerationMode
 
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
-from airflow_provider_coordination.ui.responses import SOURCE
+from airflow_provider_coordination.ui.store_queries import SOURCE
 from tests.airflow.api.test_ui_security import CONNECTION, NAME, PREFIX, TABLE, ServedSource
 from tests.support.depth import examples
 from tests.support.scenery import Scenery

@@ -20,7 +20,7 @@ from airflow_provider_coordination.coordination.partition import Partition, Part
 from airflow_provider_coordination.supervisor.facts import JobStatus, LagStatus, SpecDetail, TaskCount
 from airflow_provider_coordination.supervisor.verbs import VERBS
 from airflow_provider_coordination.ui import bodies, cards, facts, kinesis, partitions, supervisors, workers
-from airflow_provider_coordination.ui.responses import SOURCE
+from airflow_provider_coordination.ui.store_queries import SOURCE
 from tests.support.scenery import SPEC, Scenery
 
 pytestmark = [pytest.mark.integration, pytest.mark.share(0.3)]  # needs no server, but Airflow's API, and so seconds
