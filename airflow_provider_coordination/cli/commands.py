@@ -380,6 +380,20 @@ def _with_remedy(error: CoordinationError) -> str:
 
 
 @contextmanager
+def reporting_errors(*, verbose: bool = False) -> Iterator[None]:
+    """Report the errors of a command that needs no store, and log to standard error.
+
+    :raises CommandError: for every error of this package; its text holds no password.
+    """
+    with logging_to_stderr(verbose=verbose):
+        try:
+            yield
+        except CoordinationError as error:
+            exit_code = EXIT_USAGE if isinstance(error, ConfigurationError) else EXIT_REFUSED
+            raise CommandError(without_secrets(str(error)), exit_code) from None
+
+
+@contextmanager
 def logging_to_stderr(*, verbose: bool) -> Iterator[None]:
     """Send this package's logs to standard error only: handlers that Airflow sets up may write to standard output."""
     log = logging.getLogger("airflow_provider_coordination")

@@ -15,18 +15,16 @@ import typer
 from airflow_provider_coordination.cli.access import airflow_connections, import_airflow
 from airflow_provider_coordination.cli.commands import (
     EXIT_REFUSED,
-    EXIT_USAGE,
     JSON,
     VERBOSE,
     CommandContext,
     CommandError,
-    logging_to_stderr,
+    reporting_errors,
 )
 from airflow_provider_coordination.cli.output import Output
-from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.operators.packaging import local_environment, packaged_application
 from airflow_provider_coordination.spark.class_archive import ArchiveError, make_archive
-from airflow_provider_coordination.stores.redaction import without_secrets
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_file import read_spec_file
 
@@ -65,8 +63,8 @@ FOR = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the application."""
-    app.command(COMMAND)(job_settings)
     app.command("spark-archive")(spark_archive)
+    app.command(COMMAND)(job_settings)
 
 
 def job_settings(
@@ -81,16 +79,11 @@ def job_settings(
 ) -> None:
     """Prepare the job of a spec for another system to submit, and print its settings as JSON."""
     context: CommandContext = ctx.obj or CommandContext()
-    with logging_to_stderr(verbose=verbose):
-        try:
-            import_airflow()
-            read = IngestionSpec.read(read_spec_file(spec)[0])
-            with airflow_connections():
-                settings = _prepared(read, context.user(), folder, aws_conn_id, submitter)
-        except ConfigurationError as error:
-            raise CommandError(without_secrets(str(error)), EXIT_USAGE) from None
-        except CoordinationError as error:
-            raise CommandError(without_secrets(str(error)), EXIT_REFUSED) from None
+    with reporting_errors(verbose=verbose):
+        import_airflow()
+        read = IngestionSpec.read(read_spec_file(spec)[0])
+        with airflow_connections():
+            settings = _prepared(read, context.user(), folder, aws_conn_id, submitter)
     typer.echo(json.dumps(settings, indent=None if as_json else 2))
 
 
@@ -141,7 +134,7 @@ def spark_archive(
     environment = context.environment
     output = Output(as_json=as_json)
     started = context.clock.monotonic()
-    with logging_to_stderr(verbose=verbose):
+    with reporting_errors(verbose=verbose):
         try:
             result = make_archive(
                 archive,
@@ -150,8 +143,6 @@ def spark_archive(
                 spark_submit=spark_submit,
                 report=output.info,
             )
-        except ConfigurationError as error:
-            raise CommandError(str(error), EXIT_USAGE) from None
         except ArchiveError as error:
             raise CommandError(str(error), EXIT_REFUSED) from None
     seconds = context.clock.monotonic() - started

@@ -11,7 +11,7 @@ import typer
 from rich.text import Text
 
 from airflow_provider_coordination.cli.access import airflow_connections, import_airflow
-from airflow_provider_coordination.cli.commands import EXIT_USAGE, JSON, VERBOSE, CommandError, logging_to_stderr
+from airflow_provider_coordination.cli.commands import JSON, VERBOSE, reporting_errors
 from airflow_provider_coordination.cli.output import Output, OutputColumn, printable, table
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.sources.kinds import get_kind
@@ -83,17 +83,14 @@ def plan_command(
 ) -> None:
     """Calculate the resources, throughput and lag limits of an ingestion. Changes nothing."""
     output = Output(as_json=as_json)
-    with logging_to_stderr(verbose=verbose):
-        try:
-            import_airflow()
-            read = IngestionSpec.read(read_spec_file(spec)[0])
-            assumptions = Assumptions().with_values(_parse_assumptions(assume or ()))
-            is_known = partitions is not None and retention_hours is not None
-            capacity = _capacity(read, output, ask=not (offline or is_known))
-            load = _load(capacity, partitions, mb_per_second, record_bytes, retention_hours, outage_hours)
-            planned = plan(read, load, capacity, assumptions)
-        except ConfigurationError as error:
-            raise CommandError(without_secrets(str(error)), EXIT_USAGE) from None
+    with reporting_errors(verbose=verbose):
+        import_airflow()
+        read = IngestionSpec.read(read_spec_file(spec)[0])
+        assumptions = Assumptions().with_values(_parse_assumptions(assume or ()))
+        is_known = partitions is not None and retention_hours is not None
+        capacity = _capacity(read, output, ask=not (offline or is_known))
+        load = _load(capacity, partitions, mb_per_second, record_bytes, retention_hours, outage_hours)
+        planned = plan(read, load, capacity, assumptions)
     _show(output, planned)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,9 +12,9 @@ import typer
 from rich.text import Text
 
 from airflow_provider_coordination.cli.access import airflow_connections, import_airflow
-from airflow_provider_coordination.cli.commands import EXIT_REFUSED, EXIT_USAGE, JSON, CommandError
+from airflow_provider_coordination.cli.commands import EXIT_REFUSED, EXIT_USAGE, JSON, CommandError, reporting_errors
 from airflow_provider_coordination.cli.output import Output, OutputColumn, printable, table
-from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.supervisor.druid import from_druid
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_file import SUFFIXES, read_spec_file, write_spec_text
@@ -74,7 +74,7 @@ def check_specs(files: FILES, *, connect: CONNECT = False, as_json: JSON = False
 
 def print_spec(file: FILE, *, as_json: JSON = False) -> None:
     """Print the effective spec, with all defaults and without secrets."""
-    with _usage_errors():
+    with reporting_errors():
         mapping, _ = read_spec_file(file)
         import_airflow()
         _print(IngestionSpec.read(mapping).effective(), as_json=as_json)
@@ -89,7 +89,7 @@ def print_schema() -> None:
 def translate_from_druid(file: DRUID_FILE, *, lake: LAKE, transform: TRANSFORM = None, as_json: JSON = False) -> None:
     """Translate a spec of Druid's Kinesis supervisor. Report the outcome of each field on standard error."""
     output = Output(as_json=as_json)
-    with _usage_errors():
+    with reporting_errors():
         mapping, _ = read_spec_file(file)
         import_airflow()
         translation = from_druid(mapping, lake=lake, transform=transform)
@@ -129,11 +129,3 @@ def _checked(file: Path, *, connect: bool) -> tuple[str | None, str | None]:
 
 def _print(mapping: Any, *, as_json: bool) -> None:
     typer.echo(json.dumps(mapping) if as_json else write_spec_text(mapping), nl=as_json)
-
-
-@contextmanager
-def _usage_errors() -> Iterator[None]:
-    try:
-        yield
-    except ConfigurationError as error:
-        raise CommandError(str(error), EXIT_USAGE) from None

@@ -55,7 +55,9 @@ def register(app: typer.Typer) -> None:
         pretty_exceptions_enable=False,
         help="Show and control supervisors.",
     )
+    with_arguments: dict[str, Callable[..., None]] = {"submit": submit, "reset": reset}
     commands: dict[str, Callable[..., None]] = {
+        "submit": submit,
         "list": list_supervisors,
         "status": status,
         "health": health,
@@ -63,9 +65,8 @@ def register(app: typer.Typer) -> None:
         "parse-errors": parse_errors,
         "spec": spec,
         "history": history,
+        **{name: with_arguments.get(name) or _command(verb) for name, verb in VERBS.items()},
     }
-    with_arguments: dict[str, Callable[..., None]] = {"submit": submit, "reset": reset}
-    commands |= {name: with_arguments.get(name) or _command(verb) for name, verb in VERBS.items()}
     for name, command in commands.items():
         add_command(group, name, command)
     app.add_typer(group, name="supervisor")

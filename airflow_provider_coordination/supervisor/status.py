@@ -404,10 +404,8 @@ def _lag_reading(stored: StoredState) -> tuple[LagReading | None, datetime | Non
 
 
 def _lag(stored: StoredState, reading: LagReading | None, at: datetime | None) -> LagStatus:
-    unknown = LagReading(
-        at=stored.at, partitions={each.partition_key: None for each in stored.unfinished}, is_in_contact=False
-    )
-    shown = reading or unknown
+    unknown = {each.partition_key: None for each in stored.unfinished}
+    shown = reading or LagReading(at=stored.at, partitions=unknown, is_in_contact=False)
     point = shown.point
     return LagStatus(
         at=at,

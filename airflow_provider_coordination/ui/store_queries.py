@@ -3,6 +3,7 @@
 A store stays open between requests. Queries run in threads of the plugin's own, a few for each connection. So they
 never block the threads of Airflow's API server, and a store that hangs blocks no other connection. Identical queries
 within a second run once, and slow queries run less often. An unavailable store is not queried for some seconds.
+Identical requests share one response: its facts and its JSON are made once, in a thread of the plugin.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ class _InitializedOnce:
         self._is_ready = False
 
     def initialize(self) -> None:
-        """See `CoordinationStore.initialize`."""
+        """Initialize the store unless that was done before."""
         if not self._is_ready:
             self._store.initialize()
             self._is_ready = True
