@@ -45,7 +45,7 @@ from airflow_provider_coordination.operators.acknowledge import (
 from airflow_provider_coordination.operators.claims import claim_reads
 from airflow_provider_coordination.operators.create_partitions import KillableSupplierMixin, supply
 from airflow_provider_coordination.settings import check_parsed, text_value
-from airflow_provider_coordination.sources.function_supplier import Supplied, pages_of
+from airflow_provider_coordination.sources.own_source import Supplied, pages_of
 from airflow_provider_coordination.sources.reads import Reads, own_copy, source_of
 from airflow_provider_coordination.spark.redaction import Redaction
 

@@ -35,9 +35,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.sources.s3.locations import bucket_and_key, s3_client
+from airflow_provider_coordination.sources.s3.kind import S3Objects
+from airflow_provider_coordination.sources.s3.objects import bucket_and_key, s3_client
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
-from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark.item_file import ItemPlan
 from airflow_provider_coordination.spark.item_landing import READS_AT_ONCE_OF_SLOT, LandedItems, _land_slot
 from airflow_provider_coordination.spark.slots import LandingOptions

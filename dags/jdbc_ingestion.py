@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from airflow.sdk import DAG, CronDataIntervalTimetable, Param
 
-from airflow_provider_coordination.sources.jdbc.settings import JdbcTable
+from airflow_provider_coordination.sources.jdbc.kind import JdbcTable
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.writes import ParquetDataset
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion

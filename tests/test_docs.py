@@ -55,23 +55,18 @@ from airflow_provider_coordination.operators.spark_submit import CoordinatedSpar
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
 from airflow_provider_coordination.settings import Described, is_connected, written_fields
-from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBTable
-from airflow_provider_coordination.sources.dynamodb_export.settings import DynamoDBExport
-from airflow_provider_coordination.sources.function_supplier import PartitionSupplier
+from airflow_provider_coordination.sources.dynamodb.kind import DynamoDBTable
+from airflow_provider_coordination.sources.dynamodb_export.kind import DynamoDBExport
 from airflow_provider_coordination.sources.items import ItemReader
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.kinesis.positions import LATEST
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.kinesis.sync_state import ShardSyncMetric, ShardSyncSummary, StreamSync
-from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
-from airflow_provider_coordination.sources.own_source import Items
-from airflow_provider_coordination.sources.s3.settings import S3Objects
+from airflow_provider_coordination.sources.opensearch.kind import OpenSearchIndices
+from airflow_provider_coordination.sources.own_source import Items, PartitionSupplier
+from airflow_provider_coordination.sources.s3.kind import S3Objects
 from airflow_provider_coordination.spark import outcome
-from airflow_provider_coordination.spark.bad_records import (
-    ERROR_CHARACTERS,
-    MAX_FAILING,
-    PAYLOAD_CHARACTERS,
-)
+from airflow_provider_coordination.spark.bad_records import ERROR_CHARACTERS, MAX_FAILING, PAYLOAD_CHARACTERS
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.job_reporting import IngestionMetric
 from airflow_provider_coordination.spark.job_settings import (

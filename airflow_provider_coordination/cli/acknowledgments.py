@@ -26,7 +26,7 @@ from airflow_provider_coordination.coordination.acknowledgment import (
 )
 from airflow_provider_coordination.coordination.acknowledgment_sets import MAX_TIMEOUT, AcknowledgmentSets
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.kinds import SourceBatches
 
 SET = Annotated[str, typer.Argument(metavar="SET", help="Name of the acknowledgment set.", show_default=False)]
 

@@ -47,7 +47,7 @@ from airflow_provider_coordination.coordination.partition import (
 )
 from airflow_provider_coordination.coordination.source_statistics import SourceStatistics, source_statistics
 from airflow_provider_coordination.coordination.store import all_partitions
-from airflow_provider_coordination.sources.inspection import facts, inspect_partition, lost, unreadable_items
+from airflow_provider_coordination.sources.kinds import facts, inspect_partition, lost, unreadable_items
 
 PARTITION_FAMILY = "PARTITION"
 

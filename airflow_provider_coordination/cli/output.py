@@ -20,7 +20,7 @@ from rich.text import Text
 from airflow_provider_coordination.coordination.json_values import json_of
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.store import is_available
-from airflow_provider_coordination.sources.inspection import inspect_partition, lost, unreadable_items
+from airflow_provider_coordination.sources.kinds import inspect_partition, lost, unreadable_items
 from airflow_provider_coordination.sources.source_kind import Inspection
 
 STYLES = {

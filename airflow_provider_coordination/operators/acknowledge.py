@@ -28,7 +28,7 @@ from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import bool_value, failing_when_misconfigured, owner_of_try
 from airflow_provider_coordination.links import LeasesLink
 from airflow_provider_coordination.settings import NOTHING, text_value
-from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.kinds import SourceBatches
 
 NEEDS_REASON = "field 'reason' is missing: it is required if 'positive' is false; it is stored with the partition"
 

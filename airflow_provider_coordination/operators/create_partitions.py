@@ -30,8 +30,8 @@ from airflow_provider_coordination.links import LeasesLink
 from airflow_provider_coordination.operators.claims import claim_reads
 from airflow_provider_coordination.operators.interval import Interval, interval_value, other_source, remaining_reads
 from airflow_provider_coordination.settings import NOTHING, check_parsed
-from airflow_provider_coordination.sources.function_supplier import Supplied, pages_of
 from airflow_provider_coordination.sources.items import Item
+from airflow_provider_coordination.sources.own_source import Supplied, pages_of
 from airflow_provider_coordination.sources.reads import Reads, own_copy, source_of
 
 log = logging.getLogger(__name__)

@@ -23,8 +23,7 @@ from airflow_provider_coordination.coordination.errors import (
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.source_claim import claimed
 from airflow_provider_coordination.coordination.texts import first_of
-from airflow_provider_coordination.sources.batches import SourceBatches, landed_progress
-from airflow_provider_coordination.sources.kinds import kind_named
+from airflow_provider_coordination.sources.kinds import SourceBatches, kind_named, landed_progress
 
 log = logging.getLogger(__name__)
 

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from airflow_provider_coordination.coordination.batches import BatchLedger, Lookup, Settlement
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.registry import import_attribute
 from airflow_provider_coordination.coordination.source_claim import shown_value
-from airflow_provider_coordination.coordination.supplier import Supplier
+from airflow_provider_coordination.coordination.supplier import Page, Supplier
 from airflow_provider_coordination.sources.connections import ConnectionResolver
-from airflow_provider_coordination.sources.landed import LandedBatches, LandedProgress, ProgressFormatError
+from airflow_provider_coordination.sources.landed import (
+    LandedBatches,
+    LandedProgress,
+    ProgressFormatError,
+    integer_of,
+    objects_in,
+    text_of,
+)
 from airflow_provider_coordination.sources.progress import ItemPosition, PartitionProgress
 from airflow_provider_coordination.sources.reset_targets import EARLIEST, ResetAction, ResetPlan, ResetStep, Target
 from airflow_provider_coordination.sources.source_kind import (
@@ -27,7 +36,6 @@ from airflow_provider_coordination.sources.source_kind import (
     Settings,
     SourceKind,
 )
-from airflow_provider_coordination.sources.stored_values import integer_of, objects_in, text_of
 
 Datasets = Callable[[Settings], Iterable[DatasetName]]
 Left = Callable[[Settings, Settings], Iterable[str]]
@@ -46,11 +54,12 @@ class ItemKind(SourceKind):
     :param claims: returns the name that the supplier claims for an item; None if it claims none.
     :param left: returns what a change of the location leaves; see `SourceKind.left`. None for every value that changes,
         except the reader and its connection.
-    :param supplier: returns the supplier that finds a source's partitions; see `SourceKind.supplier`.
+    :param supplier: `module:attribute` of what makes the supplier that finds a source's partitions, with the arguments
+        of `SourceKind.supplier`; None if there is none.
     """
 
     progress_class = PartitionProgress
-    reading = "airflow_provider_coordination.spark.item_source:ItemSource"
+    reading = "airflow_provider_coordination.spark.item_reading:ItemSource"
 
     def __init__(
         self,
@@ -61,7 +70,7 @@ class ItemKind(SourceKind):
         reads: str | None = None,
         claims: Callable[[Mapping[str, Any]], str] | None = None,
         left: Left | None = None,
-        supplier: Callable[[Any, SourceCoordinator, ConnectionResolver], Supplier] | None = None,
+        supplier: str | None = None,
     ) -> None:
         super().__init__(name)
         self.reader = reader
@@ -75,7 +84,8 @@ class ItemKind(SourceKind):
     def supplier(self, described: Any, coordinator: SourceCoordinator, connections: ConnectionResolver) -> Supplier:
         if self._supplier is None:
             return super().supplier(described, coordinator, connections)
-        return self._supplier(described, coordinator, connections)
+        made: Supplier = import_attribute(self._supplier, "supplier")(described, coordinator, connections)
+        return made
 
     @property
     @override
@@ -209,6 +219,46 @@ def _progress_of(partition: Partition) -> PartitionProgress:
             f"partition {partition.partition_key!r}: its items cannot be read from its stored progress; "
             f"give the progress to start from: {error}"
         ) from None
+
+
+R = TypeVar("R")
+
+
+class ItemSupplier(ABC, Generic[R]):
+    """Finds the items of a source; a `Supplier`.
+
+    :param settings: what is read, with its connections resolved.
+    :param coordinator: of the source, initialized.
+    :param connections: resolves what the supplier opens itself.
+    """
+
+    def __init__(
+        self, settings: R, coordinator: SourceCoordinator, connections: ConnectionResolver | None = None
+    ) -> None:
+        self._settings = settings
+        self._coordinator = coordinator
+
+    @abstractmethod
+    def __call__(self, state: Mapping[str, Any]) -> Iterator[Page]:
+        """Yield partitions that do not exist yet, page by page.
+
+        :param state: the state of the last page that had one, in this run or an earlier one; empty at first.
+        :raises ConfigurationError: if the user must fix something.
+        :raises SourceError: if trying again later may help.
+        """
+
+    def items_of(self, partition_key: str) -> tuple[dict[str, Any], ...]:
+        """Return the items of an existing partition; empty if there is no such partition."""
+        partition = self._coordinator.view.get(partition_key)
+        return () if partition is None else PartitionProgress.from_mapping(partition.progress).items
+
+    def first_progress(self, *items: dict[str, Any], **fields: Any) -> dict[str, Any]:
+        """Return the first progress of a partition of these items.
+
+        :param fields: further fields of the progress.
+        """
+        settings: Any = self._settings
+        return PartitionProgress(kind=settings.kind, items=items, **fields).to_mapping()
 
 
 class ItemBatches(LandedBatches):

@@ -1,24 +1,45 @@
-"""How a kind of source is found by its name; what it is, `source_kind` says.
+"""How a kind of source is found by its name or by a progress; what it is, `source_kind` says.
 
 The package's own kinds are the folders here that have a module `kind`. Others are registered by an entry point of the
 group `airflow_provider_coordination.sources`. A Spark cluster may not see entry points, so a job's settings carry
 `module:attribute`. A kind that brings only a reader of items needs no registration: its partitions are those of
 `sources/item_kind.py`.
+
+Code that knows no kind settles batches with `SourceBatches`, and shows partitions with the functions from
+`inspect_partition` on. One page shows hundreds of partitions, and users must also see a progress that no job can read.
+So these read single fields only, and leave out what they cannot understand.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
+from airflow_provider_coordination.coordination.batches import (
+    BatchLedger,
+    Lookup,
+    Progress,
+    Settlement,
+    WholePartition,
+)
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
+from airflow_provider_coordination.coordination.override import override
+from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.registry import Registry, import_attribute
 from airflow_provider_coordination.sources.item_kind import ItemKind
 from airflow_provider_coordination.sources.items import FrameReader, ItemReader
-from airflow_provider_coordination.sources.landed import ProgressFormatError
-from airflow_provider_coordination.sources.source_kind import READER, SourceKind
+from airflow_provider_coordination.sources.landed import (
+    LandedProgress,
+    ProgressFormatError,
+    integer_of,
+    objects_in,
+    pending_sets,
+    text_of,
+)
+from airflow_provider_coordination.sources.source_kind import READER, Inspection, SourceKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,3 +165,165 @@ def _registered(name: str) -> SourceKind | None:
         return KINDS.load(name)
     except ConfigurationError as error:
         raise SourceError(str(error)) from error
+
+
+class SourceBatches(BatchLedger):
+    """A `BatchLedger` for every kind of source; it finds the kind by the partition's progress."""
+
+    def __init__(self) -> None:
+        self._whole = WholePartition()
+
+    @override
+    def set_of(self, progress: Progress, batch_id: str) -> str | None:
+        return self._of(progress).set_of(progress, batch_id)
+
+    @override
+    def in_delivery(self, progress: Progress, batch_id: str, set_id: str) -> Progress:
+        return self._of(progress).in_delivery(progress, batch_id, set_id)
+
+    @override
+    def delivered(self, partition: Partition, batch_id: str, lookup: Lookup) -> Settlement:
+        return self._of(partition.progress).delivered(partition, batch_id, lookup)
+
+    @override
+    def undelivered(self, partition: Partition, batch_id: str) -> Settlement:
+        return self._of(partition.progress).undelivered(partition, batch_id)
+
+    def pending(self, progress: Progress) -> list[str]:
+        """Return the acknowledgment sets that a partition's batches wait for.
+
+        :raises SourceError: if the progress is not in the format of its kind.
+        """
+        landed = landed_progress(progress)
+        if landed is not None:
+            return pending_sets(landed.landed)
+        waiting = self._whole.set_of(progress, "")
+        return [] if waiting is None else [waiting]
+
+    def _of(self, progress: Progress) -> BatchLedger:
+        kind = kind_of(progress)
+        return self._whole if kind is None else kind.batches
+
+
+def landed_progress(progress: Progress) -> LandedProgress | None:
+    """Return a partition's progress as an object of its kind; None if it names no kind.
+
+    :raises SourceError: if the progress is not in the format of its kind.
+    """
+    kind = kind_of(progress)
+    return None if kind is None else kind.progress(progress)
+
+
+def progress_of(partition: Partition) -> LandedProgress:
+    """Return the progress of a partition that a job works on.
+
+    :raises SourceError: if it names no kind, or is not in the format of its kind.
+    """
+    progress = partition.progress_as(landed_progress)
+    if progress is None:
+        raise SourceError(
+            f"partition {partition.partition_key!r}: its stored progress names no kind of source, so no job can read "
+            "it; create partitions with a supplier, or restore the stored progress"
+        )
+    return progress
+
+
+@dataclass(frozen=True, kw_only=True)
+class LandedFacts:
+    """A batch that is written and not delivered, as a partition's progress stores it.
+
+    :param batch_id: its name.
+    :param start: the position before its first record.
+    :param end: the position of its last record.
+    :param records: the number of records.
+    :param file: the location of its file; empty if there was nothing to write.
+    :param acknowledgment_set: the acknowledgment set that it waits for; None if its delivery has not started.
+    :param state: `landed`, `waiting` for its acknowledgment, `acknowledged` and waiting for those before it, or
+        `rejected` and to be delivered again.
+    """
+
+    batch_id: str
+    start: str
+    end: str
+    records: int
+    file: str
+    acknowledgment_set: str | None
+    state: str
+
+
+def inspect_partition(partition: Partition, now: datetime) -> Inspection:
+    """Return a summary of a partition's progress.
+
+    :param now: the present instant (aware).
+    """
+    if partition.unreadable_progress is not None:
+        return Inspection(is_readable=False)
+    kind = known_kind(partition)
+    if kind is not None:
+        return kind.inspect(partition, now)
+    stored = partition.progress.get("kind")
+    return Inspection(kind=text_of(stored), is_readable="kind" not in partition.progress)
+
+
+def known_kind(partition: Partition) -> SourceKind | None:
+    """Return the kind of source of a partition; None if its progress names none, or one that is not registered."""
+    try:
+        return kind_of(partition.progress)
+    except SourceError:
+        return None
+
+
+def landed_facts(partition: Partition) -> list[LandedFacts]:
+    """Return the batches of a partition that are written and not delivered, in order."""
+    return [
+        LandedFacts(
+            batch_id=text_of(batch.get("batch_id")) or "",
+            start=text_of(batch.get("start")) or "",
+            end=text_of(batch.get("end")) or "",
+            records=integer_of(batch.get("records")) or 0,
+            file=text_of(batch.get("file")) or "",
+            acknowledgment_set=text_of(batch.get("acknowledgment_set")),
+            state=_state_of(batch),
+        )
+        for batch in objects_in(partition.progress, "landed")
+    ]
+
+
+def lost(partition: Partition) -> list[str]:
+    """Return the ranges of a partition that were lost before they were read, each as a sentence."""
+    kind = known_kind(partition)
+    return [] if kind is None else kind.lost(partition.progress)
+
+
+def open_loss(partition: Partition) -> tuple[str, str] | None:
+    """Return the lost range for which a partition is parked, and what to do; None if it is not parked for that."""
+    kind = known_kind(partition) if partition.is_parked else None
+    loss = None if kind is None else kind.open_loss(partition.progress)
+    return None if kind is None or loss is None else (loss, kind.loss_remedy)
+
+
+def unreadable_items(partition: Partition) -> list[tuple[int | None, str]]:
+    """Return the items of a partition that could not be read: the index of each, from 0, and the reason."""
+    kind = known_kind(partition)
+    return [] if kind is None else kind.unreadable_items(partition.progress)
+
+
+def facts(partition: Partition) -> Iterator[tuple[str, str | datetime | None]]:
+    """Yield the facts that only partitions of this kind have: a label and its value."""
+    kind = known_kind(partition)
+    yield from () if kind is None else kind.facts(partition.progress)
+
+
+def sets_waited_for(partition: Partition) -> list[str]:
+    """Return the acknowledgment sets that a partition's batches wait for."""
+    named = [batch.acknowledgment_set for batch in landed_facts(partition)]
+    waiting = partition.progress.get("acknowledgment_set")  # of a partition that is one batch, as a whole
+    return [set_id for set_id in (*named, waiting) if isinstance(set_id, str) and set_id]
+
+
+def _state_of(batch: Mapping[str, Any]) -> str:
+    if batch.get("acknowledged") is True:
+        return "acknowledged"
+    if batch.get("acknowledgment_set"):
+        return "waiting"
+    return "rejected" if batch.get("redeliver") is True else "landed"

@@ -7,7 +7,9 @@ it is in its partition's progress: the next owner of the partition delivers exac
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, ClassVar, Self
@@ -15,7 +17,7 @@ from typing import Any, ClassVar, Self
 from airflow_provider_coordination.coordination.batches import BatchLedger, Lookup, Progress, Settlement
 from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressChangedError, SourceError
 from airflow_provider_coordination.coordination.override import override
-from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.partition import Partition, parse_instant
 from airflow_provider_coordination.settings import read_settings, write_settings
 
 
@@ -306,3 +308,34 @@ class LandedBatches(BatchLedger):
 def pending_sets(landed: Sequence[LandedBatch]) -> list[str]:
     """Return the acknowledgment sets that batches wait for."""
     return [batch.acknowledgment_set for batch in landed if batch.acknowledgment_set is not None]
+
+
+def objects_in(progress: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
+    """Return the JSON objects in a list field."""
+    found = progress.get(name)
+    return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+
+
+def text_of(value: object) -> str | None:
+    """Return a text value, or None."""
+    return value if isinstance(value, str) else None
+
+
+def integer_of(value: object) -> int | None:
+    """Return a whole number, or None."""
+    return value if type(value) is int else None
+
+
+def number_of(value: object) -> float | None:
+    """Return a finite number, or None."""
+    with suppress(OverflowError):
+        number = float(value) if type(value) in (int, float) else None  # type: ignore[arg-type]
+        return number if number is not None and math.isfinite(number) else None
+    return None
+
+
+def instant_of(value: object) -> datetime | None:
+    """Return an instant (aware), or None."""
+    with suppress(ValueError):
+        return parse_instant(value) if isinstance(value, str) else None
+    return None

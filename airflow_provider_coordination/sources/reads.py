@@ -194,14 +194,12 @@ class Reread(Described):
     count: Count
 
     @property
-    def reread_seconds(self) -> float | None:
-        """How many seconds after its delivery a partition is read again; None for never."""
-        return None if self.interval is None else self.interval.total_seconds()
-
-    @property
-    def reads_left(self) -> int | None:
-        """How often each partition is read after the first time; None for no limit."""
-        return None if self.count is None else self.count - 1
+    def rereads(self) -> dict[str, Any]:
+        """The fields of a partition's first progress, `reread_seconds` and `reads_left`."""
+        return {
+            "reread_seconds": None if self.interval is None else self.interval.total_seconds(),
+            "reads_left": None if self.count is None else self.count - 1,
+        }
 
     @override
     def check_together(self) -> None:

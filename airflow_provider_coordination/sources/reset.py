@@ -27,8 +27,7 @@ from airflow_provider_coordination.coordination.errors import (
 )
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.store import all_partitions
-from airflow_provider_coordination.sources.batches import SourceBatches
-from airflow_provider_coordination.sources.kinds import kind_of
+from airflow_provider_coordination.sources.kinds import SourceBatches, kind_of
 from airflow_provider_coordination.sources.reset_targets import EARLIEST, ResetAction, ResetPlan, ResetStep, Target
 from airflow_provider_coordination.sources.source_kind import Access, SourceKind
 

@@ -19,9 +19,15 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.supplier import Supplier
 from airflow_provider_coordination.sources.connections import ConnectionResolver
-from airflow_provider_coordination.sources.landed import LandedBatches, LandedProgress, ProgressFormatError
+from airflow_provider_coordination.sources.landed import (
+    LandedBatches,
+    LandedProgress,
+    ProgressFormatError,
+    integer_of,
+    objects_in,
+    text_of,
+)
 from airflow_provider_coordination.sources.reset_targets import ResetAction, ResetPlan, ResetStep, Target
-from airflow_provider_coordination.sources.stored_values import integer_of, objects_in, text_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from airflow_provider_coordination.coordination.errors import (
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.sources.batches import progress_of
+from airflow_provider_coordination.sources.kinds import progress_of
 from airflow_provider_coordination.sources.landed import EventTimeBounds, LandedBatch, LandedProgress
 from airflow_provider_coordination.spark.job_sets import JobSets
 from airflow_provider_coordination.spark.landed_files import LandedFiles

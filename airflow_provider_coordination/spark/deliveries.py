@@ -11,12 +11,9 @@ from typing import Any, TypeVar
 
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.errors import (
-    PartitionNotOwnedError,
-    StoreUnavailableError,
-)
+from airflow_provider_coordination.coordination.errors import PartitionNotOwnedError, StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import Partition
-from airflow_provider_coordination.sources.batches import progress_of
+from airflow_provider_coordination.sources.kinds import progress_of
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.delivery import (
     Attempt,

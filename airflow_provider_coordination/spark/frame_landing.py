@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from airflow_provider_coordination.coordination.errors import CoordinationError, SourceError
-from airflow_provider_coordination.sources.exact_casts import cast_exactly, fails, first_where, value_refused
 from airflow_provider_coordination.sources.items import (
     ARRIVES_AS,
     REMEDY,
@@ -30,6 +29,7 @@ from airflow_provider_coordination.sources.items import (
     SourceUnavailableError,
     reads_at_once,
 )
+from airflow_provider_coordination.sources.landed_types import cast_exactly, fails, first_where, value_refused
 from airflow_provider_coordination.sources.progress import ItemPosition, new_batch_id
 from airflow_provider_coordination.spark.item_file import ItemPlan
 from airflow_provider_coordination.spark.item_landing import LandedItems

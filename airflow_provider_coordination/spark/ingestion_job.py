@@ -33,12 +33,7 @@ from airflow_provider_coordination.spark.acquisition import PartitionAcquisition
 from airflow_provider_coordination.spark.active_partitions import ActivePartitions
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.deliveries import Delivered, Deliveries
-from airflow_provider_coordination.spark.delivery import (
-    Delivery,
-    Prepared,
-    SinkLockedError,
-    SinkUnavailableError,
-)
+from airflow_provider_coordination.spark.delivery import Delivery, Prepared, SinkLockedError, SinkUnavailableError
 from airflow_provider_coordination.spark.job_reporting import JobReporting, RoundCounts
 from airflow_provider_coordination.spark.job_sets import JobSets
 from airflow_provider_coordination.spark.landed_files import LandedFiles

@@ -3,28 +3,51 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition
-from airflow_provider_coordination.sources.items import Conditional, Finishing, FrameReader, ItemReader
+from airflow_provider_coordination.sources.items import (
+    Checking,
+    Conditional,
+    Finishing,
+    FrameReader,
+    ItemReader,
+    KnowsColumns,
+    reads_at_once,
+)
+from airflow_provider_coordination.sources.kinds import ReadsSettings, reader_of
 from airflow_provider_coordination.sources.progress import PartitionProgress
-from airflow_provider_coordination.spark.frame_landing import land_frames
+from airflow_provider_coordination.spark.frame_landing import land_frames, landed_columns
 from airflow_provider_coordination.spark.item_file import ItemPlan
 from airflow_provider_coordination.spark.item_landing import MAX_FAILED_ITEMS, LandedItems, land_items
 from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.landed_row import Failure
+from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.outcome import Summary
-from airflow_provider_coordination.spark.reading import KindPartitions, PartitionsToRead, Reading, RoundRead
+from airflow_provider_coordination.spark.reading import (
+    JobSource,
+    KindPartitions,
+    MakeReading,
+    PartitionsToRead,
+    Reading,
+    RoundRead,
+)
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.shared_locations import SharedLocations
 from airflow_provider_coordination.spark.slots import LandingOptions, check_locations
+from airflow_provider_coordination.spark.spark_errors import error_text
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 log = logging.getLogger(__name__)
 
@@ -220,3 +243,53 @@ class ItemReading(Reading):
 
     def last_known(self, key: str) -> None:
         """See `Reading.last_known`: the stored progress is complete."""
+
+
+DEFAULT_LEASES = 64
+"""The default number of partitions of items that a job holds at a time: what one round reads."""
+
+
+class ItemSource(JobSource):
+    """The items that a job reads; a `JobSource`."""
+
+    default_leases = DEFAULT_LEASES
+    worker_imports = (land_items.__module__,)
+    stop_at = None
+    is_bounded = False
+
+    def __init__(self, reads: ReadsSettings) -> None:
+        self._reads = reads
+
+    @property
+    @override
+    def name(self) -> str:
+        return self._reads.kind
+
+    @property
+    @override
+    def layout(self) -> RecordLayout:
+        return ITEM_RECORDS
+
+    @override
+    def columns(self, spark: JobSpark) -> StructType | None:
+        reader = reader_of(self._reads)
+        if not isinstance(reader, KnowsColumns):
+            return None
+        try:
+            known = reader.columns(spark.session)
+        except Exception as error:  # reading reports it, and waits for a source that is unavailable
+            log.warning("the columns of %s are not known before reading: %s", self._reads.kind, error_text(error))
+            return None
+        return None if known is None else landed_columns(known)
+
+    def opened(self, coordinator: SourceCoordinator) -> Callable[[JobSpark], MakeReading]:
+        """See `JobSource.opened`: the reader is made."""
+        kind, reader = self._reads.kind, reader_of(self._reads)
+        reads_at_once(reader)  # raises for an invalid reader, before any lease is acquired
+
+        def make(spark: JobSpark) -> MakeReading:
+            if isinstance(reader, Checking):
+                reader.check(spark.session)
+            return partial(ItemReading, spark, kind, reader)
+
+        return make

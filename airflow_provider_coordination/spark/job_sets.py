@@ -25,7 +25,7 @@ from airflow_provider_coordination.coordination.errors import (
     StoreUnavailableError,
 )
 from airflow_provider_coordination.coordination.partition import MAX_PROGRESS_BYTES
-from airflow_provider_coordination.sources.batches import SourceBatches, progress_of
+from airflow_provider_coordination.sources.kinds import SourceBatches, progress_of
 from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
 from airflow_provider_coordination.spark.settings import IngestSettings
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 from pyspark.sql import Column, functions
 
-from airflow_provider_coordination.sources.exact_casts import DOUBLE, SINGLE, Held
+from airflow_provider_coordination.sources.landed_types import DOUBLE, SINGLE, Held
 from airflow_provider_coordination.spark.payload_schema import AUTO, ISO, UNITS
 
 MARK = f"{secrets.token_hex(8)}:"

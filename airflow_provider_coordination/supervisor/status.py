@@ -19,7 +19,7 @@ from airflow_provider_coordination.coordination.jobs import Job, Jobs, JobState
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.suspension import Suspension
-from airflow_provider_coordination.sources.inspection import open_loss
+from airflow_provider_coordination.sources.kinds import open_loss
 from airflow_provider_coordination.supervisor.decisions import Decision, decide
 from airflow_provider_coordination.supervisor.facts import (
     VANISHED,

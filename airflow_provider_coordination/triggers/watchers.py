@@ -29,7 +29,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.configuration import DEFAULT_WATCH_INTERVAL_SECONDS, Configuration
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
 from airflow_provider_coordination.hooks.job_termination import stop_job
-from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.kinds import SourceBatches
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.triggers.conditions import Condition, SourceSnapshot, Wanted
 from airflow_provider_coordination.triggers.polling import SharedStore, SourcePoller

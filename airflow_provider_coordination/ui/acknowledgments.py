@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Response
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentView, record_of
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.kinds import SourceBatches
 from airflow_provider_coordination.ui.access import UserName, audit, may_change_connection, may_read_connection
 from airflow_provider_coordination.ui.bodies import Key, ReleaseBody
 from airflow_provider_coordination.ui.store_queries import SOURCE, Queries, QueryScheduler, json_response

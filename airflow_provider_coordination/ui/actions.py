@@ -28,7 +28,7 @@ from airflow_provider_coordination.coordination.partition_actions import (
     apply_to_each,
 )
 from airflow_provider_coordination.coordination.source_statistics import is_known, known_sources, unknown_source
-from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.kinds import SourceBatches
 from airflow_provider_coordination.sources.reset import PARTITION_ERRORS, Resets, check_target, restarted
 from airflow_provider_coordination.sources.reset_targets import ResetAction, Target, parse_target
 from airflow_provider_coordination.ui.access import UserName, audit, may_change_connection

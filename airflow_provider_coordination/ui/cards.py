@@ -20,7 +20,7 @@ from airflow_provider_coordination.coordination.source_statistics import ScanLim
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import latest_completed
 from airflow_provider_coordination.coordination.suspension import Suspension
-from airflow_provider_coordination.sources.inspection import inspect_partition, open_loss
+from airflow_provider_coordination.sources.kinds import inspect_partition, open_loss
 from airflow_provider_coordination.sources.source_kind import Inspection
 from airflow_provider_coordination.supervisor.status import is_abandoned
 from airflow_provider_coordination.supervisor.store import StoredSupervision, SupervisionStore

@@ -12,7 +12,7 @@ from airflow_provider_coordination.coordination.owner import task_of
 from airflow_provider_coordination.coordination.partition import AWAITING_SUFFIX, Partition, PartitionFacts
 from airflow_provider_coordination.coordination.partition_actions import actions_for
 from airflow_provider_coordination.coordination.partition_state import state_of
-from airflow_provider_coordination.sources.inspection import inspect_partition, known_kind
+from airflow_provider_coordination.sources.kinds import inspect_partition, known_kind
 from airflow_provider_coordination.sources.source_kind import Inspection
 
 

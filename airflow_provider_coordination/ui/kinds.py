@@ -13,8 +13,7 @@ from fastapi import APIRouter
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.registry import import_attribute
-from airflow_provider_coordination.sources.inspection import known_kind
-from airflow_provider_coordination.sources.kinds import KINDS, get_kind
+from airflow_provider_coordination.sources.kinds import KINDS, get_kind, known_kind
 
 log = logging.getLogger(__name__)
 

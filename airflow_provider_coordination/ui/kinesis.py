@@ -14,7 +14,7 @@ from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.partition_state import state_of
 from airflow_provider_coordination.coordination.source_view import SourceView
-from airflow_provider_coordination.sources.inspection import inspect_partition, known_kind
+from airflow_provider_coordination.sources.kinds import inspect_partition, known_kind
 from airflow_provider_coordination.sources.kinesis.leases import (
     Leases,
     ShardLease,

@@ -32,7 +32,7 @@ from airflow_provider_coordination.coordination.partition import (
     parse_instant,
 )
 from airflow_provider_coordination.coordination.source_view import SourceView
-from airflow_provider_coordination.sources.inspection import (
+from airflow_provider_coordination.sources.kinds import (
     LandedFacts,
     landed_facts,
     lost,

@@ -33,13 +33,13 @@ from airflow_provider_coordination.operators.supervisor import (
 )
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
-from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBTable
-from airflow_provider_coordination.sources.dynamodb_export.settings import DynamoDBExport
-from airflow_provider_coordination.sources.jdbc.settings import JdbcTable
+from airflow_provider_coordination.sources.dynamodb.kind import DynamoDBTable
+from airflow_provider_coordination.sources.dynamodb_export.kind import DynamoDBExport
+from airflow_provider_coordination.sources.jdbc.kind import JdbcTable
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
-from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
+from airflow_provider_coordination.sources.opensearch.kind import OpenSearchIndices
 from airflow_provider_coordination.sources.own_source import Items
-from airflow_provider_coordination.sources.s3.settings import S3Objects
+from airflow_provider_coordination.sources.s3.kind import S3Objects
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.writes import DeltaTable, ForeachBatch, ParquetDataset
 from airflow_provider_coordination.spark.writes.iceberg import IcebergTable

@@ -11,7 +11,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.connections import AirflowConnections, airflow_connection, aws_settings
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.sources.jdbc.database import database_of
-from airflow_provider_coordination.sources.opensearch.cluster import cluster_of
+from airflow_provider_coordination.sources.opensearch.kind import cluster_of
 from airflow_provider_coordination.sources.own_source import Items
 from tests.airflow.conftest import SECRET
 

@@ -11,13 +11,13 @@ from airflow.dag_processing.dagbag import DagBag
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.connections import AirflowConnections
-from airflow_provider_coordination.sources.dynamodb.reader import SegmentReader
-from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBTable
-from airflow_provider_coordination.sources.dynamodb_export.reader import ExportReader
-from airflow_provider_coordination.sources.dynamodb_export.settings import DynamoDBExport
+from airflow_provider_coordination.sources.dynamodb.kind import DynamoDBTable
+from airflow_provider_coordination.sources.dynamodb.segments import SegmentReader
+from airflow_provider_coordination.sources.dynamodb_export.files import ExportReader
+from airflow_provider_coordination.sources.dynamodb_export.kind import DynamoDBExport
 from airflow_provider_coordination.sources.kinds import reader_of
-from airflow_provider_coordination.sources.opensearch.reader import SliceReader
-from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
+from airflow_provider_coordination.sources.opensearch.kind import OpenSearchIndices
+from airflow_provider_coordination.sources.opensearch.slices import SliceReader
 from airflow_provider_coordination.sources.reads import Located
 from tests.airflow.conftest import REPOSITORY
 

@@ -17,7 +17,7 @@ from airflow_provider_coordination.operators.create_partitions import CreatePart
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
-from airflow_provider_coordination.sources.s3.settings import S3Objects
+from airflow_provider_coordination.sources.s3.kind import S3Objects
 from airflow_provider_coordination.spark.writes import ParquetDataset
 from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark
 from tests.airflow.weather import weather

@@ -20,7 +20,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks import connections
 from airflow_provider_coordination.hooks.connections import AirflowConnections, airflow_connection
-from airflow_provider_coordination.sources.jdbc.settings import JdbcTable
+from airflow_provider_coordination.sources.jdbc.kind import JdbcTable
 from airflow_provider_coordination.sources.kinds import reader_of
 from airflow_provider_coordination.sources.reads import Located
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore

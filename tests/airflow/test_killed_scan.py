@@ -33,7 +33,7 @@ from pathlib import Path
 from airflow.sdk import DAG
 
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
-from airflow_provider_coordination.sources.s3.settings import S3Objects
+from airflow_provider_coordination.sources.s3.kind import S3Objects
 
 ROOT = Path("%s")
 

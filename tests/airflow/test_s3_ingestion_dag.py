@@ -6,8 +6,7 @@ from airflow.dag_processing.dagbag import DagBag
 
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
-from airflow_provider_coordination.sources.s3.format_settings import FORMATS
-from airflow_provider_coordination.sources.s3.settings import S3Objects
+from airflow_provider_coordination.sources.s3.kind import FORMATS, S3Objects
 from tests.conftest import REPOSITORY
 
 

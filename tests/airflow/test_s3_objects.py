@@ -17,8 +17,8 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.settings import check_parsed
 from airflow_provider_coordination.sources.kinds import reader_of
+from airflow_provider_coordination.sources.s3.kind import S3Objects
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
-from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.airflow.conftest import SECRET
 
@@ -119,7 +119,7 @@ def test_local_files_need_no_aws_connection(tmp_path: Path) -> None:
 def test_import_loads_neither_arrow_nor_boto3() -> None:
     code = """
 import sys
-from airflow_provider_coordination.sources.s3.settings import S3Objects
+from airflow_provider_coordination.sources.s3.kind import S3Objects
 S3Objects(paths="s3://bucket/in", format="csv")
 print({"pyarrow", "boto3", "botocore", "pyspark"} & set(sys.modules))
 """

@@ -17,7 +17,7 @@ from pyiceberg.catalog import load_catalog
 
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.store import CoordinationStore, all_partitions
-from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.kinds import SourceBatches
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.sinks.delta.sink import DeltaSink
 from airflow_provider_coordination.stores import StoreSettings, open_store

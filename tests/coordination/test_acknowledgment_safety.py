@@ -33,7 +33,7 @@ from airflow_provider_coordination.coordination.errors import (
 )
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.kinds import SourceBatches
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from tests.coordination.acknowledgment_model import PARTITIONS, SETS, Act, CheckedStore
 from tests.coordination.lease_model import MARGIN, a_coordinator

@@ -16,11 +16,7 @@ from airflow_provider_coordination.coordination.acknowledgment import (
     AcknowledgmentState,
     ReleaseEffect,
 )
-from airflow_provider_coordination.coordination.acknowledgment_sets import (
-    MAX_TIMEOUT,
-    RETENTION,
-    AcknowledgmentSets,
-)
+from airflow_provider_coordination.coordination.acknowledgment_sets import MAX_TIMEOUT, RETENTION, AcknowledgmentSets
 from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import (
@@ -36,7 +32,7 @@ from airflow_provider_coordination.coordination.metrics import MetricTotals
 from airflow_provider_coordination.coordination.partition import MAX_KEY_BYTES, Partition, PartitionStatus
 from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.coordination.set_writes import MAX_TRIES
-from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.kinds import SourceBatches
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from tests.coordination.fleet import MARGIN, TIMEOUT, Fleet, seconds

@@ -14,12 +14,15 @@ import pytest
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.dynamodb.reader import FIRST_PAGE_ITEMS, RECORD_SCHEMA, SegmentReader
-from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBTable
-from airflow_provider_coordination.sources.dynamodb.supplier import SegmentSupplier
-from airflow_provider_coordination.sources.dynamodb_export.reader import ExportReader
-from airflow_provider_coordination.sources.dynamodb_export.settings import DynamoDBExport
-from airflow_provider_coordination.sources.dynamodb_export.supplier import ExportSupplier
+from airflow_provider_coordination.sources.dynamodb.kind import DynamoDBTable
+from airflow_provider_coordination.sources.dynamodb.segments import (
+    FIRST_PAGE_ITEMS,
+    RECORD_SCHEMA,
+    SegmentReader,
+    SegmentSupplier,
+)
+from airflow_provider_coordination.sources.dynamodb_export.files import ExportReader, ExportSupplier
+from airflow_provider_coordination.sources.dynamodb_export.kind import DynamoDBExport
 from airflow_provider_coordination.sources.items import (
     Item,
     ItemGoneError,
@@ -69,7 +72,7 @@ def new_coordinator() -> SourceCoordinator:
 
 
 def items(of: DynamoDBTable) -> list[Item]:
-    return [p["items"][0] for page in SegmentSupplier(of, new_coordinator().view)({}) for p in page.partitions.values()]
+    return [p["items"][0] for page in SegmentSupplier(of, new_coordinator())({}) for p in page.partitions.values()]
 
 
 def data(pages: Iterator[ReadPage] | list[ReadPage]) -> list[Any]:
@@ -218,7 +221,7 @@ def test_scan_keeps_its_segments_and_a_new_scan_rereads(dynamodb: DynamoDbServer
     coordinator = new_coordinator()
 
     def created(**changes: Any) -> list[str] | None:
-        return coordinator.supply(SegmentSupplier(settings(dynamodb, dynamodb_table, **changes), coordinator.view))
+        return coordinator.supply(SegmentSupplier(settings(dynamodb, dynamodb_table, **changes), coordinator))
 
     assert len(created(segments=3) or []) == 3
     assert created(segments=5) == []
@@ -228,7 +231,7 @@ def test_scan_keeps_its_segments_and_a_new_scan_rereads(dynamodb: DynamoDbServer
 def test_segment_read_at_an_interval_restarts_count_times(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
     create(dynamodb, dynamodb_table)
     chosen = settings(dynamodb, dynamodb_table, interval=timedelta(minutes=1), count=3)
-    [page] = SegmentSupplier(chosen, new_coordinator().view)({})
+    [page] = SegmentSupplier(chosen, new_coordinator())({})
     [progress] = map(PartitionProgress.from_mapping, page.partitions.values())
     assert (progress.reread_seconds, progress.reads_left) == (60.0, 2)
 
@@ -284,5 +287,5 @@ def export_settings(server: S3Server, location: str) -> DynamoDBExport:
 
 
 def export_items(of: DynamoDBExport) -> list[Item]:
-    pages = ExportSupplier(of, new_coordinator().view)({})
+    pages = ExportSupplier(of, new_coordinator())({})
     return [item for page in pages for p in page.partitions.values() for item in p["items"]]

@@ -20,10 +20,10 @@ from sqlalchemy.pool import NullPool
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.items import ItemUnreadableError, SourceUnavailableError
-from airflow_provider_coordination.sources.jdbc.query import DbApiQuery
+from airflow_provider_coordination.sources.jdbc.column import DbApiQuery
+from airflow_provider_coordination.sources.jdbc.kind import JdbcTable
 from airflow_provider_coordination.sources.jdbc.ranges import Range
 from airflow_provider_coordination.sources.jdbc.reader import RangeReader, columns_of
-from airflow_provider_coordination.sources.jdbc.settings import JdbcTable
 from airflow_provider_coordination.sources.jdbc.supplier import RangeSupplier
 from airflow_provider_coordination.sources.jdbc.types import type_of
 from airflow_provider_coordination.sources.kinds import ReadsSettings
@@ -31,7 +31,7 @@ from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.spark.frame_landing import arriving_columns, converted, land_frames, landed_columns
 from airflow_provider_coordination.spark.item_file import ItemPlan
 from airflow_provider_coordination.spark.item_landing import LandedItems
-from airflow_provider_coordination.spark.item_source import ItemSource
+from airflow_provider_coordination.spark.item_reading import ItemSource
 from airflow_provider_coordination.spark.slots import LandingOptions
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.jdbc_tables import jdbc_table

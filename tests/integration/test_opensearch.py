@@ -21,10 +21,8 @@ from airflow_provider_coordination.sources.items import (
     ReadPage,
     SourceUnavailableError,
 )
-from airflow_provider_coordination.sources.opensearch.cluster import OpenSearchCluster
-from airflow_provider_coordination.sources.opensearch.reader import RECORD_SCHEMA, SliceReader
-from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
-from airflow_provider_coordination.sources.opensearch.supplier import SliceSupplier
+from airflow_provider_coordination.sources.opensearch.kind import OpenSearchCluster, OpenSearchIndices
+from airflow_provider_coordination.sources.opensearch.slices import RECORD_SCHEMA, SliceReader, SliceSupplier
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.opensearch_server import OpenSearchServer
@@ -42,7 +40,7 @@ def settings(server: OpenSearchServer, index: str, **changes: Any) -> OpenSearch
 def items(settings: OpenSearchIndices, coordinator: SourceCoordinator | None = None) -> list[Item]:
     """Return the slices that the supplier makes of the indices."""
     coordinator = coordinator or new_coordinator()
-    pages = SliceSupplier(settings, coordinator.view)({})
+    pages = SliceSupplier(settings, coordinator)({})
     return [progress["items"][0] for page in pages for progress in page.partitions.values()]
 
 
@@ -213,17 +211,17 @@ def test_run_finds_new_indices_and_keeps_known_slices(opensearch: OpenSearchServ
     coordinator = new_coordinator()
     opensearch.create_index(f"{opensearch_index}-old")
     first = settings(opensearch, f"{opensearch_index}-*", slices=2)
-    assert coordinator.supply(SliceSupplier(first, coordinator.view)) is not None
+    assert coordinator.supply(SliceSupplier(first, coordinator)) is not None
     opensearch.create_index(f"{opensearch_index}-new")
     more = settings(opensearch, f"{opensearch_index}-*", slices=4)
-    created = coordinator.supply(SliceSupplier(more, coordinator.view))
+    created = coordinator.supply(SliceSupplier(more, coordinator))
     assert sorted(str(key).split("/")[0] for key in created or []) == [f"{opensearch_index}-new"] * 4
 
 
 def test_slice_read_at_an_interval_restarts_count_times(opensearch: OpenSearchServer, opensearch_index: str) -> None:
     opensearch.create_index(opensearch_index)
     chosen = settings(opensearch, opensearch_index, interval=timedelta(minutes=1), count=3)
-    [page] = SliceSupplier(chosen, new_coordinator().view)({})
+    [page] = SliceSupplier(chosen, new_coordinator())({})
     [progress] = map(PartitionProgress.from_mapping, page.partitions.values())
     assert (progress.reread_seconds, progress.reads_left) == (60.0, 2)
 

@@ -25,9 +25,9 @@ from airflow_provider_coordination.sources.items import (
     SourceUnavailableError,
 )
 from airflow_provider_coordination.sources.s3 import object_streams, reader
+from airflow_provider_coordination.sources.s3.kind import S3Objects
 from airflow_provider_coordination.sources.s3.listing import listing_of
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
-from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark.item_file import ItemPlan
 from airflow_provider_coordination.spark.item_landing import land_partition
 from airflow_provider_coordination.spark.parquet_files import read_table

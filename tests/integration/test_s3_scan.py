@@ -13,13 +13,17 @@ import pytest
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.items import SourceUnavailableError
-from airflow_provider_coordination.sources.s3.deletion import Deletion, DeletionError
-from airflow_provider_coordination.sources.s3.errors import BucketNotFoundError, ObjectAccessDeniedError
+from airflow_provider_coordination.sources.s3.kind import S3Objects
 from airflow_provider_coordination.sources.s3.listing import S3Listing
-from airflow_provider_coordination.sources.s3.objects import ListedObject
-from airflow_provider_coordination.sources.s3.reader import Conditions
+from airflow_provider_coordination.sources.s3.objects import (
+    BucketNotFoundError,
+    DeletionError,
+    ListedObject,
+    ObjectAccessDeniedError,
+    delete_delivered,
+)
+from airflow_provider_coordination.sources.s3.reader import ObjectReader
 from airflow_provider_coordination.sources.s3.scan import S3Scan
-from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.s3_server import DENIED, OPEN_BUCKET, S3Server
 
@@ -141,12 +145,12 @@ def test_objects_wait_for_a_marker_in_their_folder(settings: S3Objects, put: Cal
     put("in/day/a")
     waiting = replace(settings, wait_for="_SUCCESS")
     found = items(listed(settings, s3))
-    wait = Conditions(waiting).waits_for(found)
+    wait = ObjectReader(waiting).waits_for(found)
     assert wait is not None and wait.reason.endswith("/in/day/_SUCCESS does not exist yet")
     put("in/day/_SUCCESS")
-    assert Conditions(waiting).waits_for(found) is None
+    assert ObjectReader(waiting).waits_for(found) is None
     with pytest.raises(ObjectAccessDeniedError, match="allow s3:GetObject and s3:ListBucket"):
-        Conditions(replace(waiting, aws=s3.settings_of(*DENIED))).waits_for(found)
+        ObjectReader(replace(waiting, aws=s3.settings_of(*DENIED))).waits_for(found)
 
 
 def test_delivered_objects_are_deleted_but_unread_ones_stay(
@@ -158,7 +162,7 @@ def test_delivered_objects_are_deleted_but_unread_ones_stay(
     s3.client().delete_object(Bucket=settings.paths[0].split("/")[2], Key="in/gone")
     # The same content, at another time: it was not this one that was read.
     found = [replace(f, modified=f.modified.replace(year=2020)) if f.uri.endswith("earlier") else f for f in found]
-    Deletion(replace(settings, delete_on_success=True)).delivered(items(found))
+    ObjectReader(replace(settings, delete_on_success=True)).delivered(items(found))
     assert [each.uri.rpartition("/")[2] for each in listed(settings, s3)] == ["again", "earlier"]
 
 
@@ -167,7 +171,7 @@ def test_object_uploaded_during_its_deletion_stays(settings: S3Objects, put: Cal
     found = listed(settings, s3)
     client = s3.client()
     client.meta.events.register("before-call.s3.DeleteObject", lambda **_: put("in/a", body=b"uploaded again"))
-    Deletion(replace(settings, delete_on_success=True), lambda: client).delivered(items(found))
+    delete_delivered(items(found), lambda: client)
     assert [each.version for each in listed(settings, s3)] != [found[0].version]
 
 
@@ -181,7 +185,7 @@ def test_scan_continues_without_permission_to_delete(
     [partition] = worker.leases.acquire(1)
     worker.leases.complete(partition.partition_key, {**partition.progress, "is_ended": True})
     with pytest.raises(DeletionError, match=r"1 of 1 delivered objects .* allow s3:GetObject and s3:DeleteObject"):
-        Deletion(settings).delivered(partition.progress["items"])
+        ObjectReader(settings).delivered(partition.progress["items"])
     client.put_object(Bucket=OPEN_BUCKET, Key="delete/b", Body=b"2")
     assert len(scan(worker, settings)) == 1
     assert "delivered objects could not be deleted" in caplog.text

@@ -16,7 +16,7 @@ import boto3
 from botocore.stub import Stubber
 
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
-from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.kinds import SourceBatches
 from airflow_provider_coordination.sources.kinesis.shards import list_shards
 from tests.support.fleet import MortalWorker
 from tests.support.history import LEASE, STREAM, History

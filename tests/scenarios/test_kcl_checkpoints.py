@@ -12,7 +12,7 @@ from airflow_provider_coordination.coordination.acknowledgment import Acknowledg
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.errors import ProgressChangedError, StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.kinds import SourceBatches
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from tests.coordination.fleet import Fleet

@@ -16,7 +16,7 @@ from airflow_provider_coordination.coordination.acknowledgment_sets import Ackno
 from airflow_provider_coordination.coordination.errors import ConfigurationError, PartitionNotOwnedError
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.settings import read_settings, write_settings
-from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.kinds import SourceBatches
 from airflow_provider_coordination.sources.kinesis.batch_reading import BatchStart
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.job_settings import RoundSettings

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_coordination.sources.exact_casts import decimals_of
+from airflow_provider_coordination.sources.landed_types import decimals_of
 from tests.support.depth import examples
 
 EXACT = Context(prec=1000)

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from airflow_provider_coordination.sources.exact_casts import cast_exactly
 from airflow_provider_coordination.sources.items import ItemUnreadableError
+from airflow_provider_coordination.sources.landed_types import cast_exactly
 
 MIDNIGHT = 1_714_953_600_000_000  # 2024-05-06T00:00:00Z
 UUID = pa.array([b"0123456789abcdef"], pa.binary(16)).cast(pa.uuid())

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_coordination.coordination.partition import PARKED_UNTIL
-from airflow_provider_coordination.sources.inspection import (
+from airflow_provider_coordination.sources.kinds import (
     Inspection,
     inspect_partition,
     landed_facts,

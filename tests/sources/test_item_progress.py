@@ -18,8 +18,8 @@ from airflow_provider_coordination.coordination.partition import (
     check_partition_key,
     new_partition,
 )
-from airflow_provider_coordination.sources.batches import SourceBatches, landed_progress, progress_of
 from airflow_provider_coordination.sources.item_kind import ItemBatches
+from airflow_provider_coordination.sources.kinds import SourceBatches, landed_progress, progress_of
 from airflow_provider_coordination.sources.landed import LandedBatch, ProgressFormatError
 from airflow_provider_coordination.sources.progress import (
     FailedItem,

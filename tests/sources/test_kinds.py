@@ -11,10 +11,8 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
-from airflow_provider_coordination.sources.batches import SourceBatches
-from airflow_provider_coordination.sources.inspection import inspect_partition
 from airflow_provider_coordination.sources.item_kind import ItemKind
-from airflow_provider_coordination.sources.kinds import KINDS, get_kind, kind_of
+from airflow_provider_coordination.sources.kinds import KINDS, SourceBatches, get_kind, inspect_partition, kind_of
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from tests.support.distributions import install
 from tests.support.partitions import NOW, a_partition
@@ -97,8 +95,8 @@ def test_kind_passed_to_a_job_matches_partitions_by_name(tmp_path: Path) -> None
 def test_inspecting_partitions_needs_no_heavy_imports() -> None:
     program = (
         "import sys;"
-        "from airflow_provider_coordination.sources.inspection import inspect_partition;"
-        "from airflow_provider_coordination.sources.batches import SourceBatches;"
+        "from airflow_provider_coordination.sources.kinds import inspect_partition;"
+        "from airflow_provider_coordination.sources.kinds import SourceBatches;"
         "from airflow_provider_coordination.sources.kinds import KINDS, get_kind;"
         "[get_kind(name).batches for name in KINDS.names()];"
         "print([name for name in ('pyarrow', 'pyspark', 'boto3', 'botocore') if name in sys.modules])"

@@ -19,7 +19,7 @@ from airflow_provider_coordination.coordination.errors import (
     ProgressError,
 )
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.kinds import SourceBatches
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, partition_key
 from airflow_provider_coordination.sources.kinesis.reset import delivered_until, position_of
 from airflow_provider_coordination.sources.kinesis.shards import Shard, describe_stream, list_shards

@@ -190,7 +190,7 @@ def test_lost_lease_excludes_only_its_batch(fleet: Fleet, options: dict[str, int
 @pytest.mark.parametrize("options", FILES.values(), ids=FILES)
 def test_ended_set_excludes_only_its_batch(fleet: Fleet, options: dict[str, int]) -> None:
     from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
-    from airflow_provider_coordination.sources.batches import SourceBatches
+    from airflow_provider_coordination.sources.kinds import SourceBatches
 
     cancelled: list[str] = []
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet, AcknowledgmentState
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.kinds import SourceBatches
 from airflow_provider_coordination.sources.kinesis.progress import partition_key
 from airflow_provider_coordination.spark.outcome import Summary
 from tests.support.depth import examples

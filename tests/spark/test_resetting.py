@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.kinds import SourceBatches
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, partition_key
 from airflow_provider_coordination.sources.reset import Resets

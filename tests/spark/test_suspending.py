@@ -25,7 +25,7 @@ from airflow_provider_coordination.coordination.administration import Administra
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.suspension import KEY
-from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.kinds import SourceBatches
 from airflow_provider_coordination.sources.kinesis.progress import partition_key
 from airflow_provider_coordination.spark import ingestion_job, stop_conditions
 from airflow_provider_coordination.spark.outcome import Summary

@@ -165,7 +165,7 @@ import sys
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.metrics import MetricTotals
-from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.kinds import SourceBatches
 from airflow_provider_coordination.stores import StoreSettings, open_store
 
 url, name, *set_ids = sys.argv[1:]

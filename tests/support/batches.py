@@ -10,7 +10,7 @@ from typing import Any
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.kinds import SourceBatches
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, ShardRange, partition_key
 from airflow_provider_coordination.sources.landed import LandedBatch
 

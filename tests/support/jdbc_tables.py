@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from airflow_provider_coordination.sources.jdbc.database import JdbcDatabase
-from airflow_provider_coordination.sources.jdbc.settings import JdbcTable
+from airflow_provider_coordination.sources.jdbc.kind import JdbcTable
 
 
 def jdbc_table(

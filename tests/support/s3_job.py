@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider_coordination.sources.kinds import ReadsSettings
+from airflow_provider_coordination.sources.s3.kind import S3Objects
 from airflow_provider_coordination.sources.s3.scan import S3Scan
-from airflow_provider_coordination.sources.s3.settings import S3Objects
 from tests.support.item_job import ItemPipeline
 from tests.support.s3_server import S3Server
 

@@ -31,7 +31,7 @@ from airflow_provider_coordination.coordination.partition import (
     new_partition,
     source_identifier,
 )
-from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.kinds import SourceBatches
 from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress, ShardRange, partition_key
 from airflow_provider_coordination.sources.kinesis.shards import MAX_HASH_KEY
 from airflow_provider_coordination.sources.landed import LandedBatch

@@ -32,9 +32,8 @@ from airflow_provider_coordination.coordination.errors import (
 )
 from airflow_provider_coordination.coordination.jobs import JobRecord, Jobs
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.sources.batches import SourceBatches, landed_progress
 from airflow_provider_coordination.sources.items import Item, ReadPage, SourceUnavailableError
-from airflow_provider_coordination.sources.kinds import ReadsSettings
+from airflow_provider_coordination.sources.kinds import ReadsSettings, SourceBatches, landed_progress
 from airflow_provider_coordination.sources.kinesis.client import KinesisUnavailableError
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream

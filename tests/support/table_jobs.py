@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
+from airflow_provider_coordination.sources.s3.kind import S3Objects
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
 from airflow_provider_coordination.sources.s3.scan import S3Scan
-from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark import item_reading
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, Prepared
 from airflow_provider_coordination.spark.ingestion_job import IngestionJob

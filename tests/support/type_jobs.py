@@ -14,10 +14,10 @@ import pyarrow as pa
 from sqlalchemy import make_url
 
 from airflow_provider_coordination.sources.items import Item, ItemReader, ReadPage
+from airflow_provider_coordination.sources.s3.kind import S3Objects
 from airflow_provider_coordination.sources.s3.listing import file_version
-from airflow_provider_coordination.sources.s3.locations import open_filesystem
+from airflow_provider_coordination.sources.s3.objects import open_filesystem
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
-from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.item_file import ItemPlan
 from airflow_provider_coordination.spark.item_landing import LandedItems, land_partition

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_provider_coordination.sources.dynamodb.documents import plain_json
+from airflow_provider_coordination.sources.dynamodb.calls import plain_json
 
 OF_ARROW, OF_PARQUET, OF_SPARK, OF_DYNAMODB, OF_OPENSEARCH = "arrow", "parquet", "spark", "dynamodb", "opensearch"
 SINKS = ("parquet", "delta", "iceberg", "postgresql", "mariadb")

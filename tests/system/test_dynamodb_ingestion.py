@@ -13,8 +13,8 @@ import pytest
 from airflow.dag_processing.dagbag import DagBag
 
 from airflow_provider_coordination.settings import write_settings
-from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBTable
-from airflow_provider_coordination.sources.dynamodb.supplier import SegmentSupplier
+from airflow_provider_coordination.sources.dynamodb.kind import DynamoDBTable
+from airflow_provider_coordination.sources.dynamodb.segments import SegmentSupplier
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from tests.airflow.conftest import REPOSITORY, run_dag
 from tests.support.dynamodb_server import REGION, DynamoDbServer
@@ -43,7 +43,7 @@ def orders(dynamodb: DynamoDbServer, dynamodb_table: str) -> str:
 def pipeline(dynamodb: DynamoDbServer, orders: str, java: str, tmp_path: Path) -> Iterator[ItemPipeline]:
     settings = DynamoDBTable(table=orders, segments=3, aws=dynamodb.settings)
     reader = ReadsSettings(kind="dynamodb", settings=write_settings(settings))
-    made = ItemPipeline(tmp_path, reader, lambda coordinator: SegmentSupplier(settings, coordinator.view))
+    made = ItemPipeline(tmp_path, reader, lambda coordinator: SegmentSupplier(settings, coordinator))
     yield made
     for job in made.jobs:
         job.kill()

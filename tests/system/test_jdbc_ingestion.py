@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.pool import NullPool
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.sources.jdbc.query import DbApiQuery
+from airflow_provider_coordination.sources.jdbc.column import DbApiQuery
 from airflow_provider_coordination.sources.jdbc.supplier import RangeSupplier
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.spark.settings import IngestSettings

@@ -14,9 +14,8 @@ from airflow.dag_processing.dagbag import DagBag
 
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
-from airflow_provider_coordination.sources.opensearch.cluster import OpenSearchCluster
-from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
-from airflow_provider_coordination.sources.opensearch.supplier import SliceSupplier
+from airflow_provider_coordination.sources.opensearch.kind import OpenSearchCluster, OpenSearchIndices
+from airflow_provider_coordination.sources.opensearch.slices import SliceSupplier
 from tests.airflow.conftest import REPOSITORY, run_dag
 from tests.support.item_job import ItemPipeline
 from tests.support.opensearch_server import OpenSearchServer
@@ -42,7 +41,7 @@ def all_of(*names: str) -> Counter[str]:
 def pipeline(opensearch: OpenSearchServer, logs: str, java: str, tmp_path: Path) -> Iterator[ItemPipeline]:
     settings = OpenSearchIndices((f"{logs}-*",), page_documents=50, cluster=OpenSearchCluster(hosts=(opensearch.url,)))
     reader = ReadsSettings(kind="opensearch", settings=write_settings(settings))
-    made = ItemPipeline(tmp_path, reader, lambda coordinator: SliceSupplier(settings, coordinator.view))
+    made = ItemPipeline(tmp_path, reader, lambda coordinator: SliceSupplier(settings, coordinator))
     yield made
     for job in made.jobs:
         job.kill()

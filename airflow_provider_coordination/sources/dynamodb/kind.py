@@ -1,18 +1,94 @@
-"""Tables of DynamoDB as a kind of source."""
+"""Tables of DynamoDB as a kind of source, and what a DAG or a spec says of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.override import override
+from airflow_provider_coordination.settings import CONNECTED, FieldError, Limits, text_value
+from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.item_kind import ItemKind, changed_values
+from airflow_provider_coordination.sources.reads import Connected, Count, Interval, Located, Reads, Reread, connected
 from airflow_provider_coordination.sources.source_kind import DatasetName, Settings, aws_host
 
 if TYPE_CHECKING:
-    from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-    from airflow_provider_coordination.coordination.supplier import Supplier
-    from airflow_provider_coordination.sources.connections import ConnectionResolver
-    from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBTable
+    pass
+
+MAX_SEGMENTS = 1_000_000
+"""The maximum number of segments of a parallel scan that DynamoDB allows."""
+
+
+@dataclass
+class DynamoDBTable(Reread, Reads, Located):
+    """A DynamoDB table, read by a parallel scan, for the `reads` of operators.
+
+    :param table: the name of the table. (templated)
+    :param segments: the number of segments of the scan; by default one for each 256 MB of the table. (templated)
+    :param scan: a name for this scan of the table. Another name, such as `"{{ ds }}"`, reads the whole table again.
+        (templated)
+    :param filter_expression: read only items that match; DynamoDB reads, and bills, the others too. (templated)
+    :param projection_expression: read only these attributes of each item. (templated)
+    :param expression_attribute_names: the values of the names in the expressions that begin with `#`. (templated)
+    :param expression_attribute_values: the values of the names that begin with `:`, as DynamoDB JSON, such as
+        `{":min": {"N": "10"}}`; binary values as base64. (templated)
+    :param consistent_read: use consistent reads, which cost twice the capacity. (templated)
+    :param read_units_per_second: the maximum read capacity for the whole table; the segments share it. (templated)
+    :param interval: read each segment again this long after its delivery. (templated)
+    :param count: how many times the table is read in total; no limit by default. Only with `interval`. (templated)
+    :param aws_conn_id: the AWS connection; None for the AWS default credential chain. (templated)
+    :param region_name: the AWS region; overrides the region of the connection. (templated)
+    :param source: the source's name if the operator sets none; `dynamodb-<table>` by default. (templated)
+    """
+
+    is_endless: ClassVar[bool] = False
+    kind: ClassVar[str] = "dynamodb"
+
+    table: str
+    _: KW_ONLY
+    segments: Annotated[int | None, Limits(minimum=1, maximum=MAX_SEGMENTS)] = None
+    scan: str | None = None
+    filter_expression: str | None = None
+    projection_expression: str | None = None
+    expression_attribute_names: Mapping[str, str] = field(default_factory=dict)
+    expression_attribute_values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    consistent_read: bool = False
+    read_units_per_second: Annotated[float | None, Limits(above=0)] = None
+    interval: Interval = None
+    count: Count = None
+    aws_conn_id: str | None = "aws_default"
+    region_name: str | None = None
+    source: str | None = None
+    aws: AwsSettings = field(default_factory=AwsSettings, repr=False, metadata=CONNECTED)
+
+    @property
+    @override
+    def default_source(self) -> str:
+        return text_value(self.source) or f"dynamodb-{self.table}"
+
+    @property
+    @override
+    def reads_from(self) -> Mapping[str, Any]:
+        return {"table": self.table, "region_name": text_value(self.region_name)}
+
+    @override
+    def connect(self, connections: ConnectionResolver) -> Connected:
+        table = self.resolved()
+        table.aws = connections.aws(table.aws_conn_id, table.region_name, self.kind)
+        return connected(table, connections)
+
+    @override
+    def check_together(self) -> None:
+        super().check_together()
+        for name, value in self.expression_attribute_values.items():
+            if len(value) != 1:
+                raise FieldError(
+                    type(self).__name__,
+                    "expression_attribute_values",
+                    f"""must contain typed values such as {{"N": "10"}}; got {dict(value)!r} for {name!r}""",
+                )
 
 
 def _datasets(settings: Settings) -> Iterable[DatasetName]:
@@ -33,17 +109,11 @@ def _left(before: Settings, now: Settings) -> Iterable[str]:
     return changed_values(before, now, ("table", *regions))
 
 
-def _supplier(described: DynamoDBTable, coordinator: SourceCoordinator, connections: ConnectionResolver) -> Supplier:
-    from airflow_provider_coordination.sources.dynamodb.supplier import SegmentSupplier
-
-    return SegmentSupplier(described, coordinator.view)
-
-
 KIND = ItemKind(
     "dynamodb",
-    "airflow_provider_coordination.sources.dynamodb.reader:SegmentReader",
+    "airflow_provider_coordination.sources.dynamodb.segments:SegmentReader",
     _datasets,
-    reads="airflow_provider_coordination.sources.dynamodb.settings:DynamoDBTable",
+    reads="airflow_provider_coordination.sources.dynamodb.kind:DynamoDBTable",
     left=_left,
-    supplier=_supplier,
+    supplier="airflow_provider_coordination.sources.dynamodb.segments:SegmentSupplier",
 )

@@ -1,20 +1,104 @@
-"""Exports of DynamoDB tables to S3 as a kind of source."""
+"""Exports of DynamoDB tables to S3 as a kind of source, and what a DAG or a spec says of them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.override import override
+from airflow_provider_coordination.settings import CONNECTED, Described, Limits, text_value
+from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.dynamodb.kind import table_dataset
 from airflow_provider_coordination.sources.item_kind import ItemKind, changed_values
+from airflow_provider_coordination.sources.reads import Connected, Reads, connected
 from airflow_provider_coordination.sources.source_kind import DatasetName, Settings, file_dataset
 
 if TYPE_CHECKING:
-    from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-    from airflow_provider_coordination.coordination.supplier import Supplier
-    from airflow_provider_coordination.sources.connections import ConnectionResolver
-    from airflow_provider_coordination.sources.dynamodb_export.settings import DynamoDBExport
+    pass
+
+
+@dataclass
+class DynamoDBExport(Described, Reads):
+    """A point-in-time export of a DynamoDB table, for the `reads` of operators.
+
+    `ExportTableToPointInTime` writes it to S3, in DynamoDB's JSON. Give one of `location`, `export_arn` and
+    `table_arn`. There are no partitions while an export is in progress: run the supplier again later.
+
+    :param location: the folder of a finished export that holds `manifest-summary.json`: an `s3://` URI, or a path that
+        every worker can read. (templated)
+    :param export_arn: the ARN of an export that was started elsewhere. (templated)
+    :param table_arn: the ARN of the table that the supplier exports; it needs point-in-time recovery. (templated)
+    :param bucket: the bucket of an export that the supplier starts. (templated)
+    :param prefix: the prefix of the keys of its objects. (templated)
+    :param bucket_owner: the account that owns the bucket, if it is another account. (templated)
+    :param kms_key_id: the key that encrypts its objects; the S3 managed key by default. (templated)
+    :param export: a name for the export that the supplier starts. Another name, such as `"{{ ds }}"`, starts another
+        export. (templated)
+    :param files_per_partition: the maximum number of files in a partition. (templated)
+    :param aws_conn_id: the AWS connection; None for the AWS default credential chain. (templated)
+    :param region_name: the AWS region; overrides the region of the connection. (templated)
+    :param source: the source's name if the operator sets none; by default `dynamodb-export-` and the table, or the
+        export's id. (templated)
+    """
+
+    is_endless: ClassVar[bool] = False
+    kind: ClassVar[str] = "dynamodb_export"
+
+    location: str | None = None
+    _: KW_ONLY
+    export_arn: str | None = None
+    table_arn: str | None = None
+    bucket: str | None = None
+    prefix: str | None = None
+    bucket_owner: str | None = None
+    kms_key_id: str | None = None
+    export: str | None = None
+    files_per_partition: Annotated[int, Limits(minimum=1)] = 8
+    aws_conn_id: str | None = "aws_default"
+    region_name: str | None = None
+    source: str | None = None
+    aws: AwsSettings = field(default_factory=AwsSettings, repr=False, metadata=CONNECTED)
+    s3: AwsSettings = field(default_factory=AwsSettings, repr=False, metadata=CONNECTED)
+
+    @property
+    @override
+    def default_source(self) -> str:
+        if source := text_value(self.source):
+            return source
+        name = text_value(self.table_arn) or text_value(self.location) or text_value(self.export_arn) or ""
+        return f"dynamodb-export-{name.rstrip('/').rpartition('/')[2]}"
+
+    @property
+    def reads_from(self) -> Mapping[str, Any]:
+        """See `Located.reads_from`: the table; another export of it holds the same data at a later time."""
+        return {"table_arn": table} if (table := text_value(self.table_arn)) else {}
+
+    @override
+    def connect(self, connections: ConnectionResolver) -> Connected:
+        export = self.resolved()
+        export.aws = connections.aws(export.aws_conn_id, export.region_name, "dynamodb")
+        export.s3 = connections.aws(export.aws_conn_id, export.region_name, "s3")
+        return connected(export, connections)
+
+    @override
+    def check_together(self) -> None:
+        names = [name for name in ("export_arn", "location", "table_arn") if getattr(self, name)]
+        if len(names) != 1:
+            raise ConfigurationError(
+                "DynamoDBExport: give one of 'export_arn', 'location' and 'table_arn'; got "
+                f"{' and '.join(map(repr, names)) or 'none'}"
+            )
+        for name in ("export_arn", "table_arn"):
+            value = getattr(self, name)
+            if value and not value.startswith("arn:"):
+                raise self.invalid(name, "must be an ARN, such as arn:aws:dynamodb:eu-west-1:123456789012:table/orders")
+        if self.table_arn and not self.bucket:
+            raise self.invalid("bucket", "must be given together with 'table_arn'")
+
 
 TABLE_ARN = re.compile(r"arn:[\w-]+:dynamodb:(?P<region>[\w-]*):\d*:table/(?P<table>[^/]+)")
 
@@ -31,19 +115,13 @@ def _left(before: Settings, now: Settings) -> Iterable[str]:
     return changed_values(before, now, ("table_arn",) if now.get("table_arn") is not None else ())
 
 
-def _supplier(described: DynamoDBExport, coordinator: SourceCoordinator, connections: ConnectionResolver) -> Supplier:
-    from airflow_provider_coordination.sources.dynamodb_export.supplier import ExportSupplier
-
-    return ExportSupplier(described, coordinator.view)
-
-
-READER = "airflow_provider_coordination.sources.dynamodb_export.reader:ExportReader"
+READER = "airflow_provider_coordination.sources.dynamodb_export.files:ExportReader"
 
 KIND = ItemKind(
     "dynamodb_export",
     READER,
     _datasets,
-    reads="airflow_provider_coordination.sources.dynamodb_export.settings:DynamoDBExport",
+    reads="airflow_provider_coordination.sources.dynamodb_export.kind:DynamoDBExport",
     left=_left,
-    supplier=_supplier,
+    supplier="airflow_provider_coordination.sources.dynamodb_export.files:ExportSupplier",
 )

@@ -1,19 +1,264 @@
-"""Tables and queries of databases, by JDBC, as a kind of source."""
+"""Tables and queries of databases, by JDBC, as a kind of source, and what a DAG or a spec says of them."""
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from airflow_provider_coordination.coordination.override import override
+from airflow_provider_coordination.settings import CONNECTED, Described, FieldError, Limits, ParsedBy, text_value
+from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.item_kind import ItemKind, changed_values
+from airflow_provider_coordination.sources.jdbc.database import JdbcDatabase, database_of
+from airflow_provider_coordination.sources.reads import Connected, Located, Reads, connected
 from airflow_provider_coordination.sources.source_kind import DatasetName, Settings
+from airflow_provider_coordination.sql import MYSQL
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-    from airflow_provider_coordination.coordination.supplier import Supplier
-    from airflow_provider_coordination.sources.connections import ConnectionResolver
-    from airflow_provider_coordination.sources.jdbc.settings import JdbcTable
+
+DEFAULT_ROWS_PER_PARTITION = 500_000
+
+READ = "read"
+REFUSE = "refuse"
+IGNORE = "ignore"
+NULLS = (READ, REFUSE, IGNORE)
+
+DRIVERS = {
+    "postgresql": ("org.postgresql.Driver", "org.postgresql:postgresql"),
+    "mysql": ("com.mysql.cj.jdbc.Driver", "com.mysql:mysql-connector-j"),
+    "sqlite": ("org.sqlite.JDBC", "org.xerial:sqlite-jdbc"),
+    "sqlserver": ("com.microsoft.sqlserver.jdbc.SQLServerDriver", "com.microsoft.sqlserver:mssql-jdbc"),
+    "oracle": ("oracle.jdbc.OracleDriver", "com.oracle.database.jdbc:ojdbc11"),
+    "mariadb": ("org.mariadb.jdbc.Driver", "org.mariadb.jdbc:mariadb-java-client"),
+}
+"""The driver's class and its package, by the first word of a URL."""
+
+OF_SPARK = (
+    "dbtable",
+    "driver",
+    "fetchsize",
+    "password",
+    "prefertimestampntz",
+    "query",
+    "sessioninitstatement",
+    "url",
+    "user",
+)
+"""The options of Spark's JDBC source that have their own setting here."""
+
+_NAME = r'(?:[\w$]+|"[^"]+"|`[^`]+`|\[[^\[\]]+\])'
+_TABLE = re.compile(rf"{_NAME}(?:\.{_NAME}){{0,3}}")
+_QUOTED = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`|--[^\n]*|/\*.*?\*/""", re.DOTALL)
+
+
+def bound_text(bound: Any) -> str:
+    """Return a bound of a column's values as text."""
+    return bound.isoformat() if isinstance(bound, date) else str(bound)
+
+
+Bound = Annotated[str | None, ParsedBy(parse=bound_text, written=str | int | float | Decimal | date | datetime)]
+
+
+@dataclass
+class JdbcTable(Described, Reads, Located):
+    """A database table or query, for the `reads` of operators.
+
+    The supplier splits it into ranges of a column that hold about the same number of rows. Each range is a partition.
+    The JDBC driver is not included: give it to the Spark operator, by its `packages` or `jars`.
+
+    :param table: the table or view, with its schema if it needs one. (templated)
+    :param query: one SELECT, instead of a table. (templated)
+    :param column: the column that defines the ranges: whole numbers, decimals, dates or times, best with an index.
+        (templated)
+    :param jdbc_conn_id: the connection: of type `postgres`, `mysql` or `sqlite`, or of any type with a complete JDBC
+        URL as its host. (templated)
+    :param url: the JDBC URL, if the connection does not determine one; without user and password. (templated)
+    :param driver: the class of the JDBC driver; by default the usual one for the URL. (templated)
+    :param rows_per_partition: the approximate number of rows in a range. (templated)
+    :param partitions: the approximate number of ranges, instead of `rows_per_partition`. (templated)
+    :param start: read only rows whose value is at least this. (templated)
+    :param end: read only rows whose value is less than this. (templated)
+    :param incremental: read what was added since the last run, by the largest value of `column` that was read; with
+        `start` the first run begins there. (templated)
+    :param lag: how late rows become visible: a `timedelta` for a column of times, or the distance from the largest
+        value for a column of numbers. Later rows are left to a later run. Only with `incremental`. (templated)
+    :param nulls: how to handle rows without a value in the column: `"read"` puts them into a range of their own,
+        `"refuse"` fails the task if there are any, `"ignore"` leaves them out. By default `"read"` if everything is
+        read, and `"refuse"` otherwise. (templated)
+    :param fetch_size: the number of rows that the driver fetches at a time. (templated)
+    :param session: a statement that begins every session, such as `SET ROLE reader`. (templated)
+    :param properties: further properties for the driver, as text by name. (templated)
+    :param source: the source's name if the operator sets none; by default the connection and the table, with the
+        interval if there is one: each interval has leases of its own. (templated)
+    """
+
+    is_endless: ClassVar[bool] = False
+    kind: ClassVar[str] = "jdbc"
+
+    table: str | None = None
+    _: KW_ONLY
+    query: str | None = None
+    column: str
+    jdbc_conn_id: str = "jdbc_default"
+    url: str | None = field(default=None, repr=False)
+    driver: str | None = None
+    rows_per_partition: Annotated[int | None, Limits(minimum=1)] = None
+    partitions: Annotated[int | None, Limits(minimum=1)] = None
+    start: Bound = None
+    end: Bound = None
+    incremental: bool = False
+    lag: timedelta | float | None = None
+    nulls: Annotated[str | None, Limits(one_of=NULLS)] = None
+    fetch_size: Annotated[int, Limits(minimum=0)] = 10_000
+    session: str | None = None
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    source: str | None = None
+    database: JdbcDatabase = field(default_factory=JdbcDatabase, repr=False, metadata=CONNECTED)
+
+    @property
+    @override
+    def default_source(self) -> str:
+        if source := text_value(self.source):
+            return source
+        table, query = text_value(self.table), text_value(self.query)
+        name = f"{self.jdbc_conn_id}.{table or f'query-{hashlib.sha256(str(query).encode()).hexdigest()[:8]}'}"
+        start, end = self.converted("start"), self.converted("end")
+        if self.converted("incremental") or (start is None and end is None):
+            return name
+        return f"{name}@{start or ''}--{end or ''}"
+
+    @property
+    @override
+    def reads_from(self) -> Mapping[str, Any]:
+        given = {name: text_value(getattr(self, name)) for name in ("jdbc_conn_id", "table", "query", "column")}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def within(self, start: datetime, end: datetime) -> JdbcTable:
+        """See `Bounded.within`: the rows whose `column` is in the interval."""
+        given = [name for name in ("start", "end") if text_value(getattr(self, name)) is not None]
+        given += ["incremental"] if self.converted("incremental") else []
+        if given:
+            raise FieldError("JdbcTable", given[0], "and the operator's 'interval' are both given; remove one of them")
+        return replace(self, start=start.isoformat(), end=end.isoformat())
+
+    def beside(
+        self, other: SourceCoordinator, coordinator: SourceCoordinator, start: datetime, end: datetime
+    ) -> JdbcTable | None:
+        """See `Deduplicated.beside`: rows from the other source's first value on are left out."""
+        from airflow_provider_coordination.sources.jdbc.ranges import incremental_start
+
+        began = incremental_start(other, text_value(self.table), text_value(self.query), text_value(self.column) or "")
+        if began is None or began <= start:
+            return None
+        return self.within(start, min(end, began))
+
+    @override
+    def connect(self, connections: ConnectionResolver) -> Connected:
+        table = self.resolved()
+        database = database_of(table.jdbc_conn_id, table.url, connections)
+        database.check()
+        table.database = replace(database, properties={**database.properties, **table.properties})
+        _ = table.driver_class  # raises if none is known
+        return connected(table, connections)
+
+    @override
+    def check_together(self) -> None:
+        self._check_relation()
+        if self.partitions is not None and self.rows_per_partition is not None:
+            raise self.invalid("partitions", "and 'rows_per_partition' are both given; give one of them")
+        self._check_rows()
+        if self.session is not None and ";" in _QUOTED.sub("", self.session):
+            raise self.invalid("session", "must be one statement, without ';'")
+        for name in self.properties:
+            if name.lower() in OF_SPARK:
+                raise self._wrong_property(
+                    name, "must not contain a property that has its own parameter or connection field"
+                )
+            if name.lower() == "customschema":
+                raise self._wrong_property(name, "must not change types, which may change values; CAST in a 'query'")
+
+    @property
+    def relation(self) -> str:
+        """The table or query as SQL for FROM."""
+        if self.query is None:
+            return str(self.table)
+        return f"(\n{self.query.strip()}\n) coordination_source"
+
+    @property
+    def name(self) -> str:
+        """The name of the table or query, for messages."""
+        return "query" if self.table is None else self.table
+
+    @property
+    def dialect(self) -> str:
+        """The kind of database."""
+        return self.database.dialect
+
+    @property
+    def driver_class(self) -> str:
+        """The class of the JDBC driver.
+
+        :raises ConfigurationError: if none is given, and the URL has no default.
+        """
+        if self.driver:
+            return self.driver
+        if self.dialect in DRIVERS:
+            return DRIVERS[self.dialect][0]
+        raise self.invalid("driver", f"must name the class of the JDBC driver for {self.dialect!r}")
+
+    @property
+    def session_statement(self) -> str | None:
+        """The statement at the start of every session."""
+        if self.session is None and self.dialect == MYSQL:
+            # Otherwise a TIMESTAMP could mean different instants in a session of the task and in one of Spark.
+            return "SET time_zone = '+00:00'"
+        return self.session
+
+    @property
+    def reads_everything(self) -> bool:
+        """Whether every row is read, once."""
+        return not self.incremental and self.start is None and self.end is None
+
+    @property
+    def null_handling(self) -> str:
+        """What happens to rows without a value in the column."""
+        return self.nulls or (READ if self.reads_everything else REFUSE)
+
+    def _check_relation(self) -> None:
+        if (self.table is None) is (self.query is None):
+            raise self.invalid("table", "or 'query' must be given, and not both")
+        if self.table is not None and not _TABLE.fullmatch(self.table):
+            raise self.invalid("table", "must be the name of a table, such as 'orders' or 'shop.orders'")
+        if self.query is not None:
+            bare = _QUOTED.sub(" ", self.query)
+            if ";" in bare:
+                raise self.invalid("query", "must be one SELECT without ';'")
+            if not re.match(r"\s*(?:select|with)\b", bare, re.IGNORECASE):
+                raise self.invalid("query", "must begin with SELECT or WITH")
+
+    def _check_rows(self) -> None:
+        if self.nulls == READ and not self.reads_everything:
+            raise self.invalid(
+                "nulls",
+                "must be 'refuse' or 'ignore', because no interval and no incremental read can include a NULL",
+            )
+        if self.incremental and self.end is not None:
+            raise self.invalid("end", "must not be given with 'incremental', which has no end")
+        if self.lag is not None and not self.incremental:
+            raise self.invalid("lag", "needs 'incremental'")
+        lag = self.lag.total_seconds() if isinstance(self.lag, timedelta) else self.lag
+        if lag is not None and lag < 0:
+            raise self.invalid("lag", "must not be negative")
+
+    def _wrong_property(self, name: str, problem: str) -> FieldError:
+        return FieldError(type(self).__name__, "properties", f"{problem}; got {name!r}")
+
 
 JDBC_URL = re.compile(r"jdbc:(?P<dialect>\w+):(?:\w+:)*@?//(?P<host>[^/;?,]+)(?:/(?P<database>[^;?/]*))?")
 DATABASES = {
@@ -44,20 +289,11 @@ def _left(before: Settings, now: Settings) -> Iterable[str]:
     return changed_values(before, now, ("table", "query", "column"))
 
 
-def _supplier(table: JdbcTable, coordinator: SourceCoordinator, connections: ConnectionResolver) -> Supplier:
-    from airflow_provider_coordination.sources.jdbc.database import connect_from_python
-    from airflow_provider_coordination.sources.jdbc.query import DbApiQuery
-    from airflow_provider_coordination.sources.jdbc.supplier import RangeSupplier
-
-    connect = connect_from_python(table.jdbc_conn_id, table.database, connections)
-    return RangeSupplier(DbApiQuery(connect, table.session_statement), table, coordinator.clock.now)
-
-
 KIND = ItemKind(
     "jdbc",
     "airflow_provider_coordination.sources.jdbc.reader:RangeReader",
     _datasets,
-    reads="airflow_provider_coordination.sources.jdbc.settings:JdbcTable",
+    reads="airflow_provider_coordination.sources.jdbc.kind:JdbcTable",
     left=_left,
-    supplier=_supplier,
+    supplier="airflow_provider_coordination.sources.jdbc.supplier:range_supplier",
 )

@@ -15,8 +15,8 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.items import ARRIVES_AS, REMEDY, Item, ItemReader, ItemUnreadableError
 from airflow_provider_coordination.sources.jdbc.column import RANGE_KEY
+from airflow_provider_coordination.sources.jdbc.kind import DRIVERS, JdbcTable
 from airflow_provider_coordination.sources.jdbc.ranges import Range
-from airflow_provider_coordination.sources.jdbc.settings import DRIVERS, JdbcTable
 from airflow_provider_coordination.sources.jdbc.types import (
     DATABASE_TYPES,
     ColumnReading,

@@ -14,24 +14,25 @@ from decimal import Context, Decimal
 from math import ceil
 from typing import Any
 
+from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.settings import read_settings, write_settings
-from airflow_provider_coordination.sources.jdbc.column import RangeColumn, find_column
-from airflow_provider_coordination.sources.jdbc.query import Query
-from airflow_provider_coordination.sources.jdbc.ranges import Cut, Range, RangeState, cut, relation_identity, rest
-from airflow_provider_coordination.sources.jdbc.settings import (
+from airflow_provider_coordination.sources.connections import ConnectionResolver
+from airflow_provider_coordination.sources.jdbc.column import DbApiQuery, Query, RangeColumn, find_column
+from airflow_provider_coordination.sources.jdbc.database import connect_from_python
+from airflow_provider_coordination.sources.jdbc.kind import (
     DEFAULT_ROWS_PER_PARTITION,
     READ,
     REFUSE,
     JdbcTable,
 )
+from airflow_provider_coordination.sources.jdbc.ranges import Cut, Range, RangeState, cut, relation_identity, rest
 from airflow_provider_coordination.sources.jdbc.values import Kind, Value, given_value, text_of
 from airflow_provider_coordination.sources.progress import PartitionProgress
 
 log = logging.getLogger(__name__)
 
-KIND = "jdbc"
 PAGE_RANGES = 100
 """How many ranges become partitions at a time; until then, their bounds are in the supplier's state."""
 HUGE_KEYS_NAMED = 20
@@ -221,9 +222,15 @@ class RangeSupplier:
         return f"{self._table.name} by column {self._table.column!r}"
 
 
+def range_supplier(table: JdbcTable, coordinator: SourceCoordinator, connections: ConnectionResolver) -> RangeSupplier:
+    """Return the supplier of a table or query; see `SourceKind.supplier`."""
+    connect = connect_from_python(table.jdbc_conn_id, table.database, connections)
+    return RangeSupplier(DbApiQuery(connect, table.session_statement), table, coordinator.clock.now)
+
+
 def _partitions(ranges: Sequence[Range]) -> dict[str, dict[str, Any]]:
     """Return the first progress of the partitions that ranges become, by partition key."""
-    return {str(each): PartitionProgress(kind=KIND, items=(each.to_item(),)).to_mapping() for each in ranges}
+    return {str(each): PartitionProgress(kind=JdbcTable.kind, items=(each.to_item(),)).to_mapping() for each in ranges}
 
 
 def _batched(ranges: Sequence[Range], size: int) -> Iterator[tuple[Range, ...]]:

@@ -29,7 +29,14 @@ from airflow_provider_coordination.sources.kinesis.progress import (
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream
 from airflow_provider_coordination.sources.kinesis.sync_state import StreamState, SyncState
-from airflow_provider_coordination.sources.landed import LandedProgress, ProgressFormatError
+from airflow_provider_coordination.sources.landed import (
+    LandedProgress,
+    ProgressFormatError,
+    instant_of,
+    number_of,
+    objects_in,
+    text_of,
+)
 from airflow_provider_coordination.sources.source_kind import (
     Access,
     Capacity,
@@ -39,7 +46,6 @@ from airflow_provider_coordination.sources.source_kind import (
     SourceKind,
     aws_host,
 )
-from airflow_provider_coordination.sources.stored_values import instant_of, number_of, objects_in, text_of
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator

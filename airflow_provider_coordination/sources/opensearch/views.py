@@ -16,9 +16,8 @@ from typing import Any, Protocol
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.items import Item, ItemUnreadableError, SourceUnavailableError
-from airflow_provider_coordination.sources.opensearch.client import OpenSearchClient, index_path
-from airflow_provider_coordination.sources.opensearch.indices import WHOLE, IndexPart
-from airflow_provider_coordination.sources.opensearch.settings import POINT_IN_TIME, SCROLL, OpenSearchIndices
+from airflow_provider_coordination.sources.opensearch.client import WHOLE, IndexPart, OpenSearchClient, index_path
+from airflow_provider_coordination.sources.opensearch.kind import POINT_IN_TIME, SCROLL, OpenSearchIndices
 
 log = logging.getLogger(__name__)
 

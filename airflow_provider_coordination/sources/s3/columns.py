@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.exact_casts import (
+from airflow_provider_coordination.sources.landed_types import (
     REMEDY,
     WHOLE_NUMBER,
     becomes_infinite,

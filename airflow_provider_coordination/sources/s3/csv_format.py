@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_provider_coordination.sources.exact_casts import REMEDY, fails, first_where, value_text
 from airflow_provider_coordination.sources.items import ItemUnreadableError, ReadPage
+from airflow_provider_coordination.sources.landed_types import REMEDY, fails, first_where, value_text
 from airflow_provider_coordination.sources.s3.columns import Columns
-from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
+from airflow_provider_coordination.sources.s3.kind import FormatSettings
 from airflow_provider_coordination.sources.s3.lines import Block, Cut, read_blocks
 from airflow_provider_coordination.sources.s3.object_streams import ReadableObject
 
 if TYPE_CHECKING:
     from pyarrow.csv import ConvertOptions, ParseOptions
-
 
 HEADER_BYTES = 2**16
 NUMBERED_COLUMN = re.compile(r"In CSV column #(\d+)")

@@ -1,19 +1,279 @@
-"""Objects of S3, and files, as a kind of source."""
+"""Objects of S3, and files, as a kind of source: what a DAG or a spec says of them, and of their format."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
+from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.override import override
+from airflow_provider_coordination.settings import (
+    CONNECTED,
+    Described,
+    FieldError,
+    Limits,
+    Texts,
+    read_settings,
+    text_value,
+)
+from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.item_kind import ItemKind
-from airflow_provider_coordination.sources.s3.objects import ListedObject
+from airflow_provider_coordination.sources.reads import Connected, Located, Reads, connected
+from airflow_provider_coordination.sources.s3.objects import ListedObject, check_path, is_s3
+from airflow_provider_coordination.sources.s3.selection import glob_regex
 from airflow_provider_coordination.sources.source_kind import DatasetName, Settings, file_dataset
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-    from airflow_provider_coordination.coordination.supplier import Supplier
-    from airflow_provider_coordination.sources.connections import ConnectionResolver
-    from airflow_provider_coordination.sources.s3.settings import S3Objects
+
+
+CSV, JSON, PARQUET, TEXT = "csv", "json", "parquet", "text"
+FORMATS = (CSV, JSON, PARQUET, TEXT)
+AUTO, NONE = "auto", "none"
+CODECS: Mapping[str, tuple[str, ...]] = {
+    "bzip2": (".bz2",),
+    "gzip": (".gz", ".gzip"),
+    "lz4": (".lz4",),
+    "snappy": (".snappy",),
+    "zstd": (".zst", ".zstd"),
+}
+"""The compressions and their file name suffixes. Snappy and LZ4 have several formats: snappy is Hadoop's, which Spark
+writes, and LZ4 is the format of the `lz4` command."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FormatSettings:
+    """The format of objects.
+
+    Without `columns`, text and JSON become one column `data` of bytes, like a Kinesis record, which the job's `schema`
+    or transform parses. CSV becomes columns of text, named by the header; Parquet has its own columns.
+
+    :param name: `csv`, `json` (one JSON object a line), `parquet` or `text` (one record a line).
+    :param compression: `auto` (by the suffix of the name), `none`, or the name of one. Parquet stores its own.
+    :param columns: the columns and their types, as `id BIGINT, name STRING`; None or empty for the format's own. An
+        object without one of them cannot be read. Other fields of JSON and other columns of Parquet are left out.
+    :param header: whether the first row of each CSV names the columns.
+    :param delimiter: between the values of CSV; one character.
+    :param quote: around a value of CSV that holds delimiters, ends of lines, or itself twice; empty for none.
+    :param escape: before a character of CSV that has no special meaning; empty for none.
+    :param null_values: the texts that mean null in CSV, unless they are quoted.
+    """
+
+    name: str = JSON
+    compression: str = AUTO
+    columns: str | None = None
+    header: bool = True
+    delimiter: str = ","
+    quote: str = '"'
+    escape: str = ""
+    null_values: tuple[str, ...] = ("",)
+
+    def check(self) -> None:
+        """Check every value.
+
+        :raises FieldError: naming the field, the value and the remedy.
+        """
+        if self.name not in FORMATS:
+            raise _invalid("name", self.name, f"must be one of {', '.join(FORMATS)}")
+        if self.compression not in (AUTO, NONE, *CODECS):
+            raise _invalid("compression", self.compression, f"must be one of {AUTO}, {NONE}, {', '.join(CODECS)}")
+        if self.name == PARQUET and self.compression not in (AUTO, NONE):
+            raise _invalid("compression", self.compression, f"must be {AUTO} for Parquet, which stores it itself")
+        self._check_columns()
+        if self.name == CSV:
+            self._check_csv()
+
+    def _check_columns(self) -> None:
+        if not self.columns:
+            if self.name == CSV and not self.header:
+                raise _invalid("columns", self.columns, "must name the columns of a CSV that has no header")
+            return
+        if self.name == TEXT:
+            raise _invalid("columns", self.columns, "must be left out for text, which only has the column 'data'")
+        # Imported here, since DAG files import this module and must not load Arrow.
+        from airflow_provider_coordination.sources.s3.columns import columns_of
+
+        if self.name == CSV and not columns_of(self.columns).is_flat:
+            raise _invalid(
+                "columns", self.columns, "must not contain ARRAY, STRUCT or BINARY, which CSV does not support"
+            )
+        columns_of(self.columns)
+
+    def _check_csv(self) -> None:
+        for name in ("delimiter", "quote", "escape"):
+            value = getattr(self, name)
+            if name != "delimiter" and not value:
+                continue
+            if len(value) != 1 or not value.isascii() or value in "\r\n\0":
+                raise _invalid(name, value, "must be one ASCII character, and not a line break")
+        given = [value for value in (self.delimiter, self.quote, self.escape) if value]
+        if len(set(given)) < len(given):
+            raise _invalid(
+                "delimiter", self.delimiter, "must differ from 'quote' and 'escape', and those from each other"
+            )
+
+
+def _invalid(name: str, value: object, remedy: str) -> FieldError:
+    return FieldError("FormatSettings", name, f"{remedy}; got {value!r}")
+
+
+NO_TIME, DAY, YEAR = timedelta(0), timedelta(days=1), timedelta(days=365)
+AT_LEAST_ONE = Limits(minimum=1)
+
+
+@dataclass
+class S3Objects(Described, Reads, Located):
+    """Objects in S3, or files on any filesystem that pyarrow reaches, for the `reads` of operators.
+
+    Each object is delivered once, by its name and version: an object that is uploaded again with other content is
+    delivered again.
+
+    :param paths: the locations: `s3://bucket/prefix`, or a folder or file such as `/data/in` or `hdfs://name:8020/in`;
+        one, or a list. A prefix is the beginning of names; end it with `/` for a folder. (templated)
+    :param source: the source's name if the operator sets none; by default the name of the only path. (templated)
+    :param format: the format of the objects: `"csv"`, `"json"` (one JSON object a line), `"parquet"` or `"text"`.
+        (templated)
+    :param format_options: options of the format; see `FormatSettings`. (templated)
+    :param include: globs of which at least one must match; all objects by default. `*.csv` matches the file name in any
+        folder, `2026/**/*.csv` matches the whole name below the path. (templated)
+    :param exclude: globs of which none may match. (templated)
+    :param exclude_suffixes: suffixes of names to leave out. (templated)
+    :param hidden: include names and folders that begin with `_` or `.`. (templated)
+    :param start_time: read only objects modified at this instant or later; an aware datetime or its ISO 8601 text.
+        (templated)
+    :param end_time: read only objects modified before this instant. (templated)
+    :param range: read only objects modified within this duration before a scan begins. (templated)
+    :param interval: the minimum time between the beginnings of two scans, however often the task runs. (templated)
+    :param count: the maximum number of scans; 1 scans once. (templated)
+    :param folder_depth: group objects by the folder at this depth below the path: a partition holds objects of one such
+        folder only. (templated)
+    :param delete_on_success: delete objects once every sink has acknowledged them. (templated)
+    :param forget_after: how long an S3 object is remembered after it was found; objects that were modified longer ago
+        are never read. At least a day; None remembers every object forever. (templated)
+    :param wait_for: an object, such as `_SUCCESS`, that must be in the same folder before objects are read. This is
+        Data Prepper's processing condition, without its check of the object's content. (templated)
+    :param wait_delay: how long to wait before the next check for that object. (templated)
+    :param wait_retries: the maximum number of further checks; after them the objects are read as they are. (templated)
+    :param max_objects: the maximum number of objects in a partition. (templated)
+    :param max_bytes: the maximum number of bytes in a partition, as stored; a larger object is alone. (templated)
+    :param aws_conn_id: the AWS connection; None for the AWS default credential chain. (templated)
+    :param region_name: the AWS region; overrides the region of the connection. (templated)
+    """
+
+    is_endless: ClassVar[bool] = False
+    kind: ClassVar[str] = "s3"
+
+    paths: Annotated[Texts, Limits(min_items=1, is_unique=True)]
+    _: KW_ONLY
+    source: str | None = None
+    format: Annotated[str, Limits(one_of=FORMATS)] = JSON
+    format_options: Mapping[str, Any] = field(default_factory=dict)
+    include: Texts = ()
+    exclude: Texts = ()
+    exclude_suffixes: Texts = ()
+    hidden: bool = False
+    start_time: datetime | None = None
+    end_time: datetime | None = None
+    range: Annotated[timedelta | None, Limits(above=NO_TIME, maximum=100 * YEAR)] = None
+    interval: Annotated[timedelta | None, Limits(above=NO_TIME, maximum=YEAR)] = None
+    count: Annotated[int | None, AT_LEAST_ONE] = None
+    folder_depth: Annotated[int | None, AT_LEAST_ONE] = None
+    delete_on_success: bool = False
+    forget_after: Annotated[timedelta | None, Limits(minimum=DAY, maximum=100 * YEAR)] = None
+    wait_for: str | None = None
+    wait_delay: Annotated[timedelta, Limits(above=NO_TIME)] = timedelta(minutes=5)
+    wait_retries: Annotated[int, Limits(minimum=0, maximum=1000)] = 10
+    max_objects: Annotated[int, AT_LEAST_ONE] = 1000
+    max_bytes: Annotated[int, AT_LEAST_ONE] = 128 * 1024 * 1024
+    aws_conn_id: str | None = "aws_default"
+    region_name: str | None = None
+    aws: AwsSettings = field(default_factory=AwsSettings, repr=False, metadata=CONNECTED)
+
+    @property
+    def format_settings(self) -> FormatSettings:
+        """The format with its options."""
+        what = f"{type(self).__name__}: field 'format_options'"
+        return read_settings(FormatSettings, what, {**self.format_options, "name": self.format})
+
+    @property
+    @override
+    def default_source(self) -> str:
+        if source := text_value(self.source):
+            return source
+        paths = self.listed("paths")
+        if len(paths) != 1:
+            raise FieldError(
+                type(self).__name__,
+                "source",
+                f"is missing: the paths {', '.join(map(repr, paths))} need a common source name; give 'source'",
+            )
+        return paths[0].partition("://")[2].strip("/") or paths[0]
+
+    @property
+    @override
+    def reads_from(self) -> Mapping[str, Any]:
+        names = ("paths", "include", "exclude", "exclude_suffixes")
+        return {name: sorted(texts) for name in names if (texts := self.listed(name))}
+
+    def within(self, start: datetime, end: datetime) -> S3Objects:
+        """See `Bounded.within`: the objects that were modified in the interval."""
+        for name in ("start_time", "end_time", "range", "interval", "count"):
+            if text_value(getattr(self, name)) is not None:
+                raise ConfigurationError(
+                    f"S3Objects: field {name!r} and the operator's 'interval' are both given; remove one of them"
+                )
+        return replace(self, start_time=start, end_time=end, forget_after=None)
+
+    def beside(
+        self, other: SourceCoordinator, coordinator: SourceCoordinator, start: datetime, end: datetime
+    ) -> S3Objects:
+        """See `Deduplicated.beside`: the two sources share their claims, so one of them delivers each object."""
+        coordinator.share_claims(other.source)
+        return self.within(start, end)
+
+    def connect(self, connections: ConnectionResolver) -> Connected:
+        """See `Reads.connect`: files on other filesystems need no AWS connection."""
+        objects = self.resolved()
+        if any(map(is_s3, objects.paths)):
+            objects.aws = connections.aws(objects.aws_conn_id, objects.region_name, self.kind)
+        return connected(objects, connections)
+
+    @override
+    def check_together(self) -> None:
+        for path in self.paths:
+            if remedy := check_path(path):
+                raise FieldError(type(self).__name__, "paths", f"{remedy}; got {path!r}")
+        for name in ("include", "exclude"):
+            self._check_globs(name)
+        if "" in self.exclude_suffixes:
+            raise self.invalid("exclude_suffixes", "must not contain an empty text, which matches every name")
+        self._check_window()
+        if self.wait_for is not None and "/" in self.wait_for:
+            raise self.invalid("wait_for", "must be the name of an object, without its folder")
+        try:
+            self.format_settings.check()
+        except FieldError as error:
+            raise error.below(type(self).__name__, "format_options") from None
+
+    def _check_globs(self, name: str) -> None:
+        for pattern in getattr(self, name):
+            try:
+                glob_regex(pattern)
+            except ConfigurationError as error:
+                raise FieldError(type(self).__name__, name, f"is wrong: {error}") from None
+
+    def _check_window(self) -> None:
+        if self.start_time and self.end_time and self.start_time >= self.end_time:
+            raise self.invalid("start_time", f"must be before 'end_time', {self.end_time.isoformat()}")
+        for name in ("range", "forget_after"):
+            if getattr(self, name) is not None and (self.start_time or self.end_time):
+                raise self.invalid(name, "must not be given together with 'start_time' or 'end_time'; give one of them")
+        for path in self.paths:
+            if self.forget_after is not None and not is_s3(path):  # the modification time of a file can be any time
+                raise self.invalid("forget_after", f"must be left out: {path!r} is not in S3")
 
 
 def _datasets(settings: Settings) -> Iterable[DatasetName]:
@@ -26,18 +286,12 @@ def _left(before: Settings, now: Settings) -> Iterable[str]:
     return (f"location {store!r}" for store in sorted(stores_before - stores))
 
 
-def _supplier(described: S3Objects, coordinator: SourceCoordinator, connections: ConnectionResolver) -> Supplier:
-    from airflow_provider_coordination.sources.s3.scan import S3Scan
-
-    return S3Scan(described, coordinator)
-
-
 KIND = ItemKind(
     "s3",
     "airflow_provider_coordination.sources.s3.reader:ObjectReader",
     _datasets,
-    reads="airflow_provider_coordination.sources.s3.settings:S3Objects",
+    reads="airflow_provider_coordination.sources.s3.kind:S3Objects",
     left=_left,
-    supplier=_supplier,
+    supplier="airflow_provider_coordination.sources.s3.scan:S3Scan",
     claims=lambda item: ListedObject.from_item(item).name,
 )

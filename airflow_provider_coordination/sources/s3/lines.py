@@ -15,11 +15,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from airflow_provider_coordination.sources.exact_casts import REMEDY, exceeds_whole, first_changed, leaves
 from airflow_provider_coordination.sources.items import ItemUnreadableError, ReadPage
+from airflow_provider_coordination.sources.landed_types import REMEDY, exceeds_whole, first_changed, leaves
 from airflow_provider_coordination.sources.s3.columns import Columns
-from airflow_provider_coordination.sources.s3.compression import ByteStream, codec_of, decompressed
-from airflow_provider_coordination.sources.s3.object_streams import ReadableObject
+from airflow_provider_coordination.sources.s3.object_streams import ByteStream, ReadableObject, codec_of, decompressed
 
 DATA = "data"
 """The column of unparsed records: it has the name and type of a Kinesis record's payload."""

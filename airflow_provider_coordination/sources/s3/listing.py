@@ -14,15 +14,17 @@ from xml.etree import ElementTree
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.items import ItemGoneError
-from airflow_provider_coordination.sources.s3.errors import BucketNotFoundError, object_errors
-from airflow_provider_coordination.sources.s3.locations import (
+from airflow_provider_coordination.sources.s3.objects import (
+    BucketNotFoundError,
+    ListedObject,
     bucket_and_key,
+    file_version,
     is_s3,
+    object_errors,
     object_uri,
     open_filesystem,
     s3_client,
 )
-from airflow_provider_coordination.sources.s3.objects import ListedObject
 
 PAGE_OBJECTS = 1000
 """The maximum number of objects that S3 returns in one response."""
@@ -169,14 +171,6 @@ class FilesystemListing:
             version=file_version(info),
             modified=info.mtime,
         )
-
-
-def file_version(info: Any) -> str:
-    """Return the version of a file: a text that changes with its content.
-
-    :param info: as a filesystem of pyarrow returns it.
-    """
-    return f"{info.mtime_ns}-{info.size}"
 
 
 def ahead(values: Iterator[T]) -> Iterator[T]:

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from airflow_provider_coordination.sources.exact_casts import REMEDY, cast_exactly
 from airflow_provider_coordination.sources.items import ItemUnreadableError, ReadPage
+from airflow_provider_coordination.sources.landed_types import REMEDY, cast_exactly
 from airflow_provider_coordination.sources.s3.columns import Columns
 from airflow_provider_coordination.sources.s3.object_streams import ReadableObject
 
 if TYPE_CHECKING:
     from pyarrow.parquet import FileMetaData, ParquetFile
-
 
 WHOLE_BYTES = 32 * 2**20
 """A row group up to this size is fetched with few requests before it is parsed; a larger one is fetched in parts."""

@@ -1,4 +1,4 @@
-"""Reading objects, on the executors of a Spark job."""
+"""Reading objects, on the executors of a Spark job, as pages of records in their format."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import pyarrow as pa
 
@@ -23,18 +23,64 @@ from airflow_provider_coordination.sources.items import (
     ReadPage,
     Wait,
 )
-from airflow_provider_coordination.sources.s3.deletion import Deletion
-from airflow_provider_coordination.sources.s3.errors import object_errors
-from airflow_provider_coordination.sources.s3.formats import Format, columns_before_reading, format_of
-from airflow_provider_coordination.sources.s3.locations import (
+from airflow_provider_coordination.sources.s3.columns import columns_of
+from airflow_provider_coordination.sources.s3.csv_format import CsvFormat
+from airflow_provider_coordination.sources.s3.kind import CSV, PARQUET, TEXT, FormatSettings, S3Objects
+from airflow_provider_coordination.sources.s3.lines import DATA_SCHEMA, JsonDataFormat, JsonFormat, TextFormat
+from airflow_provider_coordination.sources.s3.object_streams import FetchedObject, FileObject, ReadableObject, S3Object
+from airflow_provider_coordination.sources.s3.objects import (
     bucket_and_key,
+    delete_delivered,
     folder_of,
     is_s3,
+    object_errors,
     open_filesystem,
     s3_client,
 )
-from airflow_provider_coordination.sources.s3.object_streams import FetchedObject, FileObject, ReadableObject, S3Object
-from airflow_provider_coordination.sources.s3.settings import S3Objects
+from airflow_provider_coordination.sources.s3.parquet_format import ParquetFormat
+
+PAGE_BYTES = 2**20
+"""The approximate size of a page in uncompressed bytes."""
+
+
+class Format(Protocol):
+    """A format of records in an object."""
+
+    def pages(self, source: ReadableObject, position: str) -> Iterator[ReadPage]:
+        """Yield the records of an object, page by page, each with a position; one or two pages are in memory at a time.
+
+        The records are the same, wherever reading was continued.
+
+        :param source: the object.
+        :param position: of the last page that was read; empty for the start.
+        :raises ItemUnreadableError: if the object is damaged, or does not fit the settings.
+        """
+        ...
+
+
+def columns_before_reading(settings: FormatSettings) -> pa.Schema | None:
+    """Return the columns that every object has; None if each one has its own, as Parquet and CSV with a header do."""
+    if settings.columns:
+        return columns_of(settings.columns).schema
+    return None if settings.name in (CSV, PARQUET) else DATA_SCHEMA
+
+
+def format_of(settings: FormatSettings, page_bytes: int = PAGE_BYTES) -> Format:
+    """Return the format that settings name.
+
+    :param page_bytes: the approximate size of a page in uncompressed bytes.
+    :raises ConfigurationError: if the columns cannot be parsed.
+    """
+    columns = columns_of(settings.columns) if settings.columns else None
+    if settings.name == CSV:
+        return CsvFormat(settings, columns, page_bytes)
+    if settings.name == PARQUET:
+        return ParquetFormat(columns, page_bytes)
+    if settings.name == TEXT:
+        return TextFormat(settings.compression, page_bytes)
+    if columns is None:
+        return JsonDataFormat(settings.compression, page_bytes)
+    return JsonFormat(columns, settings.compression, page_bytes)
 
 
 class ObjectReader(ItemReader, KnowsColumns, Conditional, Finishing):
@@ -80,55 +126,6 @@ class ObjectReader(ItemReader, KnowsColumns, Conditional, Finishing):
 
     @override
     def waits_for(self, items: Sequence[Item]) -> Wait | None:
-        return Conditions(self._settings, lambda: self._client).waits_for(items)
-
-    @override
-    def delivered(self, items: Sequence[Item]) -> None:
-        Deletion(self._settings, lambda: self._client).delivered(items)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Pickle without clients."""
-        return {"_settings": self._settings, "_format_settings": self._format_settings}
-
-    @cached_property
-    def _format(self) -> Format:
-        return format_of(self._format_settings)
-
-    @cached_property
-    def _client(self) -> Any:
-        return s3_client(self._settings.aws)
-
-    def _fetched(self, item: Item) -> bytes:
-        return self._opened(item).stream(0).read(item["size"])
-
-    def _parsed(self, item: Item, data: bytes, position: str) -> Iterator[ReadPage]:
-        return self._format.pages(FetchedObject(item["uri"], data), position)
-
-    def _opened(self, item: Item) -> ReadableObject:
-        uri, size, version = item["uri"], item["size"], item["version"]
-        if is_s3(uri):
-            return S3Object(self._client, uri, size, version)
-        filesystem, path, _ = open_filesystem(uri)
-        return FileObject(filesystem, path, uri, size, version)
-
-
-class Conditions:
-    """Checks the processing condition of a partition's objects.
-
-    :param settings: of the source.
-    :param client: returns an existing client of S3.
-    """
-
-    def __init__(self, settings: S3Objects, client: Callable[[], Any] | None = None) -> None:
-        self._settings = settings
-        self._client = client or (lambda: s3_client(settings.aws))
-
-    def waits_for(self, items: Sequence[Item]) -> Wait | None:
-        """Return why these objects must wait; None if they may be read. See `Conditional.waits_for`.
-
-        :raises ConfigurationError: if access is denied.
-        :raises SourceUnavailableError: if the storage is unavailable.
-        """
         settings = self._settings
         if settings.wait_for is None:
             return None
@@ -142,18 +139,48 @@ class Conditions:
                 )
         return None
 
+    @override
+    def delivered(self, items: Sequence[Item]) -> None:
+        if self._settings.delete_on_success:
+            delete_delivered(items, lambda: self._client)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Pickle without clients."""
+        return {"_settings": self._settings, "_format_settings": self._format_settings}
+
+    @cached_property
+    def _format(self) -> Format:
+        return format_of(self._format_settings)
+
+    @cached_property
+    def _client(self) -> Any:
+        return s3_client(self._settings.aws)
+
     def _exists(self, uri: str) -> bool:
         try:
             # Without permission to list the bucket, S3 reports "access denied" for an object that does not exist.
             with object_errors(uri, "look for it", "s3:GetObject and s3:ListBucket"):
                 if is_s3(uri):
                     bucket, key = bucket_and_key(uri)
-                    self._client().head_object(Bucket=bucket, Key=key)
+                    self._client.head_object(Bucket=bucket, Key=key)
                     return True
                 filesystem, path, _ = open_filesystem(uri)
                 return bool(filesystem.get_file_info(path).is_file)
         except ItemGoneError:
             return False
+
+    def _fetched(self, item: Item) -> bytes:
+        return self._opened(item).stream(0).read(item["size"])
+
+    def _parsed(self, item: Item, data: bytes, position: str) -> Iterator[ReadPage]:
+        return self._format.pages(FetchedObject(item["uri"], data), position)
+
+    def _opened(self, item: Item) -> ReadableObject:
+        uri, size, version = item["uri"], item["size"], item["version"]
+        if is_s3(uri):
+            return S3Object(self._client, uri, size, version)
+        filesystem, path, _ = open_filesystem(uri)
+        return FileObject(filesystem, path, uri, size, version)
 
 
 THREADS = 8

@@ -16,17 +16,18 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, format_instant
 from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.settings import read_settings, write_settings
+from airflow_provider_coordination.sources.connections import ConnectionResolver
+from airflow_provider_coordination.sources.item_kind import ItemSupplier
 from airflow_provider_coordination.sources.landed import ProgressFormatError
 from airflow_provider_coordination.sources.progress import PartitionProgress
-from airflow_provider_coordination.sources.s3.deletion import Deletion
-from airflow_provider_coordination.sources.s3.globs import Globs
+from airflow_provider_coordination.sources.s3.kind import S3Objects
 from airflow_provider_coordination.sources.s3.listing import Listing, ahead, listing_of
-from airflow_provider_coordination.sources.s3.objects import ListedObject
-from airflow_provider_coordination.sources.s3.packing import PackingLimits, pack, partition_key
-from airflow_provider_coordination.sources.s3.settings import S3Objects
+from airflow_provider_coordination.sources.s3.objects import ListedObject, delete_delivered, s3_client
+from airflow_provider_coordination.sources.s3.selection import Globs, PackingLimits, pack, partition_key
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +73,7 @@ class ScanState:
     unfinished: Unfinished | None = None
 
 
-class S3Scan:
+class S3Scan(ItemSupplier[S3Objects]):
     """Finds objects and yields partitions of them; a `Supplier`.
 
     :param settings: of the source.
@@ -84,12 +85,12 @@ class S3Scan:
         self,
         settings: S3Objects,
         coordinator: SourceCoordinator,
+        connections: ConnectionResolver | None = None,
         *,
         list_path: Callable[[str], Listing] | None = None,
     ) -> None:
         settings.check()
-        self._settings = settings
-        self._coordinator = coordinator
+        super().__init__(settings, coordinator, connections)
         self._claims = coordinator.claims
         self._clock = coordinator.clock
         self._list_path = list_path or (lambda path: listing_of(path, settings.aws))
@@ -97,6 +98,7 @@ class S3Scan:
             max_objects=settings.max_objects, max_bytes=settings.max_bytes, room=self._claims.room
         )
 
+    @override
     def __call__(self, state: Mapping[str, Any]) -> Iterator[Page]:
         """Scan once, if a scan is due.
 
@@ -226,12 +228,11 @@ class S3Scan:
         claims, and the partition last, so that the next scan does what is left. An object that was uploaded again is
         not the one that was read, so it is kept.
         """
-        deletion = Deletion(self._settings)
         failed = 0
         for partition in self._coordinator.view.partitions(PartitionStatus.COMPLETED):
             try:
                 items = self._delivered_items(partition)
-                deletion.delivered(items)
+                delete_delivered(items, lambda: s3_client(self._settings.aws))
             except ProgressFormatError as error:
                 log.warning(
                     "partition %s: its objects are not deleted: %s; delete them yourself if they are not needed",

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider_coordination.sources.dynamodb.documents import key_at, plain_json, position_of, typed_values
+from airflow_provider_coordination.sources.dynamodb.calls import key_at, plain_json, position_of, typed_values
 from airflow_provider_coordination.sources.items import ItemUnreadableError
 from airflow_provider_coordination.sources.progress import ItemPosition
 

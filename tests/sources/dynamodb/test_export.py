@@ -13,9 +13,8 @@ import pytest
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.dynamodb_export.reader import ExportReader
-from airflow_provider_coordination.sources.dynamodb_export.settings import DynamoDBExport
-from airflow_provider_coordination.sources.dynamodb_export.supplier import ExportFailedError, ExportSupplier
+from airflow_provider_coordination.sources.dynamodb_export.files import ExportFailedError, ExportReader, ExportSupplier
+from airflow_provider_coordination.sources.dynamodb_export.kind import DynamoDBExport
 from airflow_provider_coordination.sources.items import Item, ItemGoneError, ItemUnreadableError, ReadPage
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.aws_wire import AwsWire
@@ -35,7 +34,7 @@ def coordinator() -> SourceCoordinator:
 
 
 def partitions(of: DynamoDBExport) -> dict[str, list[Item]]:
-    pages = ExportSupplier(of, coordinator().view)({})
+    pages = ExportSupplier(of, coordinator())({})
     return {key: progress["items"] for page in pages for key, progress in page.partitions.items()}
 
 
@@ -90,9 +89,9 @@ def test_damaged_file_is_unreadable(tmp_path: Path, content: bytes, says: str) -
 
 def test_files_keep_their_partitions_when_settings_change(tmp_path: Path) -> None:
     location, source = str(write_export(tmp_path, [range(1)] * 7)), coordinator()
-    source.supply(ExportSupplier(settings(location=location, files_per_partition=3), source.view))
+    source.supply(ExportSupplier(settings(location=location, files_per_partition=3), source))
     for others in (1, 2, 7):
-        assert source.supply(ExportSupplier(settings(location=location, files_per_partition=others), source.view)) == []
+        assert source.supply(ExportSupplier(settings(location=location, files_per_partition=others), source)) == []
     found = [source.view.get(f"{EXPORT_ID}/{number}") for number in range(3)]
     assert [len(each.progress["items"]) for each in found if each is not None] == [3, 3, 1]
 
@@ -123,13 +122,13 @@ def test_unsupported_export_kind_is_refused(tmp_path: Path, name: str, value: st
 
 
 def test_running_export_has_no_partitions_yet() -> None:
-    supplier = ExportSupplier(settings(export_arn=EXPORT_ARN), coordinator().view)
+    supplier = ExportSupplier(settings(export_arn=EXPORT_ARN), coordinator())
     AwsWire(supplier.calls.client).answer("DescribeExport", {"ExportDescription": {"ExportStatus": "IN_PROGRESS"}})
     assert list(supplier({})) == []
 
 
 def test_failed_export_gives_the_reason() -> None:
-    supplier = ExportSupplier(settings(export_arn=EXPORT_ARN), coordinator().view)
+    supplier = ExportSupplier(settings(export_arn=EXPORT_ARN), coordinator())
     failed = {"ExportStatus": "FAILED", "FailureCode": "S3NoSuchBucket", "FailureMessage": "no bucket"}
     AwsWire(supplier.calls.client).answer("DescribeExport", {"ExportDescription": failed})
     with pytest.raises(ExportFailedError, match="FAILED: S3NoSuchBucket no bucket; fix the cause"):
@@ -142,7 +141,7 @@ def test_repeated_supplier_runs_start_one_export() -> None:
     chosen = settings(table_arn=TABLE_ARN, bucket="exports", prefix="daily", export="2026-01-31")
     requests: list[tuple[str, dict[str, Any]]] = []
     for _ in range(3):
-        supplier = ExportSupplier(chosen, source.view)
+        supplier = ExportSupplier(chosen, source)
         wire = AwsWire(supplier.calls.client)
         wire.answer("ExportTableToPointInTime", started)
         wire.answer("DescribeExport", {"ExportDescription": {"ExportStatus": "IN_PROGRESS"}})
@@ -161,7 +160,7 @@ def test_repeated_supplier_runs_start_one_export() -> None:
 
 
 def test_missing_table_is_named() -> None:
-    supplier = ExportSupplier(settings(table_arn=TABLE_ARN, bucket="exports"), coordinator().view)
+    supplier = ExportSupplier(settings(table_arn=TABLE_ARN, bucket="exports"), coordinator())
     AwsWire(supplier.calls.client).refuse("ExportTableToPointInTime", "TableNotFoundException")
     with pytest.raises(ConfigurationError, match=r"table/orders.* does not exist"):
         list(supplier({}))

@@ -19,7 +19,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.sources.items import SourceUnavailableError
 from airflow_provider_coordination.sources.jdbc import supplier as module
-from airflow_provider_coordination.sources.jdbc.query import DbApiQuery, QueryResult
+from airflow_provider_coordination.sources.jdbc.column import DbApiQuery, QueryResult
 from airflow_provider_coordination.sources.jdbc.ranges import Range
 from airflow_provider_coordination.sources.jdbc.supplier import RangeSupplier
 from airflow_provider_coordination.sources.progress import PartitionProgress

@@ -16,7 +16,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import PartitionNotOwnedError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.store import CoordinationStore
-from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.kinds import SourceBatches
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import ProgressFormatError, ShardBatches, ShardProgress
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore

@@ -16,8 +16,7 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.items import ItemGoneError, ItemUnreadableError, SourceUnavailableError
 from airflow_provider_coordination.sources.opensearch.client import MAX_ATTEMPTS, OpenSearchClient, ViewLostError
-from airflow_provider_coordination.sources.opensearch.cluster import OpenSearchCluster
-from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
+from airflow_provider_coordination.sources.opensearch.kind import OpenSearchCluster, OpenSearchIndices
 from airflow_provider_coordination.sources.opensearch.views import Views
 from demo.server_process import free_ports
 

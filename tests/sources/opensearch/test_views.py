@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
+from airflow_provider_coordination.sources.opensearch.kind import OpenSearchIndices
 from airflow_provider_coordination.sources.opensearch.views import Views
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_coordination.sources.s3.deletion import delete_s3
+from airflow_provider_coordination.sources.s3.objects import delete_s3
 from tests.sources.s3.scans import MODIFIED, found
 
 

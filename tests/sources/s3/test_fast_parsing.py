@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.s3.listing import S3Listing, decode_listing, parse_listings_fast
-from airflow_provider_coordination.sources.s3.locations import s3_client
+from airflow_provider_coordination.sources.s3.objects import s3_client
 from tests.support.aws_wire import answer_of
 from tests.support.depth import examples
 

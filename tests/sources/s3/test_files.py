@@ -14,13 +14,11 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.progress import PartitionProgress
-from airflow_provider_coordination.sources.s3.deletion import Deletion
-from airflow_provider_coordination.sources.s3.errors import BucketNotFoundError
+from airflow_provider_coordination.sources.s3.kind import S3Objects
 from airflow_provider_coordination.sources.s3.listing import PAGES_AHEAD, FilesystemListing, ListedPage, ahead
-from airflow_provider_coordination.sources.s3.objects import ListedObject
-from airflow_provider_coordination.sources.s3.reader import Conditions
+from airflow_provider_coordination.sources.s3.objects import BucketNotFoundError, ListedObject
+from airflow_provider_coordination.sources.s3.reader import ObjectReader
 from airflow_provider_coordination.sources.s3.scan import S3Scan
-from airflow_provider_coordination.sources.s3.settings import S3Objects
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.clock import ManualClock
 
@@ -143,7 +141,7 @@ def test_rewritten_file_is_found_again(tmp_path: Path) -> None:
 
 def test_files_wait_for_an_object_in_their_folder(tmp_path: Path) -> None:
     files(tmp_path, "day/a.csv")
-    conditions = Conditions(
+    conditions = ObjectReader(
         S3Objects(paths=(str(tmp_path),), wait_for="_SUCCESS", wait_delay=timedelta(minutes=1), wait_retries=3)
     )
     waiting = conditions.waits_for(items(listed(tmp_path)))
@@ -158,7 +156,7 @@ def test_files_wait_for_an_object_in_their_folder(tmp_path: Path) -> None:
 
 def test_files_do_not_wait_without_a_condition(tmp_path: Path) -> None:
     files(tmp_path, "a.csv")
-    assert Conditions(S3Objects(paths=(str(tmp_path),))).waits_for(items(listed(tmp_path))) is None
+    assert ObjectReader(S3Objects(paths=(str(tmp_path),))).waits_for(items(listed(tmp_path))) is None
 
 
 # Deleting
@@ -169,13 +167,13 @@ def test_delivered_files_are_deleted_unless_replaced(tmp_path: Path) -> None:
     found = items(listed(tmp_path))
     (tmp_path / "b.csv").write_text("written again")
     (tmp_path / "gone.csv").unlink()
-    Deletion(S3Objects(paths=(str(tmp_path),), delete_on_success=True)).delivered(found)
+    ObjectReader(S3Objects(paths=(str(tmp_path),), delete_on_success=True)).delivered(found)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["b.csv"]
 
 
 def test_files_are_kept_by_default(tmp_path: Path) -> None:
     files(tmp_path, "a.csv")
-    Deletion(S3Objects(paths=(str(tmp_path),))).delivered(items(listed(tmp_path)))
+    ObjectReader(S3Objects(paths=(str(tmp_path),))).delivered(items(listed(tmp_path)))
     assert (tmp_path / "a.csv").exists()
 
 

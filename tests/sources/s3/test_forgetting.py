@@ -9,8 +9,8 @@ import pytest
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.sources.s3 import scan
+from airflow_provider_coordination.sources.s3.kind import S3Objects
 from airflow_provider_coordination.sources.s3.scan import S3Scan
-from airflow_provider_coordination.sources.s3.settings import S3Objects
 from tests.coordination.stepped_store import ProcessKilled, SteppedStore, killed
 from tests.sources.s3.scans import PATH, Bucket, Scans, found, names_in
 

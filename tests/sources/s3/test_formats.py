@@ -27,10 +27,10 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.items import ItemUnreadableError, ReadPage
 from airflow_provider_coordination.sources.s3 import lines as lines_module
 from airflow_provider_coordination.sources.s3.columns import columns_of
-from airflow_provider_coordination.sources.s3.format_settings import FormatSettings
-from airflow_provider_coordination.sources.s3.formats import columns_before_reading, format_of
+from airflow_provider_coordination.sources.s3.kind import FormatSettings
 from airflow_provider_coordination.sources.s3.object_streams import FetchedObject
 from airflow_provider_coordination.sources.s3.parquet_format import PARTS_BYTES, WHOLE_BYTES, ParquetFormat
+from airflow_provider_coordination.sources.s3.reader import columns_before_reading, format_of
 from tests.conftest import REPOSITORY
 from tests.support.depth import examples
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.s3.globs import Globs
+from airflow_provider_coordination.sources.s3.selection import Globs
 
 
 @pytest.mark.parametrize(

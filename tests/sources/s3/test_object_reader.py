@@ -23,9 +23,9 @@ from airflow_provider_coordination.sources.items import (
     ReadsAhead,
 )
 from airflow_provider_coordination.sources.kinds import ReadsSettings, reader_of
+from airflow_provider_coordination.sources.s3.kind import S3Objects
 from airflow_provider_coordination.sources.s3.listing import listing_of
 from airflow_provider_coordination.sources.s3.reader import ObjectReader
-from airflow_provider_coordination.sources.s3.settings import S3Objects
 
 
 def reader(folder: Path, **format: Any) -> ObjectReader:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_coordination.coordination.partition import MAX_KEY_BYTES
 from airflow_provider_coordination.sources.s3.objects import ListedObject
-from airflow_provider_coordination.sources.s3.packing import (
+from airflow_provider_coordination.sources.s3.selection import (
     MAX_ITEMS_BYTES,
     OPENING_BYTES,
     PackingLimits,

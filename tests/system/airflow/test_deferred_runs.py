@@ -21,7 +21,7 @@ from airflow_provider_coordination.coordination.history import HoldingEnd, holdi
 from airflow_provider_coordination.coordination.jobs import Job, Jobs, JobState
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.hooks.job_termination import job_processes, settings_file_of
-from airflow_provider_coordination.sources.batches import SourceBatches
+from airflow_provider_coordination.sources.kinds import SourceBatches
 from demo.airflow_home import task_log
 from demo.local_kinesis import LocalKinesis
 from tests.support.spark_job import Pipeline

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from airflow.sdk import DAG, CronDataIntervalTimetable, CronPartitionTimetable, Param, task
 
-from airflow_provider_coordination.sources.s3.settings import S3Objects
+from airflow_provider_coordination.sources.s3.kind import S3Objects
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.writes import ParquetDataset
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion

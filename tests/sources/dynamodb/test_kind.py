@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBTable
-from airflow_provider_coordination.sources.dynamodb_export.settings import DynamoDBExport
+from airflow_provider_coordination.sources.dynamodb.kind import DynamoDBTable
+from airflow_provider_coordination.sources.dynamodb_export.kind import DynamoDBExport
 
 TABLE_ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/orders"
 
@@ -33,8 +33,8 @@ def test_invalid_setting_names_value_and_remedy(changes: Any, says: str) -> None
 
 
 def test_first_read_leaves_count_minus_one_reads() -> None:
-    assert DynamoDBTable(table="orders", interval=timedelta(minutes=1), count=3).reads_left == 2
-    assert DynamoDBTable(table="orders", interval=timedelta(minutes=1)).reads_left is None
+    assert DynamoDBTable(table="orders", interval=timedelta(minutes=1), count=3).rereads["reads_left"] == 2
+    assert DynamoDBTable(table="orders", interval=timedelta(minutes=1)).rereads["reads_left"] is None
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.opensearch.cluster import OpenSearchCluster
-from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
+from airflow_provider_coordination.sources.opensearch.kind import OpenSearchCluster, OpenSearchIndices
 
 HOST = "https://search.example.com:9200"
 

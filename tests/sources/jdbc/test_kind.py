@@ -12,8 +12,8 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.items import Checking, FrameReader, ItemUnreadableError
+from airflow_provider_coordination.sources.jdbc.kind import JdbcTable
 from airflow_provider_coordination.sources.jdbc.reader import RangeReader, driver_properties
-from airflow_provider_coordination.sources.jdbc.settings import JdbcTable
 from airflow_provider_coordination.sources.kinds import ReadsSettings, reader_of
 from tests.support.jdbc_tables import jdbc_table
 

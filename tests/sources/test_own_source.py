@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Page
-from airflow_provider_coordination.sources.function_supplier import PAGE_SIZE, pages_of
+from airflow_provider_coordination.sources.own_source import PAGE_SIZE, pages_of
 from airflow_provider_coordination.sources.progress import PartitionProgress
 
 

@@ -1,4 +1,4 @@
-"""Reading a slice of an index, from any sequence number on."""
+"""The slices of indices: dividing an index into them, and reading one from any sequence number on."""
 
 from __future__ import annotations
 
@@ -11,13 +11,66 @@ from typing import Any
 import pyarrow as pa
 
 from airflow_provider_coordination.coordination.override import override
+from airflow_provider_coordination.coordination.supplier import Page
+from airflow_provider_coordination.sources.item_kind import ItemSupplier
 from airflow_provider_coordination.sources.items import Item, ItemGoneError, ItemUnreadableError, KnowsColumns, ReadPage
-from airflow_provider_coordination.sources.opensearch.client import OpenSearchClient, ViewLostError
-from airflow_provider_coordination.sources.opensearch.indices import WHOLE, IndexPart, find_indices, selected_part
-from airflow_provider_coordination.sources.opensearch.settings import OpenSearchIndices
+from airflow_provider_coordination.sources.opensearch.client import (
+    WHOLE,
+    Index,
+    IndexPart,
+    OpenSearchClient,
+    ViewLostError,
+    find_indices,
+    select_indices,
+    selected_part,
+)
+from airflow_provider_coordination.sources.opensearch.kind import MAX_SLICES, OpenSearchIndices
 from airflow_provider_coordination.sources.opensearch.views import Document, Views, about, shard_of
 
 log = logging.getLogger(__name__)
+
+
+class SliceSupplier(ItemSupplier[OpenSearchIndices]):
+    """Makes a partition of each slice of each index; a `Supplier`.
+
+    Each run finds new indices. A known index keeps its first number of slices, even if `slices` changes, since only
+    those together are the whole index. An index that was deleted and created again is another index.
+    """
+
+    @override
+    def __call__(self, state: Mapping[str, Any]) -> Iterator[Page]:
+        client, count = OpenSearchClient(self._settings.cluster), 0
+        for index in select_indices(client, self._settings):
+            if not index.is_open:
+                log.warning("index %s is closed, and is left out until it is open", index.name)
+                continue
+            count += 1
+            slices = self._slices(index)
+            part = selected_part(client, self._settings, index.name, index.shards)
+            item: dict[str, Any] = {"index": index.name, "uuid": index.uuid, "shards": index.shards}
+            if part is not None and not part.is_whole:
+                item["is_part"] = True
+            size = index.bytes // slices
+            cut = [{**item, "slice": number, "slices": slices, "size": size} for number in range(slices)]
+            rereads = self._settings.rereads
+            yield Page({_key(index, each["slice"]): self.first_progress(each, **rereads) for each in cut})
+        if not count:
+            log.warning("no index matches %s", ", ".join(map(repr, self._settings.indices)))
+
+    def _slices(self, index: Index) -> int:
+        """Return the number of slices of an index, from its existing partitions, or as a multiple of its shards.
+
+        With a multiple of the shards, each slice lies in one shard.
+        """
+        if first := self.items_of(_key(index, 0)):
+            return int(first[0]["slices"])
+        a_shard = -(-(self._settings.slices or 1) // index.shards)
+        return index.shards * min(a_shard, max(1, MAX_SLICES // index.shards))
+
+
+def _key(index: Index, number: int) -> str:
+    return f"{index.name}/{index.uuid}/{number}"
+
 
 RECORD_SCHEMA = pa.schema(
     [

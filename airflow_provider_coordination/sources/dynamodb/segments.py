@@ -1,7 +1,8 @@
-"""Reading a segment of a table's parallel scan, from any key on."""
+"""The segments of a table's parallel scan: dividing a table into them, and reading one from any key on."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -10,10 +11,78 @@ from typing import Any
 import pyarrow as pa
 
 from airflow_provider_coordination.coordination.override import override
-from airflow_provider_coordination.sources.dynamodb.calls import DynamoDBCalls, table_identity
-from airflow_provider_coordination.sources.dynamodb.documents import key_at, plain_json, position_of, typed_values
-from airflow_provider_coordination.sources.dynamodb.settings import DynamoDBTable
-from airflow_provider_coordination.sources.items import Item, ItemGoneError, KnowsColumns, ReadPage
+from airflow_provider_coordination.coordination.supplier import Page
+from airflow_provider_coordination.sources.dynamodb.calls import (
+    DynamoDBCalls,
+    key_at,
+    plain_json,
+    position_of,
+    table_identity,
+    typed_values,
+)
+from airflow_provider_coordination.sources.dynamodb.kind import DynamoDBTable
+from airflow_provider_coordination.sources.item_kind import ItemSupplier
+from airflow_provider_coordination.sources.items import (
+    Item,
+    ItemGoneError,
+    KnowsColumns,
+    ReadPage,
+    SourceUnavailableError,
+)
+
+log = logging.getLogger(__name__)
+
+SEGMENT_BYTES = 256 * 1024 * 1024
+"""The approximate size of a segment if the supplier decides."""
+MAX_DERIVED_SEGMENTS = 1024
+PAGE_PARTITIONS = 500
+READABLE = frozenset({"ACTIVE", "UPDATING"})
+
+
+class SegmentSupplier(ItemSupplier[DynamoDBTable]):
+    """Makes a partition of each segment of a table's scan; a `Supplier`.
+
+    Another run changes nothing, even if the table has grown or `segments` has changed: a scan keeps its first number of
+    segments, since only those together are the whole table. A table that was deleted and created again is another
+    table.
+    """
+
+    @override
+    def __call__(self, state: Mapping[str, Any]) -> Iterator[Page]:
+        calls = DynamoDBCalls(self._settings.aws, f"table {self._settings.table!r}")
+        table = calls("describe_table", TableName=self._settings.table)["Table"]
+        if table.get("TableStatus", "ACTIVE") not in READABLE:
+            raise SourceUnavailableError(
+                f"DynamoDB table {self._settings.table!r} is {table['TableStatus']}; try again when it is ACTIVE"
+            )
+        table_id = table_identity(table)
+        keys = [key["AttributeName"] for key in sorted(table["KeySchema"], key=lambda key: key["KeyType"])]
+        total = self._total(table_id, table)
+        size = int(table.get("TableSizeBytes", 0)) // total
+        log.info("table %s: %d segments of about %d bytes", self._settings.table, total, size)
+        for start in range(0, total, PAGE_PARTITIONS):
+            yield Page(
+                {
+                    self._key(table_id, segment): self.first_progress(
+                        {"segment": segment, "total": total, "keys": keys, "table_id": table_id, "size": size},
+                        **self._settings.rereads,
+                    )
+                    for segment in range(start, min(start + PAGE_PARTITIONS, total))
+                }
+            )
+
+    def _total(self, table_id: str, table: Mapping[str, Any]) -> int:
+        """Return the number of segments: of the existing partitions, from the settings, or by the table's size."""
+        if first := self.items_of(self._key(table_id, 0)):
+            return int(first[0]["total"])
+        if self._settings.segments is not None:
+            return self._settings.segments
+        wanted = -(-int(table.get("TableSizeBytes", 0)) // SEGMENT_BYTES)
+        return min(max(wanted, 1), MAX_DERIVED_SEGMENTS)
+
+    def _key(self, table_id: str, segment: int) -> str:
+        return "/".join(filter(None, (self._settings.table, table_id, self._settings.scan, str(segment))))
+
 
 RECORD_SCHEMA = pa.schema([pa.field("key", pa.string()), pa.field("data", pa.string())])
 """`key` is the item's key, `data` the whole item, both as plain JSON."""
