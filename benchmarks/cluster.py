@@ -26,7 +26,8 @@ import pyarrow as pa
 from pyspark import SparkContext
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.sources.items import Item, ReadPage
+from airflow_provider_coordination.coordination.override import override
+from airflow_provider_coordination.sources.items import Item, ItemReader, ReadPage
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.spark.application import delivery_of
@@ -64,23 +65,23 @@ QUICK = Size(partitions=64, seconds=0.2, rounds=1)
 
 
 @dataclass(frozen=True)
-class Slow:
-    """A source that responds late; an `ItemReader`.
+class Slow(ItemReader):
+    """A source that responds late.
 
     :param seconds: the delay of each page.
     """
 
     seconds: float
 
+    @override
     def read(self, item: Item, position: str) -> Iterator[ReadPage]:
-        """See `ItemReader.read`."""
         for page in range(int(position or 0), item["pages"]):
             time.sleep(self.seconds)
             data = [b"%08d" % number * (RECORD_BYTES // 8) for number in range(RECORDS)]
             yield ReadPage(records=pa.table({"data": pa.array(data, pa.binary())}), position=str(page + 1))
 
+    @override
     def origin(self, item: Item) -> str:
-        """See `ItemReader.origin`."""
         return str(item["name"])
 
 

@@ -27,7 +27,8 @@ import pyarrow as pa
 from pyspark.sql import functions
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.sources.items import Item, ReadPage
+from airflow_provider_coordination.coordination.override import override
+from airflow_provider_coordination.sources.items import Item, ItemReader, ReadPage
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.spark.application import delivery_of
@@ -82,8 +83,8 @@ def digested(records: DataFrame) -> DataFrame:
 
 
 @dataclass(frozen=True)
-class Late:
-    """A source that responds late; an `ItemReader`.
+class Late(ItemReader):
+    """A source that responds late.
 
     :param seconds: the delay of each page.
     :param records: the number of records on a page.
@@ -92,15 +93,15 @@ class Late:
     seconds: float
     records: int
 
+    @override
     def read(self, item: Item, position: str) -> Iterator[ReadPage]:
-        """See `ItemReader.read`."""
         for page in range(int(position or 0), item["pages"]):
             time.sleep(self.seconds)
             data = [b"%06d-%06d" % (page, number) * 16 for number in range(self.records)]
             yield ReadPage(records=pa.table({"data": pa.array(data, pa.binary())}), position=str(page + 1))
 
+    @override
     def origin(self, item: Item) -> str:
-        """See `ItemReader.origin`."""
         return str(item["name"])
 
 

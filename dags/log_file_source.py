@@ -17,13 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.supplier import Page, Supplier
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.landed import LandedProgress
 from airflow_provider_coordination.sources.progress import new_batch_id
-from airflow_provider_coordination.sources.reads import Connected
+from airflow_provider_coordination.sources.reads import Connected, Reads
 from airflow_provider_coordination.sources.source_kind import SourceKind
 from airflow_provider_coordination.spark.landed_row import LandedRow
 from airflow_provider_coordination.spark.reading import KindPartitions
@@ -58,7 +59,7 @@ KIND = LogFiles(NAME)
 
 
 @dataclass(kw_only=True)
-class LogFolder:
+class LogFolder(Reads):
     """A directory of log files, for the `reads` of operators.
 
     :param folder: the directory, which every worker can reach. (templated)
@@ -71,17 +72,17 @@ class LogFolder:
     folder: str
 
     @property
+    @override
     def default_source(self) -> str:
-        """See `Reads.default_source`."""
         return self.folder.strip("/")
 
     @property
+    @override
     def reads_from(self) -> Mapping[str, Any]:
-        """See `Located.reads_from`."""
         return {"folder": self.folder}
 
+    @override
     def connect(self, connections: ConnectionResolver) -> Connected:
-        """See `Reads.connect`."""
         settings = ReadsSettings(kind=NAME, settings={"folder": self.folder}, implementation="log_file_source:KIND")
         return Connected(reads=settings, supplier=lambda coordinator: supplier(self.folder))
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_provider_coordination.sources.items import ItemGoneError, ReadPage
+from airflow_provider_coordination.sources.items import ItemGoneError, ItemReader, ReadPage
 
 LINES_PER_PAGE = 10_000
 
 
 @dataclass(frozen=True)
-class EventFiles:
+class EventFiles(ItemReader):
     """Reads files with one JSON event a line, with the fields `user` and `action`.
 
     :param root: the folder of the files.

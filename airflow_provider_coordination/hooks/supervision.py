@@ -22,7 +22,7 @@ from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.hooks.connections import AirflowConnections, airflow_connection
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.sources.kinds import ReadsSettings
-from airflow_provider_coordination.sources.reads import Reads, Synced
+from airflow_provider_coordination.sources.reads import Reads
 from airflow_provider_coordination.sources.source_kind import Settings, SourceKind
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.sink_settings import access_of, check_sinks
@@ -208,7 +208,7 @@ class SourceProbe(Probe):
     @property
     @override
     def must_discover_partitions(self) -> bool:
-        return self._reads is not None and not isinstance(self._reads, Synced)
+        return self._reads is not None and not self._reads.is_synced
 
     @override
     def discover_partitions(self) -> None:
@@ -216,7 +216,7 @@ class SourceProbe(Probe):
         if reads is None:
             return
         with self._refusals():
-            if isinstance(reads, Synced):
+            if reads.is_synced:
                 reads.sync(self._coordinator, connections)
             else:  # it is enough if another worker runs the supplier
                 self._coordinator.supply(reads.connect(connections).supplier(self._coordinator), wait_timeout=None)

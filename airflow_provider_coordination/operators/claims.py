@@ -34,7 +34,7 @@ from airflow_provider_coordination.operators.interval import (
 from airflow_provider_coordination.settings import is_plain, text_value
 from airflow_provider_coordination.sources.forgetting import ABOUT_PREVIOUS_DATA, how_to_forget, left_of
 from airflow_provider_coordination.sources.kinds import ReadsSettings
-from airflow_provider_coordination.sources.reads import Located, Reads
+from airflow_provider_coordination.sources.reads import Reads
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
@@ -70,7 +70,7 @@ def claim_reads(
         Also if this DAG has read something else as this source, and the source is not empty.
     """
     ti: Any = context["ti"]
-    location = dict(reads.reads_from) if isinstance(reads, Located) else {}
+    location = dict(reads.reads_from)
     if settings is not None:
         location.update(settings.source_kind().location(settings.settings))
     mine = SourceClaim(

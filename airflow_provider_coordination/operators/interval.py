@@ -12,7 +12,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.source_claim import SourceClaim, claimed
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
 from airflow_provider_coordination.settings import NOTHING, text_value
-from airflow_provider_coordination.sources.reads import Bounded, Deduplicated, Reads
+from airflow_provider_coordination.sources.reads import Reads
 
 OF_THE_RUN = "data_interval"
 """The value that stands for the data interval of the DAG run."""
@@ -59,11 +59,6 @@ def bounded(reads: Reads, interval: Interval | None, *, is_empty: bool = False) 
     """
     if interval is None:
         return reads
-    if not isinstance(reads, Bounded):
-        raise ConfigurationError(
-            f"field 'interval' is {str(interval)!r}, but a source of kind {reads.kind!r} cannot be read by time; "
-            "remove the field, or implement the method 'within' of 'reads'"
-        )
     return reads.within(interval.start, interval.start if is_empty else interval.end)
 
 
@@ -197,9 +192,4 @@ def remaining_reads(
     """
     if other is None or interval is None:
         return bounded(reads, interval)
-    if not isinstance(reads, Deduplicated):
-        raise ConfigurationError(
-            f"field 'deduplicate_against' is {other.source!r}, but a source of kind {reads.kind!r} cannot determine "
-            "what another source delivers; remove the field, or implement the method 'beside' of 'reads'"
-        )
     return reads.beside(other, coordinator, interval.start, interval.end)

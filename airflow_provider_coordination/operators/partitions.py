@@ -41,7 +41,7 @@ from airflow_provider_coordination.hooks.task_try import (
 from airflow_provider_coordination.links import LeasesLink
 from airflow_provider_coordination.operators.acknowledge import sets_of
 from airflow_provider_coordination.settings import text_value
-from airflow_provider_coordination.sources.reads import Parted, Reads, own_copy, source_of
+from airflow_provider_coordination.sources.reads import Reads, own_copy, source_of
 from airflow_provider_coordination.sources.reset import Resets
 from airflow_provider_coordination.sources.reset_targets import ResetAction, ResetPlan, ResetStep, Target, parse_target
 from airflow_provider_coordination.sources.source_kind import Access, SourceKind
@@ -308,8 +308,7 @@ class ResetPartitionsOperator(OwnCopiesMixin, BaseOperator):
 
     def _plan(self, resets: Resets, target: Target, access: Access) -> ResetPlan:
         keys = optional_names("partition_keys", self.partition_keys)
-        reads: object = self.reads
-        parts = reads.parts if isinstance(reads, Parted) else ()
+        parts = () if self.reads is None else self.reads.parts
         if keys is not None:
             partitions = resets.find_partitions(keys, parts[0] if len(parts) == 1 else None)
             return resets.plan_partitions(partitions, target, None if self.reads is None else access)

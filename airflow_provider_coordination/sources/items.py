@@ -6,11 +6,12 @@ supplier packs items into partitions. A reader reads them, on the executors of a
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Self
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 
@@ -67,9 +68,68 @@ class Wait:
     max_retries: int
 
 
-class ItemReader(Protocol):
+class Reader(ABC):
+    """What every reader of items may do: the base of `ItemReader` and `FrameReader`.
+
+    A job makes it in the driver. An attribute or a method that a reader does not need keeps its default.
+    """
+
+    reads_at_once: int | None = READS_AT_ONCE
+    """How many partitions all slots of a job together read at the same time; None if only memory limits it."""
+
+    @classmethod
+    def from_mapping(cls, settings: Mapping[str, Any]) -> Self:
+        """Make it from its settings; by default the constructor gets each setting by name.
+
+        :param settings: a JSON object.
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        try:
+            return cls(**settings)
+        except TypeError as error:
+            raise ConfigurationError(
+                f"reader '{cls.__module__}:{cls.__qualname__}' does not accept its settings: {error}; correct "
+                "'reader_settings'"
+            ) from None
+
+    @abstractmethod
+    def origin(self, item: Item) -> str:
+        """Return where a record of this item came from, for its `_origin` column and for messages."""
+
+    def check(self, spark: SparkSession) -> None:  # noqa: B027 - nothing by default
+        """Check that what it needs of Spark is available, such as a JDBC driver; before any lease is acquired.
+
+        :raises ConfigurationError: naming what is missing, and the remedy.
+        """
+
+    def columns(self, spark: SparkSession) -> pa.Schema | StructType | None:
+        """Return the columns that all items have, without the provider's own; None if they differ or are not known.
+
+        With the columns, a job checks its transform, predicates and sinks at the start. Otherwise its first delivery
+        shows what is wrong. Spark's columns may have the metadata of `FrameReader.frame`.
+        """
+        return None
+
+    def waits_for(self, items: Sequence[Item]) -> Wait | None:
+        """Return what the partition of these items waits for; None if it may be read.
+
+        Called in the driver, before a partition is read.
+        """
+        return None
+
+    def delivered(self, items: Sequence[Item]) -> None:  # noqa: B027 - nothing by default
+        """Act on the items of a delivered partition, for example by deleting them.
+
+        It may be called several times for the same items, and by several processes at once.
+
+        :raises SourceError: if that is not possible now; the next supplier run tries again.
+        """
+
+
+class ItemReader(Reader):
     """Reads items. It is pickled, sent to the executors, and used there by several threads at once."""
 
+    @abstractmethod
     def read(self, item: Item, position: str) -> Iterator[ReadPage]:
         """Yield the records of an item, page by page.
 
@@ -80,50 +140,19 @@ class ItemReader(Protocol):
         :raises ItemUnreadableError: if the item cannot be read. Any other exception counts as this one, except the
             operating system's errors of connections and devices, which count as `SourceUnavailableError`.
         """
-        ...
-
-    def origin(self, item: Item) -> str:
-        """Return where a record of this item came from, for its `_origin` column and for messages."""
-        ...
-
-
-@runtime_checkable
-class ReadsAhead(Protocol):
-    """A reader that is faster if it knows which items follow, such as a reader of many small objects."""
 
     def reading(self, items: Sequence[Item]) -> AbstractContextManager[ItemReader]:
-        """Return a context manager whose value reads these items, in this order."""
-        ...
+        """Return a context manager whose value reads these items, in this order.
+
+        A reader that is faster if it knows which items follow, such as one of many small objects, returns another.
+        """
+        return nullcontext(self)
 
 
-@runtime_checkable
-class LimitsReads(Protocol):
-    """A reader that limits the load on its source."""
-
-    @property
-    def reads_at_once(self) -> int | None:
-        """How many partitions all slots of a job together read at the same time; None if only memory limits it."""
-        ...
-
-
-def reads_at_once(reader: object) -> int | None:
-    """Return the greatest number of partitions that a job reads at the same time; see `LimitsReads`.
-
-    :raises ConfigurationError: if the reader's limit is neither a positive number nor None.
-    """
-    limit = reader.reads_at_once if isinstance(reader, LimitsReads) else READS_AT_ONCE
-    if limit is not None and (type(limit) is not int or limit < 1):
-        raise ConfigurationError(
-            f"reader {type(reader).__name__!r}: attribute 'reads_at_once' must be a positive number, or None for no "
-            f"limit; got {limit!r}"
-        )
-    return limit
-
-
-@runtime_checkable
-class FrameReader(Protocol):
+class FrameReader(Reader):
     """Reads items through Spark, for sources that only the JVM can read: JDBC drivers are Java."""
 
+    @abstractmethod
     def frame(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
         """Return a DataFrame whose partition number n holds the records of item n.
 
@@ -131,60 +160,17 @@ class FrameReader(Protocol):
         `timestamp_ntz` or `decimal(p,s)` from text, `float` from a double, or an `array` of simple values from JSON. It
         refuses a value that is not one of this type, and says what `REMEDY` has.
         """
-        ...
-
-    def origin(self, item: Item) -> str:
-        """See `ItemReader.origin`."""
-        ...
 
 
-@runtime_checkable
-class Checking(Protocol):
-    """A reader that needs something of Spark, such as a JDBC driver. Called once, before any lease is acquired."""
+def reads_at_once(reader: Reader) -> int | None:
+    """Return the greatest number of partitions that a job reads at the same time.
 
-    def check(self, spark: SparkSession) -> None:
-        """Check that it is available.
-
-        :raises ConfigurationError: naming what is missing, and the remedy.
-        """
-        ...
-
-
-@runtime_checkable
-class KnowsColumns(Protocol):
-    """A reader that may know the columns of its records before it reads an item.
-
-    A job then checks its transform, predicates and sinks at the start. Otherwise its first delivery shows what is
-    wrong.
+    :raises ConfigurationError: if the reader's limit is neither a positive number nor None.
     """
-
-    def columns(self, spark: SparkSession) -> pa.Schema | StructType | None:
-        """Return the columns that all items have, without the provider's own; None if they differ between items.
-
-        Spark's columns may have the metadata of `FrameReader.frame`.
-        """
-        ...
-
-
-@runtime_checkable
-class Conditional(Protocol):
-    """A reader that may make partitions wait. Called in the driver, before a partition is read."""
-
-    def waits_for(self, items: Sequence[Item]) -> Wait | None:
-        """Return what the partition of these items waits for; None if it may be read."""
-        ...
-
-
-@runtime_checkable
-class Finishing(Protocol):
-    """A reader that acts once a partition's data is delivered, for example by deleting what was read.
-
-    It may be called several times for the same items, and by several processes at once.
-    """
-
-    def delivered(self, items: Sequence[Item]) -> None:
-        """Act on the items of a delivered partition.
-
-        :raises SourceError: if that is not possible now; the next supplier run tries again.
-        """
-        ...
+    limit = reader.reads_at_once
+    if limit is not None and (type(limit) is not int or limit < 1):
+        raise ConfigurationError(
+            f"reader {type(reader).__name__!r}: attribute 'reads_at_once' must be a positive number, or None for no "
+            f"limit; got {limit!r}"
+        )
+    return limit

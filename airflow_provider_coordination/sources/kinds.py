@@ -148,14 +148,9 @@ def reader_of(reads: ReadsSettings) -> ItemReader | FrameReader:
         )
     name, settings = kind.reader_named(reads.settings)
     factory = import_attribute(name, "reader")
-    if hasattr(factory, "from_mapping"):
-        return factory.from_mapping(settings)  # type: ignore[no-any-return]
-    try:
-        return factory(**settings)  # type: ignore[no-any-return]
-    except TypeError as error:
-        raise ConfigurationError(
-            f"reader {name!r} does not accept its settings: {error}; correct 'reader_settings'"
-        ) from None
+    if not (isinstance(factory, type) and issubclass(factory, ItemReader | FrameReader)):
+        raise ConfigurationError(f"reader {name!r} must be a class that inherits 'ItemReader' or 'FrameReader'")
+    return factory.from_mapping(settings)
 
 
 def _registered(name: str) -> SourceKind | None:

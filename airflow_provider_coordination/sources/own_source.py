@@ -19,7 +19,7 @@ from airflow_provider_coordination.sources.item_kind import ItemKind
 from airflow_provider_coordination.sources.items import Item
 from airflow_provider_coordination.sources.kinds import KINDS, ReadsSettings, get_kind
 from airflow_provider_coordination.sources.progress import PartitionProgress
-from airflow_provider_coordination.sources.reads import Connected, Located
+from airflow_provider_coordination.sources.reads import Connected, Reads
 from airflow_provider_coordination.sources.source_kind import READER
 
 PAGE_SIZE = 100
@@ -133,7 +133,7 @@ CONNECTION = "connection"
 
 
 @dataclass
-class Items(Located):
+class Items(Reads):
     """A source of your own, for the `reads` of operators.
 
     :param kind: the name of this kind of source; its partitions keep it.
@@ -152,7 +152,6 @@ class Items(Located):
     """
 
     template_fields: ClassVar[Sequence[str]] = ("reader_settings", "conn_id", "source")
-    is_endless: ClassVar[bool] = False
 
     kind: str
     _: KW_ONLY
@@ -164,8 +163,8 @@ class Items(Located):
     source: str | None = None
 
     @property
+    @override
     def default_source(self) -> str:
-        """See `Reads.default_source`."""
         return text_value(self.source) or self.kind
 
     @property
@@ -174,8 +173,8 @@ class Items(Located):
         chosen = {name: self.reader_settings[name] for name in self.located_by if name in self.reader_settings}
         return {"reader": self.reader, "conn_id": text_value(self.conn_id), **chosen}
 
+    @override
     def connect(self, connections: ConnectionResolver) -> Connected:
-        """See `Reads.connect`."""
         if not self.kind:
             raise ConfigurationError("Items: field 'kind' must not be empty; name the kind of source")
         if self.kind in KINDS.names() and not isinstance(get_kind(self.kind), ItemKind):

@@ -371,7 +371,7 @@ class SourceKind:
         The partitions of a source and the state of its supplier are about what it read before, so a change that leaves
         it is refused. Other changes, such as another prefix in the same bucket, are a warning.
 
-        :param before: the location before; see `location` and `Located.reads_from`.
+        :param before: the location before; see `location` and `Reads.reads_from`.
         :param now: the location now.
         """
         return ()

@@ -240,7 +240,7 @@ def arriving_columns(frame: StructType) -> dict[str, ArrivingColumn]:
 def landed_columns(known: pa.Schema | StructType) -> StructType:
     """Return the columns of landed items, with Spark's types.
 
-    :param known: the columns of their records; see `KnowsColumns.columns`.
+    :param known: the columns of their records; see `Reader.columns`.
     """
     from pyspark.sql.types import LongType, StringType, StructField, StructType
 

@@ -14,7 +14,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -28,7 +27,6 @@ from airflow_provider_coordination.sources.items import (
     ItemGoneError,
     ItemReader,
     ItemUnreadableError,
-    ReadsAhead,
     SourceUnavailableError,
     reads_at_once,
 )
@@ -136,7 +134,7 @@ def land_partition(
     if started >= until or not room.enter(None if until == float("inf") else until - started):
         return LandedItems(partition_key=plan.partition_key, start=plan.start, end=plan.start)
     try:
-        with ItemFile(plan, options, room, row_group_bytes) as file, _reading(reader, plan.left) as opened:
+        with ItemFile(plan, options, room, row_group_bytes) as file, reader.reading(plan.left) as opened:
             row = _Landing(opened, options, plan, file, lambda: timer.monotonic() >= until).land()
     except Exception as error:
         return _refused(plan, options, error.cause if isinstance(error, NotWrittenError) else error)
@@ -155,10 +153,6 @@ def _refused(plan: ItemPlan, options: LandingOptions, error: Exception) -> Lande
     else:  # for example records that cannot be stored, or an error of a reader's `origin`
         reason = f"it cannot be landed: {_text_of(error)}"
     return LandedItems(partition_key=plan.partition_key, error=reason, is_temporary=is_temporary, failure=failure)
-
-
-def _reading(reader: ItemReader, items: Sequence[Item]) -> AbstractContextManager[ItemReader]:
-    return reader.reading(items) if isinstance(reader, ReadsAhead) else nullcontext(reader)
 
 
 class _CutError(Exception):

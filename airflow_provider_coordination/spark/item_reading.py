@@ -14,15 +14,7 @@ from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition
-from airflow_provider_coordination.sources.items import (
-    Checking,
-    Conditional,
-    Finishing,
-    FrameReader,
-    ItemReader,
-    KnowsColumns,
-    reads_at_once,
-)
+from airflow_provider_coordination.sources.items import FrameReader, ItemReader, reads_at_once
 from airflow_provider_coordination.sources.kinds import ReadsSettings, reader_of
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.spark.frame_landing import land_frames, landed_columns
@@ -92,8 +84,8 @@ class ItemReading(Reading):
         self._item_partitions = KindPartitions(partitions, coordinator.leases, PartitionProgress)
 
     @property
+    @override
     def at_stop(self) -> set[str]:
-        """See `Reading.at_stop`: partitions of items end, so none ever waits there."""
         return set()
 
     @property
@@ -105,15 +97,15 @@ class ItemReading(Reading):
     def refresh_source(self) -> None:
         self._item_partitions.forget_ended()
 
+    @override
     def may_start(self, partition: Partition) -> bool:
-        """See `Reading.may_start`: a partition may have to wait for a condition of its source."""
         progress = PartitionProgress.from_mapping(partition.progress)
         if progress.kind != self._kind:
             raise SourceError(
                 f"partition {partition.partition_key!r} is of kind {progress.kind!r}, and this job reads "
                 f"{self._kind!r}: use a source of its own for each kind"
             )
-        if progress.landed or progress.checkpoint or not isinstance(self._reader, Conditional):
+        if progress.landed or progress.checkpoint:
             return True
         key = partition.partition_key
         try:
@@ -225,24 +217,24 @@ class ItemReading(Reading):
         else:
             self._partitions.fail(key, reason, row.failure)
 
+    @override
     def completed(self, partition: Partition) -> None:
-        """See `Reading.completed`: the reader finishes the items that were read, without those that were set aside."""
-        if isinstance(self._reader, Finishing):
-            try:
-                self._reader.delivered(PartitionProgress.from_mapping(partition.progress).items_read)
-            except Exception as error:  # a user's reader may raise anything, and the data is delivered
-                log.warning(
-                    "partition %s: its data is delivered, but the reader's last step, such as the deletion of the "
-                    "items, failed; the next run of the supplier repeats it: %s",
-                    partition.partition_key, error,
-                )  # fmt: skip
+        try:  # without the items that were set aside
+            self._reader.delivered(PartitionProgress.from_mapping(partition.progress).items_read)
+        except Exception as error:  # a user's reader may raise anything, and the data is delivered
+            log.warning(
+                "partition %s: its data is delivered, but the reader's last step, such as the deletion of the items, "
+                "failed; the next run of the supplier repeats it: %s",
+                partition.partition_key, error,
+            )  # fmt: skip
 
     @override
     def end_round(self) -> None:
         pass
 
+    @override
     def last_known(self, key: str) -> None:
-        """See `Reading.last_known`: the stored progress is complete."""
+        pass  # the stored progress is complete
 
 
 DEFAULT_LEASES = 64
@@ -273,8 +265,6 @@ class ItemSource(JobSource):
     @override
     def columns(self, spark: JobSpark) -> StructType | None:
         reader = reader_of(self._reads)
-        if not isinstance(reader, KnowsColumns):
-            return None
         try:
             known = reader.columns(spark.session)
         except Exception as error:  # reading reports it, and waits for a source that is unavailable
@@ -282,14 +272,13 @@ class ItemSource(JobSource):
             return None
         return None if known is None else landed_columns(known)
 
+    @override
     def opened(self, coordinator: SourceCoordinator) -> Callable[[JobSpark], MakeReading]:
-        """See `JobSource.opened`: the reader is made."""
         kind, reader = self._reads.kind, reader_of(self._reads)
         reads_at_once(reader)  # raises for an invalid reader, before any lease is acquired
 
         def make(spark: JobSpark) -> MakeReading:
-            if isinstance(reader, Checking):
-                reader.check(spark.session)
+            reader.check(spark.session)
             return partial(ItemReading, spark, kind, reader)
 
         return make

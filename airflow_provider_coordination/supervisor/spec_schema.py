@@ -11,10 +11,7 @@ from typing import Any
 from airflow_provider_coordination.settings import Limits
 from airflow_provider_coordination.spark.ingestion import Ingestion, IngestionOptions
 from airflow_provider_coordination.spark.payload_schema import TIME_FORMATS
-from airflow_provider_coordination.supervisor.settings import (
-    SuperviseSettings,
-    TuningSettings,
-)
+from airflow_provider_coordination.supervisor.settings import SuperviseSettings, TuningSettings
 from airflow_provider_coordination.supervisor.spec import VERSION, IngestionSpec
 from airflow_provider_coordination.supervisor.spec_keys import OPTIONS, TOP_LEVEL_KEYS, reads_classes, writes_classes
 from airflow_provider_coordination.supervisor.spec_values import (
@@ -149,9 +146,10 @@ def _limits(limits: Limits, choice: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _parameters(cls: type) -> dict[str, str]:
-    """Return the descriptions of a class's parameters."""
-    text = inspect.cleandoc(cls.__doc__ or "")
-    found = re.findall(r"^:param (\w+):(.*?)(?=^:|\Z)", text, re.MULTILINE | re.DOTALL)
+    """Return the descriptions of a class's parameters, also of those that it inherits."""
+    texts = [inspect.cleandoc(each.__doc__ or "") for each in reversed(cls.__mro__)]
+    pattern = re.compile(r"^:param (\w+):(.*?)(?=^:|\Z)", re.MULTILINE | re.DOTALL)
+    found = [each for text in texts for each in pattern.findall(text)]
     return {name: " ".join(description.replace("(templated)", "").split()) for name, description in found}
 
 

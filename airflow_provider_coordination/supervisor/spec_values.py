@@ -143,7 +143,9 @@ def fields_of(cls: type) -> Mapping[str, Field]:
     hints = typing.get_type_hints(cls, include_extras=True)
     return {
         each.name: _field(each, hints[each.name])
-        for each in dataclasses.fields(cls)
+        for each in sorted(
+            dataclasses.fields(cls), key=lambda each: bool(each.kw_only)
+        )  # what is positional comes first
         if each.init
         and not each.name.startswith("_")
         and not is_connected(each)

@@ -45,7 +45,7 @@ class Location:
     """Where a source is read from.
 
     :param kind: the kind of source.
-    :param location: see `Located.reads_from`.
+    :param location: see `Reads.reads_from`.
     :param parts: the names of its parts, such as streams; empty if it has none, or if they are unknown.
     """
 

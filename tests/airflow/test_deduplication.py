@@ -14,13 +14,14 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.source_claim import SourceClaim, claim
 from airflow_provider_coordination.coordination.supplier import Page
-from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
 from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
+from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.jdbc.kind import JdbcTable
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.progress import PartitionProgress
+from airflow_provider_coordination.sources.reads import Reads
 from airflow_provider_coordination.sources.s3.kind import S3Objects
 from airflow_provider_coordination.spark.writes import ParquetDataset
 from tests.airflow.conftest import SECRET, FakeKinesis, StubSpark
@@ -235,15 +236,15 @@ def test_deduplication_without_an_interval_is_refused(context: Any, tmp_path: Pa
 
 
 def test_kind_without_deduplication_support_is_refused(context: Any, coordination: SourceCoordinator) -> None:
-    class DatedSource:
+    class DatedSource(Reads):
         """A source of one's own that can be cut by time."""
 
-        def __init__(self) -> None:
-            self.of = weather()
-            self.template_fields, self.kind, self.default_source = (), self.of.kind, "weather"
+        template_fields = ()
+        default_source = "weather"
+        kind = weather().kind
 
-        def connect(self) -> Any:
-            return self.of.connect(AirflowConnections())
+        def connect(self, connections: ConnectionResolver) -> Any:
+            return weather().connect(connections)
 
         def within(self, start: datetime, end: datetime) -> Any:
             return self

@@ -18,7 +18,6 @@ from airflow_provider_coordination.sources.dynamodb_export.kind import DynamoDBE
 from airflow_provider_coordination.sources.kinds import reader_of
 from airflow_provider_coordination.sources.opensearch.kind import OpenSearchIndices
 from airflow_provider_coordination.sources.opensearch.slices import SliceReader
-from airflow_provider_coordination.sources.reads import Located
 from tests.airflow.conftest import REPOSITORY
 
 SECRET = "never-to-be-seen-4711"
@@ -135,7 +134,6 @@ def test_undefined_connection_is_named() -> None:
     ],
 )
 def test_source_has_a_name_and_reports_its_location(reads: Any, source: str, reads_from: Any) -> None:
-    assert isinstance(reads, Located)
     assert (reads.default_source, reads.reads_from) == (source, reads_from)
 
 

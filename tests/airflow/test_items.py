@@ -10,7 +10,6 @@ from airflow.serialization.helpers import serialize_template_field
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.connections import AirflowConnections
-from airflow_provider_coordination.sources.reads import Located
 from tests.airflow.conftest import SECRET
 from tests.airflow.weather import towns, weather
 
@@ -70,7 +69,6 @@ def test_empty_template_result_counts_as_not_given() -> None:
 
 def test_location_holds_only_the_locating_settings() -> None:
     reads = weather(reader_settings={"url": "a", "retries": 3}, located_by=["url", "absent"])
-    assert isinstance(reads, Located)
     assert reads.reads_from == {"reader": "weather:Weather", "conn_id": None, "url": "a"}
 
 

@@ -22,7 +22,6 @@ from airflow_provider_coordination.hooks import connections
 from airflow_provider_coordination.hooks.connections import AirflowConnections, airflow_connection
 from airflow_provider_coordination.sources.jdbc.kind import JdbcTable
 from airflow_provider_coordination.sources.kinds import reader_of
-from airflow_provider_coordination.sources.reads import Located
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.airflow.conftest import REPOSITORY
 
@@ -142,7 +141,6 @@ def test_each_interval_and_live_ingestion_are_separate_sources() -> None:
 
 def test_location_excludes_the_interval() -> None:
     reads = table(start="5")
-    assert isinstance(reads, Located)
     assert reads.reads_from == {"jdbc_conn_id": "shop", "table": "orders", "column": "id"}
 
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from airflow_provider_coordination.sources.items import Item, SourceUnavailableError
+from airflow_provider_coordination.sources.items import FrameReader, Item, SourceUnavailableError
 from airflow_provider_coordination.spark import frame_landing
 from airflow_provider_coordination.spark.frame_landing import land_frames
 from airflow_provider_coordination.spark.item_file import ItemPlan
@@ -31,7 +31,7 @@ SCHEMA = "id long, text string"
 
 
 @dataclass
-class StubFrameReader:
+class StubFrameReader(FrameReader):
     """A reader of frames that a test makes: what Python yields for an item is what the JVM would read."""
 
     rows: Callable[[int, Item], Any]
@@ -185,7 +185,7 @@ def test_types_are_preserved(spark: SparkSession, options: LandingOptions) -> No
         "f": 0.1,
     }
 
-    class TypedReader:
+    class TypedReader(FrameReader):
         def frame(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
             return spark.createDataFrame([tuple(values.values()), (None,) * 8], schema).coalesce(1)
 
@@ -203,7 +203,7 @@ def test_types_are_preserved(spark: SparkSession, options: LandingOptions) -> No
 
 
 def test_names_with_dots_and_quotes_are_preserved(spark: SparkSession, options: LandingOptions) -> None:
-    class OddNamesReader:
+    class OddNamesReader(FrameReader):
         def frame(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
             return spark.range(0, 1, 1, 1).toDF("a.b").selectExpr("`a.b`", "1 AS `c``d`", "2 AS `a`", "3 AS `e f`")
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from airflow_provider_coordination.sources.items import Item, ReadPage
+from airflow_provider_coordination.sources.items import Item, ItemReader, ReadPage
 from airflow_provider_coordination.spark.item_file import READING_BYTES, ItemPlan
 from airflow_provider_coordination.spark.item_landing import land_items
 from airflow_provider_coordination.spark.job_spark import JobSpark
@@ -46,7 +46,7 @@ def options(folder: Path, memory: int) -> LandingOptions:
 
 
 @dataclass
-class LargeItems:
+class LargeItems(ItemReader):
     """Items of 100 MiB, whose readers note how large their process is."""
 
     folder: Path
@@ -81,7 +81,7 @@ def test_worker_memory_is_independent_of_the_amount_read(spark: SparkSession, tm
 
 
 @dataclass
-class FragileSource:
+class FragileSource(ItemReader):
     """Items of which the source bears one at a time."""
 
     folder: Path

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_provider_coordination.sources.items import Item, ReadPage
+from airflow_provider_coordination.sources.items import Item, ItemReader, ReadPage
 
 
 @dataclass
@@ -28,8 +28,8 @@ class FakeItem:
 
 
 @dataclass
-class FakeSource:
-    """Items by their names; an `ItemReader`.
+class FakeSource(ItemReader):
+    """Items by their names.
 
     :param down: raised by whoever reads anything.
     :param reads: what was read, as (name, position).

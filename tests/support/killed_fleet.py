@@ -34,7 +34,7 @@ from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.sources.items import Item, ReadPage
+from airflow_provider_coordination.sources.items import Item, ItemReader, ReadPage
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.spark import ingestion_job, item_reading
@@ -161,8 +161,8 @@ def _page(name: str, number: int) -> list[str]:
     return [f"{name}.{number}.{n}" for n in range(PAGE_RECORDS)]
 
 
-class NamedSource:
-    """Items whose records follow from their names; an `ItemReader`. A page takes some milliseconds."""
+class NamedSource(ItemReader):
+    """Items whose records follow from their names. A page takes some milliseconds."""
 
     def read(self, item: Item, position: str) -> Iterator[ReadPage]:
         for number in range(int(position or 0), PAGES):

@@ -7,10 +7,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from airflow_provider_coordination.sources.items import ItemUnreadableError, ReadPage, SourceUnavailableError
+from airflow_provider_coordination.sources.items import (
+    ItemReader,
+    ItemUnreadableError,
+    ReadPage,
+    SourceUnavailableError,
+)
 
 
-class LeakyReader:
+class LeakyReader(ItemReader):
     """Reads one record of an item that is `good`; fails with the others.
 
     :param password: what it must not reveal.

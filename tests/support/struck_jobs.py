@@ -32,7 +32,7 @@ from airflow_provider_coordination.coordination.errors import (
 )
 from airflow_provider_coordination.coordination.jobs import JobRecord, Jobs
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.sources.items import Item, ReadPage, SourceUnavailableError
+from airflow_provider_coordination.sources.items import Item, ItemReader, ReadPage, SourceUnavailableError
 from airflow_provider_coordination.sources.kinds import ReadsSettings, SourceBatches, landed_progress
 from airflow_provider_coordination.sources.kinesis.client import KinesisUnavailableError
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
@@ -560,7 +560,7 @@ class StruckItems(StruckSource):
             yield
 
 
-class _CountedReader:
+class _CountedReader(ItemReader):
     """A reader that counts every page."""
 
     def __init__(self, items: FakeSource, calls: Calls) -> None:

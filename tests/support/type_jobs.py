@@ -285,8 +285,8 @@ def attempt_of(row: LandedItems) -> Attempt:
 
 
 @dataclass(frozen=True)
-class _Given:
-    """Reads records that are given; an `ItemReader`."""
+class _Given(ItemReader):
+    """Reads records that are given."""
 
     records: pa.Table
     reads_at_once: int | None = None

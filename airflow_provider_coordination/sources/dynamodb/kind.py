@@ -6,12 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.override import override
-from airflow_provider_coordination.settings import CONNECTED, FieldError, Limits, text_value
-from airflow_provider_coordination.sources.connections import ConnectionResolver
+from airflow_provider_coordination.settings import FieldError, Limits, text_value
 from airflow_provider_coordination.sources.item_kind import ItemKind, changed_values
-from airflow_provider_coordination.sources.reads import Connected, Count, Interval, Located, Reads, Reread, connected
+from airflow_provider_coordination.sources.reads import AwsReads, RereadReads
 from airflow_provider_coordination.sources.source_kind import DatasetName, Settings, aws_host
 
 if TYPE_CHECKING:
@@ -22,7 +20,7 @@ MAX_SEGMENTS = 1_000_000
 
 
 @dataclass
-class DynamoDBTable(Reread, Reads, Located):
+class DynamoDBTable(RereadReads, AwsReads):
     """A DynamoDB table, read by a parallel scan, for the `reads` of operators.
 
     :param table: the name of the table. (templated)
@@ -36,14 +34,9 @@ class DynamoDBTable(Reread, Reads, Located):
         `{":min": {"N": "10"}}`; binary values as base64. (templated)
     :param consistent_read: use consistent reads, which cost twice the capacity. (templated)
     :param read_units_per_second: the maximum read capacity for the whole table; the segments share it. (templated)
-    :param interval: read each segment again this long after its delivery. (templated)
-    :param count: how many times the table is read in total; no limit by default. Only with `interval`. (templated)
-    :param aws_conn_id: the AWS connection; None for the AWS default credential chain. (templated)
-    :param region_name: the AWS region; overrides the region of the connection. (templated)
     :param source: the source's name if the operator sets none; `dynamodb-<table>` by default. (templated)
     """
 
-    is_endless: ClassVar[bool] = False
     kind: ClassVar[str] = "dynamodb"
 
     table: str
@@ -56,28 +49,16 @@ class DynamoDBTable(Reread, Reads, Located):
     expression_attribute_values: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     consistent_read: bool = False
     read_units_per_second: Annotated[float | None, Limits(above=0)] = None
-    interval: Interval = None
-    count: Count = None
-    aws_conn_id: str | None = "aws_default"
-    region_name: str | None = None
-    source: str | None = None
-    aws: AwsSettings = field(default_factory=AwsSettings, repr=False, metadata=CONNECTED)
 
     @property
     @override
-    def default_source(self) -> str:
-        return text_value(self.source) or f"dynamodb-{self.table}"
+    def own_name(self) -> str:
+        return f"dynamodb-{self.table}"
 
     @property
     @override
     def reads_from(self) -> Mapping[str, Any]:
         return {"table": self.table, "region_name": text_value(self.region_name)}
-
-    @override
-    def connect(self, connections: ConnectionResolver) -> Connected:
-        table = self.resolved()
-        table.aws = connections.aws(table.aws_conn_id, table.region_name, self.kind)
-        return connected(table, connections)
 
     @override
     def check_together(self) -> None:

@@ -25,7 +25,7 @@ from airflow_provider_coordination.sources.item_kind import ItemSupplier
 from airflow_provider_coordination.sources.items import (
     Item,
     ItemGoneError,
-    KnowsColumns,
+    ItemReader,
     ReadPage,
     SourceUnavailableError,
 )
@@ -90,8 +90,8 @@ FIRST_PAGE_ITEMS = 100
 """How many items the first page has if reading is limited: their cost is not known yet."""
 
 
-class SegmentReader(KnowsColumns):
-    """Reads segments, page by page; an `ItemReader`.
+class SegmentReader(ItemReader):
+    """Reads segments, page by page.
 
     A position is the key of the last item that was read, as DynamoDB's JSON. DynamoDB continues after it, even if the
     item no longer exists. A scan is not a snapshot: an item that is written during the scan is read before or after the
@@ -108,11 +108,8 @@ class SegmentReader(KnowsColumns):
         self._sleep = sleep
 
     @classmethod
+    @override
     def from_mapping(cls, settings: Mapping[str, Any]) -> SegmentReader:
-        """Make it from its settings.
-
-        :raises ConfigurationError: naming the field, the value and the remedy.
-        """
         return cls(DynamoDBTable.from_mapping(settings))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -128,16 +125,12 @@ class SegmentReader(KnowsColumns):
     def columns(self, spark: object) -> pa.Schema:
         return RECORD_SCHEMA
 
+    @override
     def origin(self, item: Item) -> str:
-        """See `ItemReader.origin`: `<table>/<segment> of <segments>`."""
         return f"{self._settings.table}/{item['segment']} of {item['total']}"
 
+    @override
     def read(self, item: Item, position: str) -> Iterator[ReadPage]:
-        """See `ItemReader.read`.
-
-        :raises ItemGoneError: if another table has this name now.
-        :raises ConfigurationError: if the table does not exist, access is denied, or an expression is invalid.
-        """
         self._check_table(item)
         request = self._request(item)
         if position:

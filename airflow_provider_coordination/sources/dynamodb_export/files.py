@@ -19,7 +19,7 @@ from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.sources.dynamodb.calls import DynamoDBCalls, plain_json
 from airflow_provider_coordination.sources.dynamodb_export.kind import DynamoDBExport
 from airflow_provider_coordination.sources.item_kind import ItemSupplier
-from airflow_provider_coordination.sources.items import Item, ItemGoneError, ItemUnreadableError, KnowsColumns, ReadPage
+from airflow_provider_coordination.sources.items import Item, ItemGoneError, ItemReader, ItemUnreadableError, ReadPage
 from airflow_provider_coordination.sources.s3.kind import AUTO
 from airflow_provider_coordination.sources.s3.lines import DATA, JsonDataFormat
 from airflow_provider_coordination.sources.s3.object_streams import FileObject, ReadableObject, S3Object
@@ -260,8 +260,8 @@ RECORD_SCHEMA = pa.schema([pa.field(DATA, pa.string())])
 """`data` is the item as plain JSON."""
 
 
-class ExportReader(KnowsColumns):
-    """Reads data files, page by page; an `ItemReader`.
+class ExportReader(ItemReader):
+    """Reads data files, page by page.
 
     A position is a number of uncompressed bytes, as for JSON lines in S3: a file is decompressed from its start
     when reading continues.
@@ -278,11 +278,8 @@ class ExportReader(KnowsColumns):
         self._page_bytes = page_bytes
 
     @classmethod
+    @override
     def from_mapping(cls, settings: Mapping[str, Any]) -> ExportReader:
-        """Make it from its settings.
-
-        :raises ConfigurationError: naming the field, the value and the remedy.
-        """
         return cls(DynamoDBExport.from_mapping(settings))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -297,16 +294,12 @@ class ExportReader(KnowsColumns):
     def columns(self, spark: object) -> pa.Schema:
         return RECORD_SCHEMA
 
+    @override
     def origin(self, item: Item) -> str:
-        """See `ItemReader.origin`: the file's URI."""
         return str(item["uri"])
 
+    @override
     def read(self, item: Item, position: str) -> Iterator[ReadPage]:
-        """See `ItemReader.read`.
-
-        :raises ItemGoneError: if the file does not exist.
-        :raises ItemUnreadableError: if it was replaced, is damaged, or is not an export in DynamoDB's JSON.
-        """
         source = self._storage.open(item["uri"], item["version"])
         for page in self._lines.pages(source, position):
             items = [_item(line) for line in page.records.column(DATA).to_pylist()]

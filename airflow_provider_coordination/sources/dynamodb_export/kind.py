@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
-from airflow_provider_coordination.settings import CONNECTED, Described, Limits, text_value
+from airflow_provider_coordination.settings import CONNECTED, Limits, text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.dynamodb.kind import table_dataset
 from airflow_provider_coordination.sources.item_kind import ItemKind, changed_values
-from airflow_provider_coordination.sources.reads import Connected, Reads, connected
+from airflow_provider_coordination.sources.reads import AwsReads
 from airflow_provider_coordination.sources.source_kind import DatasetName, Settings, file_dataset
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class DynamoDBExport(Described, Reads):
+class DynamoDBExport(AwsReads):
     """A point-in-time export of a DynamoDB table, for the `reads` of operators.
 
     `ExportTableToPointInTime` writes it to S3, in DynamoDB's JSON. Give one of `location`, `export_arn` and
@@ -39,13 +39,10 @@ class DynamoDBExport(Described, Reads):
     :param export: a name for the export that the supplier starts. Another name, such as `"{{ ds }}"`, starts another
         export. (templated)
     :param files_per_partition: the maximum number of files in a partition. (templated)
-    :param aws_conn_id: the AWS connection; None for the AWS default credential chain. (templated)
-    :param region_name: the AWS region; overrides the region of the connection. (templated)
     :param source: the source's name if the operator sets none; by default `dynamodb-export-` and the table, or the
         export's id. (templated)
     """
 
-    is_endless: ClassVar[bool] = False
     kind: ClassVar[str] = "dynamodb_export"
 
     location: str | None = None
@@ -58,31 +55,24 @@ class DynamoDBExport(Described, Reads):
     kms_key_id: str | None = None
     export: str | None = None
     files_per_partition: Annotated[int, Limits(minimum=1)] = 8
-    aws_conn_id: str | None = "aws_default"
-    region_name: str | None = None
-    source: str | None = None
-    aws: AwsSettings = field(default_factory=AwsSettings, repr=False, metadata=CONNECTED)
     s3: AwsSettings = field(default_factory=AwsSettings, repr=False, metadata=CONNECTED)
 
     @property
     @override
-    def default_source(self) -> str:
-        if source := text_value(self.source):
-            return source
+    def own_name(self) -> str:
         name = text_value(self.table_arn) or text_value(self.location) or text_value(self.export_arn) or ""
         return f"dynamodb-export-{name.rstrip('/').rpartition('/')[2]}"
 
     @property
+    @override
     def reads_from(self) -> Mapping[str, Any]:
-        """See `Located.reads_from`: the table; another export of it holds the same data at a later time."""
+        # The table: another export of it holds the same data at a later time.
         return {"table_arn": table} if (table := text_value(self.table_arn)) else {}
 
     @override
-    def connect(self, connections: ConnectionResolver) -> Connected:
-        export = self.resolved()
-        export.aws = connections.aws(export.aws_conn_id, export.region_name, "dynamodb")
-        export.s3 = connections.aws(export.aws_conn_id, export.region_name, "s3")
-        return connected(export, connections)
+    def set_connections(self, connections: ConnectionResolver) -> None:
+        self.aws = connections.aws(self.aws_conn_id, self.region_name, "dynamodb")
+        self.s3 = connections.aws(self.aws_conn_id, self.region_name, "s3")
 
     @override
     def check_together(self) -> None:

@@ -11,11 +11,11 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from airflow_provider_coordination.coordination.override import override
-from airflow_provider_coordination.settings import CONNECTED, Described, FieldError, Limits, ParsedBy, text_value
+from airflow_provider_coordination.settings import CONNECTED, FieldError, Limits, ParsedBy, text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.item_kind import ItemKind, changed_values
 from airflow_provider_coordination.sources.jdbc.database import JdbcDatabase, database_of
-from airflow_provider_coordination.sources.reads import Connected, Located, Reads, connected
+from airflow_provider_coordination.sources.reads import DescribedReads
 from airflow_provider_coordination.sources.source_kind import DatasetName, Settings
 from airflow_provider_coordination.sql import MYSQL
 
@@ -66,7 +66,7 @@ Bound = Annotated[str | None, ParsedBy(parse=bound_text, written=str | int | flo
 
 
 @dataclass
-class JdbcTable(Described, Reads, Located):
+class JdbcTable(DescribedReads):
     """A database table or query, for the `reads` of operators.
 
     The supplier splits it into ranges of a column that hold about the same number of rows. Each range is a partition.
@@ -98,7 +98,6 @@ class JdbcTable(Described, Reads, Located):
         interval if there is one: each interval has leases of its own. (templated)
     """
 
-    is_endless: ClassVar[bool] = False
     kind: ClassVar[str] = "jdbc"
 
     table: str | None = None
@@ -118,14 +117,11 @@ class JdbcTable(Described, Reads, Located):
     fetch_size: Annotated[int, Limits(minimum=0)] = 10_000
     session: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
-    source: str | None = None
     database: JdbcDatabase = field(default_factory=JdbcDatabase, repr=False, metadata=CONNECTED)
 
     @property
     @override
-    def default_source(self) -> str:
-        if source := text_value(self.source):
-            return source
+    def own_name(self) -> str:
         table, query = text_value(self.table), text_value(self.query)
         name = f"{self.jdbc_conn_id}.{table or f'query-{hashlib.sha256(str(query).encode()).hexdigest()[:8]}'}"
         start, end = self.converted("start"), self.converted("end")
@@ -139,18 +135,19 @@ class JdbcTable(Described, Reads, Located):
         given = {name: text_value(getattr(self, name)) for name in ("jdbc_conn_id", "table", "query", "column")}
         return {name: value for name, value in given.items() if value is not None}
 
+    @override
     def within(self, start: datetime, end: datetime) -> JdbcTable:
-        """See `Bounded.within`: the rows whose `column` is in the interval."""
         given = [name for name in ("start", "end") if text_value(getattr(self, name)) is not None]
         given += ["incremental"] if self.converted("incremental") else []
         if given:
             raise FieldError("JdbcTable", given[0], "and the operator's 'interval' are both given; remove one of them")
         return replace(self, start=start.isoformat(), end=end.isoformat())
 
+    @override
     def beside(
         self, other: SourceCoordinator, coordinator: SourceCoordinator, start: datetime, end: datetime
     ) -> JdbcTable | None:
-        """See `Deduplicated.beside`: rows from the other source's first value on are left out."""
+        # Rows from the other source's first value on are left out.
         from airflow_provider_coordination.sources.jdbc.ranges import incremental_start
 
         began = incremental_start(other, text_value(self.table), text_value(self.query), text_value(self.column) or "")
@@ -159,13 +156,11 @@ class JdbcTable(Described, Reads, Located):
         return self.within(start, min(end, began))
 
     @override
-    def connect(self, connections: ConnectionResolver) -> Connected:
-        table = self.resolved()
-        database = database_of(table.jdbc_conn_id, table.url, connections)
+    def set_connections(self, connections: ConnectionResolver) -> None:
+        database = database_of(self.jdbc_conn_id, self.url, connections)
         database.check()
-        table.database = replace(database, properties={**database.properties, **table.properties})
-        _ = table.driver_class  # raises if none is known
-        return connected(table, connections)
+        self.database = replace(database, properties={**database.properties, **self.properties})
+        _ = self.driver_class  # raises if none is known
 
     @override
     def check_together(self) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
-from airflow_provider_coordination.sources.items import ARRIVES_AS, REMEDY, Item, ItemReader, ItemUnreadableError
+from airflow_provider_coordination.sources.items import ARRIVES_AS, REMEDY, FrameReader, Item, ItemUnreadableError
 from airflow_provider_coordination.sources.jdbc.column import RANGE_KEY
 from airflow_provider_coordination.sources.jdbc.kind import DRIVERS, JdbcTable
 from airflow_provider_coordination.sources.jdbc.ranges import Range
@@ -36,8 +36,8 @@ NUMBERS_OF_MYSQL = {"tinyInt1isBit": "false", "yearIsDateType": "false"}
 """What the drivers of MySQL and MariaDB need, so that small numbers and years do not become booleans and dates."""
 
 
-class RangeReader(ItemReader):
-    """Reads ranges of a table or query; a `FrameReader`, `Checking` and `KnowsColumns`.
+class RangeReader(FrameReader):
+    """Reads ranges of a table or query.
 
     :param settings: the connection, and the table or query.
     :raises ConfigurationError: if a setting is invalid.
@@ -49,18 +49,12 @@ class RangeReader(ItemReader):
         self._driver = settings.driver_class
 
     @classmethod
+    @override
     def from_mapping(cls, settings: Mapping[str, Any]) -> RangeReader:
-        """Make it from a JSON object.
-
-        :raises ConfigurationError: naming the field, the value and the remedy.
-        """
         return cls(JdbcTable.from_mapping(settings))
 
+    @override
     def check(self, spark: SparkSession) -> None:
-        """See `Checking.check`: the driver must be on the class path.
-
-        :raises ConfigurationError: naming the driver, and the package that has it.
-        """
         from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
         try:
@@ -73,16 +67,16 @@ class RangeReader(ItemReader):
                 f"operator {named}, or the driver's jar as 'jars'"
             ) from None
 
+    @override
     def columns(self, spark: SparkSession) -> StructType:
-        """See `KnowsColumns.columns`: as the database describes them."""
         return self.frame(spark, ()).schema
 
+    @override
     def frame(self, spark: SparkSession, items: Sequence[Item]) -> DataFrame:
-        """See `FrameReader.frame`: each item is one predicate, and so one Spark partition."""
         from pyspark.sql.functions import col
 
         settings, ranges = self._settings, [Range.from_item(item) for item in items]
-        predicates = [self._predicate(each) for each in ranges]
+        predicates = [self._predicate(each) for each in ranges]  # each is one Spark partition
         columns = columns_of(spark, settings) if settings.dialect in DATABASE_TYPES else ()
         readings = {column.name: reading_of(settings.dialect, column) for column in columns}
         converted = {name for name, reading in readings.items() if reading.sql}

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.override import override
-from airflow_provider_coordination.settings import (
-    CONNECTED,
-    NOTHING,
-    Described,
-    FieldError,
-    Limits,
-    ParsedBy,
-    Texts,
-    text_value,
-)
+from airflow_provider_coordination.settings import NOTHING, FieldError, Limits, ParsedBy, Texts, text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.kinesis.bounds import EARLIEST, Bounds, bounds_value
 from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON, at_timestamp, aware_instant
 from airflow_provider_coordination.sources.kinesis.progress import ON_DATA_LOSS
-from airflow_provider_coordination.sources.reads import Bounded, Connected, Located, Reads, connected
+from airflow_provider_coordination.sources.reads import AwsReads
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
@@ -56,7 +46,7 @@ def _wrong_position(problem: str) -> FieldError:
 
 
 @dataclass
-class KinesisStreams(Described, Located, Bounded, Reads):
+class KinesisStreams(AwsReads):
     """Kinesis streams, for the `reads` of operators. Partitions are shards; `KinesisShardSyncOperator` creates them.
 
     :param streams: the name of the stream, or a list of names. Partitions of a stream that is no longer named are put
@@ -79,16 +69,14 @@ class KinesisStreams(Described, Located, Bounded, Reads):
         `KinesisShardSyncOperator`. (templated)
     :param repartition_transition_duration: how long after the end of a shard its children are first read.
         (templated)
-    :param aws_conn_id: the AWS connection; None for the AWS default credential chain. (templated)
-    :param region_name: the AWS region; overrides the region of the connections. (templated)
     """
 
     is_endless: ClassVar[bool] = True
+    is_synced: ClassVar[bool] = True
     kind: ClassVar[str] = "kinesis"
 
     streams: Annotated[Texts, Limits(min_items=1, is_unique=True)]
     _: KW_ONLY
-    source: str | None = None
     initial_position: Annotated[str, ParsedBy(parse=position_text)] = TRIM_HORIZON
     stop_at: datetime | None = None
     bounds: Annotated[Bounds | None, ParsedBy(parse=bounds_value, written=Mapping[str, Any])] = None
@@ -97,11 +85,9 @@ class KinesisStreams(Described, Located, Bounded, Reads):
     consumer_name: str | None = None
     shard_sync_interval: Annotated[timedelta, Limits(minimum=timedelta(0))] = timedelta(minutes=1)
     repartition_transition_duration: Annotated[timedelta, Limits(minimum=timedelta(0))] = timedelta(0)
-    aws_conn_id: str | None = "aws_default"
-    region_name: str | None = None
-    aws: AwsSettings = field(default_factory=AwsSettings, repr=False, metadata=CONNECTED)
 
     @property
+    @override
     def parts(self) -> Sequence[str]:
         """The names of the streams."""
         return self.listed("streams")
@@ -114,10 +100,8 @@ class KinesisStreams(Described, Located, Bounded, Reads):
 
     @property
     @override
-    def default_source(self) -> str:
-        """A bounded part of a stream is a source of its own."""
-        if name := text_value(self.source):
-            return name
+    def own_name(self) -> str:
+        """The name of the only stream; a bounded part of a stream is a source of its own."""
         if len(self.parts) != 1:
             raise FieldError(
                 type(self).__name__,
@@ -166,6 +150,7 @@ class KinesisStreams(Described, Located, Bounded, Reads):
     def _conflict(self, field: str, value: object, reason: str) -> FieldError:
         return FieldError(type(self).__name__, field, f"is {str(value)!r}, but {reason}; remove one of them")
 
+    @override
     def beside(
         self, other: SourceCoordinator, coordinator: SourceCoordinator, start: datetime, end: datetime
     ) -> KinesisStreams | None:
@@ -176,19 +161,13 @@ class KinesisStreams(Described, Located, Bounded, Reads):
         return None if began <= start else self.within(start, min(began, end))
 
     @override
-    def connect(self, connections: ConnectionResolver) -> Connected:
-        return connected(self._with_aws(connections), connections)
-
-    def _with_aws(self, connections: ConnectionResolver) -> KinesisStreams:
-        streams = self.resolved()
-        return replace(streams, aws=connections.aws(streams.aws_conn_id, streams.region_name, self.kind))
-
     def sync(self, coordinator: SourceCoordinator, connections: ConnectionResolver) -> ShardSyncSummary:
         """Sync the shards; return what was found and done."""
         from airflow_provider_coordination.sources.kinesis.client import kinesis_client
         from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 
-        streams = self._with_aws(connections)
+        streams = self.resolved()
+        streams.set_connections(connections)
         sync = ShardSync(
             kinesis_client(streams.aws),
             coordinator,

@@ -11,10 +11,10 @@ from urllib.parse import urlsplit
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
-from airflow_provider_coordination.settings import CONNECTED, Limits, Texts, text_value
+from airflow_provider_coordination.settings import CONNECTED, Limits, Texts
 from airflow_provider_coordination.sources.connections import ConnectionResolver, ConnectionValues
 from airflow_provider_coordination.sources.item_kind import ItemKind
-from airflow_provider_coordination.sources.reads import Connected, Count, Interval, Located, Reads, Reread, connected
+from airflow_provider_coordination.sources.reads import RereadReads
 from airflow_provider_coordination.sources.source_kind import DatasetName, Settings, host_of
 
 FIELDS = ("use_ssl", "verify_certs", "ca_certs", "aws_conn_id", "region_name")
@@ -121,7 +121,7 @@ MAX_PAGE_DOCUMENTS = 10_000
 
 
 @dataclass
-class OpenSearchIndices(Reread, Reads, Located):
+class OpenSearchIndices(RereadReads):
     """Indices of an OpenSearch cluster, for the `reads` of operators.
 
     :param indices: a name, or a list of names, of indices, aliases and data streams; `*` matches any characters.
@@ -133,13 +133,10 @@ class OpenSearchIndices(Reread, Reads, Located):
     :param page_documents: the maximum number of documents in a request. (templated)
     :param context: how to keep a consistent view of a slice while it is read: `"point_in_time"` or `"scroll"`; by
         default what the server supports. (templated)
-    :param interval: read each slice again this long after its delivery. (templated)
-    :param count: how many times the indices are read in total; no limit by default. Only with `interval`. (templated)
     :param opensearch_conn_id: the connection to the cluster. (templated)
     :param source: the source's name if the operator sets none; `opensearch-<indices>` by default. (templated)
     """
 
-    is_endless: ClassVar[bool] = False
     kind: ClassVar[str] = "opensearch"
 
     indices: Annotated[Texts, Limits(min_items=1)]
@@ -149,16 +146,13 @@ class OpenSearchIndices(Reread, Reads, Located):
     query: Mapping[str, Any] | None = None
     page_documents: Annotated[int, Limits(minimum=1, maximum=MAX_PAGE_DOCUMENTS)] = 1000
     context: Annotated[str | None, Limits(one_of=(POINT_IN_TIME, SCROLL))] = None
-    interval: Interval = None
-    count: Count = None
     opensearch_conn_id: str = "opensearch_default"
-    source: str | None = None
     cluster: OpenSearchCluster = field(default_factory=OpenSearchCluster, repr=False, metadata=CONNECTED)
 
     @property
     @override
-    def default_source(self) -> str:
-        return text_value(self.source) or f"opensearch-{','.join(self.listed('indices'))}"
+    def own_name(self) -> str:
+        return f"opensearch-{','.join(self.listed('indices'))}"
 
     @property
     @override
@@ -166,10 +160,8 @@ class OpenSearchIndices(Reread, Reads, Located):
         return {"opensearch_conn_id": self.opensearch_conn_id, "indices": sorted(self.listed("indices"))}
 
     @override
-    def connect(self, connections: ConnectionResolver) -> Connected:
-        indices = self.resolved()
-        indices.cluster = cluster_of(indices.opensearch_conn_id, connections)
-        return connected(indices, connections)
+    def set_connections(self, connections: ConnectionResolver) -> None:
+        self.cluster = cluster_of(self.opensearch_conn_id, connections)
 
     @override
     def check_together(self) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.sources.item_kind import ItemSupplier
-from airflow_provider_coordination.sources.items import Item, ItemGoneError, ItemUnreadableError, KnowsColumns, ReadPage
+from airflow_provider_coordination.sources.items import Item, ItemGoneError, ItemReader, ItemUnreadableError, ReadPage
 from airflow_provider_coordination.sources.opensearch.client import (
     WHOLE,
     Index,
@@ -87,8 +87,8 @@ EVERYTHING = -1
 """The sequence number before the first one."""
 
 
-class SliceReader(KnowsColumns):
-    """Reads slices; an `ItemReader`.
+class SliceReader(ItemReader):
+    """Reads slices.
 
     A position is the sequence number of the last document that was read. Each call reads its own view, which the server
     keeps as a point in time or a scroll: the content of the slice at the start of the call. A view that expires, or is
@@ -106,11 +106,8 @@ class SliceReader(KnowsColumns):
         self._sleep = sleep
 
     @classmethod
+    @override
     def from_mapping(cls, settings: Mapping[str, Any]) -> SliceReader:
-        """Make it from its settings.
-
-        :raises ConfigurationError: naming the field, the value and the remedy.
-        """
         return cls(OpenSearchIndices.from_mapping(settings))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -130,17 +127,12 @@ class SliceReader(KnowsColumns):
     def columns(self, spark: object) -> pa.Schema:
         return RECORD_SCHEMA
 
+    @override
     def origin(self, item: Item) -> str:
-        """See `ItemReader.origin`: `<index>/<slice> of <slices>`."""
         return f"{item['index']}/{item['slice']} of {item['slices']}"
 
+    @override
     def read(self, item: Item, position: str) -> Iterator[ReadPage]:
-        """See `ItemReader.read`.
-
-        :raises ItemGoneError: if the index was deleted, or another index has its name.
-        :raises ItemUnreadableError: if it is closed, or only a part of it was selected, by an alias that it left.
-        :raises ConfigurationError: if the cluster rejects the credentials or the query.
-        """
         after, lost = _sequence_number(position), False
         while True:
             self._check_index(item)

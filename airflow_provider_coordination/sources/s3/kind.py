@@ -7,12 +7,9 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.settings import (
-    CONNECTED,
-    Described,
     FieldError,
     Limits,
     Texts,
@@ -21,7 +18,7 @@ from airflow_provider_coordination.settings import (
 )
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.item_kind import ItemKind
-from airflow_provider_coordination.sources.reads import Connected, Located, Reads, connected
+from airflow_provider_coordination.sources.reads import AwsReads
 from airflow_provider_coordination.sources.s3.objects import ListedObject, check_path, is_s3
 from airflow_provider_coordination.sources.s3.selection import glob_regex
 from airflow_provider_coordination.sources.source_kind import DatasetName, Settings, file_dataset
@@ -125,7 +122,7 @@ AT_LEAST_ONE = Limits(minimum=1)
 
 
 @dataclass
-class S3Objects(Described, Reads, Located):
+class S3Objects(AwsReads):
     """Objects in S3, or files on any filesystem that pyarrow reaches, for the `reads` of operators.
 
     Each object is delivered once, by its name and version: an object that is uploaded again with other content is
@@ -159,16 +156,12 @@ class S3Objects(Described, Reads, Located):
     :param wait_retries: the maximum number of further checks; after them the objects are read as they are. (templated)
     :param max_objects: the maximum number of objects in a partition. (templated)
     :param max_bytes: the maximum number of bytes in a partition, as stored; a larger object is alone. (templated)
-    :param aws_conn_id: the AWS connection; None for the AWS default credential chain. (templated)
-    :param region_name: the AWS region; overrides the region of the connection. (templated)
     """
 
-    is_endless: ClassVar[bool] = False
     kind: ClassVar[str] = "s3"
 
     paths: Annotated[Texts, Limits(min_items=1, is_unique=True)]
     _: KW_ONLY
-    source: str | None = None
     format: Annotated[str, Limits(one_of=FORMATS)] = JSON
     format_options: Mapping[str, Any] = field(default_factory=dict)
     include: Texts = ()
@@ -188,9 +181,6 @@ class S3Objects(Described, Reads, Located):
     wait_retries: Annotated[int, Limits(minimum=0, maximum=1000)] = 10
     max_objects: Annotated[int, AT_LEAST_ONE] = 1000
     max_bytes: Annotated[int, AT_LEAST_ONE] = 128 * 1024 * 1024
-    aws_conn_id: str | None = "aws_default"
-    region_name: str | None = None
-    aws: AwsSettings = field(default_factory=AwsSettings, repr=False, metadata=CONNECTED)
 
     @property
     def format_settings(self) -> FormatSettings:
@@ -200,9 +190,7 @@ class S3Objects(Described, Reads, Located):
 
     @property
     @override
-    def default_source(self) -> str:
-        if source := text_value(self.source):
-            return source
+    def own_name(self) -> str:
         paths = self.listed("paths")
         if len(paths) != 1:
             raise FieldError(
@@ -218,8 +206,8 @@ class S3Objects(Described, Reads, Located):
         names = ("paths", "include", "exclude", "exclude_suffixes")
         return {name: sorted(texts) for name in names if (texts := self.listed(name))}
 
+    @override
     def within(self, start: datetime, end: datetime) -> S3Objects:
-        """See `Bounded.within`: the objects that were modified in the interval."""
         for name in ("start_time", "end_time", "range", "interval", "count"):
             if text_value(getattr(self, name)) is not None:
                 raise ConfigurationError(
@@ -227,19 +215,18 @@ class S3Objects(Described, Reads, Located):
                 )
         return replace(self, start_time=start, end_time=end, forget_after=None)
 
+    @override
     def beside(
         self, other: SourceCoordinator, coordinator: SourceCoordinator, start: datetime, end: datetime
     ) -> S3Objects:
-        """See `Deduplicated.beside`: the two sources share their claims, so one of them delivers each object."""
+        # One of the two sources claims, and so delivers, each object.
         coordinator.share_claims(other.source)
         return self.within(start, end)
 
-    def connect(self, connections: ConnectionResolver) -> Connected:
-        """See `Reads.connect`: files on other filesystems need no AWS connection."""
-        objects = self.resolved()
-        if any(map(is_s3, objects.paths)):
-            objects.aws = connections.aws(objects.aws_conn_id, objects.region_name, self.kind)
-        return connected(objects, connections)
+    @override
+    def set_connections(self, connections: ConnectionResolver) -> None:
+        if any(map(is_s3, self.paths)):  # files on other filesystems need no AWS connection
+            super().set_connections(connections)
 
     @override
     def check_together(self) -> None:

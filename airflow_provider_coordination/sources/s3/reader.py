@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -14,12 +14,9 @@ import pyarrow as pa
 
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.items import (
-    Conditional,
-    Finishing,
     Item,
     ItemGoneError,
     ItemReader,
-    KnowsColumns,
     ReadPage,
     Wait,
 )
@@ -83,7 +80,7 @@ def format_of(settings: FormatSettings, page_bytes: int = PAGE_BYTES) -> Format:
     return JsonFormat(columns, settings.compression, page_bytes)
 
 
-class ObjectReader(ItemReader, KnowsColumns, Conditional, Finishing):
+class ObjectReader(ItemReader):
     """Reads objects of S3, and files of the filesystems that pyarrow supports.
 
     :param settings: of the source.
@@ -96,11 +93,8 @@ class ObjectReader(ItemReader, KnowsColumns, Conditional, Finishing):
         self._format_settings = settings.format_settings  # read here: executors have no msgspec
 
     @classmethod
+    @override
     def from_mapping(cls, settings: Mapping[str, Any]) -> ObjectReader:
-        """Return the reader of a source with these settings, as `S3Objects.to_mapping` wrote them.
-
-        :raises ConfigurationError: naming the field, the value and the remedy.
-        """
         return cls(S3Objects.from_mapping(settings))
 
     @override
@@ -111,18 +105,15 @@ class ObjectReader(ItemReader, KnowsColumns, Conditional, Finishing):
     def columns(self, spark: object) -> pa.Schema | None:
         return columns_before_reading(self._format_settings)
 
+    @override
     def origin(self, item: Item) -> str:
-        """See `ItemReader.origin`: the object's URI."""
         return str(item["uri"])
 
-    @contextmanager
-    def reading(self, items: Sequence[Item]) -> Iterator[ItemReader]:
-        """See `ReadsAhead.reading`: small objects are fetched while those before them are parsed."""
+    @override
+    def reading(self, items: Sequence[Item]) -> AbstractContextManager[ItemReader]:
         if not any(is_s3(item["uri"]) for item in items):
-            yield self  # a thread costs more than opening a file
-            return
-        with ReadAhead(self, items, self._fetched, self._parsed) as ahead:
-            yield ahead
+            return nullcontext(self)  # a thread costs more than opening a file
+        return ReadAhead(self, items, self._fetched, self._parsed)
 
     @override
     def waits_for(self, items: Sequence[Item]) -> Wait | None:
@@ -192,7 +183,7 @@ SMALL_BYTES = 2**20
 
 
 class ReadAhead(ItemReader):
-    """Reads the objects of a partition in order, fetching ahead: an `ItemReader`, and a context manager.
+    """Reads the objects of a partition in order, as a context manager: small ones are fetched while others are parsed.
 
     :param reader: reads the objects that are not fetched ahead.
     :param items: the objects that will be read, in this order.

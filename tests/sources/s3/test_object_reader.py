@@ -15,12 +15,9 @@ import pytest
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.items import (
-    Conditional,
-    Finishing,
     Item,
     ItemGoneError,
     ItemUnreadableError,
-    ReadsAhead,
 )
 from airflow_provider_coordination.sources.kinds import ReadsSettings, reader_of
 from airflow_provider_coordination.sources.s3.kind import S3Objects
@@ -87,7 +84,6 @@ def test_used_reader_survives_pickling(tmp_path: Path) -> None:
     settings = S3Objects(paths=(str(tmp_path),)).to_mapping()
     made = reader_of(ReadsSettings(kind=S3Objects.kind, settings={**settings, "format": "csv"}))
     assert isinstance(made, ObjectReader)
-    assert isinstance(made, ReadsAhead) and isinstance(made, Conditional) and isinstance(made, Finishing)
     assert read(made, item) == read(pickle.loads(pickle.dumps(made)), item) == [{"id": "1"}]
 
 
