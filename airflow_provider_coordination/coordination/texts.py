@@ -62,3 +62,8 @@ def storable(text: str, limit: int = MAX_TEXT_CHARACTERS) -> str:
     """
     kept = text[:limit].replace("\0", "\N{REPLACEMENT CHARACTER}")
     return kept.encode(errors="replace").decode()
+
+
+def sentence(error: Exception) -> str:
+    """Return the text of an error as a part of a message: one line, without a period."""
+    return " ".join(str(error).split()).rstrip(".")

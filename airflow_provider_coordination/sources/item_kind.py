@@ -92,10 +92,10 @@ class ItemKind(SourceKind):
     def batches(self) -> BatchLedger:
         return ItemBatches()
 
+    @override
     def rebuilt(
         self, partition_key: str, progress: PartitionProgress, others: Mapping[str, LandedProgress]
     ) -> Mapping[str, LandedProgress]:
-        """See `SourceKind.rebuilt`: items that could not be read become partitions of their own."""
         if not progress.is_finished:
             return {partition_key: progress}
         if progress.will_be_reread:
@@ -145,8 +145,8 @@ class ItemKind(SourceKind):
             if known.split_of is not None:
                 yield "split off", known.split_of
 
+    @override
     def restarted(self, partition: Partition, target: Target, *, epoch: int = 0) -> Mapping[str, Any]:
-        """See `SourceKind.restarted`: its items, in a new epoch."""
         if not target.is_earliest:
             raise ProgressError(
                 f"partition {partition.partition_key!r} consists of items and has no position {target.name!r}; "
@@ -154,12 +154,10 @@ class ItemKind(SourceKind):
             )
         return _progress_of(partition).restarted(max(epoch, target.epoch)).to_mapping()
 
+    @override
     def plan_partitions(self, partitions: Sequence[Partition], target: Target, access: Access | None) -> ResetPlan:
-        """See `SourceKind.plan_partitions`.
-
-        If an item was split off a partition that is reset too, its own partition is removed: the item is read again
-        in the partition that it came from.
-        """
+        # If an item was split off a partition that is reset too, its own partition is removed: the item is read again
+        # in the partition that it came from.
         plan = super().plan_partitions(partitions, target, access)
         keys = {partition.partition_key for partition in partitions}
         split = {each.partition_key for each in partitions if _progress_of(each).split_of in keys}
@@ -171,8 +169,8 @@ class ItemKind(SourceKind):
     def check(self, settings: Settings) -> None:
         _ = self.reader_named(settings)
 
+    @override
     def ends(self, settings: Settings) -> bool:
-        """See `SourceKind.ends`: partitions of items do."""
         return True
 
     def reader_named(self, settings: Settings) -> tuple[str, Settings]:
@@ -267,6 +265,7 @@ class ItemBatches(LandedBatches):
     def __init__(self) -> None:
         super().__init__(PartitionProgress)
 
+    @override
     def with_followers(
         self,
         settlement: Settlement,
@@ -275,7 +274,7 @@ class ItemBatches(LandedBatches):
         after: PartitionProgress,
         lookup: Lookup,
     ) -> Settlement:
-        """See `LandedBatches.with_followers`: each item that could not be read becomes a partition of its own."""
+        # Each item that could not be read becomes a partition of its own.
         split = {key: first.to_mapping() for key, first in after.split(partition.partition_key).items()}
         if not after.will_be_reread:
             return replace(settlement, create=split)

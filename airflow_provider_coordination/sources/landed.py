@@ -257,11 +257,8 @@ class LandedBatches(BatchLedger):
     def __init__(self, progress: type[LandedProgress]) -> None:
         self._class = progress
 
+    @override
     def set_of(self, progress: Progress, batch_id: str) -> str | None:
-        """See `BatchLedger.set_of`.
-
-        :raises ProgressFormatError: if the progress is not in the format of its kind of source.
-        """
         batch = self._class.from_mapping(progress).batch(batch_id)
         return None if batch is None else batch.acknowledgment_set
 

@@ -86,7 +86,7 @@ class PartitionProgress(LandedProgress):
         return tuple(item for n, item in enumerate(self.items) if n not in failed)
 
     def landing(self, batch: LandedBatch, failed: tuple[FailedItem, ...] = ()) -> Self:
-        """See `LandedProgress.landing`.
+        """Return the progress with one more landed batch, as `LandedProgress.landing` does.
 
         :param failed: the items in its range that could not be read.
         """

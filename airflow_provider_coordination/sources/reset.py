@@ -25,6 +25,7 @@ from airflow_provider_coordination.coordination.errors import (
     ProgressError,
     SourceError,
 )
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.store import all_partitions
 from airflow_provider_coordination.sources.kinds import SourceBatches, kind_of
@@ -79,10 +80,7 @@ class Resets:
         check_target(target, partitions)
         return _merged(
             target,
-            [
-                _plan_whole(own, target) if kind is None else kind.plan_partitions(own, target, access)
-                for kind, own in _by_kind(partitions)
-            ],
+            [kind.plan_partitions(own, target, access) for kind, own in _by_kind(partitions)],
         )
 
     def plan_group(self, group: str, target: Target, access: Access) -> ResetPlan:
@@ -154,23 +152,21 @@ class Resets:
         for partition in sorted(self._all_partitions(), key=lambda each: each.partition_key):
             with suppress(ProgressError):  # it has no short name
                 kind = kind_of_stored(partition)
-                if kind is not None and group in (None, kind.group_of(partition)):
+                if kind is not WHOLE and group in (None, kind.group_of(partition)):
                     by_name[kind.short_name(partition) or partition.partition_key] = partition
         return by_name
 
-    def _groups(self) -> dict[tuple[str | None, str | None], list[Partition]]:
+    def _groups(self) -> dict[tuple[str, str | None], list[Partition]]:
         """Return the partitions of the source by kind and group."""
-        groups: dict[tuple[str | None, str | None], list[Partition]] = {}
+        groups: dict[tuple[str, str | None], list[Partition]] = {}
         for kind, own in _by_kind(list(self._all_partitions())):
             for partition in own:
-                name = None if kind is None else kind.name
-                group = None if kind is None else kind.group_of(partition)
-                groups.setdefault((name, group), []).append(partition)
+                groups.setdefault((kind.name, kind.group_of(partition)), []).append(partition)
         return groups
 
     def _of_groups(
         self,
-        groups: Mapping[tuple[str | None, str | None], list[Partition]],
+        groups: Mapping[tuple[str, str | None], list[Partition]],
         target: Target,
         access: Access,
         what: str,
@@ -184,11 +180,7 @@ class Resets:
             )
         plans = []
         for (_, group), partitions in sorted(groups.items(), key=lambda each: tuple(map(str, each[0]))):
-            kind = kind_of_stored(partitions[0])
-            if kind is None:
-                plans.append(_plan_whole(partitions, target))
-            else:
-                plans.append(kind.plan_group(group, partitions, target, access))
+            plans.append(kind_of_stored(partitions[0]).plan_group(group, partitions, target, access))
         return _merged(target, plans)
 
     # Applying
@@ -278,8 +270,7 @@ def check_target(target: Target, partitions: Sequence[Partition]) -> None:
     if target.position is None:
         return
     for kind, _ in _by_kind(partitions):
-        if kind is not None:
-            kind.check_target(target)
+        kind.check_target(target)
     if len(partitions) > 1:
         raise ConfigurationError(
             f"position {target.name!r} belongs to one partition; got it for {len(partitions)} partitions; name one, or "
@@ -292,8 +283,7 @@ def restarted(partition: Partition, target: Target) -> Mapping[str, Any]:
 
     :raises ProgressError: if the stored progress cannot be read, or the partition has no such position.
     """
-    kind = kind_of_stored(partition)
-    return _restarted_whole(partition, target) if kind is None else kind.restarted(partition, target)
+    return kind_of_stored(partition).restarted(partition, target)
 
 
 def check_progress(partition: Partition, values: Mapping[str, Any]) -> None:
@@ -309,8 +299,24 @@ def check_progress(partition: Partition, values: Mapping[str, Any]) -> None:
         kind.check_progress(partition, values)
 
 
-def kind_of_stored(partition: Partition) -> SourceKind | None:
-    """Return the kind of source of a partition; None if its progress names none.
+class _WholeKind(SourceKind):
+    """The kind of partitions that no job reads: their progress names none, and each of them is read as a whole."""
+
+    @override
+    def restarted(self, partition: Partition, target: Target, *, epoch: int = 0) -> Mapping[str, Any]:
+        if not target.is_earliest:
+            raise ProgressError(
+                f"partition {partition.partition_key!r} is read as a whole and has no position {target.name!r}; reset "
+                f"it to {EARLIEST!r}, or give the progress to start from"
+            )
+        return {}
+
+
+WHOLE = _WholeKind("")
+
+
+def kind_of_stored(partition: Partition) -> SourceKind:
+    """Return the kind of source of a partition; `WHOLE` if its progress names none.
 
     :raises ProgressError: if the progress cannot be read, or its kind is not registered.
     """
@@ -320,38 +326,19 @@ def kind_of_stored(partition: Partition) -> SourceKind | None:
             "unknown; give the progress to start from"
         )
     try:
-        return kind_of(partition.progress)
+        return kind_of(partition.progress) or WHOLE
     except SourceError as error:
         raise ProgressError(
             f"partition {partition.partition_key!r}: {error}; or give the progress to start from"
         ) from None
 
 
-def _by_kind(partitions: Sequence[Partition]) -> list[tuple[SourceKind | None, list[Partition]]]:
-    kinds: dict[str, tuple[SourceKind | None, list[Partition]]] = {}
+def _by_kind(partitions: Sequence[Partition]) -> list[tuple[SourceKind, list[Partition]]]:
+    kinds: dict[str, tuple[SourceKind, list[Partition]]] = {}
     for partition in partitions:
         kind = kind_of_stored(partition)
-        kinds.setdefault("" if kind is None else kind.name, (kind, []))[1].append(partition)
+        kinds.setdefault(kind.name, (kind, []))[1].append(partition)
     return list(kinds.values())
-
-
-def _restarted_whole(partition: Partition, target: Target) -> Mapping[str, Any]:
-    if not target.is_earliest:
-        raise ProgressError(
-            f"partition {partition.partition_key!r} is read as a whole and has no position {target.name!r}; reset it "
-            f"to {EARLIEST!r}, or give the progress to start from"
-        )
-    return {}
-
-
-def _plan_whole(partitions: Sequence[Partition], target: Target) -> ResetPlan:
-    def progress(partition: Partition) -> Mapping[str, Any]:
-        return _restarted_whole(partition, target)
-
-    for partition in partitions:
-        progress(partition)
-    steps = tuple(ResetStep(action=ResetAction.RESET, partition=each, progress=progress) for each in partitions)
-    return ResetPlan(target=target, steps=steps, left={})
 
 
 def _merged(target: Target, plans: Sequence[ResetPlan]) -> ResetPlan:

@@ -131,10 +131,9 @@ def _left(view: SourceView, before: Location | None, now: Location) -> list[str]
 def _part_of(partition: Partition) -> str | None:
     """Return the part of the source that a partition belongs to, such as a stream; None if that is unknown."""
     try:
-        kind = kind_of_stored(partition)
+        return kind_of_stored(partition).group_of(partition)
     except ProgressError:
         return None
-    return None if kind is None else kind.group_of(partition)
 
 
 TEXTS = frozenset({"STRING", "CHAR", "CHARACTER", "VARCHAR", "BINARY"})

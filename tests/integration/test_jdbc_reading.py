@@ -20,7 +20,7 @@ from sqlalchemy.pool import NullPool
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.items import ItemUnreadableError, SourceUnavailableError
-from airflow_provider_coordination.sources.jdbc.column import DbApiQuery
+from airflow_provider_coordination.sources.jdbc.column import Query
 from airflow_provider_coordination.sources.jdbc.kind import JdbcTable
 from airflow_provider_coordination.sources.jdbc.ranges import Range
 from airflow_provider_coordination.sources.jdbc.reader import RangeReader, columns_of
@@ -68,7 +68,7 @@ class Source:
     def __init__(self, settings: JdbcTable, engine: sa.Engine, root: Path) -> None:
         self.settings = settings
         self.engine = engine
-        self.query = DbApiQuery(engine.raw_connection, settings.session_statement)
+        self.query = Query(engine.raw_connection, settings.session_statement)
         self.root = root
 
     def execute(self, statement: str, rows: Sequence[Any] = ()) -> None:

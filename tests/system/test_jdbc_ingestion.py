@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.pool import NullPool
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.sources.jdbc.column import DbApiQuery
+from airflow_provider_coordination.sources.jdbc.column import Query
 from airflow_provider_coordination.sources.jdbc.supplier import RangeSupplier
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.spark.settings import IngestSettings
@@ -64,7 +64,7 @@ class OrdersTable(Pipeline):
         return coordinator
 
     def supply(self) -> list[str]:
-        query = DbApiQuery(sa.create_engine(self.database, poolclass=NullPool).raw_connection)
+        query = Query(sa.create_engine(self.database, poolclass=NullPool).raw_connection)
         return self.coordinator().supply(RangeSupplier(query, self.jdbc)) or []
 
     def settings(self, **changes: Any) -> IngestSettings:

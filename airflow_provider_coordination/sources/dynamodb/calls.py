@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_coordination.aws import ACCESS_CODES, AwsSettings, aws_client
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.partition import format_instant
+from airflow_provider_coordination.coordination.texts import sentence
 from airflow_provider_coordination.sources.items import ItemUnreadableError, SourceUnavailableError
 
 if TYPE_CHECKING:
@@ -69,15 +70,15 @@ class DynamoDBCalls:
             raise self._refusal(error) from error
         except (exceptions.ConnectionError, exceptions.HTTPClientError, ResponseParserError) as error:
             raise SourceUnavailableError(
-                f"{self._name}: no valid response: {_sentence(error)}; check endpoint_url, region and the network"
+                f"{self._name}: no valid response: {sentence(error)}; check endpoint_url, region and the network"
             ) from error
         except (exceptions.NoCredentialsError, exceptions.PartialCredentialsError) as error:
             raise ConfigurationError(
-                f"{self._name}: {_sentence(error)}; give an AWS connection with keys, or provide credentials in the "
+                f"{self._name}: {sentence(error)}; give an AWS connection with keys, or provide credentials in the "
                 "AWS default credential chain (environment, shared file, instance role)"
             ) from error
         except exceptions.BotoCoreError as error:
-            raise ConfigurationError(f"{self._name}: {_sentence(error)}; check the settings") from error
+            raise ConfigurationError(f"{self._name}: {sentence(error)}; check the settings") from error
 
     @property
     def _name(self) -> str:
@@ -87,7 +88,7 @@ class DynamoDBCalls:
     def _refusal(self, error: ClientError) -> CoordinationError:
         code = str(error.response.get("Error", {}).get("Code", ""))
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        message = _sentence(error)
+        message = sentence(error)
         if error.operation_name.startswith("AssumeRole"):
             return ConfigurationError(
                 f"{self._name}: the role cannot be assumed: {message}; check role_arn, external_id and the role's "
@@ -119,10 +120,6 @@ def table_identity(table: Mapping[str, Any]) -> str:
     :param table: as `DescribeTable` returns it. Local servers may leave out the id.
     """
     return str(table.get("TableId") or format_instant(table["CreationDateTime"]))
-
-
-def _sentence(error: Exception) -> str:
-    return " ".join(str(error).split()).rstrip(".")
 
 
 Attributes = Mapping[str, Any]

@@ -21,7 +21,7 @@ from airflow_provider_coordination.sources.dynamodb_export.kind import DynamoDBE
 from airflow_provider_coordination.sources.item_kind import ItemSupplier
 from airflow_provider_coordination.sources.items import Item, ItemGoneError, ItemReader, ItemUnreadableError, ReadPage
 from airflow_provider_coordination.sources.s3.kind import AUTO
-from airflow_provider_coordination.sources.s3.lines import DATA, JsonDataFormat
+from airflow_provider_coordination.sources.s3.lines import DATA, PAGE_BYTES, JsonDataFormat
 from airflow_provider_coordination.sources.s3.object_streams import FileObject, ReadableObject, S3Object
 from airflow_provider_coordination.sources.s3.objects import (
     bucket_and_key,
@@ -32,7 +32,6 @@ from airflow_provider_coordination.sources.s3.objects import (
     open_filesystem,
     s3_client,
 )
-from airflow_provider_coordination.sources.s3.reader import PAGE_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +84,7 @@ class ExportStorage:
                 info = filesystem.get_file_info(path)
             if not info.is_file:
                 raise ItemGoneError(f"{uri} does not exist any more")
-            return FileObject(filesystem, path, uri, info.size, file_version(info))
+            return FileObject(uri, filesystem, path, info.size, file_version(info))
         bucket, key = bucket_and_key(uri)
         with object_errors(uri, "read", "s3:GetObject"):
             head = self._client.head_object(Bucket=bucket, Key=key)
@@ -94,7 +93,7 @@ class ExportStorage:
                 f"{uri} is not the file that the export wrote: its ETag is {head['ETag']}, not {version}; restore it, "
                 "or export again"
             )
-        return S3Object(self._client, uri, head["ContentLength"], head["ETag"])
+        return S3Object(uri, self._client, head["ContentLength"], head["ETag"])
 
     def files(self, location: str) -> Iterator[ExportedFile]:
         """Yield the data files of a finished export.

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError, SourceError
-from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.items import SourceUnavailableError
 from airflow_provider_coordination.sources.jdbc.kind import JdbcTable
 from airflow_provider_coordination.sources.jdbc.ranges import Range
@@ -42,8 +41,16 @@ class QueryResult:
     rows: Sequence[Sequence[Any]]
 
 
-class Query(Protocol):
-    """A database that can be queried."""
+class Query:
+    """Queries a database through PEP 249 connections, a new one for each statement.
+
+    :param connect: opens a connection.
+    :param session: a statement that is run at the start of every session; None for none.
+    """
+
+    def __init__(self, connect: Callable[[], Any], session: str | None = None) -> None:
+        self._connect = connect
+        self._session = session
 
     def ask(self, sql: str, *, max_rows: int | None = None) -> QueryResult:
         """Run a SELECT.
@@ -54,22 +61,6 @@ class Query(Protocol):
         :raises ConfigurationError: if the database rejects the statement or the login.
         :raises SourceError: if the result cannot be read.
         """
-        ...
-
-
-class DbApiQuery(Query):
-    """Queries through PEP 249 connections, a new one for each statement; a `Query`.
-
-    :param connect: opens a connection.
-    :param session: a statement that is run at the start of every session; None for none.
-    """
-
-    def __init__(self, connect: Callable[[], Any], session: str | None = None) -> None:
-        self._connect = connect
-        self._session = session
-
-    @override
-    def ask(self, sql: str, *, max_rows: int | None = None) -> QueryResult:
         try:
             with closing(self._connect()) as connection, closing(connection.cursor()) as cursor:
                 if self._session is not None:

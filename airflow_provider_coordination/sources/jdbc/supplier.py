@@ -19,7 +19,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.connections import ConnectionResolver
-from airflow_provider_coordination.sources.jdbc.column import DbApiQuery, Query, RangeColumn, find_column
+from airflow_provider_coordination.sources.jdbc.column import Query, RangeColumn, find_column
 from airflow_provider_coordination.sources.jdbc.database import connect_from_python
 from airflow_provider_coordination.sources.jdbc.kind import (
     DEFAULT_ROWS_PER_PARTITION,
@@ -225,7 +225,7 @@ class RangeSupplier:
 def range_supplier(table: JdbcTable, coordinator: SourceCoordinator, connections: ConnectionResolver) -> RangeSupplier:
     """Return the supplier of a table or query; see `SourceKind.supplier`."""
     connect = connect_from_python(table.jdbc_conn_id, table.database, connections)
-    return RangeSupplier(DbApiQuery(connect, table.session_statement), table, coordinator.clock.now)
+    return RangeSupplier(Query(connect, table.session_statement), table, coordinator.clock.now)
 
 
 def _partitions(ranges: Sequence[Range]) -> dict[str, dict[str, Any]]:

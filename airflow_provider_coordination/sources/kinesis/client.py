@@ -11,17 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from airflow_provider_coordination.aws import (
-    ACCESS_CODES,
-    AwsSettings,
-    aws_client,
-    clock_error,
-)
-from airflow_provider_coordination.coordination.errors import (
-    ConfigurationError,
-    CoordinationError,
-    SourceError,
-)
+from airflow_provider_coordination.aws import ACCESS_CODES, AwsSettings, aws_client, clock_error
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError, SourceError
+from airflow_provider_coordination.coordination.texts import sentence
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
@@ -137,23 +129,23 @@ def translated(error: Exception, call: Call) -> CoordinationError:
         return _refusal(error, call)
     if isinstance(error, (exceptions.NoCredentialsError, exceptions.PartialCredentialsError)):
         return MissingCredentialsError(
-            f"{call}: {_sentence(error)}; give access_key_id and secret_access_key, or provide credentials"
+            f"{call}: {sentence(error)}; give access_key_id and secret_access_key, or provide credentials"
             " in the AWS default credential chain (environment, shared file, instance role)"
         )
     if isinstance(error, (exceptions.CredentialRetrievalError, exceptions.TokenRetrievalError)):
         return AccessDeniedError(
-            f"{call}: credentials could not be fetched: {_sentence(error)}; check the credential provider"
+            f"{call}: credentials could not be fetched: {sentence(error)}; check the credential provider"
         )
     if isinstance(error, exceptions.ParamValidationError):
-        return ConfigurationError(f"{call}: {_sentence(error)}; check the stream's name")
+        return ConfigurationError(f"{call}: {sentence(error)}; check the stream's name")
     return KinesisUnavailableError(
-        f"{call}: no valid response: {_sentence(error)}; check endpoint_url, region and the network"
+        f"{call}: no valid response: {sentence(error)}; check endpoint_url, region and the network"
     )
 
 
 def _refusal(error: ClientError, call: Call) -> CoordinationError:
     code = str(error.response.get("Error", {}).get("Code", ""))
-    message = _sentence(error)
+    message = sentence(error)
     if error.operation_name.startswith("AssumeRole"):
         return AccessDeniedError(
             f"{call}: the role cannot be assumed: {message}; check role_arn, external_id and the role's trust policy"
@@ -194,10 +186,6 @@ def _not_found(call: Call, message: str) -> CoordinationError:
     return ShardNotFoundError(
         f"{call}: not found: {message}; the shard has expired, or the stream was deleted: run a shard sync"
     )
-
-
-def _sentence(error: Exception) -> str:
-    return " ".join(str(error).split()).rstrip(".")
 
 
 _BAD_REQUEST_CODES = frozenset({"InvalidArgumentException", "ValidationException"})

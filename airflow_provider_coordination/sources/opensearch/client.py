@@ -22,6 +22,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from airflow_provider_coordination.aws import aws_session
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.coordination.texts import sentence
 from airflow_provider_coordination.sources.items import ItemGoneError, ItemUnreadableError, SourceUnavailableError
 from airflow_provider_coordination.sources.opensearch.kind import OpenSearchCluster, OpenSearchIndices
 
@@ -109,11 +110,11 @@ class OpenSearchClient:
             except HTTPError as error:
                 if isinstance(getattr(error, "reason", error), SSLError):
                     raise ConfigurationError(
-                        f"OpenSearch at {node}: {about}: its certificate is not trusted: {_sentence(error)}; give "
+                        f"OpenSearch at {node}: {about}: its certificate is not trusted: {sentence(error)}; give "
                         "'ca_certificates', or check the host's name"
                     ) from error
                 failure = SourceUnavailableError(
-                    f"OpenSearch at {node}: {about}: no response: {_sentence(error)}; check hosts and the network"
+                    f"OpenSearch at {node}: {about}: no response: {sentence(error)}; check hosts and the network"
                 )
             pause = next(pauses, None)
             if pause is None:
@@ -163,7 +164,7 @@ class OpenSearchClient:
                 )
             SigV4Auth(credentials, "es", self._session.region_name).add_auth(request)
         except BotoCoreError as error:
-            raise ConfigurationError(f"OpenSearch cluster: field 'aws': {_sentence(error)}") from error
+            raise ConfigurationError(f"OpenSearch cluster: field 'aws': {sentence(error)}") from error
         return {**headers, **dict(request.headers.items())}
 
     @cached_property
@@ -229,10 +230,6 @@ def _reason(error: Any) -> str:
         else:
             cause = cause.get("reason") or cause.get("type") or ""
     return " ".join(str(cause or "").split())[:REASON_CHARACTERS] or "no reason is given"
-
-
-def _sentence(error: Exception) -> str:
-    return " ".join(str(error).split()).rstrip(".")
 
 
 STREAM_INDEX = ".ds-"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from functools import cached_property
 from typing import Any
 
@@ -140,8 +141,8 @@ class SliceReader(ItemReader):
             if part.shards is not None and shard_of(item) not in part.shards:
                 return
             try:
-                with self._views.of(item, after, part) as view:
-                    for page in view.pages():
+                with closing(self._views.pages(item, after, part)) as pages:
+                    for page in pages:
                         if page:
                             after, lost = page[-1].seq_no, False
                             yield ReadPage(_records(item, page), str(after))

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
-from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.items import Item, ItemUnreadableError, SourceUnavailableError
 from airflow_provider_coordination.sources.opensearch.client import WHOLE, IndexPart, OpenSearchClient, index_path
 from airflow_provider_coordination.sources.opensearch.kind import POINT_IN_TIME, SCROLL, OpenSearchIndices
@@ -58,19 +57,8 @@ class Response:
     scroll: str = ""
 
 
-class View(Protocol):
-    """The content of a slice at one moment."""
-
-    def pages(self) -> Iterator[list[Document]]:
-        """Yield its documents, page by page.
-
-        :raises ViewLostError: if the view no longer exists.
-        """
-        ...
-
-
 class Views:
-    """Opens views of slices.
+    """Reads slices in views.
 
     :param client: of the cluster.
     :param settings: of the source.
@@ -83,24 +71,78 @@ class Views:
         self._lock = threading.Lock()
         self._has_points_in_time: bool | None = None
 
-    @contextmanager
-    def of(self, item: Item, after: int, part: IndexPart = WHOLE) -> Iterator[View]:
-        """Open a view of a slice; it is closed at the end.
+    def pages(self, item: Item, after: int, part: IndexPart = WHOLE) -> Generator[list[Document]]:
+        """Yield the documents of a slice in one view, page by page; close the generator to close the view.
 
         :param item: the slice.
         :param after: read only documents after this sequence number; -1 for all.
         :param part: the part of the index that is read.
+        :raises ViewLostError: if the view no longer exists.
         """
-        query = self._query(after, part)
-        if self._has_point_in_time():
-            with self._point_in_time(item) as view:
-                yield _PointInTime(self, item, query, view)
-        else:
-            scroll = _Scroll(self, item, query)
-            try:
-                yield scroll
-            finally:
-                scroll.close()
+        filters: list[Any] = [{"range": {"_seq_no": {"gt": after}}}]
+        filters += [query for query in (part.filter, self._settings.query) if query is not None]
+        body = {"query": {"bool": {"filter": filters}}, "sort": ORDER}
+        return self._in_point_in_time(item, body) if self.has_point_in_time() else self._in_scroll(item, body)
+
+    def _in_point_in_time(self, item: Item, body: dict[str, Any]) -> Generator[list[Document]]:
+        """Yield pages of a point in time of the slice's shard."""
+        page: list[Document] = []
+        opened = self._client.json(
+            "POST",
+            index_path(item["index"]) + "/_search/point_in_time",
+            about=about(item),
+            parameters={
+                "keep_alive": KEEP_ALIVE,
+                "preference": f"_shards:{shard_of(item)}",
+                "allow_partial_pit_creation": "false",
+            },
+        )
+        body |= {"pit": {"id": opened["pit_id"], "keep_alive": KEEP_ALIVE}, "track_total_hits": False}
+        if item["slices"] > 1:
+            # The server counts these slices over all shards: number n is in shard n modulo the number of shards.
+            body["slice"] = {"id": item["slice"], "max": item["slices"]}
+        try:
+            while True:
+                body["size"] = self._page_documents(page)
+                page = self.search(
+                    "/_search", about(item), body, repeat=True, allow_partial_search_results="false"
+                ).documents
+                yield page
+                if len(page) < body["size"]:
+                    return
+                body["search_after"] = [page[-1].seq_no]
+        finally:
+            self._forget("/_search/point_in_time", {"pit_id": [opened["pit_id"]]})
+
+    def _in_scroll(self, item: Item, body: dict[str, Any]) -> Generator[list[Document]]:
+        """Yield pages of a scroll over the slice's shard, for servers without points in time."""
+        size = body["size"] = self._page_documents([])
+        a_shard = item["slices"] // item["shards"]
+        if a_shard > 1:
+            # In a search of one shard, the server counts slices within that shard.
+            body["slice"] = {"id": item["slice"] // item["shards"], "max": a_shard}
+        response = self.search(
+            index_path(item["index"]) + "/_search",
+            about(item),
+            body,
+            repeat=True,
+            scroll=KEEP_ALIVE,
+            preference=f"_shards:{shard_of(item)}",
+            allow_partial_search_results="false",
+        )
+        name = response.scroll
+        try:
+            while True:
+                yield response.documents
+                if len(response.documents) < size:
+                    return
+                # A repeated request could skip a page: without a response, another view is opened instead.
+                body = {"scroll": KEEP_ALIVE, "scroll_id": name}
+                response = self.search("/_search/scroll", about(item), body, repeat=False)
+                name = response.scroll or name
+        finally:
+            if name:
+                self._forget("/_search/scroll", {"scroll_id": [name]})
 
     def search(self, path: str, about: str, body: Mapping[str, Any], *, repeat: bool, **parameters: str) -> Response:
         """Search, and parse the response.
@@ -123,25 +165,20 @@ class Views:
             documents.append(Document(id=hit.id, seq_no=hit.sort[0], source=source))
         return Response(documents=documents, scroll=response.scroll_id)
 
-    def _query(self, after: int, part: IndexPart) -> dict[str, Any]:
-        """Return the query for the documents after a sequence number."""
-        filters: list[Any] = [{"range": {"_seq_no": {"gt": after}}}]
-        filters += [query for query in (part.filter, self._settings.query) if query is not None]
-        return {"bool": {"filter": filters}}
-
-    def page_documents(self, before: list[Document]) -> int:
+    def _page_documents(self, before: list[Document]) -> int:
         """Return how many documents to request, by the size of those in the previous page."""
         if not before:
             return min(FIRST_PAGE_DOCUMENTS, self._settings.page_documents)
         each = max(1, sum(len(document.source) for document in before) // len(before))
         return max(1, min(PAGE_BYTES // each, self._settings.page_documents))
 
-    def forget(self, path: str, body: Mapping[str, Any]) -> None:
+    def _forget(self, path: str, body: Mapping[str, Any]) -> None:
         """Close a view on the server; otherwise the server does that a little later."""
         with suppress(CoordinationError):
             self._client.send("DELETE", path, about="closing a view", body=body, repeat=False)
 
-    def _has_point_in_time(self) -> bool:
+    def has_point_in_time(self) -> bool:
+        """Return whether views are points in time; the server is asked once, unless the settings say it."""
         # Not a `cached_property`: up to Python 3.11, its one lock serves all clusters, and one cluster may be down.
         with self._lock:
             if self._has_points_in_time is None:
@@ -156,97 +193,6 @@ class Views:
         has = version.get("distribution") == "opensearch" and number >= HAS_POINT_IN_TIME
         log.debug("OpenSearch %s is read with %s", version.get("number"), POINT_IN_TIME if has else SCROLL)
         return has
-
-    @contextmanager
-    def _point_in_time(self, item: Item) -> Iterator[str]:
-        parameters = {
-            "keep_alive": KEEP_ALIVE,
-            "preference": f"_shards:{shard_of(item)}",
-            "allow_partial_pit_creation": "false",
-        }
-        path = index_path(item["index"]) + "/_search/point_in_time"
-        opened = self._client.json("POST", path, about=about(item), parameters=parameters)
-        try:
-            yield opened["pit_id"]
-        finally:
-            self.forget("/_search/point_in_time", {"pit_id": [opened["pit_id"]]})
-
-
-class _PointInTime(View):
-    """A view by a point in time of the slice's shard."""
-
-    def __init__(self, views: Views, item: Item, query: Mapping[str, Any], name: str) -> None:
-        self._views = views
-        self._item = item
-        self._query = query
-        self._name = name
-
-    @override
-    def pages(self) -> Iterator[list[Document]]:
-        page: list[Document] = []
-        body: dict[str, Any] = {
-            "query": self._query,
-            "sort": ORDER,
-            "pit": {"id": self._name, "keep_alive": KEEP_ALIVE},
-            "track_total_hits": False,
-        }
-        if self._item["slices"] > 1:
-            # The server counts these slices over all shards: number n is in shard n modulo the number of shards.
-            body["slice"] = {"id": self._item["slice"], "max": self._item["slices"]}
-        while True:
-            body["size"] = self._views.page_documents(page)
-            page = self._views.search(
-                "/_search", about(self._item), body, repeat=True, allow_partial_search_results="false"
-            ).documents
-            yield page
-            if len(page) < body["size"]:
-                return
-            body["search_after"] = [page[-1].seq_no]
-
-
-class _Scroll(View):
-    """A view by a scroll over the slice's shard, for servers without points in time."""
-
-    def __init__(self, views: Views, item: Item, query: Mapping[str, Any]) -> None:
-        self._views = views
-        self._item = item
-        self._query = query
-        self._name = ""
-
-    @override
-    def pages(self) -> Iterator[list[Document]]:
-        size = self._views.page_documents([])
-        body: dict[str, Any] = {
-            "query": self._query,
-            "sort": ORDER,
-            "size": size,
-        }
-        a_shard = self._item["slices"] // self._item["shards"]
-        if a_shard > 1:
-            # In a search of one shard, the server counts slices within that shard.
-            body["slice"] = {"id": self._item["slice"] // self._item["shards"], "max": a_shard}
-        response = self._views.search(
-            index_path(self._item["index"]) + "/_search",
-            about(self._item),
-            body,
-            repeat=True,
-            scroll=KEEP_ALIVE,
-            preference=f"_shards:{shard_of(self._item)}",
-            allow_partial_search_results="false",
-        )
-        while True:
-            self._name = response.scroll or self._name
-            yield response.documents
-            if len(response.documents) < size:
-                return
-            # A repeated request could skip a page: without a response, another view is opened instead.
-            body = {"scroll": KEEP_ALIVE, "scroll_id": self._name}
-            response = self._views.search("/_search/scroll", about(self._item), body, repeat=False)
-
-    def close(self) -> None:
-        """Close the scroll on the server."""
-        if self._name:
-            self._views.forget("/_search/scroll", {"scroll_id": [self._name]})
 
 
 def shard_of(item: Item) -> int:

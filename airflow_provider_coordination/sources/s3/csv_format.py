@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.items import ItemUnreadableError, ReadPage
 from airflow_provider_coordination.sources.landed_types import REMEDY, fails, first_where, value_text
 from airflow_provider_coordination.sources.s3.columns import Columns
 from airflow_provider_coordination.sources.s3.kind import FormatSettings
-from airflow_provider_coordination.sources.s3.lines import Block, Cut, read_blocks
+from airflow_provider_coordination.sources.s3.lines import Block, Cut, Format, read_blocks
 from airflow_provider_coordination.sources.s3.object_streams import ReadableObject
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ NUMBERED_COLUMN = re.compile(r"In CSV column #(\d+)")
 
 
 @dataclass(frozen=True)
-class CsvFormat:
+class CsvFormat(Format):
     """CSV. A position counts uncompressed bytes, as for lines.
 
     :param settings: the format settings.
@@ -42,8 +43,8 @@ class CsvFormat:
     columns: Columns | None
     page_bytes: int
 
+    @override
     def pages(self, source: ReadableObject, position: str) -> Iterator[ReadPage]:
-        """See `Format.pages`."""
         names = self.columns.names if self.columns and not self.settings.header else None
         if names is None and position:
             names = self._header_of(source)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,11 +16,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.items import ItemUnreadableError, ReadPage
 from airflow_provider_coordination.sources.landed_types import REMEDY, exceeds_whole, first_changed, leaves
 from airflow_provider_coordination.sources.s3.columns import Columns
 from airflow_provider_coordination.sources.s3.object_streams import ByteStream, ReadableObject, codec_of, decompressed
 
+PAGE_BYTES = 2**20
+"""The approximate size of a page in uncompressed bytes."""
 DATA = "data"
 """The column of unparsed records: it has the name and type of a Kinesis record's payload."""
 DATA_SCHEMA = pa.schema([pa.field(DATA, pa.binary())])
@@ -98,8 +102,23 @@ def last_line(data: bytes) -> int:
     return data.rfind(b"\n") + 1
 
 
+class Format(ABC):
+    """A format of records in an object."""
+
+    @abstractmethod
+    def pages(self, source: ReadableObject, position: str) -> Iterator[ReadPage]:
+        """Yield the records of an object, page by page, each with a position; one or two pages are in memory at a time.
+
+        The records are the same, wherever reading was continued.
+
+        :param source: the object.
+        :param position: of the last page that was read; empty for the start.
+        :raises ItemUnreadableError: if the object is damaged, or does not fit the settings.
+        """
+
+
 @dataclass(frozen=True)
-class TextFormat:
+class TextFormat(Format):
     """One record a line, in the column `data`: bytes without the line break, `\\n` or `\\r\\n`.
 
     :param compression: see `codec_of`.
@@ -109,8 +128,8 @@ class TextFormat:
     compression: str
     page_bytes: int
 
+    @override
     def pages(self, source: ReadableObject, position: str) -> Iterator[ReadPage]:
-        """See `Format.pages`."""
         for block in read_blocks(source, self.compression, position, self.page_bytes, last_line):
             yield ReadPage(self._records(_lines(block.data)), block.position)
 
@@ -127,7 +146,7 @@ class JsonDataFormat(TextFormat):
 
 
 @dataclass(frozen=True)
-class JsonFormat:
+class JsonFormat(Format):
     """JSON with one record a line, parsed into columns. Missing fields are null, and other fields are left out.
 
     :param columns: the columns.
@@ -139,8 +158,8 @@ class JsonFormat:
     compression: str
     page_bytes: int
 
+    @override
     def pages(self, source: ReadableObject, position: str) -> Iterator[ReadPage]:
-        """See `Format.pages`."""
         for block in read_blocks(source, self.compression, position, self.page_bytes, last_line):
             if block.data.isspace():
                 continue

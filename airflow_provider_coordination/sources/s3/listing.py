@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import functools
 import re
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from xml.etree import ElementTree
 
 from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.items import ItemGoneError
 from airflow_provider_coordination.sources.s3.objects import (
     BucketNotFoundError,
@@ -46,19 +48,15 @@ class ListedPage:
     after: str = ""
 
 
-class Listing(Protocol):
+class Listing(ABC):
     """A listing of one path."""
 
-    @property
-    def start(self) -> str:
-        """The prefix of every object's URI: the path in the form of those URIs."""
-        ...
+    start: str
+    """The prefix of every object's URI: the path in the form of those URIs."""
+    base: str
+    """The folder that names are relative to, with a trailing `/`."""
 
-    @property
-    def base(self) -> str:
-        """The folder that names are relative to, with a trailing `/`."""
-        ...
-
+    @abstractmethod
     def pages(self, after: str = "") -> Iterator[ListedPage]:
         """Yield page after page.
 
@@ -66,7 +64,6 @@ class Listing(Protocol):
         :raises ConfigurationError: if the bucket or folder does not exist, or access is denied.
         :raises SourceUnavailableError: if the storage is unavailable.
         """
-        ...
 
 
 def listing_of(path: str, aws: AwsSettings) -> Listing:
@@ -83,7 +80,7 @@ def listing_of(path: str, aws: AwsSettings) -> Listing:
     return S3Listing(client, path)
 
 
-class S3Listing:
+class S3Listing(Listing):
     """Lists the objects of a bucket whose keys begin with a prefix, in the order of their keys.
 
     :param client: of S3.
@@ -96,8 +93,8 @@ class S3Listing:
         self.start = object_uri(self._bucket, self._prefix)
         self.base = self.start[: self.start.rindex("/") + 1]
 
+    @override
     def pages(self, after: str = "") -> Iterator[ListedPage]:
-        """See `Listing.pages`; `after` is a key."""
         request: dict[str, Any] = {"Bucket": self._bucket, "Prefix": self._prefix, "MaxKeys": PAGE_OBJECTS}
         if after:
             request["StartAfter"] = after
@@ -124,7 +121,7 @@ class S3Listing:
             request["ContinuationToken"] = response["NextContinuationToken"]
 
 
-class FilesystemListing:
+class FilesystemListing(Listing):
     """Lists the files in a folder and in the folders below it, or one file, through pyarrow.
 
     The files of one folder are listed at once, since pyarrow's filesystems cannot do it in parts.
@@ -138,8 +135,8 @@ class FilesystemListing:
         self.start = f"{self._authority}{self._path}"
         self.base = f"{self.start.rstrip('/')}/"
 
+    @override
     def pages(self, after: str = "") -> Iterator[ListedPage]:
-        """See `Listing.pages`; it always lists everything."""
         from pyarrow import fs
 
         with object_errors(self.start, "list", "reading"):

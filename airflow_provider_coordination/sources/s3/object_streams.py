@@ -9,6 +9,7 @@ import gzip
 import io
 import struct
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -167,14 +168,16 @@ BODY_ATTEMPTS = 5
 """How often an interrupted body is requested again without progress."""
 
 
-class ReadableObject(Protocol):
-    """An object that can be read. Reading raises errors of this package alone."""
+@dataclass(frozen=True)
+class ReadableObject(ABC):
+    """An object that can be read. Reading raises errors of this package alone.
 
-    @property
-    def uri(self) -> str:
-        """Its location."""
-        ...
+    :param uri: its location.
+    """
 
+    uri: str
+
+    @abstractmethod
     def stream(self, start: int) -> ByteStream:
         """Return its bytes from an offset on.
 
@@ -182,56 +185,51 @@ class ReadableObject(Protocol):
         :raises SourceUnavailableError: if trying again may help.
         :raises ConfigurationError: if the user must fix something, such as a permission.
         """
-        ...
 
+    @abstractmethod
     def file(self) -> Any:
         """Return it as a pyarrow file; raises the same errors as `stream`."""
-        ...
 
 
 @dataclass(frozen=True)
-class FetchedObject:
+class FetchedObject(ReadableObject):
     """An object that is already fetched.
 
-    :param uri: its location.
     :param data: its bytes.
     """
 
-    uri: str
     data: bytes
 
+    @override
     def stream(self, start: int) -> ByteStream:
-        """See `ReadableObject.stream`."""
         stream = io.BytesIO(self.data)
         stream.seek(start)
         return stream
 
+    @override
     def file(self) -> Any:
-        """See `ReadableObject.file`."""
         return pa.BufferReader(self.data)
 
 
 @dataclass(frozen=True)
-class S3Object:
+class S3Object(ReadableObject):
     """An object of S3.
 
     :param client: of boto3; may be shared by threads.
-    :param uri: its location.
     :param size: its size in bytes.
     :param version: the ETag that it must have, including quotes.
     """
 
     client: Any
-    uri: str
     size: int
     version: str
 
+    @override
     def stream(self, start: int) -> ByteStream:
-        """See `ReadableObject.stream`."""
         return _S3Stream(self, start) if start < self.size else io.BytesIO()
 
+    @override
     def file(self) -> Any:
-        """See `ReadableObject.file`."""
         if self.size <= WHOLE_BYTES:
             return pa.BufferReader(self.stream(0).read(self.size))
         return pa.PythonFile(_File(self._part, self.size), mode="r")
@@ -297,31 +295,29 @@ class _S3Stream(ByteStream):
 
 
 @dataclass(frozen=True)
-class FileObject:
+class FileObject(ReadableObject):
     """A file of a filesystem that pyarrow supports.
 
     :param filesystem: its filesystem.
     :param path: its path in the filesystem.
-    :param uri: its URI.
     :param size: its size in bytes.
     :param version: the value that `file_version` must return for it.
     """
 
     filesystem: fs.FileSystem
     path: str
-    uri: str
     size: int
     version: str
 
+    @override
     def stream(self, start: int) -> ByteStream:
-        """See `ReadableObject.stream`."""
         opened = self._open()
         with self._errors():
             opened.seek(start)
         return _FileStream(opened, self._errors)
 
+    @override
     def file(self) -> Any:
-        """See `ReadableObject.file`."""
         opened = self._open()
 
         def part(start: int, size: int) -> bytes:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_coordination.aws import ACCESS_CODES, AwsSettings, aws_client
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError, SourceError
 from airflow_provider_coordination.coordination.partition import format_instant, parse_instant
+from airflow_provider_coordination.coordination.texts import sentence
 from airflow_provider_coordination.sources.items import Item, ItemGoneError, SourceUnavailableError
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ def object_errors(uri: str, action: str, right: str) -> Iterator[None]:
         yield
     except ClientError as error:
         code = str(error.response.get("Error", {}).get("Code", ""))
-        message = _sentence(error)
+        message = sentence(error)
         if code == "NoSuchBucket":
             raise BucketNotFoundError(
                 f"{where}: its bucket does not exist; check 'paths', the region and endpoint_url, or create it"
@@ -220,27 +221,23 @@ def object_errors(uri: str, action: str, right: str) -> Iterator[None]:
         raise SourceUnavailableError(f"{where}: {message}") from error
     except (NoCredentialsError, PartialCredentialsError) as error:
         raise ObjectAccessDeniedError(
-            f"{where}: {_sentence(error)}; name an AWS connection in 'aws_conn_id', or provide credentials in the "
+            f"{where}: {sentence(error)}; name an AWS connection in 'aws_conn_id', or provide credentials in the "
             "AWS default credential chain (environment, shared file, instance role)"
         ) from error
     except ParamValidationError as error:
-        raise ConfigurationError(f"{where}: {_sentence(error)}; check the name of its bucket") from error
+        raise ConfigurationError(f"{where}: {sentence(error)}; check the name of its bucket") from error
     except BotoCoreError as error:
         raise SourceUnavailableError(
-            f"{where}: no valid response: {_sentence(error)}; check endpoint_url, region and the network"
+            f"{where}: no valid response: {sentence(error)}; check endpoint_url, region and the network"
         ) from error
     except FileNotFoundError as error:
         raise ItemGoneError(f"{uri} does not exist any more") from error
     except PermissionError as error:
         raise ObjectAccessDeniedError(
-            f"{where}: {_sentence(error)}; give the user that runs this process the permission"
+            f"{where}: {sentence(error)}; give the user that runs this process the permission"
         ) from error
     except OSError as error:
-        raise SourceUnavailableError(f"{where}: {_sentence(error)}") from error
-
-
-def _sentence(error: Exception) -> str:
-    return " ".join(str(error).split()).rstrip(".")
+        raise SourceUnavailableError(f"{where}: {sentence(error)}") from error
 
 
 class DeletionError(SourceError):

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.items import ItemUnreadableError, ReadPage
 from airflow_provider_coordination.sources.landed_types import REMEDY, cast_exactly
 from airflow_provider_coordination.sources.s3.columns import Columns
+from airflow_provider_coordination.sources.s3.lines import Format
 from airflow_provider_coordination.sources.s3.object_streams import ReadableObject
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ MIN_PART_BYTES = 64 * 2**10
 
 
 @dataclass(frozen=True)
-class ParquetFormat:
+class ParquetFormat(Format):
     """Parquet, read by row groups. A position counts rows; reading continues from the start of its row group.
 
     :param columns: the columns and their types; None uses those of each object.
@@ -35,8 +37,8 @@ class ParquetFormat:
     columns: Columns | None
     page_bytes: int
 
+    @override
     def pages(self, source: ReadableObject, position: str) -> Iterator[ReadPage]:
-        """See `Format.pages`."""
         from pyarrow.parquet import read_metadata
 
         read, skipped = int(position or 0), 0

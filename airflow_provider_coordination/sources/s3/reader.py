@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -23,7 +23,14 @@ from airflow_provider_coordination.sources.items import (
 from airflow_provider_coordination.sources.s3.columns import columns_of
 from airflow_provider_coordination.sources.s3.csv_format import CsvFormat
 from airflow_provider_coordination.sources.s3.kind import CSV, PARQUET, TEXT, FormatSettings, S3Objects
-from airflow_provider_coordination.sources.s3.lines import DATA_SCHEMA, JsonDataFormat, JsonFormat, TextFormat
+from airflow_provider_coordination.sources.s3.lines import (
+    DATA_SCHEMA,
+    PAGE_BYTES,
+    Format,
+    JsonDataFormat,
+    JsonFormat,
+    TextFormat,
+)
 from airflow_provider_coordination.sources.s3.object_streams import FetchedObject, FileObject, ReadableObject, S3Object
 from airflow_provider_coordination.sources.s3.objects import (
     bucket_and_key,
@@ -35,24 +42,6 @@ from airflow_provider_coordination.sources.s3.objects import (
     s3_client,
 )
 from airflow_provider_coordination.sources.s3.parquet_format import ParquetFormat
-
-PAGE_BYTES = 2**20
-"""The approximate size of a page in uncompressed bytes."""
-
-
-class Format(Protocol):
-    """A format of records in an object."""
-
-    def pages(self, source: ReadableObject, position: str) -> Iterator[ReadPage]:
-        """Yield the records of an object, page by page, each with a position; one or two pages are in memory at a time.
-
-        The records are the same, wherever reading was continued.
-
-        :param source: the object.
-        :param position: of the last page that was read; empty for the start.
-        :raises ItemUnreadableError: if the object is damaged, or does not fit the settings.
-        """
-        ...
 
 
 def columns_before_reading(settings: FormatSettings) -> pa.Schema | None:
@@ -169,9 +158,9 @@ class ObjectReader(ItemReader):
     def _opened(self, item: Item) -> ReadableObject:
         uri, size, version = item["uri"], item["size"], item["version"]
         if is_s3(uri):
-            return S3Object(self._client, uri, size, version)
+            return S3Object(uri, self._client, size, version)
         filesystem, path, _ = open_filesystem(uri)
-        return FileObject(filesystem, path, uri, size, version)
+        return FileObject(uri, filesystem, path, size, version)
 
 
 THREADS = 8

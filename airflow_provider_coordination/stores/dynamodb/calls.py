@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination.aws import ACCESS_CODES, AwsSettings, aws_client
 from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
+from airflow_provider_coordination.coordination.texts import sentence
 from airflow_provider_coordination.stores.dynamodb.items import Item
 
 if TYPE_CHECKING:
@@ -134,9 +135,9 @@ class DynamoDbCalls:
                 failure = self._transient_failure(error, expect, unsure=unsure)
             except (exceptions.ConnectionError, exceptions.HTTPClientError, ResponseParserError) as error:
                 unreachable = isinstance(error, exceptions.EndpointConnectionError | exceptions.ConnectTimeoutError)
-                failure = _Failure(_sentence(error), no_response=True, unreachable=unreachable)
+                failure = _Failure(sentence(error), no_response=True, unreachable=unreachable)
             except (exceptions.CredentialRetrievalError, exceptions.MetadataRetrievalError) as error:
-                failure = _Failure(_sentence(error))
+                failure = _Failure(sentence(error))
             except exceptions.BotoCoreError as error:
                 raise self._sdk_error(error) from error
             unsure = unsure or failure.no_response
@@ -192,7 +193,7 @@ class DynamoDbCalls:
         """Return the failure of a call if a retry may help; raise the translated error if not."""
         code = str(error.response.get("Error", {}).get("Code", ""))
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-        message = _sentence(error)
+        message = sentence(error)
         if error.operation_name.startswith("AssumeRole") and code not in TRANSIENT and status < 500:
             raise ConfigurationError(
                 f"store {self.name}: the role {self._role_arn!r} cannot be assumed: {message}; "
@@ -224,7 +225,7 @@ class DynamoDbCalls:
             )
         message = "; ".join(str(reason.get("Message")) for reason in reasons if reason.get("Message"))
         raise ConfigurationError(
-            f"store {self.name}: a transaction was refused: {message or _sentence(error)}"
+            f"store {self.name}: a transaction was refused: {message or sentence(error)}"
         ) from error
 
     def _rejection(self, error: ClientError, code: str, message: str) -> ConfigurationError:
@@ -244,11 +245,7 @@ class DynamoDbCalls:
 
         if isinstance(error, (NoCredentialsError, PartialCredentialsError)):
             return ConfigurationError(
-                f"store {self.name}: {_sentence(error)}; give an AWS connection in 'aws_conn_id', or credentials "
+                f"store {self.name}: {sentence(error)}; give an AWS connection in 'aws_conn_id', or credentials "
                 "where the AWS SDK finds them (environment, shared file, instance role)"
             )
-        return ConfigurationError(f"store {self.name}: {_sentence(error)}")
-
-
-def _sentence(error: Exception) -> str:
-    return " ".join(str(error).split()).rstrip(".")
+        return ConfigurationError(f"store {self.name}: {sentence(error)}")

@@ -19,7 +19,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.sources.items import SourceUnavailableError
 from airflow_provider_coordination.sources.jdbc import supplier as module
-from airflow_provider_coordination.sources.jdbc.column import DbApiQuery, QueryResult
+from airflow_provider_coordination.sources.jdbc.column import Query, QueryResult
 from airflow_provider_coordination.sources.jdbc.ranges import Range
 from airflow_provider_coordination.sources.jdbc.supplier import RangeSupplier
 from airflow_provider_coordination.sources.progress import PartitionProgress
@@ -39,7 +39,7 @@ class Database:
         self.connection.execute("PRAGMA synchronous = OFF")
         self.connection.execute("PRAGMA journal_mode = MEMORY")
         self.connection.execute("CREATE TABLE orders (id INTEGER, amount REAL, day TEXT)")
-        self.query = DbApiQuery(sa.create_engine(f"sqlite:///{path}").raw_connection)
+        self.query = Query(sa.create_engine(f"sqlite:///{path}").raw_connection)
         self.coordinator = SourceCoordinator(InMemoryStore(), "orders", "owner")
         self.coordinator.initialize()
 
@@ -389,7 +389,7 @@ def test_unavailable_server_is_distinguished_from_a_refusal(error: Exception, ki
         raise error
 
     with pytest.raises(kind, match="the database"):
-        DbApiQuery(connect).ask("SELECT 1")
+        Query(connect).ask("SELECT 1")
 
 
 def test_result_has_names_and_limited_rows(database: Database) -> None:

@@ -164,22 +164,16 @@ def test_requests_to_amazon_opensearch_service_are_signed(node: StubNode) -> Non
 def test_partial_search_is_never_taken_as_complete(node: StubNode, part: dict[str, Any]) -> None:
     settings = OpenSearchIndices("*", context="scroll")
     node.answers = [(200, {"hits": {"hits": []}, "_shards": {"failed": 0}, "_scroll_id": "s", **part})]
-    with (
-        Views(client(node.url), settings).of(ITEM, -1) as view,
-        pytest.raises(SourceUnavailableError, match=r"the search (timed out|failed on 1 shards); check the health"),
-    ):
-        list(view.pages())
+    with pytest.raises(SourceUnavailableError, match=r"the search (timed out|failed on 1 shards); check the health"):
+        list(Views(client(node.url), settings).pages(ITEM, -1))
 
 
 def test_document_without_a_stored_source_is_unreadable(node: StubNode) -> None:
     settings = OpenSearchIndices("*", context="scroll")
     hit = {"_id": "a", "sort": [0]}
     node.answers = [(200, {"hits": {"hits": [hit]}, "_shards": {"failed": 0}, "_scroll_id": "s"})]
-    with (
-        Views(client(node.url), settings).of(ITEM, -1) as view,
-        pytest.raises(ItemUnreadableError, match="document 'a' has no _source"),
-    ):
-        list(view.pages())
+    with pytest.raises(ItemUnreadableError, match="document 'a' has no _source"):
+        list(Views(client(node.url), settings).pages(ITEM, -1))
 
 
 @pytest.mark.parametrize(
@@ -194,8 +188,7 @@ def test_document_without_a_stored_source_is_unreadable(node: StubNode) -> None:
 def test_server_version_selects_the_view(node: StubNode, version: dict[str, str], path: str) -> None:
     empty = {"hits": {"hits": []}, "_shards": {"failed": 0}, "pit_id": "p", "_scroll_id": "s"}
     node.answers = [(200, {"version": version}), (200, empty), (200, empty), (200, {})]
-    with Views(client(node.url), OpenSearchIndices("*")).of(ITEM, -1) as view:
-        assert list(view.pages()) == [[]]
+    assert list(Views(client(node.url), OpenSearchIndices("*")).pages(ITEM, -1)) == [[]]
     assert node.requests[1][1].partition("?")[0] == path
 
 
@@ -207,7 +200,6 @@ def test_page_size_follows_document_size(node: StubNode) -> None:
         return 200, {"hits": {"hits": hits}, "_shards": {"failed": 0}}
 
     node.answers = [(200, {"pit_id": "p"}), page(0, 100), page(100, 1)]
-    with Views(client(node.url), settings).of(ITEM, -1) as view:
-        list(view.pages())
+    list(Views(client(node.url), settings).pages(ITEM, -1))
     sizes = [json.loads(content)["size"] for _, path, _, content in node.requests if path.startswith("/_search?")]
     assert sizes == [100, 49]
