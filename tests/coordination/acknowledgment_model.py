@@ -162,7 +162,10 @@ def _check_set(act: Act, key: str, old: Partition | None, new: Partition) -> Non
     made = {name: release for name, release in after["releases"].items() if before["releases"].get(name) != release}
     assert before["releases"].keys() <= after["releases"].keys()
     if act.kind == "release":
-        assert made == {act.release_id: [act.handle, act.positive]} and act.release_id not in before["releases"]
+        assert (
+            made == {act.release_id: {"handle": act.handle, "positive": act.positive}}
+            and act.release_id not in before["releases"]
+        )
         assert before["references"][act.handle] > 0
         assert after["references"] == {**before["references"], act.handle: before["references"][act.handle] - 1}
         assert after["added"] == before["added"]
@@ -171,7 +174,7 @@ def _check_set(act: Act, key: str, old: Partition | None, new: Partition) -> Non
         more = sum(after["references"].values()) - sum(before["references"].values())
         assert more == after["added"] - before["added"] >= 0
         assert not (act.kind == "extend" and more)
-    rejected = not all(positive for _, positive in after["releases"].values())
+    rejected = not all(release["positive"] for release in after["releases"].values())
     done = after["complete"] and not any(after["references"].values())
     assert after["state"] == ("REJECTED" if rejected else "ACKNOWLEDGED" if done else "PENDING")
     assert ended_at is None or ended_at < _expires(old)
