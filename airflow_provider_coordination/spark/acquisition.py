@@ -11,7 +11,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.partition import Partition
-from airflow_provider_coordination.sources.batches import progress_of
+from airflow_provider_coordination.sources.kinds import progress_of
 from airflow_provider_coordination.spark.active_partitions import ActivePartitions
 from airflow_provider_coordination.spark.delivery import Delivery, by_halves
 from airflow_provider_coordination.spark.landed_files import LandedFiles
