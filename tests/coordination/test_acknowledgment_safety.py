@@ -367,7 +367,7 @@ class AcknowledgmentSafety(RuleBasedStateMachine):
         effect: ReleaseEffect,
     ) -> None:
         assert before is not None
-        if before["releases"].get(identity) == [handle, positive]:
+        if before["releases"].get(identity) == {"handle": handle, "positive": positive}:
             assert effect is ReleaseEffect.DUPLICATE
         elif before["state"] != "PENDING" or after.state == "EXPIRED":
             assert effect is ReleaseEffect.LATE
