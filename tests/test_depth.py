@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.deep.test_mutations import MUTATIONS
 from tests.support.depth import DAILY_SECONDS, PARTS, REPOSITORY, Progress, chosen_today, part_of
 
 
@@ -126,3 +127,9 @@ def test_run_takes_its_share_and_a_daily_test(tmp_path: Path, options: list[str]
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path), *options]
     output = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, check=True).stdout
     assert f"{passed} passed" in output
+
+
+def test_mutations_match_the_code() -> None:
+    package = REPOSITORY / "airflow_provider_coordination"
+    found = {name: (package / each.file).read_text().count(each.fix) for name, each in MUTATIONS.items()}
+    assert {name for name, times in found.items() if times != 1} == set()

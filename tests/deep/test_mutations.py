@@ -75,7 +75,7 @@ MUTATIONS = {
     ),
     "a batch keeps its state from before its set was cancelled": Mutation(
         "spark/deliveries.py",
-        "batch=_waiting_batch(self._coordinator.leases.leased(key), batch.batch_id, acknowledgment_set.set_id)",
+        "batch=_waiting_batch(leased, batch.batch_id, waiting.set_id)",
         "batch=batch",
         "spark/test_deliveries.py::test_batch_is_replaced_if_the_sinks_changed_since_its_delivery",
     ),
@@ -110,7 +110,7 @@ MUTATIONS = {
         "spark/test_storage.py::test_safe_names_differ_in_other_scripts_and_stay_short",
     ),
     "a lease that is lost while its partition is taken over ends the round": Mutation(
-        "spark/ingestion_job.py",
+        "spark/acquisition.py",
         '            log.warning("partition %s is left to its next owner: %s", key, error)\n',
         "            raise\n",
         "spark/test_struck_jobs.py::test_lease_lost_within_a_round_does_not_end_it",
@@ -122,7 +122,7 @@ MUTATIONS = {
         "spark/test_landed_files.py::test_undeletable_files_end_no_takeover",
     ),
     "overdue sets end in the first round alone": Mutation(
-        "spark/deliveries.py",
+        "spark/job_sets.py",
         "        if expiry is not None and expiry <= self._coordinator.clock.now():\n",
         "        if expiry is None:\n",
         "spark/test_downstream.py::test_job_expires_overdue_sets_without_a_watcher",
