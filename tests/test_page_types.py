@@ -27,7 +27,7 @@ def test_api_model_becomes_an_interface(declarations: str) -> None:
     fields = [line.strip() for line in found[1].strip().splitlines()]
     assert "kind: ChangeKind;" in fields
     assert "owner: Owner | null;" in fields
-    assert "previous_status: string;" in fields
+    assert "previous_status: PartitionStatus;" in fields
     assert '"failed"' in re.search(r"type ChangeKind = (.*);", declarations)[1]  # type: ignore[index]
     assert "alarms: (Alarm)[];" in declarations
     assert "counts: Record<string, number>;" in declarations
