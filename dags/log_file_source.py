@@ -22,11 +22,10 @@ from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.supplier import Page, Supplier
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.kinds import ReadsSettings
-from airflow_provider_coordination.sources.landed import LandedProgress
+from airflow_provider_coordination.sources.landed import LandedProgress, LandedRow
 from airflow_provider_coordination.sources.progress import new_batch_id
 from airflow_provider_coordination.sources.reads import Connected, Reads
 from airflow_provider_coordination.sources.source_kind import SourceKind
-from airflow_provider_coordination.spark.landed_row import LandedRow
 from airflow_provider_coordination.spark.reading import KindPartitions
 
 if TYPE_CHECKING:  # so that a DAG file imports no code that runs on Spark

@@ -17,6 +17,7 @@ from typing import Any
 from airflow_provider_coordination.coordination.partition import (
     AWAITING_SUFFIX,
     PARKED_UNTIL,
+    Change,
     ChangeKind,
     Partition,
     PartitionStatus,
@@ -39,8 +40,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transition:
-    """A change of a partition's status or owner.
+class Transition(Change):
+    """A change of a partition's status or owner, as it was written.
 
     :param partition_key: the partition.
     :param at: when it happened (aware), by the clock of the process that wrote it.
@@ -48,27 +49,14 @@ class Transition:
     :param status: the new status; None if the partition was deleted.
     :param owner: the new owner; None if it has none.
     :param until: when the new lease would end, or when the partition would reopen (aware); None if neither.
-    :param previous_status: the status before.
-    :param previous_owner: the owner before; None if it had none.
-    :param previous_until: when the previous lease would have ended, or the partition have reopened (aware); None if
-        neither.
-    :param kind: what happened.
-    :param reason: a short text with details.
-    :param by: the user who requested it; None if no user did.
     """
 
     partition_key: str
     at: datetime
     version: int
     status: PartitionStatus | None
-    previous_status: PartitionStatus
-    kind: ChangeKind
-    reason: str
     owner: str | None = None
     until: datetime | None = None
-    previous_owner: str | None = None
-    previous_until: datetime | None = None
-    by: str | None = None
 
 
 def transition_of(after: Partition, version: int, at: datetime) -> Transition | None:
@@ -88,12 +76,7 @@ def transition_of(after: Partition, version: int, at: datetime) -> Transition | 
         status=after.status,
         owner=after.owner,
         until=_until(after),
-        previous_status=change.previous_status,
-        previous_owner=change.previous_owner,
-        previous_until=change.previous_until,
-        kind=change.kind,
-        reason=change.reason[:MAX_REASON_CHARACTERS],
-        by=change.by,
+        **{**vars(change), "reason": change.reason[:MAX_REASON_CHARACTERS]},
     )
 
 

@@ -12,10 +12,10 @@ from airflow_provider_coordination.coordination.errors import StoreUnavailableEr
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.kinds import progress_of
+from airflow_provider_coordination.sources.landed import Failure
 from airflow_provider_coordination.spark.active_partitions import ActivePartitions
 from airflow_provider_coordination.spark.delivery import Delivery, by_halves
 from airflow_provider_coordination.spark.landed_files import LandedFiles
-from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.reading import Reading
 from airflow_provider_coordination.spark.spark_errors import failure_text
 

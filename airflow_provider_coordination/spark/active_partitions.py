@@ -28,10 +28,9 @@ from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.kinds import progress_of
-from airflow_provider_coordination.sources.landed import EventTimeBounds, LandedBatch, LandedProgress
+from airflow_provider_coordination.sources.landed import EventTimeBounds, Failure, LandedBatch, LandedProgress
 from airflow_provider_coordination.spark.job_sets import JobSets
 from airflow_provider_coordination.spark.landed_files import LandedFiles
-from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.outcome import Summary
 from airflow_provider_coordination.spark.reading import PartitionsToRead
 from airflow_provider_coordination.spark.redaction import Redaction

@@ -28,7 +28,7 @@ from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.metrics import Metrics, NoMetrics
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.renewal import LeaseRenewer, Renewable
-from airflow_provider_coordination.sources.landed import EventTimeBounds, LandedBatch
+from airflow_provider_coordination.sources.landed import EventTimeBounds, Failure, LandedBatch
 from airflow_provider_coordination.spark.acquisition import PartitionAcquisition
 from airflow_provider_coordination.spark.active_partitions import ActivePartitions
 from airflow_provider_coordination.spark.bad_records import BadRecords
@@ -37,7 +37,6 @@ from airflow_provider_coordination.spark.delivery import Delivery, Prepared, Sin
 from airflow_provider_coordination.spark.job_reporting import JobReporting, RoundCounts
 from airflow_provider_coordination.spark.job_sets import JobSets
 from airflow_provider_coordination.spark.landed_files import LandedFiles
-from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.outcome import Summary
 from airflow_provider_coordination.spark.reading import MakeReading, Reading, RoundRead
 from airflow_provider_coordination.spark.redaction import Redaction

@@ -30,9 +30,9 @@ from airflow_provider_coordination.sources.items import (
     SourceUnavailableError,
     reads_at_once,
 )
+from airflow_provider_coordination.sources.landed import Failure, LandedRow, not_written
 from airflow_provider_coordination.sources.progress import MAX_WITHIN_BYTES, FailedItem, ItemPosition
 from airflow_provider_coordination.spark.item_file import ItemFile, ItemPlan, ItemRoom, NotWrittenError
-from airflow_provider_coordination.spark.landed_row import Failure, LandedRow, not_written
 from airflow_provider_coordination.spark.records import with_origin
 from airflow_provider_coordination.spark.shared_locations import SharedLocations
 from airflow_provider_coordination.spark.slot_memory import ROW_GROUP_BYTES

@@ -24,11 +24,10 @@ from airflow_provider_coordination.coordination.job_reports import (
 )
 from airflow_provider_coordination.coordination.metrics import Metrics
 from airflow_provider_coordination.coordination.texts import storable
-from airflow_provider_coordination.sources.landed import LandedBatch
+from airflow_provider_coordination.sources.landed import Failure, LandedBatch
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Prepared, Stage
 from airflow_provider_coordination.spark.job_settings import RoundSettings
-from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.outcome import Summary
 from airflow_provider_coordination.spark.reading import RoundRead
 from airflow_provider_coordination.spark.redaction import Redaction

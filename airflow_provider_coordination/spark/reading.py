@@ -14,8 +14,7 @@ from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.partition_leases import PartitionLeases
 from airflow_provider_coordination.coordination.registry import import_attribute
 from airflow_provider_coordination.sources.kinds import ReadsSettings
-from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
-from airflow_provider_coordination.spark.landed_row import Failure, LandedRow
+from airflow_provider_coordination.sources.landed import Failure, LandedBatch, LandedProgress, LandedRow
 from airflow_provider_coordination.spark.outcome import Summary
 from airflow_provider_coordination.spark.settings import IngestSettings
 

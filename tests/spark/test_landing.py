@@ -25,11 +25,11 @@ from airflow_provider_coordination.sources.kinesis.client import (
 from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import ShardRange
 from airflow_provider_coordination.sources.kinesis.records import KinesisRecord
+from airflow_provider_coordination.sources.landed import Failure
 from airflow_provider_coordination.spark.kinesis import landing
 from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, land_shard
 from airflow_provider_coordination.spark.landed_identity import token_of
-from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.slots import distribute
 from tests.support.aggregation import aggregate
 from tests.support.clock import ManualClock

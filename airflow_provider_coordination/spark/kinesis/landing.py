@@ -40,6 +40,7 @@ from airflow_provider_coordination.sources.kinesis.reader import (
     shared_reading_client,
 )
 from airflow_provider_coordination.sources.kinesis.user_records import user_records
+from airflow_provider_coordination.sources.landed import Failure, LandedRow, not_written
 from airflow_provider_coordination.spark.kinesis.landed_shard import (
     LandedShard,
     NoRoomError,
@@ -47,7 +48,6 @@ from airflow_provider_coordination.spark.kinesis.landed_shard import (
     ShardLandingOptions,
     ShardReadPlan,
 )
-from airflow_provider_coordination.spark.landed_row import Failure, LandedRow, not_written
 from airflow_provider_coordination.spark.shared_locations import SharedLocations
 from airflow_provider_coordination.spark.slot_memory import MIN_ROW_GROUP_BYTES, ROW_GROUP_BYTES, SlotMemory
 from airflow_provider_coordination.spark.slots import SlotCount, distribute, land_in_slots

@@ -24,12 +24,11 @@ from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardPro
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.kinesis.shards import StreamDescription, describe_stream
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
-from airflow_provider_coordination.sources.landed import LandedBatch
+from airflow_provider_coordination.sources.landed import Failure, LandedBatch
 from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.kinesis.landed_shard import SHARD_RECORDS, ShardLandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, land
 from airflow_provider_coordination.spark.kinesis.streams import Streams
-from airflow_provider_coordination.spark.landed_row import Failure
 from airflow_provider_coordination.spark.layout import RecordLayout
 from airflow_provider_coordination.spark.outcome import Summary
 from airflow_provider_coordination.spark.reading import (
