@@ -240,7 +240,7 @@ function ForAllDialog({ verb, connection, count, onClose }) {
       title: `${word}: ${plural(count, "supervisor")} of ${connection}?`,
       text,
       risk,
-      verb: label,
+      verb: word,
       palette,
       ...attempt,
       isDone: results !== null,
