@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_coordination.spark.sinks.iceberg import catalog as catalogs
 from airflow_provider_coordination.spark.sinks.iceberg import sink as sinks
-from airflow_provider_coordination.spark.sql import database, locks, mysql, postgresql
+from airflow_provider_coordination.spark.sql import database, locks
 from airflow_provider_coordination.sql import MYSQL, POSTGRESQL
 from tests.support.dag_versions import STORIES, Case
 from tests.support.depth import examples
@@ -63,8 +63,7 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sinks, "CONFLICT_PAUSE_SECONDS", 0.001)
     monkeypatch.setattr(database, "WAIT_SECONDS", 0.2)
     monkeypatch.setattr(locks, "ABANDONED_SECONDS", 1)
-    for module in (postgresql, mysql):
-        monkeypatch.setattr(module, "LOCK_TIMEOUT_SECONDS", 1)
+    monkeypatch.setattr(database, "LOCK_TIMEOUT_SECONDS", 1)
 
 
 @pytest.fixture(scope="module")
