@@ -21,10 +21,11 @@ from airflow_provider_coordination.coordination.acknowledgment import (
 )
 from airflow_provider_coordination.coordination.batches import BatchLedger, Progress, Settlement
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.errors import PartitionUpdateError, SourceError, StoreUnavailableError
+from airflow_provider_coordination.coordination.errors import PartitionUpdateError, SourceError
 from airflow_provider_coordination.coordination.leases import Change, LeaseChange
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.coordination.store import Transaction, attempt_each
 
 log = logging.getLogger(__name__)
 
@@ -44,24 +45,17 @@ class SetWrite:
     """One transaction that writes a set, with its effect on the partition.
 
     :param after: the set as the transaction leaves it.
-    :param item: the item of the set, which is created if the set is new, else updated.
-    :param seen: the partition as the decision saw it; None if the set has none.
-    :param change: the change of the partition; None if it must not have changed.
+    :param change: the change of the partition and what is written with it; or what is written if no partition changes.
+    :param seen: the partition as the decision saw it; None if it does not change.
     :param settlement: what the end of the set means for the partition; None if it has no end, or nothing waits for it.
-    :param update: other items to update.
+    :param is_new: whether the set is new.
     """
 
     after: AcknowledgmentSet
-    item: Partition
+    change: LeaseChange | Transaction
     seen: Partition | None = None
-    change: Change | None = None
     settlement: Settlement | None = None
-    update: Sequence[Partition] = ()
-
-    @property
-    def is_new(self) -> bool:
-        """Whether the set is new."""
-        return self.after.version == self.item.version
+    is_new: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,7 +109,16 @@ class SetWrites:
 
         item = item_of(new_set, self._family)
         return SetWrite(
-            after=replace(new_set, version=item.version), item=item, seen=known, change=begun, settlement=settlement
+            after=replace(new_set, version=item.version),
+            change=LeaseChange(
+                partition_key=known.partition_key,
+                change=begun,
+                create=[item, *self._successors(settlement)],
+                unchanged=() if settlement is None else settlement.unchanged,
+            ),
+            seen=known,
+            settlement=settlement,
+            is_new=True,
         )
 
     def changing(
@@ -131,20 +134,22 @@ class SetWrites:
         :raises PartitionNotOwnedError: if this owner held the lease, and has lost it.
         """
         partition, waits = self._partition_of(current, owned=owned)
-        write = SetWrite(after=replace(changed, version=current.version + 1), item=item_of(changed, self._family))
+        item, after = item_of(changed, self._family), replace(changed, version=current.version + 1)
         if partition is None or not waits:
             # The partition does not change. A report that only its owner may make still requires the lease.
-            return replace(write, seen=partition if owned else None)
+            held = [partition] if owned and partition is not None else []
+            return SetWrite(after=after, change=Transaction(update=[item], unchanged=held))
         if not changed.is_pending:
-            return self._ending(write, partition, now, by)
+            return self._ending(after, item, partition, now, by)
         if owned:  # only the store can confirm the lease
-            return replace(write, seen=partition, change=self._leases.renewed)
-        if partition.is_awaiting and changed.expires_at > current.expires_at:
-            return replace(write, update=[partition.renewed(changed.expires_at)])
-        return write
+            return SetWrite(after=after, change=_change(partition, self._leases.renewed, item), seen=partition)
+        extends = partition.is_awaiting and changed.expires_at > current.expires_at
+        extended = [partition.renewed(changed.expires_at)] if extends else []
+        return SetWrite(after=after, change=Transaction(update=[item, *extended]))
 
-    def _ending(self, write: SetWrite, partition: Partition, now: datetime, by: str | None) -> SetWrite:
-        ended = write.after
+    def _ending(
+        self, ended: AcknowledgmentSet, item: Partition, partition: Partition, now: datetime, by: str | None
+    ) -> SetWrite:
         settlement = self._settlement(ended, partition)
         delivered = ended.state is AcknowledgmentState.ACKNOWLEDGED
 
@@ -154,7 +159,10 @@ class SetWrites:
                 return after
             return after.because(after.change.kind, after.change.reason, by)
 
-        return replace(write, seen=partition, change=settled, settlement=settlement)
+        change = replace(
+            _change(partition, settled, item), create=self._successors(settlement), unchanged=settlement.unchanged
+        )
+        return SetWrite(after=ended, change=change, seen=partition, settlement=settlement)
 
     # Writes
 
@@ -166,14 +174,9 @@ class SetWrites:
         results: dict[int, AcknowledgmentSet | Exception] = {}
         left = dict(enumerate(decisions))
         for _ in range(MAX_TRIES):
-            writes: dict[int, SetWrite] = {}
-            for n, decision in left.items():
-                outage = results.get(n - 1)
-                decided = outage if isinstance(outage, StoreUnavailableError) else _decided(decision)
-                if isinstance(decided, SetWrite):
-                    writes[n] = decided
-                elif decided is not None:
-                    results[n] = decided
+            decided = dict(zip(left, attempt_each(left.values(), lambda decision: decision.decide()), strict=True))
+            writes = {n: write for n, write in decided.items() if isinstance(write, SetWrite)}
+            results |= {n: r for n, r in decided.items() if r is not None and not isinstance(r, SetWrite)}
             written = dict(zip(writes, self._write_each(list(writes.values())), strict=True))
             results |= {n: result for n, result in written.items() if not isinstance(result, left[n].retried)}
             left = {n: decision for n, decision in left.items() if n not in results}
@@ -188,39 +191,18 @@ class SetWrites:
 
         The errors are those of `Leases.change_each`.
         """
-        outcomes: dict[int, Partition | Exception | None] = {}
-        changes: dict[int, LeaseChange] = {}
-        for n, write in enumerate(writes):
-            if write.seen is not None and write.change is not None:
-                changes[n] = self._lease_change(write, write.seen, write.change)
-            elif isinstance(last := outcomes.get(n - 1), StoreUnavailableError):
-                outcomes[n] = last
-            else:
-                outcomes[n] = self._write_set(write)
-        outcomes |= zip(changes, self._leases.change_each(list(changes.values())), strict=True)
-        return [self._noted(write, outcomes[n]) for n, write in enumerate(writes)]
+        alone = [write.change for write in writes if isinstance(write.change, Transaction)]
+        of_sets = iter(attempt_each(alone, self._write_set))
+        changes = [write.change for write in writes if isinstance(write.change, LeaseChange)]
+        of_partitions = iter(self._leases.change_each(changes))
+        return [
+            self._noted(write, next(of_sets if isinstance(write.change, Transaction) else of_partitions))
+            for write in writes
+        ]
 
-    def _lease_change(self, write: SetWrite, seen: Partition, change: Change) -> LeaseChange:
-        settlement = write.settlement
-        successors = [] if settlement is None else [self._successor(*each) for each in settlement.create.items()]
-        return LeaseChange(
-            partition_key=seen.partition_key,
-            change=change,
-            requires_trust=write.is_new,
-            seen=None if write.is_new else seen,
-            update=[] if write.is_new else [write.item],
-            create=[write.item, *successors] if write.is_new else successors,
-            unchanged=() if settlement is None else settlement.unchanged,
-        )
-
-    def _write_set(self, write: SetWrite) -> Exception | None:
-        """Write a set whose partition does not change; return the error, if any."""
-        try:
-            unchanged = [] if write.seen is None else [write.seen]
-            self._store.transact(update=[write.item, *write.update], unchanged=unchanged)
-        except Exception as error:
-            return error
-        return None
+    def _write_set(self, change: Transaction) -> None:
+        """Write a set whose partition does not change."""
+        self._store.transact(update=change.update, unchanged=change.unchanged)
 
     def _noted(self, write: SetWrite, outcome: Partition | Exception | None) -> AcknowledgmentSet | Exception:
         """Count and log a write; return the set as written, or the error."""
@@ -309,8 +291,8 @@ class SetWrites:
         what = "was rejected" if ended.state is AcknowledgmentState.REJECTED else "expired"
         return self._leases.failed(after, f"batch {ended.batch_id} {what}: {ended.reason}")
 
-    def _successor(self, partition_key: str, progress: Progress) -> Partition:
-        return self._coordinator.view.new(partition_key, progress)
+    def _successors(self, settlement: Settlement | None) -> list[Partition]:
+        return [] if settlement is None else [self._coordinator.view.new(*each) for each in settlement.create.items()]
 
     def _note_end(
         self, ended: AcknowledgmentSet, settlement: Settlement | None, written: Partition | None = None
@@ -337,8 +319,8 @@ class SetWrites:
             self._coordinator.events.completed(ended.partition_key, list(settlement.create))
 
 
-def _decided(decision: SetDecision) -> SetWrite | AcknowledgmentSet | Exception | None:
-    try:
-        return decision.decide()
-    except Exception as error:  # any error is the result of this decision
-        return error
+def _change(partition: Partition, change: Change, item: Partition) -> LeaseChange:
+    """Return a change of a partition, whichever owner holds it, together with the item of a set."""
+    return LeaseChange(
+        partition_key=partition.partition_key, change=change, requires_trust=False, seen=partition, update=[item]
+    )

@@ -7,11 +7,11 @@ All stores pass one contract suite (`tests/stores/test_store_contract.py`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from airflow_provider_coordination.coordination.browsing import (
     EXAMINED_PER_PAGE,
@@ -22,6 +22,9 @@ from airflow_provider_coordination.coordination.browsing import (
 )
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError, ProgressError, StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, progress_text
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 MAX_BYTES = 2 * 1024 * 1024
 """The maximum size of one transaction. DynamoDB accepts 4 MB, including everything in an item besides its progress."""
@@ -51,6 +54,24 @@ class Transaction:
     def items(self) -> Iterator[Partition]:
         """All items that it writes or checks."""
         return chain(self.update, self.create, self.new, self.unchanged)
+
+
+def attempt_each(things: Iterable[T], act: Callable[[T], R]) -> list[R | Exception]:
+    """Act on each of several things; return the result or the error of each. An error of one affects no other.
+
+    Once the store is unavailable, nothing more is tried, and that error is the result of all that remain.
+    """
+    results: list[R | Exception] = []
+    outage: StoreUnavailableError | None = None
+    for thing in things:
+        try:
+            results.append(act(thing) if outage is None else outage)
+        except StoreUnavailableError as error:
+            outage = error
+            results.append(error)
+        except Exception as error:  # any error is the result of this thing
+            results.append(error)
+    return results
 
 
 def transact_each(store: CoordinationStore, transactions: Sequence[Transaction]) -> list[Outcome]:

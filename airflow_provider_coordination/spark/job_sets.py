@@ -22,9 +22,9 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import (
     AcknowledgmentError,
     AcknowledgmentSetNotFoundError,
-    StoreUnavailableError,
 )
 from airflow_provider_coordination.coordination.partition import MAX_PROGRESS_BYTES
+from airflow_provider_coordination.coordination.store import attempt_each
 from airflow_provider_coordination.sources.kinds import SourceBatches, progress_of
 from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
 from airflow_provider_coordination.spark.settings import IngestSettings
@@ -125,15 +125,7 @@ class JobSets:
 
     def of_each(self, batches: Mapping[str, LandedBatch]) -> dict[str, AcknowledgmentSet | Exception]:
         """Return, by partition, the set that a batch waits for, which a previous owner may have made, or a new one."""
-        known: dict[str, AcknowledgmentSet | Exception | None] = {}
-        outage: StoreUnavailableError | None = None
-        for key, batch in batches.items():
-            try:
-                known[key] = self._known(batch) if outage is None else outage
-            except StoreUnavailableError as error:
-                known[key] = outage = error
-            except Exception as error:  # an error of one partition fails only that partition
-                known[key] = error
+        known = dict(zip(batches, attempt_each(batches.values(), self._known), strict=True))
         begun = self.begin_each(
             {key: (batch, partial(self._progress, key)) for key, batch in batches.items() if known[key] is None}
         )

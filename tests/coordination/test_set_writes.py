@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
+from airflow_provider_coordination.coordination.batches import Lookup, Settlement, WholePartition
 from airflow_provider_coordination.coordination.errors import (
+    ConfigurationError,
     PartitionNotOwnedError,
     StoreUnavailableError,
 )
+from airflow_provider_coordination.coordination.override import override
+from airflow_provider_coordination.coordination.partition import Partition
 from tests.coordination.fleet import Fleet
 from tests.coordination.unreliable_store import NOT_ANSWERED, NOT_MADE
 from tests.support.batches import HOUR
@@ -70,6 +76,25 @@ def test_lost_lease_fails_only_its_own_set(worker: Worker) -> None:
     assert isinstance(lost, PartitionNotOwnedError)
     assert isinstance(first, AcknowledgmentSet) and isinstance(last, AcknowledgmentSet)
     assert worker.sets.view.get(first.set_id) == first and worker.sets.view.get(last.set_id) == last
+
+
+class BadFollower(WholePartition):
+    """A partition that is followed by one without a name, if it has this key."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+    @override
+    def delivered(self, partition: Partition, batch_id: str, lookup: Lookup) -> Settlement:
+        settled = super().delivered(partition, batch_id, lookup)
+        return replace(settled, create={"": {}}) if partition.partition_key == self.key else settled
+
+
+def test_unnamed_follower_fails_only_its_own_set(worker: Worker) -> None:
+    worker.sets = AcknowledgmentSets(worker.coordinator, BadFollower("y"))
+    first, bad, last = worker.begun("x", "y", "z")
+    assert worker.deliver(first, bad, last) == ["ACKNOWLEDGED", ConfigurationError.__name__, "ACKNOWLEDGED"]
+    assert worker.sets.view.get(bad.set_id) == bad
 
 
 def test_deleted_partition_fails_only_its_own_release(worker: Worker) -> None:
