@@ -29,6 +29,7 @@ from airflow_provider_coordination.coordination.errors import (
     PartitionNotOwnedError,
     PartitionUpdateError,
     ProgressError,
+    result_or_raise,
 )
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
@@ -82,7 +83,7 @@ class AcknowledgmentSets:
         new = self.new_set(
             partition_key, batch_id, handles, timeout=timeout, sinks=sinks, complete=complete, run=run, batch=batch
         )
-        return _result(self.begin_each([(new, progress)]))
+        return result_or_raise(self.begin_each([(new, progress)])[0])
 
     def new_set(
         self,
@@ -264,7 +265,7 @@ class AcknowledgmentSets:
 
         :raises Exception: the error that `delivered_each` returns.
         """
-        return _result(self.delivered_each([(waiting, sinks)]))
+        return result_or_raise(self.delivered_each([(waiting, sinks)])[0])
 
     def delivered_each(
         self, waiting: Sequence[tuple[AcknowledgmentSet, Sequence[str]]]
@@ -418,7 +419,7 @@ class AcknowledgmentSets:
             return _require_pending(self._change(set_id, lambda s, now: change(_require_pending(s), now)))
 
     def _change(self, set_id: str, change: SetChange, **details: Any) -> AcknowledgmentSet:
-        return _result(self._writes.decide_each([self._changing(set_id, change, **details)]))
+        return result_or_raise(self._writes.decide_each([self._changing(set_id, change, **details)])[0])
 
     def _changing(
         self,
@@ -469,13 +470,6 @@ class AcknowledgmentSets:
                 "acknowledgment set, %s by hand: source=%s partition=%s set=%s state=%s by=%s reason=%r",
                 what, self.coordinator.source, written.partition_key, written.set_id, written.state, by, reason,
             )  # fmt: skip
-
-
-def _result(results: Sequence[AcknowledgmentSet | Exception]) -> AcknowledgmentSet:
-    [result] = results
-    if isinstance(result, Exception):
-        raise result
-    return result
 
 
 def _expiry(now: datetime, timeout: timedelta, of: str) -> datetime:

@@ -6,6 +6,10 @@ same as a missing partition.
 
 from __future__ import annotations
 
+from typing import TypeVar
+
+T = TypeVar("T")
+
 
 class CoordinationError(Exception):
     """The base of every error of this package."""
@@ -81,3 +85,13 @@ class SupervisorNotFoundError(SupervisionError):
 
 class SupervisedElsewhereError(CoordinationError):
     """Another supervisor process holds the lease of the source."""
+
+
+def result_or_raise(result: T | Exception) -> T:
+    """Return a result that may be an error.
+
+    :raises Exception: the result, if it is an error.
+    """
+    if isinstance(result, Exception):
+        raise result
+    return result

@@ -21,6 +21,7 @@ from airflow_provider_coordination.coordination.errors import (
     PartitionUpdateError,
     ProgressChangedError,
     StoreUnavailableError,
+    result_or_raise,
 )
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
@@ -282,9 +283,7 @@ class Leases:
             errors=errors,
         )
         [written] = self.change_each([wanted])
-        if isinstance(written, Exception):
-            raise written
-        return written
+        return result_or_raise(written)
 
     def change_each(self, changes: Sequence[LeaseChange], *, cheaply: bool = False) -> list[Partition | Exception]:
         """Write changes of partitions in few requests; return each partition as written, or its error.
@@ -350,10 +349,7 @@ class Leases:
 
         :raises Exception: the error that `refresh_each` returns for it.
         """
-        result = self.refresh_each([partition_key])[partition_key]
-        if isinstance(result, Exception):
-            raise result
-        return result
+        return result_or_raise(self.refresh_each([partition_key])[partition_key])
 
     def refresh_each(self, partition_keys: Sequence[str]) -> dict[str, Partition | Exception]:
         """Read held partitions again, in few requests: acknowledgments may have changed their progress.

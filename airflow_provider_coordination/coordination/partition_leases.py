@@ -16,6 +16,7 @@ from airflow_provider_coordination.coordination.claims import Claims
 from airflow_provider_coordination.coordination.errors import (
     PartitionUpdateError,
     ProgressChangedError,
+    result_or_raise,
 )
 from airflow_provider_coordination.coordination.leases import LOST, Change, LeaseChange, Leases
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric, PartitionEvents
@@ -451,9 +452,7 @@ class PartitionLeases(Leases):
 
     def _save(self, partition_key: str, change: Change) -> Partition:
         [written] = self._save_each({partition_key: change}).values()
-        if isinstance(written, Exception):
-            raise written
-        return written
+        return result_or_raise(written)
 
     def _save_each(
         self, changes: Mapping[str, Change], *, trusted: bool = True, cheaply: bool = False

@@ -47,16 +47,6 @@ def each_at_once(items: Iterable[Item], act: Callable[[Item], object], at_once: 
         raise errors[0]
 
 
-def result_or_raise(result: Result | Exception) -> Result:
-    """Return a result of `side_by_side`.
-
-    :raises Exception: the result, if it is an error.
-    """
-    if isinstance(result, Exception):
-        raise result
-    return result
-
-
 def _result(act: Callable[[Item], Result], item: Item) -> Result | Exception:
     try:
         return act(item)

@@ -12,11 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from airflow_provider_coordination.coordination.errors import result_or_raise
 from airflow_provider_coordination.spark.access import (
     DEFAULT_ACCESS,
     Access,
 )
-from airflow_provider_coordination.spark.concurrency import result_or_raise, side_by_side
+from airflow_provider_coordination.spark.concurrency import side_by_side
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.storage import calls_at_once, open_files
 

@@ -24,9 +24,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from airflow_provider_coordination.coordination.errors import result_or_raise
 from airflow_provider_coordination.sources.landed_types import landed_type, retyped, typed_columns, with_landed_types
 from airflow_provider_coordination.spark.access import Access
-from airflow_provider_coordination.spark.concurrency import result_or_raise, side_by_side
+from airflow_provider_coordination.spark.concurrency import side_by_side
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.layout import similar_names
 from airflow_provider_coordination.spark.outages import OUTAGE_MARK, error_of_task

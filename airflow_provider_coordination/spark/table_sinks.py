@@ -22,10 +22,11 @@ from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from airflow_provider_coordination.coordination.errors import result_or_raise
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.landed_types import typed_columns
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.concurrency import result_or_raise, side_by_side
+from airflow_provider_coordination.spark.concurrency import side_by_side
 from airflow_provider_coordination.spark.delivery import (
     Attempt,
     Delivery,

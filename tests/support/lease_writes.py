@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import result_or_raise
 from airflow_provider_coordination.coordination.leases import Change, LeaseChange
 from airflow_provider_coordination.coordination.partition import Partition
 
@@ -13,7 +14,7 @@ from airflow_provider_coordination.coordination.partition import Partition
 def give(coordinator: SourceCoordinator, key: str, to: str, *, unchanged: Sequence[Partition] = ()) -> Partition:
     """Hand a partition over; return it as written."""
     [written] = coordinator.leases.give_each([key], to, unchanged=unchanged).values()
-    return _returned(written)
+    return result_or_raise(written)
 
 
 def settle(
@@ -28,10 +29,4 @@ def settle(
         **others,
     )
     [written] = coordinator.leases.change_each([wanted])
-    return _returned(written)
-
-
-def _returned(result: Partition | Exception) -> Partition:
-    if isinstance(result, Exception):
-        raise result
-    return result
+    return result_or_raise(written)

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import pyarrow as pa
 
+from airflow_provider_coordination.coordination.errors import result_or_raise
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.concurrency import each_at_once, result_or_raise, side_by_side
+from airflow_provider_coordination.spark.concurrency import each_at_once, side_by_side
 from airflow_provider_coordination.spark.delivery import (
     Attempt,
     Delivery,
