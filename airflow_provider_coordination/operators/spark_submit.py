@@ -276,17 +276,14 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
                 connection = CoordinationHook(self.coordination_conn_id).settings
             self.source_worked_on = event["source"]
             follower = JobFollower(connection=connection, source=event["source"], task=task_of(context))
-            if not submitted_by_this_try(event["owner"], context) and follower.failed_or_stopped(event["owner"]):
-                # This try may have found the job before it learned that the job's own try was cleared.
-                self.log.info(
-                    "the job of an earlier try did not succeed, another job follows: owner=%s", event["owner"]
-                )
+            outcome = follower.outcome_of(event["owner"])
+            if not submitted_by_this_try(event["owner"], context) and self._is_replaced(follower, event["owner"]):
                 return self.execute(context)
             deadline = None if event["deadline"] is None else parse_instant(event["deadline"])
             settings = None
             with suppress(Exception):  # these settings only serve redaction and lineage: the job has its own
                 settings = self.job_settings(connection, context)
-            result = self._result_or_defer(follower, event["owner"], event["log"], deadline, settings)
+            result = self._result_or_defer(follower, event["owner"], outcome, event["log"], deadline, settings)
             return self._report(context, event["source"], result, settings)
 
     def job_settings(
@@ -364,14 +361,26 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
             settings = followed(settings, self.start_timeout)
         follower = JobFollower(connection=connection, source=settings.source, task=task_of(context))
         self._follower = follower
-        earlier = follower.find_earlier(settings)
-        if earlier is not None:
-            self.log.info("the job of an earlier try continues: source=%s owner=%s", settings.source, earlier.owner)
-            return self._result_or_defer(follower, earlier.owner, earlier.log, deadline, settings)
+        while (earlier := follower.find_earlier(settings)) is not None:
+            outcome = follower.outcome_of(earlier.owner)
+            if not self._is_replaced(follower, earlier.owner):
+                self.log.info("the job of an earlier try continues: source=%s owner=%s", settings.source, earlier.owner)
+                return self._result_or_defer(follower, earlier.owner, outcome, earlier.log, deadline, settings)
         if suspension is not None:
             raise suspended_skip(settings.source, suspension)
         job_log = self.submit(follower, settings, partial(super().execute, context))
-        return self._result_or_defer(follower, settings.owner, job_log, deadline, settings)
+        outcome = follower.outcome_of(settings.owner)
+        return self._result_or_defer(follower, settings.owner, outcome, job_log, deadline, settings)
+
+    def _is_replaced(self, follower: JobFollower, owner: str) -> bool:
+        """Return whether another job replaces the earlier one. Call it after its outcome was read.
+
+        This try may have found the job before it, or the job, learned that the job's own try was cleared.
+        """
+        is_replaced = follower.failed_or_stopped(owner)
+        if is_replaced:
+            self.log.info("the job of an earlier try did not succeed, another job follows: owner=%s", owner)
+        return is_replaced
 
     def submit(
         self, follower: JobFollower, settings: IngestSettings, submitter: Callable[[], object] | None = None
@@ -413,16 +422,17 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
         self,
         follower: JobFollower,
         owner: str,
+        outcome: Outcome | None,
         job_log: str | None,
         deadline: datetime | None,
         settings: IngestSettings | None,
     ) -> dict[str, Any]:
         """Return the summary of a job that has ended; defer if it has not.
 
+        :param outcome: how the job ended; None if it has not.
         :param settings: the job's settings, for redaction; None if they are no longer known.
         """
         self._follower = follower
-        outcome = follower.outcome_of(owner)
         if outcome is None:
             self.job_urls = JobUrls(spark_ui=running_job_ui(self.coordination_conn_id, follower.source, owner))
             self.defer_until_over(follower, owner, deadline, job_log)

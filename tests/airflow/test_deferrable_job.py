@@ -323,6 +323,24 @@ def test_stopped_job_of_a_cleared_task_is_replaced(
 
 
 @pytest.mark.integration  # needs no server, but packs the archive, and so seconds
+@pytest.mark.parametrize("read", [JobFollower.find_earlier, JobFollower.outcome_of])
+def test_job_that_ends_while_it_is_found_is_replaced(
+    operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted_job: IngestSettings, no_spark: list[str],
+    monkeypatch: pytest.MonkeyPatch, read: Callable[[JobFollower, Any], Any],
+) -> None:  # fmt: skip
+    def read_then_ended(self: JobFollower, argument: Any) -> Any:
+        result = read(self, argument)
+        if jobs.request_stop(submitted_job.owner, "cleared"):
+            running.end(Outcome(exit_code=-9).to_mapping())
+        return result
+
+    monkeypatch.setattr(JobFollower, read.__name__, read_then_ended)
+    context["ti"].try_number += 1
+    assert deferred(operator(), context).trigger.serialize()[1]["owner"] != submitted_job.owner
+    assert len(no_spark) == 1
+
+
+@pytest.mark.integration  # needs no server, but packs the archive, and so seconds
 def test_resumed_job_that_fails_is_replaced(
     operator: Any, context: Any, running: JobRecord, submitted_job: IngestSettings, no_spark: list[str]
 ) -> None:

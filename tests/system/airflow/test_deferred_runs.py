@@ -52,7 +52,7 @@ class Deferred:
     def is_deferred(self) -> bool:
         state = self.state()
         ended = ("success", "failed", "upstream_failed")
-        assert state not in ended, self.airflow.task_instances(self.dag_id, self.run_id)
+        assert state not in ended, self.airflow.logs()
         return state == "deferred"
 
     def wait_until_deferred(self) -> None:
