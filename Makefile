@@ -84,16 +84,25 @@ demo: venv ## ingest a stream across a shard split and a crash (FAST=1: a tenth 
 	@tools/servers.sh
 	@$(WITH) FAST="$(FAST)" python -m demo.run --sink "$(or $(SINK),parquet)" $(if $(filter-out 0,$(CLUSTER)),--cluster)
 
+# The lists of each Airflow that services offer, from the index as it was when that Airflow appeared.
+CONSTRAINTS := 3.1@2026-03-11T20:00:00Z 3.2@2026-04-22T09:00:00Z 3.3@2026-07-06T15:00:00Z
+
 COMPILE := .venv/bin/uv pip compile --quiet --python-version 3.11 --no-header --no-annotate \
     --no-emit-index-url --no-emit-find-links --upgrade
 
-pins: venv ## compile requirements/*.txt: the newest compatible versions, and the lowest
+pins: venv ## compile requirements/*.txt: the newest compatible versions, the lowest, and those of each Airflow
 	@$(COMPILE) --universal --extra spark pyproject.toml requirements/base.in -o requirements/base.txt
 	@$(COMPILE) --universal --all-extras pyproject.toml requirements/dev.in -o requirements/dev.txt
 	@$(COMPILE) --resolution lowest-direct --all-extras pyproject.toml -o requirements/lowest.txt
 	@$(COMPILE) --universal requirements/ministack.in -o requirements/ministack.txt
 	@for name in base dev lowest ministack; do \
 	    sed -i "1i # Made by \`make pins\` from pyproject.toml: do not edit." requirements/$$name.txt || exit 1; \
+	done
+	@for one in $(CONSTRAINTS); do \
+	    name=constraints-$${one%@*}; \
+	    $(COMPILE) --exclude-newer "$${one#*@}" requirements/$$name.in -o requirements/$$name.txt || exit 1; \
+	    sed -i "1i # Made by \`make pins\` from $$name.in and the package index of $${one#*@}: do not edit.\n# Stands in for Airflow's official constraints, Python 3.11 and 3.12, and has only what this package needs. The official file wins." \
+	        requirements/$$name.txt || exit 1; \
 	done
 
 clean: ## remove everything that was downloaded or built
