@@ -121,7 +121,7 @@ def land_file(root: str, max_bytes: int, plan: LogPlan) -> LandedRow:
     path = next((each for each in Path(plan.folder).iterdir() if each.stat().st_ino == plan.inode), None)
     if path is None or path.stat().st_size < plan.start:
         what = "is gone" if path is None else f"was truncated to {path.stat().st_size} bytes"
-        return LandedRow(partition_key=plan.partition_key, error=f"file {plan.inode} {what} at {plan.start}")
+        return LandedRow.without_records(plan.partition_key, error=f"file {plan.inode} {what} at {plan.start}")
     with path.open("rb") as file:
         file.seek(plan.start)
         data = file.read(max_bytes)
@@ -129,8 +129,8 @@ def land_file(root: str, max_bytes: int, plan: LogPlan) -> LandedRow:
     end = plan.start + len(data)
     batch = new_batch_id(NAME)
     caught_up = None if end < path.stat().st_size and data else began
-    row = LandedRow(
-        partition_key=plan.partition_key, batch_id=batch, start=str(plan.start), end=str(end), read_until=caught_up
+    row = LandedRow.without_records(
+        plan.partition_key, str(plan.start), batch_id=batch, end=str(end), read_until=caught_up
     )
     if not data:
         return row

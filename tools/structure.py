@@ -30,7 +30,7 @@ BOUNDS = {
     "modules": 335,
     "circles": 0,
     "ambiguous-names": 0,
-    "twins": 5,
+    "twins": 0,
     "option-places": 11,
     "operator-arguments": 13,
 }

@@ -33,7 +33,9 @@ from airflow_provider_coordination.sources.item_kind import ItemKind
 from airflow_provider_coordination.sources.items import FrameReader, ItemReader
 from airflow_provider_coordination.sources.landed import (
     LandedProgress,
+    LandedRange,
     ProgressFormatError,
+    instant_of,
     integer_of,
     objects_in,
     pending_sets,
@@ -224,24 +226,14 @@ def progress_of(partition: Partition) -> LandedProgress:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LandedFacts:
-    """A batch that is written and not delivered, as a partition's progress stores it.
+class LandedFacts(LandedRange):
+    """A batch that is written and not delivered, as far as a partition's progress can be read.
 
-    :param batch_id: its name.
-    :param start: the position before its first record.
-    :param end: the position of its last record.
-    :param records: the number of records.
-    :param file: the location of its file; empty if there was nothing to write.
     :param acknowledgment_set: the acknowledgment set that it waits for; None if its delivery has not started.
     :param state: `landed`, `waiting` for its acknowledgment, `acknowledged` and waiting for those before it, or
         `rejected` and to be delivered again.
     """
 
-    batch_id: str
-    start: str
-    end: str
-    records: int
-    file: str
     acknowledgment_set: str | None
     state: str
 
@@ -275,8 +267,13 @@ def landed_facts(partition: Partition) -> list[LandedFacts]:
             batch_id=text_of(batch.get("batch_id")) or "",
             start=text_of(batch.get("start")) or "",
             end=text_of(batch.get("end")) or "",
-            records=integer_of(batch.get("records")) or 0,
             file=text_of(batch.get("file")) or "",
+            file_bytes=integer_of(batch.get("file_bytes")) or 0,
+            records=integer_of(batch.get("records")) or 0,
+            bytes=integer_of(batch.get("bytes")) or 0,
+            is_last=batch.get("is_last") is True,
+            read_until=instant_of(batch.get("read_until")),
+            last_arrival=instant_of(batch.get("last_arrival")),
             acknowledgment_set=text_of(batch.get("acknowledgment_set")),
             state=_state_of(batch),
         )

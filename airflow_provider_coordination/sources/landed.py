@@ -13,7 +13,7 @@ import math
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any, ClassVar, Self
 
@@ -56,8 +56,8 @@ class ProgressFormatError(SourceError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LandedBatch:
-    """A range of a partition that was written to a file and is fixed.
+class LandedRange:
+    """A range of a partition that was written to a file.
 
     :param batch_id: the same for the same range of the same partition, for every owner and at any time.
     :param start: the position before its first record.
@@ -69,18 +69,9 @@ class LandedBatch:
     :param records: the number of user records.
     :param bytes: the number of bytes of user data.
     :param is_last: whether the partition has no record after it.
-    :param read_until: an instant (aware): every record that arrived by then is in this batch or an earlier one.
-    :param fencing_token: of the lease under which it was written.
-    :param landed_at: when it was recorded (aware): no sink has it from before; None if unknown.
-    :param ordinal: its number among the batches of its partition, once it is in the partition's progress: one more than
-        the previous batch's, and never used twice.
+    :param read_until: an instant (aware): every record that arrived by then is in this range or an earlier one; None if
+        unknown.
     :param last_arrival: when its last record arrived (aware); None if it has none, or the source does not report it.
-    :param bounds: which of its records are late or early, and left out; None if no record is left out.
-    :param acknowledgment_set: the set that it waits for, once its delivery has started.
-    :param acknowledged: whether it is delivered, and only waits for batches before it.
-    :param redeliver: whether an earlier delivery was rejected, so that its data in the sinks is replaced.
-    :param shared_file: the shared file that holds its rows and those of other batches, in sinks that support this;
-        recorded before that file can become visible. None if its files are its own.
     """
 
     batch_id: str
@@ -91,11 +82,29 @@ class LandedBatch:
     records: int
     bytes: int
     is_last: bool
-    read_until: datetime | None
+    read_until: datetime | None = None
+    last_arrival: datetime | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LandedBatch(LandedRange):
+    """A range of a partition that was written to a file and is fixed.
+
+    :param fencing_token: of the lease under which it was written.
+    :param landed_at: when it was recorded (aware): no sink has it from before; None if unknown.
+    :param ordinal: its number among the batches of its partition, once it is in the partition's progress: one more than
+        the previous batch's, and never used twice.
+    :param bounds: which of its records are late or early, and left out; None if no record is left out.
+    :param acknowledgment_set: the set that it waits for, once its delivery has started.
+    :param acknowledged: whether it is delivered, and only waits for batches before it.
+    :param redeliver: whether an earlier delivery was rejected, so that its data in the sinks is replaced.
+    :param shared_file: the shared file that holds its rows and those of other batches, in sinks that support this;
+        recorded before that file can become visible. None if its files are its own.
+    """
+
     fencing_token: int
     landed_at: datetime | None = None
     ordinal: int = 0
-    last_arrival: datetime | None = None
     bounds: EventTimeBounds | None = None
     acknowledgment_set: str | None = None
     acknowledged: bool = False
@@ -368,41 +377,31 @@ def not_written(root: str, error: OSError) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LandedRow:
+class LandedRow(LandedRange):
     """What was read of a partition, or why it could not be read; kinds of sources add fields.
 
     :param partition_key: the partition.
-    :param batch_id: see `LandedBatch`.
-    :param start: the position before the batch.
-    :param end: the position at its end; equal to `start` if nothing was read.
-    :param file: the landed file; empty if there was no record.
-    :param file_bytes: the size of the file.
-    :param records: the number of records in the file.
-    :param bytes: the number of bytes of user data.
-    :param is_last: whether the partition is read to its end.
-    :param read_until: everything that arrived before this instant (aware) is read; None if unknown.
-    :param last_arrival: when the last record in the file arrived (aware); None if the source does not report it.
     :param seconds: how long the partition was read.
-    :param error: why the partition could not be read; the fields of the batch are then meaningless.
+    :param error: why the partition could not be read; the fields of the range are then meaningless.
     :param is_temporary: whether a retry may help.
     :param failure: the kind of error.
     """
 
     partition_key: str
-    batch_id: str = ""
-    start: str = ""
-    end: str = ""
-    file: str = ""
-    file_bytes: int = 0
-    records: int = 0
-    bytes: int = 0
-    is_last: bool = False
-    read_until: datetime | None = None
-    last_arrival: datetime | None = None
     seconds: float = 0.0
     error: str | None = None
     is_temporary: bool = False
     failure: Failure = Failure()
+
+    @classmethod
+    def without_records(cls, partition_key: str, start: str = START, **facts: Any) -> Self:
+        """Return the row of a partition of which no record was read.
+
+        :param start: the position from which it was read; it is the end as well, unless `facts` has another.
+        :param facts: the other fields of the row that are known, such as `error`.
+        """
+        none = {"batch_id": "", "end": start, "file": "", "file_bytes": 0, "records": 0, "bytes": 0, "is_last": False}
+        return cls(partition_key=partition_key, start=start, **{**none, **facts})
 
     @property
     def is_batch(self) -> bool:
@@ -414,16 +413,5 @@ class LandedRow:
 
         :param fencing_token: the fencing token of the lease under which it is recorded.
         """
-        return LandedBatch(
-            batch_id=self.batch_id,
-            start=self.start,
-            end=self.end,
-            file=self.file,
-            file_bytes=self.file_bytes,
-            records=self.records,
-            bytes=self.bytes,
-            is_last=self.is_last,
-            read_until=self.read_until,
-            fencing_token=fencing_token,
-            last_arrival=self.last_arrival,
-        )
+        landed = {each.name: getattr(self, each.name) for each in fields(LandedRange)}
+        return LandedBatch(**landed, fencing_token=fencing_token)

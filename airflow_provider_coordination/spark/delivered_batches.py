@@ -8,63 +8,21 @@ others. It is still fixed: the next job delivers its landed file, and the tables
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.kinds import kind_of
-from airflow_provider_coordination.sources.landed import EventTimeBounds, LandedBatch, LandedProgress
+from airflow_provider_coordination.sources.landed import LandedBatch, LandedProgress
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
+from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, LeasedBatch
 from airflow_provider_coordination.spark.landed_identity import batch_landed_in, token_of
 from airflow_provider_coordination.spark.storage import file_size, files_below, join
 
 CLOCKS_APART = timedelta(hours=1)
 """How far the clocks of a job and of another writer may differ."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeliveredBatch:
-    """A batch that a commit added; its fields have the names that commits use.
-
-    :param batch: the batch's id.
-    :param source: the identifier of its source.
-    :param partition: its partition.
-    :param owner: the owner that delivered it.
-    :param start: the position before its first record.
-    :param end: the position of its last record.
-    :param ordinal: its number among the batches of its partition.
-    :param fencing_token: the fencing token of the lease under which it was delivered.
-    :param set: its acknowledgment set.
-    :param folder: the folder of the partition, below any root.
-    :param records: the number of its records.
-    :param bytes: the number of bytes of user data.
-    :param is_last: whether the partition has no record after it.
-    :param read_until: see `LandedBatch.read_until`.
-    :param landed_at: see `LandedBatch.landed_at`.
-    :param bounds: the event-time bounds outside which its records are left out.
-    :param progress: the part of the partition's progress that rebuilds it, see `LandedProgress.durable_fields`.
-    """
-
-    batch: str
-    source: str
-    partition: str
-    owner: str
-    start: str
-    end: str
-    ordinal: int
-    fencing_token: int
-    set: str
-    folder: str
-    records: int
-    bytes: int = 0
-    is_last: bool = False
-    read_until: datetime | None = None
-    landed_at: datetime | None = None
-    bounds: EventTimeBounds | None = None
-    progress: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +34,7 @@ class Commit:
     """
 
     at: datetime
-    batches: tuple[DeliveredBatch, ...]
+    batches: tuple[LeasedBatch, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,41 +73,29 @@ def unknown_batch(attempt: Attempt, table: str, since: datetime | None) -> Deliv
 
 
 def describe_batch(attempt: Attempt) -> dict[str, Any]:
-    """Return what a commit records about a batch that it adds; a JSON object."""
-    delivered = DeliveredBatch(
-        batch=attempt.batch_id,
-        source=attempt.source,
-        partition=attempt.partition_key,
-        owner=attempt.owner,
-        start=attempt.batch.start,
-        end=attempt.batch.end,
-        ordinal=attempt.ordinal,
-        fencing_token=attempt.fencing_token,
-        set=attempt.set_id,
-        folder=attempt.folder,
-        records=attempt.batch.records,
-        bytes=attempt.batch.bytes,
-        is_last=attempt.batch.is_last,
-        read_until=attempt.batch.read_until,
-        landed_at=attempt.batch.landed_at,
-        bounds=attempt.batch.bounds,
-        progress=dict(attempt.progress),
-    )
-    optional = ("is_last", "read_until", "landed_at", "bounds", "progress")
-    return {name: value for name, value in write_settings(delivered).items() if value or name not in optional}
+    """Return what a commit records about a batch that it adds; a JSON object that `parse_batches` reads.
+
+    It does not have the state of the delivery, nor the landed file, which is found by its folder.
+    """
+    batch = replace(attempt.batch, file="", file_bytes=0, acknowledgment_set=None, redeliver=False, shared_file=None)
+    recorded = {each.name: getattr(attempt, each.name) for each in fields(LeasedBatch)}
+    described = write_settings(LeasedBatch(**{**recorded, "batch": batch}))
+    defaults = {each.name: each.default for each in fields(LandedBatch)}
+    described["batch"] = {name: value for name, value in described["batch"].items() if value != defaults[name]}
+    return described
 
 
-def parse_batches(describe_batch: Sequence[Mapping[str, Any]], what: str) -> tuple[DeliveredBatch, ...]:
+def parse_batches(described: Sequence[Mapping[str, Any]], what: str) -> tuple[LeasedBatch, ...]:
     """Return the batches that a commit added.
 
     :param described: what the commit records, see `describe_batch`.
     :param what: the commit, for error messages.
     :raises ConfigurationError: if it has another form: another version of this package wrote it.
     """
-    return tuple(read_settings(DeliveredBatch, what, each) for each in describe_batch)
+    return tuple(read_settings(LeasedBatch, what, each) for each in described)
 
 
-FindLanded = Callable[[DeliveredBatch], "LandedFile | None"]
+FindLanded = Callable[[LeasedBatch], "LandedFile | None"]
 
 
 @dataclass(frozen=True)
@@ -203,10 +149,10 @@ def landed_file_finder(root: str | None, access: Access = DEFAULT_ACCESS) -> Fin
     :param root: the landing path; None if it is not known.
     """
 
-    def find(batch: DeliveredBatch) -> LandedFile | None:
+    def find(batch: LeasedBatch) -> LandedFile | None:
         files = [] if root is None else files_below(join(root, batch.folder), access)
         for uri in files:
-            if token_of(uri) is not None and batch_landed_in(uri, access) == batch.batch:
+            if token_of(uri) is not None and batch_landed_in(uri, access) == batch.batch_id:
                 return LandedFile(uri, file_size(uri, access) or 0)
         return None
 
@@ -237,7 +183,7 @@ def recovery_of(source: str, tables: Sequence[TableHistory], find: FindLanded) -
             known_of = results[key] if name == key else RecoveredPartition(partition_key=name)
             partitions.append(replace(known_of, progress=each))
         if not state:
-            starts = {b.start for table in known for found in table.partitions.values() for b in found.values()}
+            starts = {b.batch.start for table in known for found in table.partitions.values() for b in found.values()}
             state = kind.rebuilt_state(progresses, starts)
     return Recovery(
         partitions=tuple(sorted(partitions, key=lambda each: each.partition_key)),
@@ -259,20 +205,20 @@ class _Table:
 
     location: str
     began: datetime
-    partitions: Mapping[str, Mapping[int, DeliveredBatch]]
+    partitions: Mapping[str, Mapping[int, LeasedBatch]]
     brought: Mapping[str, datetime]
 
     @classmethod
     def of(cls, history: TableHistory, source: str) -> _Table:
-        partitions: dict[str, dict[int, DeliveredBatch]] = {}
+        partitions: dict[str, dict[int, LeasedBatch]] = {}
         brought: dict[str, datetime] = {}
         sources: set[str] = set()
         for commit in history.commits:
             for batch in commit.batches:
                 sources.add(batch.source)
                 if batch.source == source:
-                    partitions.setdefault(batch.partition, {})[batch.ordinal] = batch
-                    brought.setdefault(batch.batch, commit.at)
+                    partitions.setdefault(batch.partition_key, {})[batch.ordinal] = batch
+                    brought.setdefault(batch.batch_id, commit.at)
         if not partitions:
             found = ", ".join(map(repr, sorted(sources))) or "no source"
             raise ConfigurationError(
@@ -293,7 +239,7 @@ def _recovered(key: str, tables: Sequence[_Table], find: FindLanded) -> Recovere
         return RecoveredPartition(partition_key=key, problem="its commits do not record its progress")
     here = [table for table in tables if key in table.partitions]
     absent = [table for table in tables if key not in table.partitions]
-    first = min(table.brought[batch.batch] for table in here for batch in table.partitions[key].values())
+    first = min(table.brought[batch.batch_id] for table in here for batch in table.partitions[key].values())
     if len(batches) > 1:  # a table that existed then would have the first batch
         absent = []
     done = min(table.latest(key) for table in here)
@@ -310,13 +256,13 @@ def _recovered(key: str, tables: Sequence[_Table], find: FindLanded) -> Recovere
             done = max(done, n)  # these tables were added later
         else:
             problem = (
-                f"batch {batches[n].batch} is not in table {lacking[0].location}, and its landed file is gone: restore "
-                "the file from a backup of the landing path, or add the batch to the table manually"
+                f"batch {batches[n].batch_id} is not in table {lacking[0].location}, and its landed file is gone: "
+                "restore the file from a backup of the landing path, or add the batch to the table manually"
             )
             done = max(done, n)
     before = [batch for n, batch in batches.items() if n <= done and not any(b.ordinal == n for b in landed)]
-    checkpoint = landed[0].start if landed else latest.end
-    until = max((b.read_until for b in before if b.read_until is not None), default=None)
+    checkpoint = landed[0].start if landed else latest.batch.end
+    until = max((b.batch.read_until for b in before if b.batch.read_until is not None), default=None)
     try:
         progress = _progress(latest, checkpoint, landed, until)
     except SourceError as error:
@@ -326,7 +272,7 @@ def _recovered(key: str, tables: Sequence[_Table], find: FindLanded) -> Recovere
 
 
 def _progress(
-    latest: DeliveredBatch, checkpoint: str, landed: Sequence[LandedBatch], until: datetime | None
+    latest: LeasedBatch, checkpoint: str, landed: Sequence[LandedBatch], until: datetime | None
 ) -> LandedProgress:
     kind = kind_of(latest.progress)
     if kind is None:
@@ -335,28 +281,15 @@ def _progress(
         **latest.progress,
         "checkpoint": checkpoint,
         "landed": [write_settings(batch) for batch in landed],
-        "is_ended": latest.is_last,
+        "is_ended": latest.batch.is_last,
         "ordinal": latest.ordinal,
     }
     return kind.progress(stored).rebuilt(until)
 
 
-def _as_landed(batch: DeliveredBatch, file: LandedFile) -> LandedBatch:
-    return LandedBatch(
-        batch_id=batch.batch,
-        start=batch.start,
-        end=batch.end,
-        file=file.uri,
-        file_bytes=file.bytes,
-        records=batch.records,
-        bytes=batch.bytes,
-        is_last=batch.is_last,
-        read_until=batch.read_until,
-        landed_at=batch.landed_at,
-        fencing_token=token_of(file.uri) or batch.fencing_token,
-        ordinal=batch.ordinal,
-        bounds=batch.bounds,
-    )
+def _as_landed(found: LeasedBatch, file: LandedFile) -> LandedBatch:
+    token = token_of(file.uri) or found.fencing_token
+    return replace(found.batch, file=file.uri, file_bytes=file.bytes, fencing_token=token)
 
 
 def _warnings(table: TableHistory) -> list[str]:

@@ -103,11 +103,10 @@ class Prepared:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attempt:
-    """The delivery of one batch, under one lease and for one acknowledgment set.
+class LeasedBatch:
+    """A batch, with the lease and the acknowledgment set under which it is delivered.
 
-    :param batch: the batch; it has a landed file.
-    :param file: the location of its landed file now, or before it was published.
+    :param batch: the batch.
     :param folder: the folder of the batch's partition, below any root.
     :param set_id: the acknowledgment set that waits for the batch.
     :param fencing_token: the fencing token of the lease.
@@ -116,20 +115,16 @@ class Attempt:
     :param owner: the owner that delivers the batch.
     :param progress: the part of the partition's progress that rebuilds it if the store is lost; see
         `LandedProgress.durable_fields`.
-    :param shared_file: the file that holds the batch's rows with those of other batches of this delivery, in sinks that
-        let batches share a file; None if the batch has files of its own. Each delivery makes a new name.
     """
 
     batch: LandedBatch
-    file: str
     folder: str
     set_id: str
     fencing_token: int
     source: str
     partition_key: str
     owner: str
-    progress: Mapping[str, Any] = field(default_factory=dict)
-    shared_file: str | None = None
+    progress: dict[str, Any] = field(default_factory=dict)
 
     @property
     def batch_id(self) -> str:
@@ -137,14 +132,27 @@ class Attempt:
         return self.batch.batch_id
 
     @property
-    def has_previous_owners(self) -> bool:
-        """Whether previous owners may have started to deliver the batch: it was landed under an earlier lease."""
-        return self.fencing_token != self.batch.fencing_token
-
-    @property
     def ordinal(self) -> int:
         """The batch's number among those of its partition."""
         return self.batch.ordinal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt(LeasedBatch):
+    """The delivery of one batch, which has a landed file.
+
+    :param file: the location of its landed file now, or before it was published.
+    :param shared_file: the file that holds the batch's rows with those of other batches of this delivery, in sinks that
+        let batches share a file; None if the batch has files of its own. Each delivery makes a new name.
+    """
+
+    file: str
+    shared_file: str | None = None
+
+    @property
+    def has_previous_owners(self) -> bool:
+        """Whether previous owners may have started to deliver the batch: it was landed under an earlier lease."""
+        return self.fencing_token != self.batch.fencing_token
 
 
 class Delivery(Protocol):

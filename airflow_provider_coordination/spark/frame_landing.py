@@ -99,7 +99,7 @@ def land_frames(
     until = time.monotonic() + options.seconds
     for first in range(0, len(left), at_once):
         if first and time.monotonic() >= until:
-            return rows + [LandedItems(partition_key=p.partition_key, start=p.start, end=p.start) for p in left[first:]]
+            return rows + [LandedItems.without_records(p.partition_key, p.start) for p in left[first:]]
         rows += _land_some(spark, left[first : first + at_once], reader, options)
     return rows
 
@@ -120,7 +120,7 @@ def _land_some(
 
     def alone(plan: ItemPlan) -> LandedItems:
         if cancelled.is_set():  # another partition's error is raised
-            return LandedItems(partition_key=plan.partition_key)
+            return LandedItems.without_records(plan.partition_key)
         try:
             [row] = _land(spark, [plan], reader, options)
         except Exception as error:
@@ -183,19 +183,15 @@ def _row(plan: ItemPlan) -> LandedItems:
     """Return the row of a partition of which one item was read to its end without a record."""
     item = len(plan.items) - len(plan.left) + 1
     end = str(ItemPosition(item)) if plan.left else plan.start
-    return LandedItems(
-        partition_key=plan.partition_key,
-        batch_id=new_batch_id(plan.kind),
-        start=plan.start,
-        end=end,
-        is_last=item >= len(plan.items),
+    return LandedItems.without_records(
+        plan.partition_key, plan.start, batch_id=new_batch_id(plan.kind), end=end, is_last=item >= len(plan.items)
     )
 
 
 def _failed(plan: ItemPlan, error: Exception) -> LandedItems:
     texts = " ".join((str(error), *_causes(error)))
     is_unavailable = isinstance(error, SourceUnavailableError) or bool(UNAVAILABLE.search(texts))
-    return LandedItems(partition_key=plan.partition_key, error=_text_of(error), is_temporary=is_unavailable)
+    return LandedItems.without_records(plan.partition_key, error=_text_of(error), is_temporary=is_unavailable)
 
 
 def _text_of(error: Exception) -> str:

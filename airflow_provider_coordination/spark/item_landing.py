@@ -132,7 +132,7 @@ def land_partition(
     room = room or ItemRoom(options.slot_memory_bytes)
     started = timer.monotonic()
     if started >= until or not room.enter(None if until == float("inf") else until - started):
-        return LandedItems(partition_key=plan.partition_key, start=plan.start, end=plan.start)
+        return LandedItems.without_records(plan.partition_key, plan.start)
     try:
         with ItemFile(plan, options, room, row_group_bytes) as file, reader.reading(plan.left) as opened:
             row = _Landing(opened, options, plan, file, lambda: timer.monotonic() >= until).land()
@@ -152,7 +152,7 @@ def _refused(plan: ItemPlan, options: LandingOptions, error: Exception) -> Lande
         reason = str(error)
     else:  # for example records that cannot be stored, or an error of a reader's `origin`
         reason = f"it cannot be landed: {_text_of(error)}"
-    return LandedItems(partition_key=plan.partition_key, error=reason, is_temporary=is_temporary, failure=failure)
+    return LandedItems.without_records(plan.partition_key, error=reason, is_temporary=is_temporary, failure=failure)
 
 
 class _CutError(Exception):

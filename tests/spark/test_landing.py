@@ -192,8 +192,8 @@ def test_manifest_reports_an_error_and_nothing_else(
     pages += [a_page(behind=9), error]
     landed = land_shard(CLIENT, options(tmp_path), PLAN)
     failure = Failure(type(error).__name__, is_of_source=True)
-    assert landed == LandedShardRow(
-        partition_key=PLAN.partition_key, error=str(error), is_temporary=is_temporary, failure=failure
+    assert landed == LandedShardRow.without_records(
+        PLAN.partition_key, error=str(error), is_temporary=is_temporary, failure=failure
     )
 
 
@@ -494,9 +494,8 @@ def test_throttled_round_returns_what_it_has(service: Service) -> None:
 
 
 def test_round_warns_of_filtered_records_and_throttling(caplog: pytest.LogCaptureFixture) -> None:
-    landing.log_warnings(
-        [LandedShardRow(partition_key="p", filtered=3, throttled=2), LandedShardRow(partition_key="q")]
-    )
+    of_p = LandedShardRow.without_records("p", filtered=3, throttled=2)
+    landing.log_warnings([of_p, LandedShardRow.without_records("q")])
     filtered, throttled = [record.getMessage() for record in caplog.records]
     assert "partition p: 3 user records" in filtered and "filter_by_hash_range=False" in filtered
     assert "partition p: 2 reads were throttled" in throttled and "consumer_name" in throttled

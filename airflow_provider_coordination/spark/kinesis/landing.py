@@ -203,21 +203,18 @@ def land_shard(
     except CoordinationError as error:
         is_temporary = isinstance(error, KinesisUnavailableError)
         failure = Failure(type(error).__name__, is_of_source=True)  # refused access is a wrong configuration as well
-        return LandedShardRow(
-            partition_key=plan.partition_key, error=str(error), is_temporary=is_temporary, failure=failure
+        return LandedShardRow.without_records(
+            plan.partition_key, error=str(error), is_temporary=is_temporary, failure=failure
         )
     except OSError as error:
-        return LandedShardRow(
-            partition_key=plan.partition_key,
-            error=not_written(options.root, error),
-            is_temporary=True,
-            failure=Failure.of(error),
+        return LandedShardRow.without_records(
+            plan.partition_key, error=not_written(options.root, error), is_temporary=True, failure=Failure.of(error)
         )
 
 
 def _data_loss_row(plan: ShardReadPlan, gap: Gap, failure: Failure, remedy: str) -> LandedShardRow:
-    return LandedShardRow(
-        partition_key=plan.partition_key,
+    return LandedShardRow.without_records(
+        plan.partition_key,
         gap=gap,
         failure=failure,
         error=f"stream '{plan.stream}' shard '{plan.shard_id}': data was gone before it was read: {gap}; find the "
@@ -304,11 +301,10 @@ def _land_shard(
 
 def _empty_row(plan: ShardReadPlan) -> LandedShardRow:
     """Return the row of a shard that is already read up to its limit."""
-    return LandedShardRow(
-        partition_key=plan.partition_key,
+    return LandedShardRow.without_records(
+        plan.partition_key,
+        plan.start.position,
         batch_id=new_batch_id(plan.partition_key),
-        start=plan.start.position,
-        end=plan.start.position,
         is_last=plan.end is not None,
         at_stop=plan.end is None,
     )

@@ -89,11 +89,14 @@ def test_delivery_is_one_commit_naming_its_batches(folder: Path) -> None:
     said = json.loads(commit["coordination"])
     assert created["operation"] == "CREATE TABLE" and said["sink"] == "main"
     assert said["batches"][0] == {
-        "batch": "a-1", "source": "clicks", "partition": "a-1", "folder": "clicks/a-1", "owner": "job-1",
-        "start": "TRIM_HORIZON", "end": "9", "records": 2, "bytes": 1, "ordinal": 1, "fencing_token": 1,
-        "set": "a-1.s1",
+        "source": "clicks", "partition_key": "a-1", "folder": "clicks/a-1", "owner": "job-1", "fencing_token": 1,
+        "set_id": "a-1.s1", "progress": {},
+        "batch": {
+            "batch_id": "a-1", "start": "TRIM_HORIZON", "end": "9", "file": "", "file_bytes": 0, "records": 2,
+            "bytes": 1, "is_last": False, "fencing_token": 1, "ordinal": 1,
+        },
     }  # fmt: skip
-    assert [batch["batch"] for batch in said["batches"]] == ["a-1", "b-1"]
+    assert [each["batch"]["batch_id"] for each in said["batches"]] == ["a-1", "b-1"]
 
 
 def test_log_has_latest_ordinal_and_fencing_token_per_partition(folder: Path) -> None:

@@ -116,7 +116,7 @@ def test_delivery_is_one_snapshot_naming_its_batches(new_sink: Callable[..., Sin
     [summary] = summaries(catalog)
     assert json.loads(summary[BATCHES]) == {"a-1": "1:.s1", "b-1": "1:.s1", "c-1": "1:.s1"}
     [history] = new_sink().history().commits  # type: ignore[attr-defined]
-    assert [(b.batch, b.partition, b.ordinal, b.start, b.end) for b in history.batches][1] == (
+    assert [(b.batch_id, b.partition_key, b.ordinal, b.batch.start, b.batch.end) for b in history.batches][1] == (
         "b-1", B.partition_key, 1, "TRIM_HORIZON", "9",
     )  # fmt: skip
     assert (summary[SOURCE], summary[OWNER]) == (B.source, B.owner)

@@ -134,7 +134,8 @@ class TableLog:
             if named == wanted:
                 break
             entries = table.history(limit)
-            named = wanted & {batch["batch"] for entry in self._in_effect(entries) for batch in _batches_of(entry)}
+            added = [each["batch"] for entry in self._in_effect(entries) for each in _batches_of(entry)]
+            named = wanted & {batch["batch_id"] for batch in added}
             since = _reaches_back_to(entries)
         return named, since
 
@@ -211,7 +212,7 @@ class TableLog:
         for commit in commits:
             for batch in _batches_of(commit):
                 for name, version in (
-                    (_ordinal(batch["folder"]), batch["ordinal"]),
+                    (_ordinal(batch["folder"]), batch["batch"]["ordinal"]),
                     (_token(batch["folder"]), batch["fencing_token"]),
                 ):
                     if name in self._versions:

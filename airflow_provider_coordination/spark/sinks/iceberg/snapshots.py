@@ -43,7 +43,7 @@ BATCHES = "coordination.batches"
 SOURCE = "coordination.source"
 OWNER = "coordination.owner"
 DELIVERED = "coordination.delivered"
-"""The summary property with the `DeliveredBatch` of each batch: a JSON list, compressed by zlib, in base 64."""
+"""The summary property with the `LeasedBatch` of each batch: a JSON list, compressed by zlib, in base 64."""
 PICKED_FROM = "source-snapshot-id"
 """The summary property by which Iceberg names the snapshot whose changes a cherry-pick added again."""
 MAX_DELIVERED_BYTES = 128 * 1024
