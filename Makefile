@@ -1,7 +1,7 @@
 # Requires make, a POSIX shell and Python 3.11+; everything else is downloaded into .venv and .tools. See `make help`.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help venv servers try-servers try-deep-servers lint format docs checks test test-unit test-integration test-system test-deep test-lowest durations screenshots demo pins clean
+.PHONY: help venv servers try-servers try-deep-servers lint format docs checks test test-unit test-integration test-system test-deep test-lowest durations screenshots demo pins dist clean
 
 # Every command runs with the pinned tools and the same environment.
 WITH := . tools/environment.sh &&
@@ -104,6 +104,9 @@ pins: venv ## compile requirements/*.txt: the newest compatible versions, the lo
 	    sed -i "1i # Made by \`make pins\` from $$name.in and the package index of $${one#*@}: do not edit.\n# Stands in for Airflow's official constraints, Python 3.11 and 3.12, and has only what this package needs. The official file wins." \
 	        requirements/$$name.txt || exit 1; \
 	done
+
+dist: venv ## build the wheel and the sdist of this commit in dist/, the same bytes each time, and check them
+	@tools/dist.sh
 
 clean: ## remove everything that was downloaded or built
 	@rm -rf .venv .tools .demo .site dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse metastore_db derby.log

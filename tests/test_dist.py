@@ -1,0 +1,131 @@
+"""What `make dist` makes: the same bytes each time, complete, with a README for the package index."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from email import message_from_bytes
+from email.message import Message
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+from tools.readme import published
+
+LEFT_OUT = {".ci/run", ".pre-commit-config.yaml"}
+
+
+def build(source: Path, folder: Path) -> dict[str, Path]:
+    """Build the sdist and the wheel of a folder, without a network; return them by their suffix."""
+    command = [
+        sys.executable,
+        "-m",
+        "hatchling",
+        "build",
+        "--target",
+        "sdist",
+        "--target",
+        "wheel",
+        "--directory",
+        folder,
+    ]
+    result = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    return {path.suffix: path for path in folder.iterdir()}
+
+
+def tracked(*patterns: str) -> set[str]:
+    """The files under version control, below the repository."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", *patterns]
+    listed = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=True).stdout
+    return {name for name in listed.splitlines() if (REPOSITORY / name).is_file()}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return build(REPOSITORY, tmp_path_factory.mktemp("first"))
+
+
+@pytest.fixture(scope="module")
+def unpacked(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that the sdist unpacks to, which no version control covers."""
+    folder = tmp_path_factory.mktemp("sdist")
+    with tarfile.open(built[".gz"]) as archive:
+        archive.extractall(folder, filter="data")
+    return folder / built[".gz"].name.removesuffix(".tar.gz")
+
+
+@pytest.fixture(scope="module")
+def metadata(built: dict[str, Path]) -> Message:
+    with zipfile.ZipFile(built[".whl"]) as wheel:
+        [name] = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+        return message_from_bytes(wheel.read(name))
+
+
+def test_second_build_has_the_same_bytes(built: dict[str, Path], tmp_path: Path) -> None:
+    again = build(REPOSITORY, tmp_path)
+    assert {suffix: path.read_bytes() == built[suffix].read_bytes() for suffix, path in again.items()} == {
+        ".gz": True,
+        ".whl": True,
+    }
+
+
+def test_sdist_builds_the_wheel_of_the_repository(built: dict[str, Path], unpacked: Path, tmp_path: Path) -> None:
+    assert build(unpacked, tmp_path)[".whl"].read_bytes() == built[".whl"].read_bytes()
+
+
+def test_sdist_contains_the_repository(unpacked: Path) -> None:
+    assert {name for name in tracked() if not (unpacked / name).is_file()} == LEFT_OUT
+
+
+def test_wheel_contains_packages_manual_and_applications(built: dict[str, Path]) -> None:
+    expected = tracked("airflow_provider_coordination", "pyspark_coordinated_kinesis")
+    expected |= {f"airflow_provider_coordination/manual/{Path(page).name}" for page in tracked("docs/*.md")}
+    expected |= {f"airflow_provider_coordination/{application}" for application in tracked("spark_apps")}
+    with zipfile.ZipFile(built[".whl"]) as wheel:
+        names = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert names == expected
+    assert "airflow_provider_coordination/py.typed" in names
+
+
+def test_metadata_names_the_interfaces(built: dict[str, Path]) -> None:
+    with zipfile.ZipFile(built[".whl"]) as wheel:
+        [name] = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
+        sections = re.findall(r"^\[(.+)\]$", wheel.read(name).decode(), re.MULTILINE)
+    assert set(sections) == {
+        "airflow.plugins",
+        "airflow_provider_coordination.operators",
+        "apache_airflow_provider",
+        "console_scripts",
+    }
+
+
+def test_readme_of_the_metadata_has_no_relative_links(metadata: Message) -> None:
+    readme = str(metadata.get_payload())
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert readme.startswith("# airflow-provider-coordination\n")
+    assert "mermaid" not in readme
+    assert [link for link in re.findall(r"\]\(([^)]+)\)", readme) if not link.startswith("https://")] == []
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (None, "See docs/ui.md, [pip](https://pip.example.com/) and .\n"),
+        (
+            "https://git.example.com/it/",
+            "See [docs/ui.md](https://git.example.com/it/blob/v1.2/docs/ui.md#parked), [pip](https://pip.example.com/) "
+            "and ![The page](https://git.example.com/it/raw/v1.2/docs/images/ui.png).\n",
+        ),
+    ],
+)
+def test_published_readme_links_to_the_source(source: str | None, expected: str) -> None:
+    text = (
+        "```mermaid\nflowchart LR\n```\n\n"
+        "See [docs/ui.md](docs/ui.md#parked), [pip](https://pip.example.com/) and ![The page](docs/images/ui.png).\n"
+    )
+    assert published(text, source, "1.2") == expected
