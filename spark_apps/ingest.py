@@ -12,4 +12,6 @@ if sys.version_info < (3, 11):  # an older Python fails in the import below, wit
 from airflow_provider_coordination.spark.application import main
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    if code:  # a service that runs this file inside its own Python may report any `sys.exit` as a failure
+        sys.exit(code)

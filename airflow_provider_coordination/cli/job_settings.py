@@ -38,6 +38,7 @@ class Submitter(StrEnum):
     EMR = "emr"
     EMR_SERVERLESS = "emr-serverless"
     EMR_CONTAINERS = "emr-containers"
+    GLUE = "glue"
     LIVY = "livy"
     DATABRICKS = "databricks"
 
@@ -115,6 +116,7 @@ def _prepared(
         Submitter.EMR: prepared_jobs.emr_step,
         Submitter.EMR_SERVERLESS: prepared_jobs.emr_serverless_driver,
         Submitter.EMR_CONTAINERS: prepared_jobs.emr_containers_driver,
+        Submitter.GLUE: prepared_jobs.glue_arguments,
         Submitter.LIVY: prepared_jobs.livy_batch,
         Submitter.DATABRICKS: prepared_jobs.databricks_task,
     }

@@ -1,4 +1,4 @@
-"""Jobs that another tool submits: an operator of the amazon provider, Livy, Databricks or a script of your own.
+"""Jobs that another tool submits: an operator for AWS or Databricks, Livy, or a script of your own.
 
 The submitter needs a program, an archive with this package, Spark properties, and two arguments: a reference to the
 settings with the key of their seal, and the job's owner. Airflow writes the sealed settings to a folder; the cluster's
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,7 +40,12 @@ from airflow_provider_coordination.operators.spark_submit import (
 )
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.spark.access import Access
-from airflow_provider_coordination.spark.settings import IngestSettings, SettingsReference
+from airflow_provider_coordination.spark.settings import (
+    OWNER_ARGUMENT,
+    SETTINGS_ARGUMENT,
+    IngestSettings,
+    SettingsReference,
+)
 from airflow_provider_coordination.triggers.deferral import event_with
 
 SINGLE_ATTEMPT = {"spark.yarn.maxAppAttempts": "1"}
@@ -66,6 +72,10 @@ SPARK_SUBMIT_ONLY = (
     "spark_binary", "use_krb5ccache", "verbose",
 )  # fmt: skip
 """Arguments that only apply to the spark-submit of an Airflow task."""
+NO_BOOKMARKS = {"--job-bookmark-option": "job-bookmark-disable"}
+"""The store holds the positions. A bookmark of Glue would be a second and different one."""
+NOT_ON_GLUE = ("spark.yarn.",)
+"""The prefixes of properties that do not apply there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,6 +280,53 @@ def livy_batch(job: PreparedJob, *, name: str | None = None) -> dict[str, Any]:
 def databricks_task(job: PreparedJob) -> dict[str, Any]:
     """Return the `spark_submit_task` of a Databricks run, for `DatabricksSubmitRunOperator`."""
     return {"parameters": [*_options(job), job.application, *job.arguments]}
+
+
+def glue_arguments(job: PreparedJob, *, python_modules: Sequence[str] = ()) -> dict[str, str]:
+    """Return the `script_args` of `GlueJobOperator`, which are the `Arguments` of Glue's `StartJobRun`.
+
+    They name the program too, so that each run has the program of its own package, whatever the Glue job was made with.
+
+    :param python_modules: what `pip` installs before the run, such as `cryptography==46.0.3`.
+    :raises ConfigurationError: if Glue cannot run the job.
+    """
+    _check_folder(job, "AWS Glue", "s3://")
+    conf = _conf_without(job, NOT_ON_GLUE, "AWS Glue")
+    for name, value in conf.items():
+        if re.search(r"\s", name + value):
+            raise ConfigurationError(
+                f"conf {name!r} is {value!r}: AWS Glue takes all properties as one text that it splits at spaces; use "
+                "a value without spaces"
+            )
+    for module in python_modules:
+        if not module.strip() or "," in module:
+            raise ConfigurationError(f"field 'python_modules': {module!r} is not one module; give a text for each")
+    named = {
+        "--conf": " --conf ".join(f"{name}={value}" for name, value in conf.items()),
+        "--additional-python-modules": ",".join(python_modules),
+    }
+    return {
+        "--scriptLocation": job.application,
+        "--extra-py-files": job.py_files,
+        **NO_BOOKMARKS,
+        **{name: value for name, value in named.items() if value},
+        SETTINGS_ARGUMENT: job.arguments[0],
+        OWNER_ARGUMENT: job.arguments[1],
+    }
+
+
+def _check_folder(job: PreparedJob, service: str, scheme: str) -> None:
+    for uri in (job.application, *job.py_files.split(",")):
+        if not uri.startswith(scheme):
+            raise ConfigurationError(f"{uri}: {service} only reads {scheme} URIs; give such a 'folder' to prepare_job")
+
+
+def _conf_without(job: PreparedJob, refused: tuple[str, ...], service: str) -> dict[str, str]:
+    conf = {name: value for name, value in job.conf.items() if name not in SINGLE_ATTEMPT}
+    for name in conf:
+        if name.startswith(refused):
+            raise ConfigurationError(f"conf {name!r} does not apply to {service}; leave it out")
+    return conf
 
 
 def _options(job: PreparedJob) -> list[str]:

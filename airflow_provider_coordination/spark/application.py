@@ -38,7 +38,7 @@ from airflow_provider_coordination.spark.outcome import (
 )
 from airflow_provider_coordination.spark.reading import JobSource, job_source
 from airflow_provider_coordination.spark.redaction import LOG_FORMAT, Redaction
-from airflow_provider_coordination.spark.settings import IngestSettings, SettingsReference
+from airflow_provider_coordination.spark.settings import IngestSettings, SettingsReference, driver_arguments
 from airflow_provider_coordination.spark.sinks import (
     Sink,
     at_least_once_sinks,
@@ -70,7 +70,7 @@ thousand partitions."""
 def main(arguments: Sequence[str] | None = None, observer: Observer = lambda phase: None) -> int:
     """Run one ingestion job.
 
-    :param arguments: the reference of the job's settings, and the job's owner; by default those of the command line.
+    :param arguments: see `driver_arguments`; by default those of the command line.
     :param observer: called at the end of each phase; for tests.
     :returns: the exit code: success, failed, lost work, or configuration.
     """
@@ -87,12 +87,10 @@ def main(arguments: Sequence[str] | None = None, observer: Observer = lambda pha
     logging.getLogger("opentelemetry").setLevel(logging.ERROR)  # an unavailable collector is logged once an interval
     gc.set_threshold(*GC_THRESHOLDS)
     import_compiled_pyspark()
-    passed = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        if len(passed) != 2:
-            raise ConfigurationError(f"expected two arguments, the job's settings and its owner; got {len(passed)}")
-        reference = SettingsReference.parse(passed[0])
-        settings = IngestSettings.read(reference, passed[1], SystemClock().now())
+        text, owner = driver_arguments(sys.argv[1:] if arguments is None else arguments)
+        reference = SettingsReference.parse(text)
+        settings = IngestSettings.read(reference, owner, SystemClock().now())
         Redaction(settings).install()
         with followed_job(settings, reference) as followed:
             outcome = _outcome(settings, observer, followed)

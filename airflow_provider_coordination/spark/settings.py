@@ -17,9 +17,10 @@ import json
 import logging
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,28 @@ log = logging.getLogger(__name__)
 
 SEALED = re.compile(r"(.+)#([A-Za-z0-9_-]{43}=)", re.DOTALL)
 """A reference to sealed settings: their URI, and their key as URL-safe base64."""
+SETTINGS_ARGUMENT = "--coordination-settings"
+OWNER_ARGUMENT = "--coordination-owner"
+"""The names of the driver's arguments, for a submitter that only passes arguments with names."""
+
+
+def driver_arguments(passed: Sequence[str]) -> tuple[str, str]:
+    """Return the text of a job's settings reference, and the job's owner.
+
+    Most submitters pass only these two. AWS Glue passes them by name, in any order, among arguments of its own.
+
+    :param passed: the arguments of the application.
+    :raises ConfigurationError: if it is neither.
+    """
+    named = dict(pairwise(passed))
+    if SETTINGS_ARGUMENT in named and OWNER_ARGUMENT in named:
+        return named[SETTINGS_ARGUMENT], named[OWNER_ARGUMENT]
+    if len(passed) == 2:
+        return passed[0], passed[1]
+    raise ConfigurationError(
+        f"expected two arguments, the job's settings and its owner, or both by name as {SETTINGS_ARGUMENT} and "
+        f"{OWNER_ARGUMENT}; got {len(passed)}"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,8 +162,8 @@ class SettingsReference:
     def _sealed(self) -> bytes:
         from airflow_provider_coordination.spark.storage import open_files
 
-        files, path = open_files(self.uri, DEFAULT_ACCESS)
         try:
+            files, path = open_files(self.uri, DEFAULT_ACCESS)
             return files.read(path)
         except FileNotFoundError:
             raise ConfigurationError(

@@ -7,10 +7,11 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
@@ -18,6 +19,7 @@ from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, T
 from botocore.stub import Stubber
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.jobs import Jobs, JobState
 from airflow_provider_coordination.operators.prepared_jobs import (
     FollowJobOperator,
@@ -26,6 +28,7 @@ from airflow_provider_coordination.operators.prepared_jobs import (
     emr_containers_driver,
     emr_serverless_driver,
     emr_step,
+    glue_arguments,
     livy_batch,
     prepare_job,
 )
@@ -73,10 +76,10 @@ def settings_in(folder: Path) -> list[Path]:
     return list((folder / "settings").iterdir())
 
 
-def run(job: PreparedJob) -> subprocess.CompletedProcess[str]:
+def run(job: PreparedJob, arguments: Sequence[str] | None = None) -> subprocess.CompletedProcess[str]:
     """Run the program as spark-submit does, which puts the archive on Python's path."""
     environment = {**os.environ, "PYTHONPATH": job.py_files.replace(",", os.pathsep)}
-    command = [sys.executable, job.application, *job.arguments]
+    command = [sys.executable, job.application, *(job.arguments if arguments is None else arguments)]
     return subprocess.run(command, env=environment, capture_output=True, text=True, cwd="/")
 
 
@@ -185,7 +188,7 @@ def stub_client(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Stubb
         client = boto3.client(
             service, region_name="eu-west-1", aws_access_key_id="AKIAEXAMPLE", aws_secret_access_key=SECRET
         )
-        monkeypatch.setattr(f"airflow.providers.amazon.aws.hooks.emr.{hook}.conn", client)
+        monkeypatch.setattr(f"airflow.providers.amazon.aws.hooks.{hook}.conn", client)
         made = Stubber(client)
         made.activate()
         return made
@@ -199,7 +202,7 @@ def test_emr_operator_adds_the_step_to_a_cluster(job: PreparedJob, stub_client: 
     step = emr_step(job, name="ingest clicks")
     args = step["HadoopJarStep"]["Args"]
     assert args == ["spark-submit", "--deploy-mode", "cluster", *OPTIONS, job.application, *job.arguments]
-    stub = stub_client("EmrHook", "emr")
+    stub = stub_client("emr.EmrHook", "emr")
     stub.add_response("describe_cluster", {"Cluster": {"Id": "j-1"}}, {"ClusterId": "j-1"})
     stub.add_response("add_job_flow_steps", {"StepIds": ["s-1"], **OK}, {"JobFlowId": "j-1", "Steps": [step]})
     submit = EmrAddStepsOperator(task_id="submit", job_flow_id="j-1", steps=[step])
@@ -212,6 +215,7 @@ OK = {"ResponseMetadata": {"HTTPStatusCode": 200}}
 
 class RecordingTaskInstance:
     dag_id, task_id, run_id, map_index, try_number = "dag", "task", "run", -1, 1
+    stats_tags: ClassVar[dict[str, str]] = {}
 
     def xcom_push(self, **pushed: Any) -> None:
         pass
@@ -222,7 +226,7 @@ def test_emr_serverless_operator_starts_the_job_run(job: PreparedJob, stub_clien
 
     driver = emr_serverless_driver(job)
     assert shlex.split(driver["sparkSubmit"]["sparkSubmitParameters"]) == OPTIONS
-    stub = stub_client("EmrServerlessHook", "emr-serverless")
+    stub = stub_client("emr.EmrServerlessHook", "emr-serverless")
     stub.add_response("get_application", {"application": serverless_application()}, {"applicationId": "00example"})
     asked = {"applicationId": "00example", "executionRoleArn": ROLE, "jobDriver": driver}
     answer = {"applicationId": "00example", "jobRunId": "r-1", "arn": f"arn:aws:emr-serverless:::{'x' * 60}", **OK}
@@ -257,6 +261,70 @@ def test_emr_on_eks_accepts_the_driver(job: PreparedJob) -> None:
     assert driver["entryPoint"] == job.application and driver["entryPointArguments"] == list(job.arguments)
 
 
+@pytest.fixture
+def glue_job(job: PreparedJob) -> PreparedJob:
+    """The job with properties that Glue can take."""
+    return replace(job, conf={"spark.yarn.maxAppAttempts": "1", "spark.executor.cores": "2", "spark.a": "b=c"})
+
+
+def test_glue_operator_makes_the_glue_job_and_starts_a_run(
+    glue_job: PreparedJob, stub_client: Any, context: Any
+) -> None:
+    from airflow.providers.amazon.aws.operators.glue import GlueJobOperator
+
+    arguments = glue_arguments(glue_job, python_modules=["cryptography==46.0.3", "pyarrow>=18.0"])
+    assert arguments == {
+        "--scriptLocation": glue_job.application,
+        "--extra-py-files": glue_job.py_files,
+        "--job-bookmark-option": "job-bookmark-disable",
+        "--conf": "spark.executor.cores=2 --conf spark.a=b=c",
+        "--additional-python-modules": "cryptography==46.0.3,pyarrow>=18.0",
+        "--coordination-settings": glue_job.arguments[0],
+        "--coordination-owner": glue_job.owner,
+    }
+    workers = {"GlueVersion": "6.0", "WorkerType": "G.1X", "NumberOfWorkers": 2}
+    stub = stub_client("glue.GlueJobHook", "glue")
+    stub.add_client_error("get_job", "EntityNotFoundException", expected_params={"JobName": "ingestion"})
+    made = {
+        "Name": "ingestion", "Description": "AWS Glue Job with Airflow", "Role": ROLE, "MaxRetries": 0,
+        "ExecutionProperty": {"MaxConcurrentRuns": 1},
+        "Command": {"Name": "glueetl", "ScriptLocation": glue_job.application}, **workers,
+    }  # fmt: skip
+    stub.add_response("create_job", {"Name": "ingestion", **OK}, made)
+    stub.add_response("start_job_run", {"JobRunId": "jr_1", **OK}, {"JobName": "ingestion", "Arguments": arguments})
+    submit = GlueJobOperator(
+        task_id="submit", job_name="ingestion", script_location=glue_job.application, script_args=arguments,
+        iam_role_arn=ROLE, create_job_kwargs=workers, wait_for_completion=False, region_name="eu-west-1",
+    )  # fmt: skip
+    assert submit.execute({**context, "ti": RecordingTaskInstance()}) == "jr_1"
+    stub.assert_no_pending_responses()
+
+
+def test_glue_arguments_without_properties_have_no_conf(job: PreparedJob) -> None:
+    arguments = glue_arguments(replace(job, conf={"spark.yarn.maxAppAttempts": "1"}))
+    assert "--conf" not in arguments and "--additional-python-modules" not in arguments
+
+
+@pytest.mark.parametrize(
+    ("changes", "modules", "message"),
+    [
+        ({"conf": {"spark.a": "x --conf spark.b=y"}}, (), r"conf 'spark.a' is 'x --conf spark.b=y': .* without spaces"),
+        ({"conf": {"spark.a": "x\ty"}}, (), r"conf 'spark.a' is 'x\\ty': AWS Glue takes all properties as one text"),
+        ({"conf": {"spark a": "x"}}, (), "conf 'spark a' is 'x': AWS Glue takes"),
+        ({"conf": {"spark.yarn.queue": "q"}}, (), "conf 'spark.yarn.queue' does not apply to AWS Glue; leave it out"),
+        ({"application": "/shared/ingest.py"}, (), "/shared/ingest.py: AWS Glue only reads s3:// URIs; give such a 'f"),
+        ({"py_files": "s3://a/b.zip,c.py"}, (), "c.py: AWS Glue only reads s3:// URIs"),
+        ({}, ("a==1,b==2",), "field 'python_modules': 'a==1,b==2' is not one module; give a text for each"),
+        ({}, ("",), "field 'python_modules': '' is not one module"),
+    ],
+)
+def test_job_that_glue_cannot_run_is_refused(
+    glue_job: PreparedJob, changes: dict[str, Any], modules: tuple[str, ...], message: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        glue_arguments(replace(glue_job, **changes), python_modules=modules)
+
+
 def test_livy_and_databricks_accept_the_job(job: PreparedJob) -> None:
     assert livy_batch(job, name="ingest") == {
         "file": job.application,
@@ -268,7 +336,7 @@ def test_livy_and_databricks_accept_the_job(job: PreparedJob) -> None:
     assert databricks_task(job) == {"parameters": [*OPTIONS, job.application, *job.arguments]}
 
 
-@pytest.mark.parametrize("name", ["emr_ingestion", "emr_serverless_ingestion", "livy_ingestion"])
+@pytest.mark.parametrize("name", ["emr_ingestion", "emr_serverless_ingestion", "glue_ingestion", "livy_ingestion"])
 def test_examples_prepare_submit_and_follow(name: str) -> None:
     bag = DagBag(str(REPOSITORY / "dags" / f"{name}.py"))
     assert bag.import_errors == {}
@@ -306,9 +374,27 @@ def test_followed_job_leaves_no_settings_at_its_end(
     assert result["owner"] == job.owner and "suspended by ann" in result["stopped_because"]
 
 
-def test_driver_of_another_job_cannot_open_the_settings(prepare: Any) -> None:
-    from dataclasses import replace
+def test_driver_finds_its_arguments_among_those_of_glue(
+    prepare: Any, folder: Path, coordination: SourceCoordinator
+) -> None:
+    job = prepare()
+    coordination.view.suspensions.suspend("ann")  # so that the driver ends before it needs Spark
+    of_glue = {"--JOB_ID": "j_7e0", "--JOB_RUN_ID": "jr_ff2", "--JOB_NAME": "a job", "--TempDir": "s3://tmp/"}
+    own = {"--coordination-owner": job.arguments[1], "--coordination-settings": job.arguments[0]}
+    passed = [text for pair in {**of_glue, **own, "--enable-metrics": "true"}.items() for text in pair]
+    ran = run(job, [*passed, "--job-insights"])
+    assert ran.returncode == EXIT_SUCCESS, ran.stdout + ran.stderr
+    assert settings_in(folder) == []
 
+
+@pytest.mark.parametrize("passed", [["--coordination-owner", "a", "--JOB_ID", "j"], ["a", "b", "c"]])
+def test_driver_without_its_arguments_says_how_to_pass_them(prepare: Any, passed: list[str]) -> None:
+    ran = run(prepare(), passed)
+    assert ran.returncode == EXIT_CONFIGURATION
+    assert "or both by name as --coordination-settings and --coordination-owner; got" in ran.stdout
+
+
+def test_driver_of_another_job_cannot_open_the_settings(prepare: Any) -> None:
     job = prepare()
     ran = run(replace(job, arguments=(job.arguments[0], "another job")))
     assert ran.returncode == EXIT_CONFIGURATION and "and this is a driver of job 'another job'" in ran.stdout

@@ -57,6 +57,18 @@ def test_invalid_arguments_are_a_configuration_error(
     assert "configuration error: expected two arguments" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("code", [0, EXIT_CONFIGURATION])
+def test_program_exits_by_itself_only_to_report_a_failure(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    monkeypatch.setattr("airflow_provider_coordination.spark.application.main", lambda: code)
+    ended = 0
+    try:
+        runpy.run_path(str(REPOSITORY / "spark_apps" / "ingest.py"), run_name="__main__")
+    except SystemExit as exit:
+        ended = exit.code
+        assert code != 0
+    assert ended == code
+
+
 def test_unsupported_spark_is_a_configuration_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

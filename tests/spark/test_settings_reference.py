@@ -140,6 +140,20 @@ def test_expired_sealed_settings_are_refused(
     )
 
 
+def test_unknown_region_of_a_bucket_is_no_configuration_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(bucket: str) -> str:
+        raise OSError(f"When resolving region for bucket '{bucket}': could not resolve host")
+
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIAEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", PASSWORD)
+    monkeypatch.setattr("pyarrow.fs.resolve_s3_region", unreachable)
+    with pytest.raises(CoordinationError, match="cannot be read: When resolving region for bucket 'lake'") as raised:
+        SettingsReference.sealed("s3://lake/settings/of-a-job").read()
+    assert not isinstance(raised.value, ConfigurationError)
+
+
 def test_unavailable_location_is_no_configuration_error(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(CoordinationError, match="cannot be read") as error:
