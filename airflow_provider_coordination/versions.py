@@ -24,15 +24,19 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 log = logging.getLogger(__name__)
 
 PYTHONS = ((3, 11), (3, 14))
-SPARKS = ((4, 0), (5,))
-TESTED_SPARK = "4.2.0"
-PANDAS = ((2, 2), (3,))
+SPARKS = ((3, 5), (5,))
+TESTED_SPARKS = ((3, 5), (4, 0), (4, 1), (4, 2), (4, 3))
+PANDAS = {(3, 5): (2, 0), (4, 0): (2, 0), (4, 1): (2, 2)}
+"""The oldest pandas of each Spark, which later ones require too."""
+NO_PANDAS = (3,)
+"""The first pandas that no Spark supports."""
 PYARROW = (18, 0)
 PACKAGES = ("pyspark", "pyspark-client", "pandas", "pyarrow")
 
 INSTALL_SPARK = "run `pip install 'airflow-provider-coordination[spark]'`"
-INSTALL_PAIR = f"run `pip install 'pyspark=={TESTED_SPARK}' 'pyspark-client=={TESTED_SPARK}'`"
 OLDEST_JAVA = 17
+JAVA_OF_OLD_SPARK = 11
+"""The oldest Java of a Spark before 4."""
 JAVA_TIMEOUT_SECONDS = 20
 JAVA_REMEDY = f"install Java {OLDEST_JAVA} or newer, and name its folder in JAVA_HOME"
 
@@ -150,12 +154,13 @@ def _of_spark(installation: Installation) -> Iterator[Incompatibility]:
     if spark is None:
         return
     minimum, end = SPARKS
+    tested = ", ".join(_text(each) for each in TESTED_SPARKS)
     where = "" if installation.is_own else f" in {installation.spark_home}"
     if not minimum <= _release(spark) < end:
-        yield Incompatibility(f"Spark {spark}{where} is not supported", f"use Spark 4, or {INSTALL_SPARK}")
-    elif _release(spark)[:2] != _release(TESTED_SPARK)[:2]:
+        yield Incompatibility(f"Spark {spark}{where} is not supported", f"use Spark 3.5 or 4, or {INSTALL_SPARK}")
+    elif _release(spark)[:2] not in TESTED_SPARKS:
         yield Incompatibility(
-            f"Spark {spark}{where} is not tested with this package", f"Spark {TESTED_SPARK} is", is_fatal=False
+            f"Spark {spark}{where} is not tested with this package", f"Spark {tested} are", is_fatal=False
         )
 
 
@@ -164,7 +169,7 @@ def _of_pair(installation: Installation) -> Iterator[Incompatibility]:
     if spark and client and spark != client:
         yield Incompatibility(
             f"pyspark {spark} and pyspark-client {client} own the same files, and the later one overwrote the other's",
-            INSTALL_PAIR,
+            f"run `pip install 'pyspark=={spark}' 'pyspark-client=={spark}'`",
             is_fatal=installation.is_own,  # another Spark has its own pyspark, which jobs import first
         )
     elif installation.spark and installation.imported and not _is_same(installation.spark, installation.imported):
@@ -176,15 +181,15 @@ def _of_pair(installation: Installation) -> Iterator[Incompatibility]:
 
 def _of_packages(installation: Installation) -> Iterator[Incompatibility]:
     pandas, pyarrow = installation.packages.get("pandas"), installation.packages.get("pyarrow")
-    minimum, end = PANDAS
-    if pandas and not minimum <= _release(pandas) < end:
+    spark = _release(installation.spark or "")
+    oldest = max((found for since, found in PANDAS.items() if since <= spark), default=min(PANDAS.values()))
+    if pandas and not oldest <= _release(pandas) < NO_PANDAS:
         yield Incompatibility(
-            f"Spark {TESTED_SPARK} does not support pandas {pandas}", "run `pip install 'pandas>=2.2,<3'`"
+            f"Spark{f' {installation.spark}' if spark else ''} does not support pandas {pandas}",
+            f"run `pip install 'pandas>={_text(oldest)},<{_text(NO_PANDAS)}'`",
         )
     if pyarrow and _release(pyarrow) < PYARROW:
-        yield Incompatibility(
-            f"pyarrow {pyarrow} is too old for Spark {TESTED_SPARK}", "run `pip install 'pyarrow>=18'`"
-        )
+        yield Incompatibility(f"pyarrow {pyarrow} is too old", f"run `pip install 'pyarrow>={_text(PYARROW)}'`")
 
 
 def _is_same(spark: str, pyspark: str) -> bool:
@@ -193,9 +198,13 @@ def _is_same(spark: str, pyspark: str) -> bool:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    """Return the leading numbers of a version."""
+    """Return the leading numbers of a version; none of an unknown one."""
     found = re.match(r"\d+(?:\.\d+)*", version)
     return tuple(int(part) for part in found[0].split(".")) if found else ()
+
+
+def _text(release: tuple[int, ...]) -> str:
+    return ".".join(map(str, release))
 
 
 def _python_of_jobs(environment: Mapping[str, str]) -> Path:
@@ -261,10 +270,12 @@ def java_path(environment: Mapping[str, str]) -> Path:
     return Path(java)
 
 
-def find_java(environment: Mapping[str, str]) -> Java:
+def find_java(environment: Mapping[str, str], spark: str | None) -> Java:
     """Return the Java of jobs that are started with these environment variables; it is run for its version.
 
-    :raises ConfigurationError: if there is none, or Spark 4 cannot run with it; the caller adds `JAVA_REMEDY`.
+    :param environment: where `JAVA_HOME` and `PATH` are looked up.
+    :param spark: the version of Spark; None if unknown.
+    :raises ConfigurationError: if there is none, or Spark cannot run with it; the caller adds `JAVA_REMEDY`.
     """
     path = java_path(environment)
     try:
@@ -277,8 +288,9 @@ def find_java(environment: Mapping[str, str]) -> Java:
     version = re.search(r'version "((\d+)[^"]*)"', output)
     if done.returncode != 0 or version is None:
         raise ConfigurationError(f"{path} does not print its version")
-    if int(version[2]) < OLDEST_JAVA:
-        raise ConfigurationError(f"Java {version[1]} in {path} is too old for Spark 4")
+    is_old_spark = spark is not None and _release(spark) < (4,)
+    if int(version[2]) < (JAVA_OF_OLD_SPARK if is_old_spark else OLDEST_JAVA):
+        raise ConfigurationError(f"Java {version[1]} in {path} is too old for Spark {spark if is_old_spark else 4}")
     return Java(
         path, version[1], next((line for line in output.splitlines() if " VM " in line or "OpenJ9" in line), "")
     )

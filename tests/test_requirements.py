@@ -1,4 +1,4 @@
-"""The requirements of `pip install`: tested bounds, and the one compatible pair of Spark packages."""
+"""The requirements of `pip install`: tested bounds, and the compatible pairs of Spark packages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from airflow_provider_coordination.versions import TESTED_SPARKS
+
 REPOSITORY = Path(__file__).resolve().parents[1]
+CONSTRAINTS = sorted((REPOSITORY / "requirements").glob("constraints-*.txt"))
 PACKAGE = "airflow-provider-coordination"
 
 
@@ -35,13 +38,17 @@ def pins(name: str) -> dict[str, str]:
     return {pin.name: next(iter(pin.specifier)).version for pin in found}
 
 
-def test_spark_packages_are_bound_to_one_pinned_version(
-    dependencies: dict[str, SpecifierSet],
-) -> None:
-    pinned = pins("base.txt")
+@pytest.mark.parametrize("name", ["base.txt", "dev.txt", "lowest.txt", *(path.name for path in CONSTRAINTS)])
+def test_pins_have_one_version_of_both_spark_packages(name: str) -> None:
+    pinned = pins(name)
     assert pinned["pyspark"] == pinned["pyspark-client"]
+
+
+def test_spark_packages_have_the_bounds_of_the_tested_versions(dependencies: dict[str, SpecifierSet]) -> None:
     for name in ("pyspark", "pyspark-client"):
-        assert dependencies[name] == SpecifierSet(f"=={pinned[name]}")
+        tested = [f"{major}.{minor}.0" for major, minor in TESTED_SPARKS if (major, minor) >= (4, 0)]
+        assert [version for version in tested if version not in dependencies[name]] == []
+        assert "3.5.9" not in dependencies[name] and "5.0.0" not in dependencies[name]
 
 
 def test_spark_is_installed_by_its_extra_only(project: dict[str, Any]) -> None:

@@ -15,11 +15,13 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.versions import (
     Installation,
     find_installation,
+    find_java,
     incompatibilities,
     require_versions,
     spark_version,
 )
 from tests.conftest import REPOSITORY
+from tests.support.java_home import make_java
 from tests.support.spark_home import make_spark_home
 
 GOOD = {"pyspark": "4.2.0", "pyspark-client": "4.2.0", "pandas": "2.3.3", "pyarrow": "26.0.1"}
@@ -47,12 +49,12 @@ def test_tested_pair_fits(python: tuple[int, ...] | None) -> None:
     [
         (installation(python=(3, 10, 1)), "Python 3.10.1 is not supported", "use Python 3.11, 3.12 or 3.13"),
         (installation(python=(3, 14, 0)), "Python 3.14.0 is not supported", "use Python 3.11, 3.12 or 3.13"),
-        (installation(spark="3.5.9"), "Spark 3.5.9 is not supported", "'airflow-provider-coordination[spark]'"),
-        (installation(spark="5.0.0"), "Spark 5.0.0 is not supported", "use Spark 4"),
+        (installation(spark="3.4.4"), "Spark 3.4.4 is not supported", "'airflow-provider-coordination[spark]'"),
+        (installation(spark="5.0.0"), "Spark 5.0.0 is not supported", "use Spark 3.5 or 4"),
         (
             installation(pyspark="4.3.0", spark="4.3.0"),
             "pyspark 4.3.0 and pyspark-client 4.2.0 own the same files",
-            "pip install 'pyspark==4.2.0' 'pyspark-client==4.2.0'",
+            "pip install 'pyspark==4.3.0' 'pyspark-client==4.3.0'",
         ),
         (
             installation(spark="4.1.2", is_own=False, imported="4.2.0"),
@@ -60,8 +62,13 @@ def test_tested_pair_fits(python: tuple[int, ...] | None) -> None:
             "install pyspark 4.1.2",
         ),
         (installation(pandas="3.1.1"), "does not support pandas 3.1.1", "pip install 'pandas>=2.2,<3'"),
-        (installation(pandas="2.1.4"), "does not support pandas 2.1.4", "pip install 'pandas>=2.2,<3'"),
-        (installation(pyarrow="17.0.0"), "pyarrow 17.0.0 is too old", "pip install 'pyarrow>=18'"),
+        (installation(pandas="2.1.4"), "Spark 4.2.0 does not support pandas 2.1.4", "pip install 'pandas>=2.2,<3'"),
+        (
+            installation(pandas="1.5.3", spark="3.5.9", is_own=False),
+            "Spark 3.5.9 does not support pandas 1.5.3",
+            "pip install 'pandas>=2.0,<3'",
+        ),
+        (installation(pyarrow="17.0.0"), "pyarrow 17.0.0 is too old", "pip install 'pyarrow>=18.0'"),
     ],
     ids=lambda given: given if isinstance(given, str) else "",
 )
@@ -76,7 +83,7 @@ def test_incompatible_versions_are_refused_with_a_remedy(found: Installation, pr
 @pytest.mark.parametrize(
     "found",
     [
-        installation(spark="4.1.3", is_own=False),
+        installation(spark="4.4.0", is_own=False),
         installation(pyspark="4.3.0", is_own=False),  # jobs import the pyspark of SPARK_HOME first
     ],
     ids=["another minor version", "a pair that no job uses"],
@@ -84,6 +91,27 @@ def test_incompatible_versions_are_refused_with_a_remedy(found: Installation, pr
 def test_untested_versions_are_a_warning(found: Installation, caplog: pytest.LogCaptureFixture) -> None:
     require_versions(found)
     assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+@pytest.mark.parametrize("spark", ["3.5.6-amzn-1", "4.0.3", "4.1.1", "4.2.0", "4.3.0"])
+def test_tested_spark_fits_with_the_oldest_pandas(spark: str) -> None:
+    oldest = "2.0.0" if spark < "4.1" else "2.2.0"
+    assert incompatibilities(installation(spark=spark, is_own=False, pandas=oldest)) == []
+
+
+@pytest.mark.parametrize(
+    ("spark", "java", "fits"),
+    [("3.5.9", "11.0.2", True), ("3.5.9", "1.8.0_392", False), ("4.0.5", "11.0.2", False), (None, "11.0.2", False)],
+)
+def test_oldest_java_depends_on_spark(tmp_path: Path, spark: str | None, java: str, fits: bool) -> None:
+    environment = {"JAVA_HOME": make_java(tmp_path / "java", java)}
+    if fits:
+        assert find_java(environment, spark).version == java
+        return
+    with pytest.raises(
+        ConfigurationError, match=rf"Java {java} in .* is too old for Spark {spark if spark == '3.5.9' else 4}"
+    ):
+        find_java(environment, spark)
 
 
 def test_vendor_version_fits_its_underlying_pyspark() -> None:

@@ -166,7 +166,7 @@ def software_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
         yield (error if misfit.is_fatal else warning)("versions", misfit.problem, misfit.remedy)
     if installation.spark_home is None:
         yield warning("versions", "Spark is not installed on this machine", f"set SPARK_HOME, or {INSTALL_SPARK}")
-    yield _java_finding(environment)
+    yield _java_finding(environment, installation.spark)
 
 
 def _package_findings() -> Iterator[Finding]:
@@ -179,9 +179,9 @@ def _package_findings() -> Iterator[Finding]:
     yield ok("versions", ", ".join(f"{name} {version}" for name, version in versions.items()))
 
 
-def _java_finding(environment: Mapping[str, str]) -> Finding:
+def _java_finding(environment: Mapping[str, str], spark: str | None) -> Finding:
     try:
-        java = find_java(environment)
+        java = find_java(environment, spark)
     except ConfigurationError as failure:
         return error("java", str(failure), JAVA_REMEDY)
     return ok("java", f"Java {java.version} in {java.path}")

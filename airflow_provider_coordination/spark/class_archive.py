@@ -173,15 +173,15 @@ def _check_folder(archive: Path) -> None:
 
 
 def _check_installation(environment: Mapping[str, str], report: Callable[[str], None]) -> None:
+    installation = find_installation(environment)
     try:
-        java = find_java(environment)
+        java = find_java(environment, installation.spark)
     except ConfigurationError as error:
         raise ConfigurationError(f"{error}: {JAVA_REMEDY}") from None
     if "OpenJ9" in java.machine:
         raise ConfigurationError(
             f"{java.path} is {java.machine}: only HotSpot, the JVM of OpenJDK, makes such archives"
         )
-    installation = find_installation(environment)
     if installation.spark_home is None:
         raise ConfigurationError(f"there is no Spark on this machine: set SPARK_HOME, or {INSTALL_SPARK}")
     if (configuration := _configuration_folder(environment, installation.spark_home)) is not None:

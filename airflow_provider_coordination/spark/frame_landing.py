@@ -40,6 +40,7 @@ from airflow_provider_coordination.spark.parquet_frames import numbered, portion
 from airflow_provider_coordination.spark.records import check_names, with_origin
 from airflow_provider_coordination.spark.slots import MANIFEST, LandingOptions, collect_rows, manifest, name_job
 from airflow_provider_coordination.spark.spark_errors import error_text
+from airflow_provider_coordination.spark.spark_versions import type_of_ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -251,7 +252,7 @@ def landed_columns(known: pa.Schema | StructType) -> StructType:
 def _spark_type(ddl: str) -> DataType:
     from pyspark.sql.types import StructType
 
-    of = StructType.fromDDL(f"_ {ddl}")
+    of = type_of_ddl(f"_ {ddl}")
     assert isinstance(of, StructType)
     return of[0].dataType
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import airflow_provider_coordination
-from airflow_provider_coordination.spark import worker_daemon
+from airflow_provider_coordination.spark import spark_versions, worker_daemon
 from airflow_provider_coordination.spark.slots import SlotCount
 from airflow_provider_coordination.spark.worker_daemon import IMPORTS
 
@@ -32,8 +32,7 @@ SPARK_CONF = {
     "spark.python.unix.domain.socket.enabled": "true",  # saves about 40 ms a Python task
     # The default is INT96, which most readers read as nanoseconds: these cover only the years from 1677 to 2262.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # Spark 4.2.0 hangs forever on a Python UDF over Parquet otherwise (SPARK-58241, fixed in 4.2.1).
-    "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
+    **spark_versions.SETTINGS,
 }
 DAEMON = "spark.python.daemon.module"
 PACKAGE = Path(airflow_provider_coordination.__file__).parent
@@ -58,6 +57,8 @@ class JobSpark:
         conf = SparkConf().setAppName(name)
         for setting, value in SPARK_CONF.items():
             conf.set(setting, value)
+        for setting, value in spark_versions.DEFAULTS.items():
+            conf.setIfMissing(setting, value)
         master, files = (str(conf.get(name, "")) for name in ("spark.master", "spark.submit.pyFiles"))
         archives = worker_archives(master, files, PACKAGE) if worker_imports else []
         if archives:
@@ -78,6 +79,9 @@ class JobSpark:
 
         if self._session is None:
             builder = SparkSession.builder.appName(self._name)
+            given = self.context.getConf()
+            for setting, value in spark_versions.DEFAULTS.items():
+                builder = builder.config(setting, str(given.get(setting, value)))
             for setting, value in SPARK_CONF.items():
                 builder = builder.config(setting, value)
             self._session = builder.getOrCreate()

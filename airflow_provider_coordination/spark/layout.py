@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from airflow_provider_coordination.spark.spark_versions import type_of_ddl
+
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
@@ -61,7 +63,7 @@ class RecordLayout:
 
         if self.ddl is None:
             return None
-        schema = StructType.fromDDL(self.ddl)
+        schema = type_of_ddl(self.ddl)
         assert isinstance(schema, StructType)
         return schema
 

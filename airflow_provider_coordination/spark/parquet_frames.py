@@ -16,7 +16,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from inspect import signature
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +32,7 @@ from airflow_provider_coordination.spark.layout import similar_names
 from airflow_provider_coordination.spark.outages import OUTAGE_MARK, error_of_task
 from airflow_provider_coordination.spark.parquet_files import SMALL_BYTES, TableWriter, read_whole, write_table
 from airflow_provider_coordination.spark.slots import MANIFEST, collect_rows, manifest
+from airflow_provider_coordination.spark.spark_versions import arrow_schema, frame_schema
 from airflow_provider_coordination.spark.storage import calls_at_once, join, open_files
 
 if TYPE_CHECKING:
@@ -59,7 +59,6 @@ TASKS_WAIT_SECONDS = 30.0
 TASKS_POLL_SECONDS = 0.05
 NO_TYPE = re.compile(r"interval( (year|month).*)?|variant|(geometry|geography).*")
 """The types of Spark, as JSON names them, that cannot be written."""
-ZONE = "UTC"
 
 
 # Reading
@@ -86,9 +85,9 @@ def read_frame(spark: SparkSession, files: Mapping[str, int], schema: StructType
     :param access: the credentials for the files.
     """
     tasks = _dealt(files, spark.sparkContext.defaultParallelism)
-    wanted = retyped(_arrow_schema(schema), lambda kind: kind)
+    wanted = retyped(arrow_schema(schema), lambda kind: kind)
     read = _named("read_parquet", partial(_read, tasks, wanted, access, OUTAGE_MARK))
-    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, _frame_schema(wanted))
+    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, frame_schema(wanted))
 
 
 def spark_schema(columns: pa.Schema) -> StructType:
@@ -99,7 +98,7 @@ def spark_schema(columns: pa.Schema) -> StructType:
     from pyspark.errors import PySparkTypeError
 
     try:
-        return _frame_schema(retyped(columns, _in_spark))
+        return frame_schema(retyped(columns, _in_spark))
     except PySparkTypeError as error:
         raise pa.ArrowNotImplementedError(str(error)) from None
 
@@ -204,7 +203,7 @@ def write_frame(rows: DataFrame, folder: str, access: Access, by: str | None = N
     :raises Exception: what Spark raises if the rows cannot be made or written; write errors are an `OSError`, as for
         reading.
     """
-    if similar := similar_names(_arrow_schema(rows.schema)):
+    if similar := similar_names(arrow_schema(rows.schema)):
         raise DeliveryError(f"the transform returns the columns {similar[0]!r} and {similar[1]!r}; rename one of them")
     if by is not None:
         rows = rows.sortWithinPartitions(by)  # so that one file is open at a time
@@ -219,7 +218,7 @@ def write_frame(rows: DataFrame, folder: str, access: Access, by: str | None = N
     if written:
         return written
     schema = rows.schema if by is None else rows.drop(by).schema
-    file, empty = _new_file(folder), _as_written(_arrow_schema(schema).empty_table())
+    file, empty = _new_file(folder), _as_written(arrow_schema(schema).empty_table())
     return [WrittenFile(file=file, bytes=write_table(empty, file, access))]
 
 
@@ -317,22 +316,6 @@ def _runs(portions: Iterable[pa.Table], by: str | None) -> Iterator[tuple[str, p
 
 
 # Types
-
-
-def _arrow_schema(schema: StructType) -> pa.Schema:
-    """Return the Arrow types of Spark's types. Instants are in UTC, as they always are before Spark 4.2."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    takes_zone = "timezone" in signature(to_arrow_schema).parameters
-    convert = partial(to_arrow_schema, timezone=ZONE) if takes_zone else to_arrow_schema
-    return convert(schema)
-
-
-def _frame_schema(columns: pa.Schema) -> StructType:
-    """Return Spark's types of Arrow types. A timestamp without a zone stays one, as by default from Spark 4.2."""
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    return from_arrow_schema(columns, prefer_timestamp_ntz=True)
 
 
 def _in_spark(kind: pa.DataType) -> pa.DataType:

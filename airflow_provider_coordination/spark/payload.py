@@ -25,10 +25,12 @@ from airflow_provider_coordination.spark.payload_column import STRICT, PayloadCo
 from airflow_provider_coordination.spark.payload_schema import check_time_formats
 from airflow_provider_coordination.spark.payload_values import once
 from airflow_provider_coordination.spark.spark_errors import error_text
+from airflow_provider_coordination.spark.spark_versions import is_valid_utf8, type_of_ddl
 
 ERROR = "_error"
 """The column in which a transform marks a row as bad."""
 CORRUPT = STRICT["columnNameOfCorruptRecord"]
+ANY_OBJECT = "map<string, string>"
 END = "_coordination_end"
 PARSED = "_coordination_parsed"
 TEXTS = "_coordination_texts"
@@ -106,7 +108,7 @@ class JsonPayload:
         """Return whether the payload of a record fits the schema."""
         # As functions of one value: a filter evaluates an expression again for each mention.
         with_texts = functions.transform(functions.array(self._parsed_once()), self._with_texts)
-        return functions.is_valid_utf8(payload_text()) & functions.exists(with_texts, self._is_one)
+        return is_valid_utf8(payload_text()) & functions.exists(with_texts, self._is_one)
 
     def _with_texts(self, parsed: Column) -> Column:
         record = functions.get(parsed.getField("records"), functions.lit(0))
@@ -167,15 +169,13 @@ class JsonPayload:
         ]
         named = functions.concat_ws("; ", *wrong, *missing)
         return (
-            functions.when(~functions.is_valid_utf8(payload_text()), functions.lit("the payload is not UTF-8"))
+            functions.when(~is_valid_utf8(payload_text()), functions.lit("the payload is not UTF-8"))
             .when(functions.get_json_object(payload_text(), "$").isNull(), functions.lit("the payload is not JSON"))
-            .when(
-                functions.try_parse_json(payload_text()).isNull(),
-                functions.lit("the payload is not JSON, or a key is there twice"),
-            )
             .when(
                 functions.json_object_keys(payload_text()).isNull(), functions.lit("the payload is not a JSON object")
             )
+            # The functions above accept more than JSON, such as single quotes.
+            .when(functions.from_json(payload_text(), ANY_OBJECT, STRICT).isNull(), "the payload is not JSON")
             .when(named != "", functions.concat(functions.lit("the payload does not fit the schema: "), named))
             .otherwise(functions.lit("the payload is not one JSON object, or does not fit the schema"))
         )
@@ -193,7 +193,7 @@ def _given(name: str) -> Column:
 
 def _parse(ddl: str, reserved: Collection[str]) -> StructType:
     try:
-        schema = StructType.fromDDL(ddl)
+        schema = type_of_ddl(ddl)
     except (PySparkException, Py4JError) as error:
         raise ConfigurationError(
             f"schema {ddl!r} cannot be parsed: {error_text(error).removeprefix('ParseException: ')}; give columns and "
@@ -292,7 +292,7 @@ class EventTime:
         return functions.unix_micros(self._parsed().cast("timestamp"))
 
     def _parsed(self) -> Column:
-        schema = StructType.fromDDL(f"{quoted(self.bounds.column)} {self.bounds.type}")
+        schema = type_of_ddl(f"{quoted(self.bounds.column)} {self.bounds.type}")
         assert isinstance(schema, StructType)
         [field] = schema.fields
         column = PayloadColumn(name=field.name, kind=field.dataType, time_format=self.bounds.time_format)

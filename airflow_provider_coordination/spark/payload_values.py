@@ -15,6 +15,7 @@ from pyspark.sql import Column, functions
 
 from airflow_provider_coordination.sources.landed_types import DOUBLE, SINGLE, Held
 from airflow_provider_coordination.spark.payload_schema import AUTO, ISO, UNITS
+from airflow_provider_coordination.spark.spark_versions import try_cast
 
 MARK = f"{secrets.token_hex(8)}:"
 """The beginning of a text that was a number in the payload, in texts of `payload_texts`; no producer can know it."""
@@ -83,14 +84,14 @@ def _cast(kind: str, bare: Column) -> Column:
         fits = ~bare.rlike(NANOSECONDS)
     else:
         fits = bare.rlike(MIDNIGHT if kind == "date" else WITHOUT_ZONE)
-    return functions.when(fits, bare.try_cast(kind))
+    return functions.when(fits, try_cast(bare, kind))
 
 
 def time_of(time_format: str, text: Column) -> Column:
     """Return a text as a TIMESTAMP by the format of its column; null if it has another format."""
 
     def time(bare: Column) -> Column:
-        iso = functions.when(bare.rlike(ISO_8601), bare.try_cast("timestamp"))
+        iso = functions.when(bare.rlike(ISO_8601), try_cast(bare, "timestamp"))
         if time_format == ISO:
             return iso
         number = _instant(bare, UNITS[time_format])
@@ -105,15 +106,15 @@ def without_mark(text: Column) -> Column:
 
 
 def _whole(kind: str, text: Column) -> Column:
-    given = functions.when(text.rlike(WHOLE_NUMBER), text.try_cast(kind))
-    return functions.coalesce(given, _cast("decimal(38,0)", text).try_cast(kind))
+    given = functions.when(text.rlike(WHOLE_NUMBER), try_cast(text, kind))
+    return functions.coalesce(given, try_cast(_cast("decimal(38,0)", text), kind))
 
 
 def _floating(kind: str, text: Column) -> Column:
     """Return a float; null for a whole number that it does not hold. Fractions are the nearest float by nature."""
-    number = functions.when(text.rlike(NUMBER), text.try_cast(kind))
+    number = functions.when(text.rlike(NUMBER), try_cast(text, kind))
     held = FLOATING[kind]
-    is_same = functions.coalesce(number.try_cast("bigint") == text.try_cast("bigint"), functions.lit(False))
+    is_same = functions.coalesce(try_cast(number, "bigint") == try_cast(text, "bigint"), functions.lit(False))
     is_short = text.rlike(rf"^[+-]?0*\d{{1,{held.digits}}}0*$")
     fits = (functions.abs(number) < float(held.whole)) | ~text.rlike(WHOLE_NUMBER) | is_short | is_same
     return functions.when(fits & (functions.abs(number) < functions.lit(float("inf"))), number)
@@ -122,17 +123,17 @@ def _floating(kind: str, text: Column) -> Column:
 def _scale(number: Column) -> Column:
     """Return how many digits after the point a number needs, also one with an exponent."""
     exponent = functions.regexp_extract(number, "[eE]([+-]?[0-9]+)$", 1)
-    shift = functions.when(exponent == "", 0).otherwise(exponent.try_cast("int"))
+    shift = functions.when(exponent == "", 0).otherwise(try_cast(exponent, "int"))
     digits = functions.regexp_replace(number, r"[eE].*|[^0-9]", "")
     fraction = functions.length(functions.regexp_extract(number, "[.]([0-9]*)", 1))
-    kept = functions.rtrim(digits, functions.lit("0"))
+    kept = functions.call_function("rtrim", functions.lit("0"), digits)
     zeros = functions.length(digits) - functions.length(kept)
     return functions.when(kept == "", 0).otherwise(fraction - zeros - shift)
 
 
 def _timestamp(text: Column, bare: Column) -> Column:
     is_number = text.startswith(MARK) | bare.rlike(SECONDS)
-    written = functions.when(bare.rlike(DATED) & ~bare.rlike(NANOSECONDS), bare.try_cast("timestamp"))
+    written = functions.when(bare.rlike(DATED) & ~bare.rlike(NANOSECONDS), try_cast(bare, "timestamp"))
     is_in_years = functions.unix_micros(written).between(FIRST_MICROSECOND, LAST_MICROSECOND)
     seconds = functions.when(bare.rlike(WHOLE_NUMBER), _instant(bare, UNITS["seconds"]))
     return functions.when(is_number, seconds).otherwise(functions.when(is_in_years, written))
@@ -141,5 +142,5 @@ def _timestamp(text: Column, bare: Column) -> Column:
 def _instant(text: Column, unit: int) -> Column:
     """Return a number of `unit` microseconds as a TIMESTAMP, if it is one."""
     scale = len(str(unit)) - 1
-    micros = (_cast(f"decimal({TIME_DIGITS + scale},{scale})", text) * functions.lit(unit)).try_cast("bigint")
+    micros = try_cast(_cast(f"decimal({TIME_DIGITS + scale},{scale})", text) * functions.lit(unit), "bigint")
     return functions.when(micros.between(FIRST_MICROSECOND, LAST_MICROSECOND), functions.timestamp_micros(micros))

@@ -43,6 +43,7 @@ from airflow_provider_coordination.spark.payload import ERROR, EventTime, JsonPa
 from airflow_provider_coordination.spark.rows import ROUTE, RowFiles, Transformed, groups_of
 from airflow_provider_coordination.spark.sinks import Sink, check_required_columns
 from airflow_provider_coordination.spark.spark_errors import error_text
+from airflow_provider_coordination.spark.spark_versions import arrow_table, condition_of
 
 log = logging.getLogger(__name__)
 
@@ -249,7 +250,7 @@ class Transformation:
         for time, is_theirs in bounded:
             is_left_out = is_left_out | (is_theirs & time.is_outside())
         found = self._read(inputs).where(is_left_out)
-        return found.select(BATCH_ID, *self.layout.position, error.alias("error"), stage.alias("stage")).toArrow()
+        return arrow_table(found.select(BATCH_ID, *self.layout.position, error.alias("error"), stage.alias("stage")))
 
     def write(self, inputs: Sequence[TransformInput], folder: str) -> Transformed:
         """Write the transformed rows of some batches, with columns that say which sinks take each row.
@@ -423,7 +424,7 @@ def _naming_missing_columns(what: str, records: DataFrame) -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        if not (error.getCondition() or "").startswith(OF_MISSING_COLUMNS):
+        if not condition_of(error).startswith(OF_MISSING_COLUMNS):
             raise
         raise MissingColumnError(
             f"{what} names a column that the records do not have: {error_text(error)}; their columns are "

@@ -173,10 +173,10 @@ def test_mismatched_pyspark_packages_are_an_error(
 
 
 def test_old_spark_is_an_error(doctor: DoctorCommand, valid_arguments: list[str], tmp_path: Path) -> None:
-    doctor.environment["SPARK_HOME"] = str(make_spark_home(tmp_path / "spark", "3.5.9"))
+    doctor.environment["SPARK_HOME"] = str(make_spark_home(tmp_path / "spark", "3.4.4"))
     found = doctor(*valid_arguments)
     assert found.wrong == ["versions"]
-    assert "Spark 3.5.9" in found.text
+    assert "Spark 3.4.4" in found.text
 
 
 def test_old_schema_is_an_error_and_is_not_changed(

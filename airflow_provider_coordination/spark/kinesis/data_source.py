@@ -11,12 +11,16 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition  # noqa: TID253
-
 from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.kinesis.client import kinesis_client
 from airflow_provider_coordination.spark.kinesis.data_source_options import FORMAT, ReadOptions, read_options
+from airflow_provider_coordination.spark.spark_versions import too_old
+
+try:
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+except ModuleNotFoundError:
+    raise ConfigurationError(f"the data source {FORMAT!r} {too_old()}; read the stream with a job") from None
 
 if TYPE_CHECKING:
     import pyarrow as pa

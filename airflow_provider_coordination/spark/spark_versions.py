@@ -1,0 +1,115 @@
+"""The differences between versions of Spark, and nothing else of the package knows any.
+
+Spark 3.5 and 4 have the same results here. A function asks for a feature, not for a version: vendors backport features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from inspect import signature
+from typing import TYPE_CHECKING, Any, cast
+
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.errors import PySparkException
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+SETTINGS: Mapping[str, str] = {
+    # Spark 4.2.0 hangs forever on a Python UDF over Parquet otherwise (SPARK-58241, fixed in 4.2.1).
+    "spark.sql.execution.arrow.pythonUDF.columnarInput.enabled": "false",
+}
+"""Spark's settings that jobs need because of a version; other versions ignore them."""
+DEFAULTS: Mapping[str, str] = {"spark.sql.ansi.enabled": "true"}
+"""Spark's settings with a default that differs between versions. A job takes these if the user sets none."""
+VARIANT = "VARIANT"
+ZONE = "UTC"
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow types of Spark's types. Instants are in UTC, as they always are before Spark 4.2."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    takes_zone = "timezone" in signature(to_arrow_schema).parameters
+    convert = partial(to_arrow_schema, timezone=ZONE) if takes_zone else to_arrow_schema
+    return convert(schema)
+
+
+def frame_schema(columns: pa.Schema) -> StructType:
+    """Return Spark's types of Arrow types. A timestamp without a zone stays one, as by default from Spark 4.2."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(columns, prefer_timestamp_ntz=True)
+
+
+def arrow_table(rows: DataFrame) -> pa.Table:
+    """Return the rows of a frame."""
+    import pyarrow as pa
+
+    if hasattr(rows, "toArrow"):
+        return rows.toArrow()
+    return pa.Table.from_batches(cast("Any", rows)._collect_as_arrow(), arrow_schema(rows.schema))
+
+
+def type_of_ddl(ddl: str) -> DataType:
+    """Return the type that a text in SQL describes; columns and types describe a `StructType`. Needs a Spark session.
+
+    :raises PySparkException: if the text describes none.
+    :raises ConfigurationError: if this Spark does not have one of the types.
+    """
+    from pyspark.sql import types
+
+    if hasattr(types.StructType, "fromDDL"):
+        return types.StructType.fromDDL(ddl)
+    try:
+        return types._parse_datatype_string(ddl)
+    except Exception as error:
+        if f'"{VARIANT}"' in str(error):
+            raise ConfigurationError(
+                f"schema {ddl!r}: {VARIANT} {too_old()}; declare the column as STRING, and parse it in the transform"
+            ) from None
+        raise
+
+
+def too_old() -> str:
+    """Return the end of a sentence about something that this Spark is too old for."""
+    import pyspark
+
+    return f"needs Spark 4.0 or newer; this is Spark {pyspark.__version__}"
+
+
+def is_valid_utf8(text: Column) -> Column:
+    """Return whether the bytes of a text are UTF-8."""
+    from pyspark.sql import functions
+
+    if hasattr(functions, "is_valid_utf8"):
+        return functions.is_valid_utf8(text)
+    # Java decodes what is no UTF-8 to U+FFFD, so it has other bytes then.
+    return functions.encode(functions.decode(text.cast("binary"), "UTF-8"), "UTF-8") == text.cast("binary")
+
+
+def try_cast(value: Column, kind: str) -> Column:
+    """Return a value as another type; null where a cast in ANSI mode fails.
+
+    :param kind: the type in SQL.
+    """
+    from pyspark import SparkContext
+    from pyspark.sql import Column
+
+    if hasattr(Column, "try_cast"):  # a column has any attribute: it takes those it does not know for fields
+        return value.try_cast(kind)
+    # Spark 3.5 has `try_cast` in SQL only, which cannot name the variable of a lambda function.
+    context: Any = SparkContext._active_spark_context
+    spark, column = context._jvm.org.apache.spark.sql, cast("Any", value)
+    expressions = spark.catalyst.expressions
+    nothing, to = context._jvm.scala.Option.empty(), spark.types.DataType.fromDDL(kind)
+    return Column(spark.Column(expressions.Cast(column._jc.expr(), to, nothing, expressions.EvalMode.TRY())))
+
+
+def condition_of(error: PySparkException) -> str:
+    """Return the name of an error's condition, such as `UNRESOLVED_COLUMN.WITH_SUGGESTION`; empty if it has none."""
+    condition = error.getCondition() if hasattr(error, "getCondition") else error.getErrorClass()
+    return condition or ""

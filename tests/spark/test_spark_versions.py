@@ -1,0 +1,44 @@
+"""One module knows the differences between versions of Spark."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import REPOSITORY
+
+PACKAGE = REPOSITORY / "airflow_provider_coordination"
+KNOWS_DIFFERENCES = PACKAGE / "spark" / "spark_versions.py"
+KNOWS_INSTALLATIONS = PACKAGE / "versions.py"
+VERSION = re.compile(r"[Ss]park \d|pyspark \d|spark[._]version\b|pyspark\.__version__|SPARK-\d")
+FEATURE = re.compile(
+    r"\.(fromDDL|getCondition|getErrorClass|toArrow|try_cast|_collect_as_arrow)\("
+    r"|functions\.(is_valid_utf8|try_parse_json)|pyspark\.sql\.pandas|\bansi\.enabled"
+)
+"""What some supported version of Spark does not have, or does otherwise."""
+
+
+def uses(pattern: re.Pattern[str], *allowed: Path) -> list[str]:
+    """Return where other modules of the package match a pattern."""
+    return [
+        f"{path.relative_to(PACKAGE)}:{number}"
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path not in allowed
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if pattern.search(line)
+    ]
+
+
+@pytest.mark.parametrize("pattern", [VERSION, FEATURE], ids=["a version", "a feature"])
+def test_pattern_finds_what_it_is_for(pattern: re.Pattern[str]) -> None:
+    assert pattern.search(KNOWS_DIFFERENCES.read_text())
+
+
+def test_other_modules_name_no_version_of_spark() -> None:
+    assert uses(VERSION, KNOWS_DIFFERENCES, KNOWS_INSTALLATIONS) == []
+
+
+def test_other_modules_use_no_feature_that_versions_lack() -> None:
+    assert uses(FEATURE, KNOWS_DIFFERENCES) == []
