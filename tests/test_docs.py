@@ -67,15 +67,9 @@ from airflow_provider_coordination.sources.own_source import Items, PartitionSup
 from airflow_provider_coordination.sources.s3.kind import S3Objects
 from airflow_provider_coordination.spark import outcome
 from airflow_provider_coordination.spark.bad_records import ERROR_CHARACTERS, MAX_FAILING, PAYLOAD_CHARACTERS
-from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.job_reporting import IngestionMetric
 from airflow_provider_coordination.spark.job_settings import (
     MAX_SAVED_PARSE_EXCEPTIONS,
-    AcknowledgmentSettings,
-    BadRecordSettings,
-    LeaseSettings,
-    RejectionSettings,
-    RoundSettings,
 )
 from airflow_provider_coordination.spark.job_spark import SPARK_CONF, WORKER_ENVIRONMENT
 from airflow_provider_coordination.spark.kinesis.data_source_options import FORMAT, OPTIONS, ReadOptions, read_options
@@ -262,15 +256,6 @@ def test_task_group_arguments_are_documented() -> None:
     assert {code(name): code(default) for name, default, _ in table} == actual
 
 
-def test_ingestion_fields_are_documented() -> None:
-    actual = {
-        p.name: ("required" if p.default is p.empty else repr(p.default) if p.default in (None, False) else "-")
-        for p in inspect.signature(Ingestion).parameters.values()
-    }
-    table = rows(page("job.md"), "field", below="\n## Ingestion\n")
-    assert {code(name): code(default) for name, default, _ in table} == actual
-
-
 def test_custom_source_fields_are_documented() -> None:
     table = {code(name): templated for name, _, templated, _ in rows(page("your_own_source.md"), "of `Items`")}
     assert table == {f.name: "yes" if f.name in Items.template_fields else "no" for f in dataclasses.fields(Items)}
@@ -329,14 +314,6 @@ def test_types_of_new_columns_are_documented() -> None:
     for kind in COLUMN_TYPES.keys() - {"null"}:
         columns = [known(COLUMN_TYPES[kind].compile(dialect=dialect)) for dialect in dialects]
         assert [known(name) for name in documented[kind]] == columns
-
-
-@pytest.mark.parametrize(
-    "topic", [RoundSettings, LeaseSettings, AcknowledgmentSettings, BadRecordSettings, RejectionSettings]
-)
-def test_job_settings_are_documented_with_their_defaults(topic: Any) -> None:
-    table = {code(name): code(default) for name, default, _ in rows(page("operators.md"), f"of `{topic.__name__}`")}
-    assert table == {field.name: shown(field.default) for field in dataclasses.fields(topic)}
 
 
 def test_operator_results_are_documented() -> None:

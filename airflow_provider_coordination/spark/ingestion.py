@@ -36,13 +36,13 @@ class IngestionOptions(Described):
     """How a source is ingested: what a user writes, and what each job receives.
 
     :param source: the source's name; by default `reads` provides it. (templated)
-    :param schema: the columns of the payload as DDL, such as `id STRING NOT NULL, amount DOUBLE`. The payload is parsed
-        as JSON into these columns before the transform; None does not parse it. (templated)
-    :param time_formats: the formats of TIMESTAMP columns of `schema`, by name, such as `{"at": "millis"}`: `"iso"`,
-        `"auto"`, `"seconds"`, `"millis"` or `"micros"`; None for the forms that Spark accepts. (templated)
+    :param schema: the columns of the payload as DDL, such as `id STRING NOT NULL, amount DOUBLE`, into which its JSON
+        is parsed before the transform. (templated)
+    :param time_formats: the formats of TIMESTAMP columns of `schema`, such as `{"at": "millis"}`: `"iso"`,
+        `"auto"`, `"seconds"`, `"millis"` or `"micros"`; by default all that Spark accepts. (templated)
     :param transform: `module:function`, from DataFrame to DataFrame; None delivers the raw records. (templated)
-    :param per_batch: whether the transform receives the records of one batch at a time even if it keeps `_batch_id`.
-        Otherwise a transform that keeps it receives the records of all batches of a round. (templated)
+    :param per_batch: whether the transform receives one batch at a time, even if it keeps `_batch_id` and could receive
+        all batches of a round. (templated)
     :param bad_records: how to handle records that cannot be parsed or transformed; without `dead_letter_path` they fail
         their batch. (templated)
     :param rejection: which records to leave out because they are too late or too early by a column of `schema`; none by

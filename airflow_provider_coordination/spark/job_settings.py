@@ -33,14 +33,13 @@ DOWNSTREAM = "downstream"
 class RoundSettings(Described):
     """How a job makes its rounds, and when it ends.
 
-    :param round_duration: how long a partition is read in one round. A partition of items is read
-        on to the next position at which its reader allows a cut. (templated)
+    :param round_duration: how long a partition is read in one round. Items are read on to the next position at which
+        their reader allows a cut. (templated)
     :param idle_duration: the pause after a round without a record. (templated)
     :param max_batch_bytes: about how many bytes are read of one partition in one round; more if an item's reader allows
         no cut. (templated)
-    :param slot_memory_bytes: the maximum number of bytes that one Spark task holds of what it reads, at least 32 MiB.
-        The task reads as many of its partitions at the same time as this allows. An item whose reader allows no cut is
-        held whole. (templated)
+    :param slot_memory_bytes: the maximum number of bytes that one Spark task holds at a time, at least 32 MiB; more if
+        an item's reader allows no cut. (templated)
     :param until_caught_up: stop once everything that was in the source at the start is delivered; if partitions come to
         an end, stop once none is left. (templated)
     :param max_duration: start no round later than this after the job's start; None for no limit.
@@ -62,12 +61,12 @@ class RoundSettings(Described):
 class LeaseSettings(Described):
     """How many leases of a source a job may hold, and how it gets them.
 
-    :param max_leases: the maximum number of partitions the job holds, even if its fair share is larger; None for no
-        limit. (templated)
+    :param max_leases: the maximum number of partitions the job holds, even if its fair share is larger; by default 64
+        if the partitions end. (templated)
     :param balance_by: what jobs share evenly: the `"count"` of leases, or the `"throughput"` recorded in each
         partition's progress. (templated)
     :param max_leases_to_steal: how many leases the job requests from others at a time; None for an eighth of an even
-        share. (templated)
+        share, at least 1. (templated)
     :param handover_timeout: how long an owner may take to hand over a lease that another job requested. (templated)
     """
 
@@ -81,8 +80,8 @@ class LeaseSettings(Described):
 class AcknowledgmentSettings(Described):
     """Who acknowledges a batch, and how long that may take.
 
-    :param by: `"job"` if a batch is delivered once the job's sinks have it; `"downstream"` if a later task such as an
-        `AcknowledgeOperator` acknowledges it as well; or a list of the names of such handles. (templated)
+    :param by: `"job"`, once its sinks have the batch; `"downstream"`, a later task such as an `AcknowledgeOperator`; or
+        a list of such handles. (templated)
     :param timeout: how long a batch may wait for an acknowledgment without progress before it is delivered again.
         (templated)
     :param max_pending_batches: how many batches of one partition may be landed and not acknowledged; a partition with
@@ -115,11 +114,12 @@ class AcknowledgmentSettings(Described):
 class BadRecordSettings(Described):
     """What happens to records that cannot be parsed or transformed.
 
-    :param dead_letter_path: the folder for bad records and their errors: a path or URI that every worker reaches;
-        without it, a bad record fails its batch. (templated)
-    :param max_parse_exceptions: the maximum number of bad records in one run of the job; None for no limit. (templated)
-    :param max_saved_parse_exceptions: how many of the latest bad records the job's summary and reports list, with the
-        start of their payloads; None for 5 without payloads. (templated)
+    :param dead_letter_path: a path or URI for bad records and their errors, which every worker reaches; without it, a
+        bad record fails its batch. (templated)
+    :param max_parse_exceptions: the maximum number of bad records in one run of the job; the batch of the next
+        one fails. None sets no limit. (templated)
+    :param max_saved_parse_exceptions: how many of the latest bad records the job's reports list, with the start of
+        their payloads, up to 100; by default 5 without payloads. (templated)
     :param keeps_rejected: whether records that `RejectionSettings` reject go to `dead_letter_path` too. (templated)
     """
 
@@ -144,7 +144,7 @@ class RejectionSettings(Described):
     out, even a job with other bounds. A record whose event time is null is neither late nor early.
 
     :param event_time: the column of `schema` with the time of the event: a TIMESTAMP, a TIMESTAMP_NTZ in UTC, or a
-        BIGINT of milliseconds since 1970; None rejects no records. (templated)
+        BIGINT of milliseconds since 1970. (templated)
     :param earliest: records before this instant (aware) are late; None for no such bound. (templated)
     :param latest: records after this instant (aware) are early; None for no such bound. (templated)
     """

@@ -44,9 +44,9 @@ OPTION_CONSTRAINTS: Mapping[str, Mapping[str, Any]] = {
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a spec, with the kinds of sources and sinks that are installed."""
     definitions: dict[str, Any] = {}
-    texts = _parameters(IngestionSpec) | _parameters(IngestionOptions) | _parameters(Ingestion)
+    texts = parameters_of(IngestionSpec) | parameters_of(IngestionOptions) | parameters_of(Ingestion)
     properties: dict[str, Any] = {
-        "version": {"const": VERSION, "description": "The version of the spec format."},
+        "version": {"const": VERSION, "description": "The version of the spec format; an unknown one is refused."},
         "reads": _one_of(reads_classes(), definitions),
         "writes": {"type": "array", "minItems": 1, "items": _one_of(writes_classes(), definitions)},
         **{
@@ -89,7 +89,7 @@ def _reference(cls: type, definitions: dict[str, Any]) -> dict[str, Any]:
 
 
 def _schema_of(cls: type, definitions: dict[str, Any]) -> dict[str, Any]:
-    texts, fields = _parameters(cls), fields_of(cls)
+    texts, fields = parameters_of(cls), fields_of(cls)
     properties = {name: _described(_of_field(field, definitions), texts.get(name)) for name, field in fields.items()}
     required = [name for name, field in fields.items() if field.is_required]
     schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
@@ -145,10 +145,10 @@ def _limits(limits: Limits, choice: Mapping[str, Any]) -> dict[str, Any]:
     return words
 
 
-def _parameters(cls: type) -> dict[str, str]:
+def parameters_of(cls: type) -> dict[str, str]:
     """Return the descriptions of a class's parameters, also of those that it inherits."""
     texts = [inspect.cleandoc(each.__doc__ or "") for each in reversed(cls.__mro__)]
-    pattern = re.compile(r"^:param (\w+):(.*?)(?=^:|\Z)", re.MULTILINE | re.DOTALL)
+    pattern = re.compile(r"^:param (\w+):(.*?)(?=^:|\n\n|\Z)", re.MULTILINE | re.DOTALL)
     found = [each for text in texts for each in pattern.findall(text)]
     return {name: " ".join(description.replace("(templated)", "").split()) for name, description in found}
 

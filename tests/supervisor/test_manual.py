@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -13,44 +12,10 @@ import typer
 from airflow_provider_coordination.cli.app import application
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.supervisor.druid import fields, filters
-from airflow_provider_coordination.supervisor.settings import (
-    AutoScaleSettings,
-    SparkSettings,
-    SuperviseSettings,
-    TuningSettings,
-)
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_file import read_spec_file, read_spec_text
-from airflow_provider_coordination.supervisor.spec_keys import TOP_LEVEL_KEYS, reads_classes
-from airflow_provider_coordination.supervisor.spec_values import Field, fields_of, to_json_with_defaults
+from airflow_provider_coordination.supervisor.spec_keys import reads_classes
 from tests.test_docs import REPOSITORY, blocks, code, page, rows
-
-
-def default_of(field: Field) -> str:
-    default = to_json_with_defaults(field.default)
-    if field.is_required:
-        return "required"
-    if default is None or isinstance(default, dict):
-        return "-"
-    return f"`{default if isinstance(default, str) else json.dumps(default)}`"
-
-
-@pytest.mark.parametrize(
-    ("heading", "cls"),
-    [
-        ("\n## supervise\n", SuperviseSettings),
-        ("\n### auto_scale\n", AutoScaleSettings),
-        ("\n## tuning\n", TuningSettings),
-        ("\n### spark\n", SparkSettings),
-    ],
-)
-def test_every_section_key_is_documented_with_its_default(heading: str, cls: type[Any]) -> None:
-    documented = [(code(key), default) for key, default, _ in rows(page("specs.md"), "key", below=heading)]
-    assert documented == [(name, default_of(field)) for name, field in fields_of(cls).items()]
-
-
-def test_every_spec_key_is_documented() -> None:
-    assert [code(key) for key, *_ in rows(page("specs.md"), "key", below="\n## The keys\n")] == list(TOP_LEVEL_KEYS)
 
 
 def test_every_source_kind_is_documented_with_its_class() -> None:
