@@ -190,9 +190,8 @@ class IngestionJob:
                         )
                         or ""
                     )
-                    if not summary.stopped_because:
-                        rounds = self._settings.rounds
-                        self._ending.pause(rounds.idle_duration if idle_rounds else rounds.pause_duration)
+                    if idle_rounds and not summary.stopped_because:
+                        self._ending.pause(self._settings.rounds.idle_duration)
         finally:
             self.give_back()
         log.info("job ends: %s", summary.stopped_because)
