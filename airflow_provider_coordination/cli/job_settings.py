@@ -39,6 +39,8 @@ class Submitter(StrEnum):
     EMR_SERVERLESS = "emr-serverless"
     EMR_CONTAINERS = "emr-containers"
     GLUE = "glue"
+    DATAPROC = "dataproc"
+    DATAPROC_SERVERLESS = "dataproc-serverless"
     LIVY = "livy"
     DATABRICKS = "databricks"
 
@@ -117,6 +119,8 @@ def _prepared(
         Submitter.EMR_SERVERLESS: prepared_jobs.emr_serverless_driver,
         Submitter.EMR_CONTAINERS: prepared_jobs.emr_containers_driver,
         Submitter.GLUE: prepared_jobs.glue_arguments,
+        Submitter.DATAPROC: prepared_jobs.dataproc_job,
+        Submitter.DATAPROC_SERVERLESS: prepared_jobs.dataproc_batch,
         Submitter.LIVY: prepared_jobs.livy_batch,
         Submitter.DATABRICKS: prepared_jobs.databricks_task,
     }

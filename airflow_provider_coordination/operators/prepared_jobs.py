@@ -1,4 +1,4 @@
-"""Jobs that another tool submits: an operator for AWS or Databricks, Livy, or a script of your own.
+"""Jobs that another tool submits: an operator for AWS, Google or Databricks, Livy, or a script of your own.
 
 The submitter needs a program, an archive with this package, Spark properties, and two arguments: a reference to the
 settings with the key of their seal, and the job's owner. Airflow writes the sealed settings to a folder; the cluster's
@@ -72,10 +72,9 @@ SPARK_SUBMIT_ONLY = (
     "spark_binary", "use_krb5ccache", "verbose",
 )  # fmt: skip
 """Arguments that only apply to the spark-submit of an Airflow task."""
-NO_BOOKMARKS = {"--job-bookmark-option": "job-bookmark-disable"}
-"""The store holds the positions. A bookmark of Glue would be a second and different one."""
 NOT_ON_GLUE = ("spark.yarn.",)
-"""The prefixes of properties that do not apply there."""
+NOT_ON_DATAPROC_SERVERLESS = ("spark.master", "spark.shuffle.service.", "spark.yarn.")
+"""The prefixes of properties that a service without YARN refuses."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,10 +307,39 @@ def glue_arguments(job: PreparedJob, *, python_modules: Sequence[str] = ()) -> d
     return {
         "--scriptLocation": job.application,
         "--extra-py-files": job.py_files,
-        **NO_BOOKMARKS,
+        "--job-bookmark-option": "job-bookmark-disable",  # the store holds the positions
         **{name: value for name, value in named.items() if value},
         SETTINGS_ARGUMENT: job.arguments[0],
         OWNER_ARGUMENT: job.arguments[1],
+    }
+
+
+def dataproc_job(job: PreparedJob, *, cluster: str | None = None) -> dict[str, Any]:
+    """Return the `job` of `DataprocSubmitJobOperator`, for a cluster of Dataproc.
+
+    :param cluster: the cluster's name; None to add another `placement`.
+    """
+    made = {"pyspark_job": {**_dataproc_program(job), "properties": dict(job.conf)}}
+    return made if cluster is None else {"placement": {"cluster_name": cluster}, **made}
+
+
+def dataproc_batch(job: PreparedJob, *, version: str | None = None) -> dict[str, Any]:
+    """Return the `batch` of `DataprocCreateBatchOperator`, for Dataproc Serverless.
+
+    :param version: the version of the runtime, such as `3.0`; None for the default version of Dataproc.
+    :raises ConfigurationError: if Dataproc Serverless cannot run the job.
+    """
+    _check_folder(job, "Dataproc Serverless", "gs://")
+    conf = _conf_without(job, NOT_ON_DATAPROC_SERVERLESS, "Dataproc Serverless")
+    versioned = {} if version is None else {"version": version}
+    return {"pyspark_batch": _dataproc_program(job), "runtime_config": {**versioned, "properties": conf}}
+
+
+def _dataproc_program(job: PreparedJob) -> dict[str, Any]:
+    return {
+        "main_python_file_uri": job.application,
+        "python_file_uris": job.py_files.split(","),
+        "args": list(job.arguments),
     }
 
 

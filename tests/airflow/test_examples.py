@@ -9,7 +9,7 @@ import pytest
 
 from tests.conftest import REPOSITORY
 
-SUBMITTED_TO_A_CLOUD = ("emr_ingestion", "emr_serverless_ingestion")
+SUBMITTED_TO_A_CLOUD = ("dataproc_serverless_ingestion", "emr_ingestion", "emr_serverless_ingestion")
 READ_BY_OTHERS = ("own_source_reader", "log_file_source")
 EXAMPLES = sorted(file for file in (REPOSITORY / "dags").glob("*.py") if file.stem not in READ_BY_OTHERS)
 TESTS = "".join(file.read_text() for file in (REPOSITORY / "tests" / "system").rglob("test_*.py"))

@@ -336,7 +336,13 @@ def test_livy_and_databricks_accept_the_job(job: PreparedJob) -> None:
     assert databricks_task(job) == {"parameters": [*OPTIONS, job.application, *job.arguments]}
 
 
-@pytest.mark.parametrize("name", ["emr_ingestion", "emr_serverless_ingestion", "glue_ingestion", "livy_ingestion"])
+EXAMPLES = (
+    "dataproc_ingestion", "dataproc_serverless_ingestion", "emr_ingestion", "emr_serverless_ingestion",
+    "glue_ingestion", "livy_ingestion",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
 def test_examples_prepare_submit_and_follow(name: str) -> None:
     bag = DagBag(str(REPOSITORY / "dags" / f"{name}.py"))
     assert bag.import_errors == {}

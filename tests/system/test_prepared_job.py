@@ -1,6 +1,6 @@
 """The examples for other submitters run unchanged, against stand-ins that start spark-submit as the services do.
 
-One takes Livy's `POST /batches`, one the requests of AWS Glue.
+One takes Livy's `POST /batches`, one the requests of AWS Glue, one those of Google's client of Dataproc.
 """
 
 from __future__ import annotations
@@ -120,6 +120,17 @@ class StubGlue(StubService):
 
 
 @contextmanager
+def ended(service: StubService) -> Iterator[None]:
+    """End the jobs of a service at last."""
+    try:
+        yield
+    finally:
+        for job in service.jobs:
+            job.kill()
+            job.wait()
+
+
+@contextmanager
 def serving(service: StubService) -> Iterator[None]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -137,12 +148,10 @@ def serving(service: StubService) -> Iterator[None]:
         service.port = server.server_port
         threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         try:
-            yield
+            with ended(service):
+                yield
         finally:
             server.shutdown()
-            for job in service.jobs:
-                job.kill()
-                job.wait()
 
 
 @pytest.fixture
@@ -183,6 +192,31 @@ def test_livy_example_delivers_and_leaves_no_settings(
     with serving(livy):
         connection(monkeypatch, "livy_default", "http", host="127.0.0.1", port=livy.port, schema="http")
         summary = ingested_by(livy, "livy_ingestion", path=str(given), folder=str(shared), output_path=str(output))
+    assert summary["records_delivered"] == 10
+    assert ds.dataset(output, format="parquet").count_rows() == 10
+    assert list((shared / "settings").iterdir()) == []
+
+
+@pytest.mark.deep
+def test_dataproc_example_delivers_and_leaves_no_settings(
+    java: str, airflow: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.support.dataproc_server import dataproc_server
+
+    given, shared, output = tmp_path / "in", tmp_path / "shared", tmp_path / "out"
+    given.mkdir()
+    (given / "a.json").write_text(LINES)
+    service = StubService(tmp_path)
+
+    def run(job: Any) -> None:
+        program = job.pyspark_job
+        conf = [f"{name}={value}" for name, value in program.properties.items()]
+        service.start(program.main_python_file_uri, program.args, files=program.python_file_uris, conf=conf)
+
+    with dataproc_server(monkeypatch) as dataproc, ended(service):
+        dataproc.run = run
+        params = {"path": str(given), "folder": str(shared), "output_path": str(output)}
+        summary = ingested_by(service, "dataproc_ingestion", **params)
     assert summary["records_delivered"] == 10
     assert ds.dataset(output, format="parquet").count_rows() == 10
     assert list((shared / "settings").iterdir()) == []
