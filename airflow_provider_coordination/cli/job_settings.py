@@ -22,9 +22,10 @@ from airflow_provider_coordination.cli.commands import (
     reporting_errors,
 )
 from airflow_provider_coordination.cli.output import Output
-from airflow_provider_coordination.coordination.errors import CoordinationError
+from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.operators.packaging import local_environment, packaged_application
 from airflow_provider_coordination.spark.class_archive import ArchiveError, make_archive
+from airflow_provider_coordination.spark.outcome import Outcome
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_file import read_spec_file
 
@@ -96,6 +97,7 @@ def _prepared(
     from airflow_provider_coordination.hooks.coordination import CoordinationHook
     from airflow_provider_coordination.operators import prepared_jobs
     from airflow_provider_coordination.operators.claims import claim_for_job
+    from airflow_provider_coordination.operators.job_follower import JobFollower
     from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 
     run = f"{user}__{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%f}"
@@ -124,7 +126,14 @@ def _prepared(
         Submitter.LIVY: prepared_jobs.livy_batch,
         Submitter.DATABRICKS: prepared_jobs.databricks_task,
     }
-    return job.to_mapping() if submitter is None else forms[submitter](job)
+    if submitter is None:
+        return job.to_mapping()
+    try:
+        return forms[submitter](job)
+    except ConfigurationError as error:
+        outcome = Outcome(exit_code=None, error=f"the job cannot be submitted: {error}")
+        JobFollower(connection=connection, source=job.source, task=job.task).final_outcome(job.owner, outcome)
+        raise
 
 
 def spark_archive(

@@ -61,11 +61,14 @@ def test_output_has_the_format_of_the_submitter(
     assert set(json.loads(shell(*given, "livy", store=False).out)) == {"file", "args", "pyFiles", "conf"}
 
 
-def test_submitter_that_cannot_read_the_folder_is_refused(
+def test_job_that_its_submitter_cannot_run_ends_at_once(
     shell: Shell, spec: str, tmp_path: Path, coordinator: SourceCoordinator
 ) -> None:
     refused = shell("job-settings", spec, "--folder", str(tmp_path / "shared"), "--for", "glue", store=False)
     assert refused.exit_code == 2 and "AWS Glue only reads s3:// URIs" in refused.err
+    [job] = Jobs(coordinator.view).latest_ended(2)
+    assert job.outcome is not None and "the job cannot be submitted: " in job.outcome["error"]
+    assert list((tmp_path / "shared" / "settings").iterdir()) == []
 
 
 def test_suspended_source_and_wrong_spec_are_refused(
