@@ -24,7 +24,7 @@ from airflow_provider_coordination.cli.commands import (
 )
 from airflow_provider_coordination.cli.output import partition_record, printable
 from airflow_provider_coordination.coordination.administration import Administration
-from airflow_provider_coordination.coordination.errors import CoordinationError
+from airflow_provider_coordination.coordination.errors import CoordinationError, StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.forgetting import forget, forgettable
 from airflow_provider_coordination.sources.reset import Resets, check_progress
@@ -171,6 +171,8 @@ def _carry_out(session: Session, source: str, resets: Resets, plan: ResetPlan, w
     done = resets.apply(plan)
     for _ in with_progress(output, "reset", partitions):
         step, result = next(done)
+        if isinstance(result, StoreUnavailableError):
+            raise result
         if isinstance(result, CoordinationError):
             failures += 1  # the failure concerns only this partition: continue with the others
             output.info(f"error: {result}")

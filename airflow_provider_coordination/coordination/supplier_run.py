@@ -62,7 +62,10 @@ class SupplierRuns:
     def run(
         self, supplier: Supplier, *, wait_timeout: timedelta | None, sleep: Callable[[float], None]
     ) -> list[str] | None:
-        """See `SourceCoordinator.supply`."""
+        """Run a supplier unless another worker runs it; `SourceCoordinator.supply` has the parameters and errors.
+
+        :returns: the keys that were created; None if no supplier was run.
+        """
         view = self._view
         view.require_initialized()
         if view.suspension() is not None:

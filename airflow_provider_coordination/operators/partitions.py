@@ -19,12 +19,12 @@ from airflow_provider_coordination.coordination.administration import (
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
     CoordinationError,
-    PartitionNotFoundError,
-    PartitionStatusError,
     PartitionUpdateError,
     ProgressError,
+    StoreUnavailableError,
 )
 from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.partition_actions import apply_to_each
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
@@ -206,13 +206,14 @@ def release_seen(
     :param expired_by: see `Administration.release`.
     """
     released = []
-    for partition in selected:
-        try:
-            administration.release(partition.partition_key, expected=partition, expired_by=expired_by)
-        except (PartitionStatusError, PartitionNotFoundError, PartitionUpdateError) as error:
-            left[partition.partition_key] = str(error)
-            continue
-        released.append(partition)
+    release = partial(administration.release, expired_by=expired_by)
+    for seen, result in apply_to_each(selected, lambda seen: release(seen.partition_key, expected=seen)):
+        if isinstance(result, StoreUnavailableError):
+            raise result
+        if isinstance(result, CoordinationError):
+            left[seen.partition_key] = str(result)
+        else:
+            released.append(seen)
     return released
 
 

@@ -17,6 +17,7 @@ from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
     PartitionNotFoundError,
     PartitionStatusError,
+    StoreUnavailableError,
 )
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import (
@@ -25,6 +26,7 @@ from airflow_provider_coordination.coordination.partition import (
     format_instant,
     parse_instant,
 )
+from airflow_provider_coordination.coordination.partition_actions import apply_to_each
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.task_try import (
@@ -192,14 +194,14 @@ def reopen_now(administration: Administration, view: SourceView, selected: Seque
     :param administration: the administration of the source's partitions.
     :param selected: the partitions, as read; None for all that are CLOSED. Partitions in other statuses are skipped.
     """
+    closed = view.partitions(PartitionStatus.CLOSED) if selected is None else selected
+    keys = [partition.partition_key for partition in closed if partition.status is PartitionStatus.CLOSED]
     reopened = []
-    for partition in list(view.partitions(PartitionStatus.CLOSED)) if selected is None else selected:
-        if partition.status is PartitionStatus.CLOSED:
-            try:
-                administration.reopen(partition.partition_key)
-            except (PartitionStatusError, PartitionNotFoundError):
-                continue  # a worker acquired it first
-            reopened.append(partition.partition_key)
+    for key, result in apply_to_each(keys, administration.reopen, (PartitionStatusError, PartitionNotFoundError)):
+        if isinstance(result, StoreUnavailableError):
+            raise result
+        if isinstance(result, Partition):  # otherwise, a worker acquired it first
+            reopened.append(key)
     return reopened
 
 

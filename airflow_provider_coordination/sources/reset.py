@@ -19,7 +19,6 @@ from airflow_provider_coordination.coordination.errors import (
     AcknowledgmentSetNotFoundError,
     ConfigurationError,
     CoordinationError,
-    PartitionNotFoundError,
     PartitionStatusError,
     PartitionUpdateError,
     ProgressError,
@@ -27,16 +26,13 @@ from airflow_provider_coordination.coordination.errors import (
 )
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.partition_actions import apply_to_each
 from airflow_provider_coordination.coordination.store import all_partitions
 from airflow_provider_coordination.sources.kinds import SourceBatches, kind_of
 from airflow_provider_coordination.sources.reset_targets import EARLIEST, ResetAction, ResetPlan, ResetStep, Target
 from airflow_provider_coordination.sources.source_kind import Access, SourceKind
 
 log = logging.getLogger(__name__)
-
-PARTITION_ERRORS = (PartitionNotFoundError, PartitionStatusError, PartitionUpdateError, ProgressError)
-"""Errors that concern one partition only."""
-
 
 MAX_NAMES_IN_ERROR = 20
 """The greatest number of names that an error lists."""
@@ -188,7 +184,7 @@ class Resets:
     def apply(
         self, plan: ResetPlan, *, only_if_unchanged: bool = True, versions: Mapping[str, int] | None = None
     ) -> Iterator[tuple[ResetStep, Partition | CoordinationError]]:
-        """Apply a plan step by step, and yield the result of each step.
+        """Apply a plan step by step, and yield the result of each step; see `apply_to_each`.
 
         The result is the partition as written, the removed partition as it was, or the error that stopped the step.
         If a partition cannot be reset, nothing of its group is removed: it would not come back in the same epoch.
@@ -198,18 +194,20 @@ class Resets:
         :param versions: the versions that the user saw, by partition key; a partition with another version is skipped.
         """
         failed = set()
-        for step in plan.steps:
-            try:
-                if step.action is ResetAction.REMOVE and step.group in failed:
-                    raise PartitionStatusError(
-                        f"partition {step.partition.partition_key!r} is not removed: not all of its ancestors could be "
-                        f"reset; reset {step.group!r}, or the source, again"
-                    )
-                version = None if versions is None else versions.get(step.partition.partition_key)
-                yield step, self._do(step, only_if_unchanged=only_if_unchanged, version=version)
-            except PARTITION_ERRORS as error:
+
+        def carry_out(step: ResetStep) -> Partition:
+            if step.action is ResetAction.REMOVE and step.group in failed:
+                raise PartitionStatusError(
+                    f"partition {step.partition.partition_key!r} is not removed: not all of its ancestors could be "
+                    f"reset; reset {step.group!r}, or the source, again"
+                )
+            version = None if versions is None else versions.get(step.partition.partition_key)
+            return self._do(step, only_if_unchanged=only_if_unchanged, version=version)
+
+        for step, result in apply_to_each(plan.steps, carry_out):
+            if isinstance(result, CoordinationError):
                 failed.add(step.group)
-                yield step, error
+            yield step, result
 
     def _do(self, step: ResetStep, *, only_if_unchanged: bool, version: int | None) -> Partition:
         key = step.partition.partition_key

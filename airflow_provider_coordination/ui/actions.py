@@ -22,6 +22,7 @@ from airflow_provider_coordination.coordination.errors import (
 )
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.partition_actions import (
+    CHANGE_ERRORS,
     PARTITION_ACTIONS,
     NotAttemptedError,
     PartitionAction,
@@ -29,7 +30,7 @@ from airflow_provider_coordination.coordination.partition_actions import (
 )
 from airflow_provider_coordination.coordination.source_statistics import is_known, known_sources, unknown_source
 from airflow_provider_coordination.sources.kinds import SourceBatches
-from airflow_provider_coordination.sources.reset import PARTITION_ERRORS, Resets, check_target, restarted
+from airflow_provider_coordination.sources.reset import Resets, check_target, restarted
 from airflow_provider_coordination.sources.reset_targets import ResetAction, Target, parse_target
 from airflow_provider_coordination.ui.access import UserName, audit, may_change_connection
 from airflow_provider_coordination.ui.bodies import ActionBody, PartitionVersion, ResumeBody, SuspendBody
@@ -156,7 +157,7 @@ def _change(action: PartitionAction) -> Action:
         )
         assert action.run is not None
         run = partial(action.run, administration)
-        outcomes = apply_to_each(body.partitions, lambda item: run(item.key, version=item.version), PARTITION_ERRORS)
+        outcomes = apply_to_each(body.partitions, lambda item: run(item.key, version=item.version))
         return [_result(coordinator, item.key, outcome) for item, outcome in outcomes]
 
     return act
@@ -187,14 +188,7 @@ def _reset(coordinator: SourceCoordinator, body: ActionBody, user: str) -> list[
     plan = resets.plan_partitions(usable, target)
     removed = {partition.partition_key for partition in plan.of(ResetAction.REMOVE)}
     versions = {item.key: item.version for item in body.partitions}
-    try:
-        for step, outcome in resets.apply(plan, versions=versions):
-            written[step.partition.partition_key] = outcome
-    except StoreUnavailableError as error:
-        if not any(isinstance(outcome, Partition) for outcome in written.values()):
-            raise
-        # Report what was done before the store became unavailable.
-        written |= {each.partition_key: error for each in usable if each.partition_key not in written}
+    written |= {step.partition.partition_key: outcome for step, outcome in resets.apply(plan, versions=versions)}
     return [
         _result(
             coordinator,
@@ -219,7 +213,7 @@ def _unchanged(coordinator: SourceCoordinator, item: PartitionVersion, target: T
     try:
         check_target(target, [partition])
         restarted(partition, target)
-    except PARTITION_ERRORS as error:
+    except CHANGE_ERRORS as error:
         return error
     except ConfigurationError as error:
         raise HTTPException(422, f"body.to: {error}") from None

@@ -26,7 +26,10 @@ MAINTENANCE = "coordination.maintenance"
 
 
 def maintain(target: TableLog, staging: Staging, access: Access, wanted: Maintenance) -> MaintenanceResult:
-    """See `Sink.maintain`."""
+    """Compact a table and remove what no reader needs, while other writers may use it.
+
+    :raises CoordinationError: if other writers changed it repeatedly.
+    """
     compacted = _compact(target, wanted) if wanted.compact else 0
     number, size = _remove_unreferenced(target, staging, access, wanted)
     return MaintenanceResult(files_compacted=compacted, files_removed=number, bytes_removed=size)

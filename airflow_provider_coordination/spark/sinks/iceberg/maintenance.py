@@ -38,7 +38,10 @@ REMOVABLE = {"data": ".parquet", "metadata": ".avro"}
 
 
 def maintain(tables: CatalogTable, staging: Staging, access: Access, wanted: Maintenance) -> MaintenanceResult:
-    """See `Sink.maintain`."""
+    """Compact a table and remove what no reader needs, while other writers may use it.
+
+    :raises CoordinationError: if other writers changed it repeatedly.
+    """
     now = datetime.now(UTC)
     compacted = _compact(tables, access, wanted) if wanted.compact else 0
     expired = _expire_snapshots(tables, wanted, now)
