@@ -22,6 +22,9 @@ from airflow_provider_coordination.sources.s3.kind import S3Objects
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.writes import ParquetDataset
 
+MODULES = ["cryptography>=44.0.3", "msgspec>=0.19", "psycopg[binary]>=3.1.4", "pyarrow>=18.0", "sqlalchemy>=2.0.48"]
+"""What a driver needs for a store in PostgreSQL; Glue has boto3."""
+
 with DAG(
     dag_id="glue_ingestion",
     description="Ingest S3 objects into Parquet on AWS Glue, each once",
@@ -61,7 +64,7 @@ with DAG(
                 writes=ParquetDataset(params["output_path"]),
             ),
         )
-        arguments = glue_arguments(job, python_modules=["cryptography>=44.0.3", "pyarrow>=18.0"])
+        arguments = glue_arguments(job, python_modules=MODULES)
         return {"job": job.to_mapping(), "program": job.application, "arguments": arguments}
 
     prepared = prepare()  # type: ignore[call-arg]

@@ -97,6 +97,8 @@ def main(arguments: Sequence[str] | None = None, observer: Observer = lambda pha
             followed.record_outcome(outcome)
     except CoordinationError as error:  # raised before the job had a record for its outcome
         outcome = _failed(error)
+    except ModuleNotFoundError as error:
+        outcome = _failed(ConfigurationError(f"the driver's Python has no module {error.name!r}: install it there"))
     return EXIT_FAILED if outcome.exit_code is None else outcome.exit_code
 
 

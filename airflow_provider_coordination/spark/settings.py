@@ -192,13 +192,8 @@ def delete_object(uri: str, access: Access) -> None:
 
 
 def _fernet(key: str) -> Fernet:
-    try:
-        from cryptography.fernet import Fernet
-    except ImportError:
-        raise ConfigurationError(
-            "the driver's Python has no module 'cryptography', which is needed to open sealed settings: install it "
-            "there"
-        ) from None
+    from cryptography.fernet import Fernet
+
     return Fernet(key)
 
 

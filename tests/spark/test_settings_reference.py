@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -92,15 +94,50 @@ def test_another_driver_cannot_use_sealed_settings(settings: IngestSettings, tmp
         IngestSettings.read(reference, "another", datetime.now(UTC))
 
 
-def test_driver_reports_a_missing_seal_module(
-    settings: IngestSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+ROW = (REPOSITORY / "docs" / "clusters.md").read_text().partition("| Python modules | drivers |")[2].partition("|")[0]
+DOCUMENTED = re.findall(r"`(\w+)`", ROW)
+"""The modules that the manual lists for drivers."""
+BESIDE_THOSE = (
+    "botocore", "cffi", "dateutil", "greenlet", "jmespath", "numpy", "py4j", "pyspark", "s3transfer", "six",
+    "typing_extensions", "urllib3",
+)  # fmt: skip
+"""What the modules need themselves, and what Spark brings."""
+ONLY = """
+import runpy, sys
+
+allowed, sys.argv = set(sys.argv[1].split(",")), sys.argv[2:]
+
+class OtherModules:
+    def find_spec(self, name, path=None, target=None):
+        if path is None and name not in allowed | sys.stdlib_module_names and not name.startswith("_"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, OtherModules())
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+def drive(reference: SettingsReference, modules: Iterable[str]) -> subprocess.CompletedProcess[str]:
+    """Run the program of a job in a Python that has no other modules."""
+    allowed = ",".join(("airflow_provider_coordination", *modules, *BESIDE_THOSE))
+    program = str(REPOSITORY / "spark_apps" / "ingest.py")
+    command = [sys.executable, "-c", ONLY, allowed, program, reference.to_text(), "a job"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+
+def test_documented_modules_are_enough_for_a_driver(settings: IngestSettings, jobs: Jobs, tmp_path: Path) -> None:
+    ran = drive(sealed(settings, tmp_path), DOCUMENTED)
+    assert ran.returncode == EXIT_SUCCESS, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("missing", ["cryptography", "msgspec", "sqlalchemy"])
+def test_driver_names_the_module_that_it_lacks(
+    settings: IngestSettings, jobs: Jobs, tmp_path: Path, missing: str
 ) -> None:
-    reference = sealed(settings, tmp_path)
-    monkeypatch.setitem(sys.modules, "cryptography.fernet", None)
-    with pytest.raises(
-        ConfigurationError, match="has no module 'cryptography', which is needed to open sealed settings: install"
-    ):
-        reference.read()
+    ran = drive(sealed(settings, tmp_path), [name for name in DOCUMENTED if name != missing])
+    assert ran.returncode == EXIT_CONFIGURATION, ran.stdout + ran.stderr
+    assert f"the driver's Python has no module '{missing}': install it there" in ran.stdout
 
 
 @pytest.mark.parametrize("uri", ["s3://bucket/of#ours/x", "/Volumes/a b/c", "relative"])
