@@ -72,10 +72,10 @@ def test_program_exits_by_itself_only_to_report_a_failure(monkeypatch: pytest.Mo
 def test_unsupported_spark_is_a_configuration_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make_spark_home(tmp_path / "spark", "3.5.9")
+    make_spark_home(tmp_path / "spark", "3.4.4")
     monkeypatch.setenv("SPARK_HOME", str(tmp_path / "spark"))
     assert main(arguments(tmp_path)) == EXIT_CONFIGURATION
-    assert "configuration error: Spark 3.5.9 in" in capsys.readouterr().out
+    assert "configuration error: Spark 3.4.4 in" in capsys.readouterr().out
 
 
 def test_outdated_python_is_a_configuration_error(
