@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from itertools import chain
 from pathlib import Path
@@ -91,3 +92,13 @@ def test_documented_install_command_uses_an_existing_spark_extra(page: str, proj
     extras = {extra.strip() for command in commands for extra in command.partition("[")[2].partition("]")[0].split(",")}
     assert "spark" in extras
     assert extras <= set(project["optional-dependencies"])
+
+
+def test_installing_page_lists_all_extras_and_the_pinned_spark(project: dict[str, Any]) -> None:
+    text = (REPOSITORY / "docs" / "installing.md").read_text()
+    table = text[text.index("| extra |") :].partition("\n\n")[0]
+    named = {extra for row in table.splitlines()[2:] for extra in re.findall(r"`(\w+)`", row.split("|")[1])}
+    assert named == set(project["optional-dependencies"])
+    pinned = pins("constraints-3.3.txt")
+    assert set(re.findall(r"^(?:AIRFLOW=)(.+)$", text, re.MULTILINE)) == {pinned["apache-airflow"]}
+    assert set(re.findall(r"pyspark(?:-client)?==([\d.]+)", text)) == {pinned["pyspark"]}
