@@ -22,6 +22,7 @@ from airflow_provider_coordination.spark.delivery import DeliveryError, Stage
 from airflow_provider_coordination.spark.job_settings import SAVED_WITHOUT_PAYLOADS, BadRecordSettings
 from airflow_provider_coordination.spark.layout import BATCH_ID, PAYLOAD, RECORD, RecordLayout
 from airflow_provider_coordination.spark.spark_errors import raised_in_python
+from airflow_provider_coordination.spark.spark_versions import sql_state
 
 log = logging.getLogger(__name__)
 
@@ -266,16 +267,3 @@ def is_caused_by_record(error: BaseException) -> bool:
         return False
     raised = getattr(builtins, raised_in_python(str(error)).partition(":")[0].rpartition(".")[2].strip(), None)
     return not (isinstance(raised, type) and issubclass(raised, NOT_CAUSED_BY_RECORD))
-
-
-def sql_state(error: BaseException) -> str:
-    """Return the SQLSTATE of a query's error, or of its cause; empty if it has none."""
-    origin: Any = getattr(error, "_origin", None) or getattr(error, "java_exception", None) or error
-    while origin is not None:
-        try:
-            if state := origin.getSqlState():
-                return str(state)
-        except Exception:  # not every Java exception has one, and only a call shows that
-            log.debug("no SQLSTATE: %s", type(origin))
-        origin = origin.getCause() if hasattr(origin, "getCause") else None
-    return ""

@@ -5,6 +5,7 @@ Spark 3.5 and 4 have the same results here. A function asks for a feature, not f
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from functools import partial
 from inspect import signature
@@ -14,9 +15,10 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.errors import PySparkException
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
+
+log = logging.getLogger(__name__)
 
 SETTINGS: Mapping[str, str] = {
     # Spark 4.2.0 hangs forever on a Python UDF over Parquet otherwise (SPARK-58241, fixed in 4.2.1).
@@ -25,6 +27,12 @@ SETTINGS: Mapping[str, str] = {
 """Spark's settings that jobs need because of a version; other versions ignore them."""
 DEFAULTS: Mapping[str, str] = {"spark.sql.ansi.enabled": "true"}
 """Spark's settings with a default that differs between versions. A job takes these if the user sets none."""
+OF_FUNCTION = "38000"
+"""The SQLSTATE of an error that a function in Python raises."""
+OF_RAISE = "P0001"
+"""The SQLSTATE of an error that `raise_error` raises."""
+EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
+"""The beginning of the names of the JVM's classes of expressions, and of what is compiled of them."""
 VARIANT = "VARIANT"
 ZONE = "UTC"
 
@@ -109,7 +117,42 @@ def try_cast(value: Column, kind: str) -> Column:
     return Column(spark.Column(expressions.Cast(column._jc.expr(), to, nothing, expressions.EvalMode.TRY())))
 
 
-def condition_of(error: PySparkException) -> str:
+def condition_of(error: BaseException) -> str:
     """Return the name of an error's condition, such as `UNRESOLVED_COLUMN.WITH_SUGGESTION`; empty if it has none."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import DataFrame
+
+    if not isinstance(error, PySparkException):
+        # As Spark 4 names what Spark 3.5 raises as an error of Python.
+        is_of_frame = isinstance(error, AttributeError) and isinstance(error.obj, DataFrame)
+        return "ATTRIBUTE_NOT_SUPPORTED" if is_of_frame else ""
     condition = error.getCondition() if hasattr(error, "getCondition") else error.getErrorClass()
     return condition or ""
+
+
+def sql_state(error: BaseException) -> str:
+    """Return the SQLSTATE of a query's error, or of its cause; empty if it has none."""
+    from pyspark.errors import PythonException
+
+    origin: Any = getattr(error, "_origin", None) or getattr(error, "java_exception", None) or error
+    while origin is not None:
+        try:
+            if state := origin.getSqlState():
+                return str(state)
+        except Exception:  # not every Java exception has one, and only a call shows that
+            log.debug("no SQLSTATE: %s", type(origin))
+        if state := _older_state(origin):
+            return state
+        origin = origin.getCause() if hasattr(origin, "getCause") else None
+    return OF_FUNCTION if isinstance(error, PythonException) else ""
+
+
+def _older_state(origin: Any) -> str:
+    """Return the SQLSTATE that Spark 4 gives an error to which Spark 3.5 gives none; empty for others."""
+    if not hasattr(origin, "getStackTrace"):
+        return ""
+    name, frames = origin.getClass().getName(), origin.getStackTrace()
+    if name == "org.apache.spark.api.python.PythonException":
+        return OF_FUNCTION
+    is_raised = name == "java.lang.RuntimeException" and frames and frames[0].getClassName().startswith(EXPRESSIONS)
+    return OF_RAISE if is_raised else ""

@@ -423,7 +423,7 @@ def _naming_missing_columns(what: str, records: DataFrame) -> Iterator[None]:
     """
     try:
         yield
-    except PySparkException as error:
+    except (PySparkException, AttributeError) as error:
         if not condition_of(error).startswith(OF_MISSING_COLUMNS):
             raise
         raise MissingColumnError(

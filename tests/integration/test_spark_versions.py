@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, SparkSession, functions
 
@@ -16,6 +18,7 @@ from airflow_provider_coordination.spark.spark_versions import (
     condition_of,
     frame_schema,
     is_valid_utf8,
+    sql_state,
     try_cast,
     type_of_ddl,
 )
@@ -99,6 +102,36 @@ def test_instants_and_local_times_keep_their_arrow_types(spark: SparkSession) ->
         "string",
     ]
     assert arrow_table(spark.createDataFrame([], frame_schema(columns))).schema.remove_metadata() == columns
+
+
+def failing(number: int) -> int:
+    raise ValueError(f"{number} is wrong")
+
+
+@pytest.mark.parametrize(
+    ("value", "state"),
+    [
+        (lambda: functions.udf(failing, "long")("id"), "38000"),
+        (lambda: functions.raise_error(functions.lit("wrong")).cast("long"), "P0001"),
+        (lambda: functions.expr("CAST(concat('x', id) AS BIGINT)"), "22018"),
+        (lambda: functions.expr("1 / id"), "22012"),
+        (lambda: functions.expr("CAST(id + 300 AS TINYINT)"), "22003"),
+    ],
+    ids=["a function in Python", "raise_error", "a cast", "a division", "an overflow"],
+)
+def test_error_in_data_has_its_sqlstate(spark: SparkSession, value: Callable[[], Column], state: str) -> None:
+    with pytest.raises((PySparkException, Py4JJavaError)) as failure:
+        spark.range(1).select(value().alias("value")).collect()
+    assert sql_state(failure.value) == state
+
+
+def test_unknown_attribute_is_known_by_its_condition(spark: SparkSession) -> None:
+    with pytest.raises(AttributeError) as failure:
+        spark.range(1).colour  # noqa: B018
+    assert condition_of(failure.value) == "ATTRIBUTE_NOT_SUPPORTED"
+    with pytest.raises(AttributeError) as other:
+        object().colour  # type: ignore[attr-defined]  # noqa: B018
+    assert condition_of(other.value) == ""
 
 
 def test_unknown_column_is_known_by_its_condition(spark: SparkSession) -> None:

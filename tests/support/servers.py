@@ -252,13 +252,14 @@ def start_spark(java: str) -> Iterator[Callable[[], SparkSession]]:
     """Gives the Spark session of this process, or starts another one in its JVM where a job has stopped that."""
     from pyspark.sql import SparkSession
 
+    from airflow_provider_coordination.spark import spark_versions
     from airflow_provider_coordination.spark.job_spark import SPARK_CONF, set_worker_environment
 
     folder = Path(os.environ.get(SERVERS_VARIABLE) or REPOSITORY / ".venv" / "servers") / "jdbc"
     # Each task is tried twice, as on a cluster.
     builder = SparkSession.builder.master("local[2,2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.jars", ",".join(map(str, folder.glob("*.jar"))))
-    for name, value in SPARK_CONF.items():
+    for name, value in {**spark_versions.DEFAULTS, **SPARK_CONF}.items():
         builder = builder.config(name, value)
 
     def start() -> SparkSession:
