@@ -40,7 +40,7 @@ from airflow_provider_coordination.spark.parquet_frames import numbered, portion
 from airflow_provider_coordination.spark.records import check_names, with_origin
 from airflow_provider_coordination.spark.slots import MANIFEST, LandingOptions, collect_rows, manifest, name_job
 from airflow_provider_coordination.spark.spark_errors import error_text
-from airflow_provider_coordination.spark.spark_versions import type_of_ddl
+from airflow_provider_coordination.spark.spark_versions import is_cancellation, type_of_ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +52,6 @@ log = logging.getLogger(__name__)
 ITEMS_PER_CORE = 4
 """How many items each core reads in one Spark action, one after the other: each action has a cost, and its results are
 recorded at its end."""
-CANCELLED = "SPARK_JOB_CANCELLED"
 """Spark's error class for a cancelled job, which is no error of a partition."""
 UNAVAILABLE = re.compile(
     r"java\.net\.|java\.sql\.SQLTransient|SQLRecoverableException|SQLNonTransientConnectionException|"
@@ -112,7 +111,7 @@ def _land_some(
     try:
         return _land(spark, plans, reader, options)
     except Exception as error:
-        if CANCELLED in str(error):
+        if is_cancellation(error):
             raise
         if len(plans) == 1:
             return [_failed(plans[0], error)]
@@ -125,7 +124,7 @@ def _land_some(
         try:
             [row] = _land(spark, [plan], reader, options)
         except Exception as error:
-            if CANCELLED in str(error):
+            if is_cancellation(error):
                 cancelled.set()
                 raise
             return _failed(plan, error)

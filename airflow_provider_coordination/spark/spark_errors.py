@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination import __version__
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.spark.spark_versions import error_of_job
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -37,7 +38,7 @@ REMEDY = "or name another Python in 'spark.pyspark.python' of the task's conf"
 CANNOT_RUN = re.compile(
     r'\((?P<host>\S+) executor [^)]*\): java\.io\.IOException: Cannot run program "(?P<python>[^"]*)"'
 )
-OTHER_PYTHON = re.compile(r"\[PYTHON_VERSION_MISMATCH\].*: (?P<theirs>[\d.]+) than that in driver: (?P<ours>[\d.]+),")
+OTHER_PYTHON = re.compile(r"\[PYTHON_VERSION_MISMATCH\].* (?P<theirs>[\d.]+) than that in driver:? (?P<ours>[\d.]+),")
 FULL_DISK = re.compile(
     r"Lost task \S+ in stage \S+ \(TID \d+\) \((?P<host>\S+) executor [^)]*\): "
     r"(?P<error>java\.io\.\w+: (?:\S+ )?\(?No space left on device)"
@@ -59,6 +60,7 @@ def error_text(error: BaseException) -> str:
     """Return an error as one line, without the tracebacks of Python and the JVM."""
     if raised := raised_in_python(str(error)):
         return raised
+    error = error_of_job(error)
     of_java = getattr(error, "java_exception", None)
     text = str(error) if of_java is None else str(of_java.toString())
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")

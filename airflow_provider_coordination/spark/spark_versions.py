@@ -6,6 +6,7 @@ Spark 3.5 and 4 have the same results here. A function asks for a feature, not f
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from functools import partial
 from inspect import signature
@@ -33,6 +34,9 @@ OF_RAISE = "P0001"
 """The SQLSTATE of an error that `raise_error` raises."""
 EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
 """The beginning of the names of the JVM's classes of expressions, and of what is compiled of them."""
+WIDER = frozenset({("int", "smallint"), ("bigint", "int"), ("double", "float")})
+"""The types that Spark 3.5 gives columns of some JDBC drivers, and those that Spark 4 gives them."""
+CANCELLED = re.compile(r"SPARK_JOB_CANCELLED|SparkException: Job \d+ cancelled ")
 VARIANT = "VARIANT"
 ZONE = "UTC"
 
@@ -87,6 +91,15 @@ def too_old() -> str:
     import pyspark
 
     return f"needs Spark 4.0 or newer; this is Spark {pyspark.__version__}"
+
+
+def as_read_by_jdbc(column: Column, kind: str, wanted: str) -> Column:
+    """Return a column of a JDBC driver with the type that every Spark gives it.
+
+    :param kind: the type that this Spark gave it.
+    :param wanted: the type that the table of the database's types has.
+    """
+    return column.cast(wanted) if (kind, wanted) in WIDER else column
 
 
 def is_valid_utf8(text: Column) -> Column:
@@ -145,6 +158,23 @@ def sql_state(error: BaseException) -> str:
             return state
         origin = origin.getCause() if hasattr(origin, "getCause") else None
     return OF_FUNCTION if isinstance(error, PythonException) else ""
+
+
+def is_cancellation(error: BaseException) -> bool:
+    """Return whether an error means that the job was cancelled."""
+    return CANCELLED.search(str(error)) is not None
+
+
+def error_of_job(error: BaseException) -> BaseException:
+    """Return the error of an expression for one that only reports that its job ended; otherwise the same error."""
+    of_java: Any = getattr(error, "java_exception", None)
+    cause = None if of_java is None else of_java.getCause()
+    if cause is None or not cause.getClass().getName().startswith("org.apache.spark.Spark"):
+        return error
+    from pyspark.errors.exceptions import captured
+
+    converted: BaseException = captured.convert_exception(cause)
+    return error if isinstance(converted, captured.UnknownException) else converted
 
 
 def _older_state(origin: Any) -> str:

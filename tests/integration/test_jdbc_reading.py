@@ -33,6 +33,7 @@ from airflow_provider_coordination.spark.item_file import ItemPlan
 from airflow_provider_coordination.spark.item_landing import LandedItems
 from airflow_provider_coordination.spark.item_reading import ItemSource
 from airflow_provider_coordination.spark.slots import LandingOptions
+from airflow_provider_coordination.spark.spark_versions import arrow_table
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.jdbc_tables import jdbc_table
 from tests.support.jdbc_types import (
@@ -439,7 +440,7 @@ def check(spark: SparkSession, source: Source, cases: Sequence[TypeCase]) -> Non
         assert (case.ddl, landed[f"c{n}"][: len(arrives)]) == (case.ddl, arrives)
     frame = RangeReader(source.settings).frame(spark, [{"column": "id", "kind": "integer", "lower": str(rows)}])
     refused = [(f"c{n}", value) for n, case in enumerate(cases) for _, value in case.refused]
-    table, arriving = frame.toArrow().sort_by("id"), arriving_columns(frame.schema)
+    table, arriving = arrow_table(frame).sort_by("id"), arriving_columns(frame.schema)
     assert table.num_rows == len(refused)
     for n, (name, value) in enumerate(refused):
         with pytest.raises(ItemUnreadableError) as raised:

@@ -19,6 +19,7 @@ from airflow_provider_coordination.spark.outages import is_outage
 from airflow_provider_coordination.spark.parquet_files import TableWriter
 from airflow_provider_coordination.spark.parquet_frames import read_frame, spark_schema, write_frame
 from airflow_provider_coordination.spark.spark_errors import error_text
+from airflow_provider_coordination.spark.spark_versions import arrow_table
 from tests.support.faulty_s3 import Fault, FaultyS3
 from tests.support.s3_server import DENIED, OPEN_BUCKET, S3Server
 
@@ -75,7 +76,7 @@ def test_rows_are_written_and_read_as_by_spark(spark: SparkSession, tmp_path: Pa
         expected.select(plain).schema.types
     )
     read = read_frame(spark, {ours.file: ours.bytes}, spark_schema(found.schema), DEFAULT_ACCESS)
-    assert str(read.toArrow().to_pylist()) == str(spark.read.parquet(ours.file).toArrow().to_pylist())
+    assert str(arrow_table(read).to_pylist()) == str(arrow_table(spark.read.parquet(ours.file)).to_pylist())
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -85,7 +86,7 @@ def test_file_column_has_the_type_of_spark(kind: pa.DataType, spark: SparkSessio
     columns = spark_schema(pq.read_schema(file))
     assert [field.dataType for field in columns] == [field.dataType for field in spark.read.parquet(str(file)).schema]
     read = read_frame(spark, {str(file): 1}, columns, DEFAULT_ACCESS)
-    assert read.toArrow()["x"].null_count == 2
+    assert arrow_table(read)["x"].null_count == 2
 
 
 def test_rows_are_grouped_by_text_and_empty_keeps_the_columns(spark: SparkSession, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ KNOWS_INSTALLATIONS = PACKAGE / "versions.py"
 VERSION = re.compile(r"[Ss]park \d|pyspark \d|spark[._]version\b|pyspark\.__version__|SPARK-\d")
 FEATURE = re.compile(
     r"\.(fromDDL|getCondition|getErrorClass|toArrow|try_cast|_collect_as_arrow)\("
-    r"|functions\.(is_valid_utf8|try_parse_json)|pyspark\.sql\.pandas|\bansi\.enabled"
+    r"|functions\.(is_valid_utf8|try_parse_json)|pyspark\.sql\.pandas|\bansi\.enabled|SPARK_JOB_CANCELLED"
 )
 """What some supported version of Spark does not have, or does otherwise."""
 

@@ -25,6 +25,7 @@ from airflow_provider_coordination.sources.jdbc.types import (
     reading_of,
 )
 from airflow_provider_coordination.sources.jdbc.values import quoted
+from airflow_provider_coordination.spark.spark_versions import as_read_by_jdbc
 from airflow_provider_coordination.sql import MYSQL
 
 if TYPE_CHECKING:
@@ -92,9 +93,12 @@ class RangeReader(FrameReader):
         )
         if not readings:
             return frame
+        kinds = {field.name: field.dataType.simpleString() for field in frame.schema}
         return frame.select(
             [
-                col(f"`{name.replace('`', '``')}`").alias(name, metadata=self._metadata(name, reading))
+                as_read_by_jdbc(col(f"`{name.replace('`', '``')}`"), kinds[name], reading.spark_type or "").alias(
+                    name, metadata=self._metadata(name, reading)
+                )
                 for name, reading in readings.items()
             ]
         )

@@ -42,10 +42,12 @@ class ColumnReading:
 
     :param sql: the expression that the database evaluates; None for the column itself.
     :param arrives_as: the Spark type to which landing converts the expression; None if it is not converted.
+    :param spark_type: the Spark type of the column itself; None if Spark chooses it.
     """
 
     sql: str | None = None
     arrives_as: str | None = None
+    spark_type: str | None = None
 
 
 AS_IT_IS = ColumnReading()
@@ -71,7 +73,7 @@ class DatabaseType:
     def reading(self, dialect: str, column: DatabaseColumn) -> ColumnReading:
         """Return how a column of one of these types is read."""
         if self.sql is None:
-            return AS_IT_IS
+            return ColumnReading(spark_type=self.arrives)
         arrives = _decimal(column) if self.arrives == DECIMAL else self.arrives
         sql = self.sql.replace("{}", quoted(dialect, column.name))
         return ColumnReading(sql=sql, arrives_as=None if arrives == TEXT else arrives)

@@ -24,12 +24,12 @@ def column(type_name: str, precision: int = 0, scale: int = 0) -> DatabaseColumn
 @pytest.mark.parametrize(
     ("dialect", "read", "reading"),
     [
-        ("postgresql", column("int4", 10), AS_IT_IS),
+        ("postgresql", column("int4", 10), ColumnReading(spark_type="int")),
         ("postgresql", column("numeric"), ColumnReading(sql='CAST("a" AS text)', arrives_as="decimal(38,18)")),
         ("postgresql", column("numeric", 60, 20), ColumnReading(sql='CAST("a" AS text)', arrives_as="decimal(38,20)")),
         ("postgresql", column("numeric", 3, 2046), ColumnReading(sql='CAST("a" AS text)', arrives_as="decimal(5,0)")),
         ("postgresql", column("numeric", 3, 5), ColumnReading(sql='CAST("a" AS text)', arrives_as="decimal(5,5)")),
-        ("postgresql", column("bit", 1), AS_IT_IS),
+        ("postgresql", column("bit", 1), ColumnReading(spark_type="boolean")),
         ("postgresql", column("bit", 2), ColumnReading(sql='CAST("a" AS text)')),
         ("postgresql", column("hstore"), ColumnReading(sql='CAST("a" AS text)')),
         (
@@ -43,8 +43,8 @@ def column(type_name: str, precision: int = 0, scale: int = 0) -> DatabaseColumn
             ColumnReading(sql='CAST(array_to_json(CAST("a" AS text[])) AS text)', arrives_as="array<string>"),
         ),
         ("postgresql", column('"_other"."mood"'), ColumnReading(sql='CAST("a" AS text)')),
-        ("mysql", column("INT UNSIGNED", 10), AS_IT_IS),
-        ("mysql", column("DOUBLE UNSIGNED", 22), AS_IT_IS),
+        ("mysql", column("INT UNSIGNED", 10), ColumnReading(spark_type="bigint")),
+        ("mysql", column("DOUBLE UNSIGNED", 22), ColumnReading(spark_type="double")),
         ("mysql", column("FLOAT UNSIGNED", 12), ColumnReading(sql="(`a` + 0e0)", arrives_as="float")),
         ("mysql", column("VECTOR"), AS_IT_IS),
         ("oracle", column("DATE"), AS_IT_IS),
