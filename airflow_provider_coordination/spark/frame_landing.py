@@ -52,7 +52,6 @@ log = logging.getLogger(__name__)
 ITEMS_PER_CORE = 4
 """How many items each core reads in one Spark action, one after the other: each action has a cost, and its results are
 recorded at its end."""
-"""Spark's error class for a cancelled job, which is no error of a partition."""
 UNAVAILABLE = re.compile(
     r"java\.net\.|java\.sql\.SQLTransient|SQLRecoverableException|SQLNonTransientConnectionException|"
     r"CommunicationsException|connection (to \S+ )?refused|connection attempt failed|connection has been closed|"

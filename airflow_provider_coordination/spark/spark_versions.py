@@ -37,6 +37,7 @@ EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
 WIDER = frozenset({("int", "smallint"), ("bigint", "int"), ("double", "float")})
 """The types that Spark 3.5 gives columns of some JDBC drivers, and those that Spark 4 gives them."""
 CANCELLED = re.compile(r"SPARK_JOB_CANCELLED|SparkException: Job \d+ cancelled ")
+"""The text of Spark's error for a cancelled job, which is no error of a partition."""
 VARIANT = "VARIANT"
 ZONE = "UTC"
 
