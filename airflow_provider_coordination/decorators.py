@@ -15,7 +15,8 @@ from typing import Any
 from airflow.providers.standard.decorators.python import _PythonDecoratedOperator
 from airflow.sdk import Context
 from airflow.sdk.bases.decorator import TaskDecorator, task_decorator_factory
-from airflow.sdk.exceptions import (
+
+from airflow_provider_coordination.airflow_names import (
     AirflowFailException,
     AirflowRescheduleException,
     AirflowSensorTimeout,
@@ -23,7 +24,6 @@ from airflow.sdk.exceptions import (
     AirflowTaskTimeout,
     DownstreamTasksSkipped,
 )
-
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet, record_of
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.coordination import CoordinationHook

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from airflow.sdk import DAG, CronDataIntervalTimetable, Param
+from airflow.sdk import DAG, Param
 
+from airflow_provider_coordination.airflow_names import CronDataIntervalTimetable
 from airflow_provider_coordination.sources.jdbc.kind import JdbcTable
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.writes import ParquetDataset

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import zipfile
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
+from airflow_provider_coordination import airflow_names
+from airflow_provider_coordination.airflow_names import OLDEST, PLACES, PLACES_OF_EXCEPTIONS, minor_version
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.versions import (
     Installation,
@@ -171,3 +175,46 @@ def test_driver_importing_the_spark_zip_knows_its_version(tmp_path: Path) -> Non
     environment = {"SPARK_HOME": str(make_spark_home(tmp_path / "spark", "4.1.9"))}
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert done.stdout.split(maxsplit=2) == ["4.1.9", "4.1.9", "{}\n"]
+
+
+def test_only_one_module_depends_on_the_version_of_airflow() -> None:
+    moved = "|".join(re.escape(place) for place in {*PLACES_OF_EXCEPTIONS, *chain(*PLACES.values())} - {"airflow.sdk"})
+    names = r"AIRFLOW_V_|airflow\.__version__|airflow import __version__|\bAIRFLOW\b|sdk import .*\b(conf|Cron\w+)\b"
+    pattern = re.compile(rf"(from|import) ({moved})\b|{names}")
+    package = REPOSITORY / "airflow_provider_coordination"
+    found = {path.name for path in package.rglob("*.py") if pattern.search(path.read_text())}
+    # The API server's own modules live in its core, whose `conf` they share.
+    assert found == {"airflow_names.py", "access.py"}
+
+
+@pytest.mark.parametrize("version", ["2.11.0", "3.0.6"])
+def test_airflow_that_is_too_old_is_refused_in_one_sentence(version: str) -> None:
+    with pytest.raises(RuntimeError) as refused:
+        minor_version(version)
+    assert str(refused.value) == (
+        f"airflow-provider-coordination needs Airflow 3.1 or newer, but {version} is installed; "
+        "upgrade with: pip install 'apache-airflow>=3.1,<4'"
+    )
+
+
+@pytest.mark.parametrize("version", ["3.1.0", "3.2.2rc1", "3.3.2", "3.10.0", None])
+def test_supported_airflow_is_not_refused(version: str | None) -> None:
+    assert minor_version(version) >= OLDEST
+
+
+@pytest.mark.parametrize("folder", ["hooks", "operators", "sensors", "task_groups", "triggers", "ui"])
+def test_old_airflow_is_refused_before_its_names_are_imported(folder: str, tmp_path: Path) -> None:
+    distribution = tmp_path / "apache_airflow_core-3.0.6.dist-info"
+    distribution.mkdir()
+    (distribution / "METADATA").write_text("Metadata-Version: 2.1\nName: apache-airflow-core\nVersion: 3.0.6\n")
+    (tmp_path / "airflow.py").write_text("raise AssertionError('it is imported')")
+    script = (
+        f"import sys; sys.path[:0] = {[str(tmp_path), str(REPOSITORY)]}; import airflow_provider_coordination.{folder}"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].startswith("RuntimeError: airflow-provider-coordination needs Airflow 3.1")
+
+
+@pytest.mark.parametrize("name", sorted({*PLACES, "AirflowFailException", "TaskDeferralTimeout"}))
+def test_moved_name_is_found_in_the_installed_airflow(name: str) -> None:
+    assert getattr(airflow_names, name).__module__.startswith("airflow.")

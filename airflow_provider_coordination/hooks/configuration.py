@@ -71,13 +71,13 @@ class Configuration:
 
 def base_url() -> str:
     """Return the URL of Airflow without a trailing slash; empty if it is not configured."""
-    from airflow.sdk.configuration import conf
+    from airflow_provider_coordination.airflow_names import conf
 
     return str(conf.get("api", "base_url", fallback="") or "").rstrip("/")
 
 
 def _option(name: str, parse: Callable[[str], T], default: T) -> T:
-    from airflow.sdk.configuration import conf
+    from airflow_provider_coordination.airflow_names import conf
 
     value: Any = conf.get(SECTION, name, fallback=None)
     if value is None or not str(value).strip():

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow.sdk import BaseHook, Connection
-from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
 
+from airflow_provider_coordination.airflow_names import AirflowException, AirflowNotFoundException
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override

@@ -13,8 +13,8 @@ from typing import Any
 
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.log import mask_secret
-from airflow.sdk.observability.stats import Stats
 
+from airflow_provider_coordination.airflow_names import Stats
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError

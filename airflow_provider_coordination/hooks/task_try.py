@@ -14,8 +14,8 @@ from datetime import timedelta
 from typing import Any, ClassVar, Self
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_coordination.airflow_names import AirflowFailException
 from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.owner import new_owner

@@ -12,8 +12,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowSkipException
 
+from airflow_provider_coordination.airflow_names import AirflowSkipException
 from airflow_provider_coordination.coordination.acknowledgment import run_name
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import UNFINISHED

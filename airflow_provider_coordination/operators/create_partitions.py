@@ -10,8 +10,8 @@ from contextlib import closing, contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 from airflow.sdk import BaseOperator, Context, XComArg
-from airflow.sdk.exceptions import AirflowSkipException
 
+from airflow_provider_coordination.airflow_names import AirflowSkipException
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SupplierBusyError
 from airflow_provider_coordination.coordination.partition import UNFINISHED, PartitionStatus

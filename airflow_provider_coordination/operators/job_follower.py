@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowException, TaskDeferralError, TaskDeferralTimeout
 
+from airflow_provider_coordination.airflow_names import AirflowException, TaskDeferralError, TaskDeferralTimeout
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.jobs import Job, Jobs, JobState

@@ -13,12 +13,13 @@ import json
 import logging
 import re
 import signal
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Asset, Context
-from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
+from airflow_provider_coordination.airflow_names import AirflowException, AirflowFailException
 from airflow_provider_coordination.sources.source_kind import DatasetName, file_dataset
 from airflow_provider_coordination.spark.outcome import (
     APPLICATION_MARK,
@@ -39,6 +40,11 @@ log = logging.getLogger(__name__)
 
 OUR_ERROR = re.compile(r" ERROR (?:airflow_provider_coordination[\w.]*|__main__): (?P<message>.*)")
 
+SUBMIT_FAILED = "Cannot execute: "
+"""How the Spark provider begins the error of a spark-submit that failed."""
+LINES_EXPLAINING = 20
+"""How many lines of its output explain such an error."""
+
 
 class JobOutput:
     """Reads the lines of a job's output as they pass, without delaying any.
@@ -51,12 +57,16 @@ class JobOutput:
         self.summary: dict[str, Any] = {}
         self.last_error: str | None = None
         self.application_id: str | None = None
+        self._tail: deque[str] = deque(maxlen=LINES_EXPLAINING)
 
     def observe(self, lines: Iterable[str]) -> Iterator[str]:
         """Yield the lines as they come, without secrets, and keep the facts that this class collects."""
         for line in lines:
             self._note(line)
-            yield self.redaction.text(line)
+            shown = self.redaction.text(line)
+            if shown.strip():
+                self._tail.append(shown.strip())
+            yield shown
 
     def exception_for(self, exit_code: int | None) -> AirflowException | None:
         """Return the exception for an exit code; None if the provider's own error explains it."""
@@ -73,6 +83,14 @@ class JobOutput:
                 f"the job was killed by {_signal_name(-exit_code)}; no data is lost, a retry continues from there"
             )
         return None
+
+    def explained(self, error: BaseException) -> BaseException:
+        """Return an error of spark-submit with the last lines of its output, which older Spark providers leave out."""
+        if not (isinstance(error, AirflowException) and str(error).startswith(SUBMIT_FAILED) and self._tail):
+            return error
+        if self._tail[-1] in str(error):
+            return error
+        return AirflowException("\n".join([str(error), "The last lines of its output:", *self._tail]))
 
     def _note(self, line: str) -> None:
         _, mark, text = line.partition(APPLICATION_MARK)

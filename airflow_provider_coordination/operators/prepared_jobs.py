@@ -20,8 +20,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from airflow.sdk import Context, get_current_context
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from airflow_provider_coordination.airflow_names import AirflowFailException, AirflowSkipException
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import parse_instant

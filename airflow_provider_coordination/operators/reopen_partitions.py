@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from airflow.sdk import Context, PokeReturnValue, conf
+from airflow.sdk import Context, PokeReturnValue
 from airflow.triggers.base import BaseTrigger
 
+from airflow_provider_coordination.airflow_names import conf
 from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import (

@@ -22,9 +22,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 
@@ -42,8 +44,11 @@ NAMESPACED_POD = re.compile(r"[a-z0-9][a-z0-9.-]*:[a-z0-9][a-z0-9.-]*")
 DEFAULT_NAMESPACE = "default"
 """Spark's default Kubernetes namespace."""
 OPERATOR_ATTRIBUTES = ("_get_hook", "_hook")
-NOT_FOLLOWED = {"track_driver_via_k8s_api": False, "yarn_track_via_rm_api": False}
-"""Operator arguments of a job that no process waits for: the store shows its state, on every cluster manager."""
+NOT_FOLLOWED = dict.fromkeys(
+    {"track_driver_via_k8s_api", "yarn_track_via_rm_api"} & signature(SparkSubmitOperator).parameters.keys(), False
+)
+"""Operator arguments of a job that no process waits for: the store shows its state, on every cluster manager. Older
+providers lack them, and track nothing in these ways."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import Context, conf
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk import Context
 
+from airflow_provider_coordination.airflow_names import AirflowFailException, conf
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import parse_instant
@@ -156,7 +156,7 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
         **kwargs: Any,
     ) -> None:
         for field in ("durable", "reconnect_on_retry"):
-            if kwargs.get(field):
+            if kwargs.pop(field, False):  # older providers do not have it
                 raise ValueError(
                     f"{field}=True is not supported, because each try starts a new job under a new owner; remove it"
                 )
@@ -252,8 +252,10 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
                     outcome = follower.final_outcome(settings.owner, Outcome(exit_code=None, error=message))
                     if outcome.exit_code is not None and isinstance(error, Exception):
                         return summary_of(settings.owner, outcome)
-                exception = job.output.exception_for(exit_code_of(self._hook))
-                if exception is None or not isinstance(error, Exception):
+                if not isinstance(error, Exception):
+                    raise
+                exception = job.output.exception_for(exit_code_of(self._hook)) or job.output.explained(error)
+                if exception is error:
                     raise
                 raise exception from None
             finally:
@@ -410,9 +412,10 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
         except BaseException as error:
             self._abandon_job()
             shutil.rmtree(folder, ignore_errors=True)
+            explained = job.output.explained(error)
             with suppress(CoordinationError):
-                follower.end(settings.owner, job.output.redaction.text(f"it was not submitted: {error}"))
-            raise
+                follower.end(settings.owner, job.output.redaction.text(f"it was not submitted: {explained}"))
+            raise explained from error.__cause__
         if job.job_log is None:  # its files have travelled to the cluster
             shutil.rmtree(folder, ignore_errors=True)
         self._job = None

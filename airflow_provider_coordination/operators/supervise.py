@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowException
 
+from airflow_provider_coordination.airflow_names import AirflowException
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError, SupervisedElsewhereError
 from airflow_provider_coordination.coordination.jobs import Job, JobState

@@ -8,10 +8,10 @@ from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 
-from airflow.sdk import Context, PokeReturnValue, conf
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk import Context, PokeReturnValue
 from airflow.triggers.base import BaseTrigger
 
+from airflow_provider_coordination.airflow_names import AirflowFailException, conf
 from airflow_provider_coordination.coordination.acknowledgment import RETENTION, AcknowledgmentSet, AcknowledgmentState
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.override import override

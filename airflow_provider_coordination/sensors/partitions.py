@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pendulum
-from airflow.sdk import Context, PokeReturnValue, conf
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk import Context, PokeReturnValue
 from airflow.triggers.base import BaseTrigger
 
+from airflow_provider_coordination.airflow_names import AirflowFailException, conf
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.metrics import PARTITIONS, Metrics
 from airflow_provider_coordination.coordination.override import override

@@ -14,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
 from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
-from airflow.sdk.exceptions import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+from airflow_provider_coordination.airflow_names import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
 from airflow_provider_coordination.coordination.partition import format_instant, parse_instant
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.triggers.conditions import Condition

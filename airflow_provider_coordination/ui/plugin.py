@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from airflow.sdk.plugins_manager import AirflowPlugin
+from airflow_provider_coordination.airflow_names import AirflowPlugin
 
 PAGES = "Leases"
 

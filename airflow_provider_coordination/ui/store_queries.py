@@ -20,11 +20,11 @@ from secrets import token_hex
 from typing import Annotated, Any, TypeVar, cast
 
 from airflow.sdk import BaseHook
-from airflow.sdk.exceptions import AirflowNotFoundException
 from fastapi import Depends, HTTPException, Request, Response
 from pydantic import TypeAdapter
 from pydantic_core import PydanticSerializationError
 
+from airflow_provider_coordination.airflow_names import AirflowNotFoundException
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
 from airflow_provider_coordination.coordination.source_view import SourceView

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG, TaskGroup, task
-from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_coordination.airflow_names import AirflowFailException
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.ingestion import Ingestion

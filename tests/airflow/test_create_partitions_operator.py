@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG, XComArg, task
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from airflow_provider_coordination.airflow_names import AirflowFailException, AirflowSkipException
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import SupplierBusyError
 from airflow_provider_coordination.coordination.partition import Partition

@@ -15,14 +15,14 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from airflow.sdk.exceptions import (
+
+from airflow_provider_coordination.airflow_names import (
     AirflowException,
     AirflowFailException,
     TaskDeferralError,
     TaskDeferralTimeout,
     TaskDeferred,
 )
-
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.jobs import Job, JobRecord, Jobs, JobState
 from airflow_provider_coordination.coordination.partition import PartitionStatus, format_instant

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
 from deltalake import DeltaTable as Table
 
+from airflow_provider_coordination.airflow_names import AirflowFailException
 from airflow_provider_coordination.operators.maintain_table import MaintainTableOperator
 from airflow_provider_coordination.spark.writes import DeltaTable, ParquetDataset
 from airflow_provider_coordination.spark.writes.iceberg import IcebergTable

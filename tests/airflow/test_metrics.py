@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.observability.stats import Stats
 
+from airflow_provider_coordination.airflow_names import Stats
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
 from airflow_provider_coordination.hooks.coordination import AirflowMetrics, CoordinationHook

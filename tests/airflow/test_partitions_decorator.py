@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG, task
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from airflow_provider_coordination.airflow_names import AirflowFailException, AirflowSkipException
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.operators.create_partitions import TaskKilledError

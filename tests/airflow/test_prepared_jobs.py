@@ -15,9 +15,14 @@ from typing import Any, ClassVar
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException, TaskDeferralTimeout, TaskDeferred
 from botocore.stub import Stubber
 
+from airflow_provider_coordination.airflow_names import (
+    AirflowFailException,
+    AirflowSkipException,
+    TaskDeferralTimeout,
+    TaskDeferred,
+)
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.jobs import Jobs, JobState

@@ -16,8 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, AirflowFailException, TaskDeferralTimeout, TaskDeferred
 
+from airflow_provider_coordination.airflow_names import (
+    AirflowException,
+    AirflowFailException,
+    TaskDeferralTimeout,
+    TaskDeferred,
+)
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.jobs import JobRecord, Jobs, JobState
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
 
+from airflow_provider_coordination.airflow_names import AirflowFailException
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.operators.packaging import LATE_OPTIMIZATION, LAUNCHER_OPTIONS
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator

@@ -12,8 +12,8 @@ from typing import Any
 import psutil
 import pytest
 import yaml
-from airflow.sdk.exceptions import AirflowException, TaskDeferred
 
+from airflow_provider_coordination.airflow_names import AirflowException, TaskDeferred
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.jobs import Job, Jobs
 from airflow_provider_coordination.hooks.job_termination import job_processes, settings_file_of

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowSkipException, TaskDeferred
 
+from airflow_provider_coordination.airflow_names import AirflowSkipException, TaskDeferred
 from airflow_provider_coordination.coordination import suspension
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.jobs import Jobs

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk.exceptions import AirflowException, TaskDeferred
 
+from airflow_provider_coordination.airflow_names import AirflowException, TaskDeferred
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.operators.supervise import SuperviseOperator
 from airflow_provider_coordination.operators.supervisor import SubmitSupervisorOperator

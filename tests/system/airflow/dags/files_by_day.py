@@ -10,8 +10,9 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from airflow.sdk import DAG, CronDataIntervalTimetable, CronPartitionTimetable, Param, task
+from airflow.sdk import DAG, CronPartitionTimetable, Param, task
 
+from airflow_provider_coordination.airflow_names import CronDataIntervalTimetable
 from airflow_provider_coordination.sources.s3.kind import S3Objects
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.writes import ParquetDataset
