@@ -46,7 +46,7 @@ from airflow_provider_coordination.spark.sinks import (
     make_sinks,
     routed_sinks,
 )
-from airflow_provider_coordination.spark.slots import JOB_GROUP
+from airflow_provider_coordination.spark.slots import JOB_GROUP, check_executors
 from airflow_provider_coordination.spark.spark_errors import error_text, root_cause
 from airflow_provider_coordination.spark.stop_conditions import STOPPED, suspension_reason
 from airflow_provider_coordination.spark.storage import check_writable
@@ -228,9 +228,18 @@ def _run(
             spans=spans,
         )
         followed.note_reading(job.report)
+        _check_executors(spark, stop)
         return job.run()
     finally:
         spark.stop()
+
+
+def _check_executors(spark: JobSpark, stop: threading.Event) -> None:
+    try:
+        check_executors(spark.context)
+    except Exception:
+        if not stop.is_set():  # otherwise the check was cancelled, and the job ends as it does before any round
+            raise
 
 
 def _payload_of(settings: IngestSettings, layout: RecordLayout) -> tuple[JsonPayload | None, EventTimeBounds | None]:

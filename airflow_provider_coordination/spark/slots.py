@@ -12,6 +12,8 @@ import json
 import logging
 import math
 import re
+import shutil
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -266,6 +268,20 @@ def check_locations(context: SparkContext, locations: SharedLocations) -> None:
     """
     idle: list[list[object]] = [[] for _ in range(registered_slots(context))]
     land_in_slots(context, idle, _nothing, object, locations)
+
+
+def check_executors(context: SparkContext) -> None:
+    """Run a task without work on the executors, before a job acquires leases: their Python must fit the driver's.
+
+    Nothing is run if the tasks have the driver's own Python. An executor that joins later is checked by its first task.
+
+    :raises ConfigurationError: naming the versions found and the remedy.
+    """
+    if IS_LOCAL.match(str(context.master)) and shutil.which(context.pythonExec) == sys.executable:
+        return
+    context.setJobGroup(JOB_GROUP, "check the Python of the executors")
+    idle: list[list[object]] = [[] for _ in range(registered_slots(context))]
+    _in_slots(context, idle, partial(_landed, _nothing, None))
 
 
 def distribute(plans: Sequence[P], slots: int, size: Callable[[P], float] = lambda plan: 1.0) -> list[list[P]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import sys
 import threading
 import time
 import traceback
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider_coordination import __version__
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.spark.spark_versions import error_of_job
+from airflow_provider_coordination.versions import PYARROW
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -34,11 +36,13 @@ GATEWAY = ("py4j", "pyspark")
 """The packages that hold the connection."""
 WITHOUT_RESPONSE = re.compile(r"An error occurred while calling \S+")
 """The whole text of py4j's error if a call gets no response. With a response, the error of Java follows."""
-REMEDY = "or name another Python in 'spark.pyspark.python' of the task's conf"
+REMEDY = "or name another Python in 'spark.pyspark.python' of the task's conf, or in PYSPARK_PYTHON of its 'env_vars'"
 CANNOT_RUN = re.compile(
     r'\((?P<host>\S+) executor [^)]*\): java\.io\.IOException: Cannot run program "(?P<python>[^"]*)"'
 )
-OTHER_PYTHON = re.compile(r"\[PYTHON_VERSION_MISMATCH\].* (?P<theirs>[\d.]+) than that in driver:? (?P<ours>[\d.]+),")
+OTHER_PYTHON = re.compile(r"\[PYTHON_VERSION_MISMATCH\].* (?P<theirs>[\d.]+) than that in driver")
+CANNOT_IMPORT_SPARK = re.compile(r"Error from python worker:\s.*?/python(?P<theirs>3\.\d+)/runpy\.py", re.DOTALL)
+"""Spark's message if its worker cannot be imported at all: Python 3.9 fails on the syntax of Spark 4."""
 FULL_DISK = re.compile(
     r"Lost task \S+ in stage \S+ \(TID \d+\) \((?P<host>\S+) executor [^)]*\): "
     r"(?P<error>java\.io\.\w+: (?:\S+ )?\(?No space left on device)"
@@ -134,10 +138,12 @@ def with_host_in_import_errors(task: SlotTask) -> SlotTask:
 
     :param task: for `mapPartitionsWithIndex`.
     """
+    import pyarrow
     from pyspark import cloudpickle
 
     pickled: bytes = cloudpickle.dumps(task)  # type: ignore[no-untyped-call]
-    version = __version__
+    version, pyarrow_version = __version__, pyarrow.__version__
+    oldest = max(PYARROW[0], int(pyarrow_version.partition(".")[0]) - 1)
 
     # A nested function is pickled by value: nothing is imported before it runs.
     def run(slot: int, rows: Iterable[Any]) -> Iterator[Any]:
@@ -152,6 +158,13 @@ def with_host_in_import_errors(task: SlotTask) -> SlotTask:
             if package.__version__ != version:
                 raise ImportError(
                     f"airflow_provider_coordination is {package.__version__}, but {version} on the driver"
+                )
+            import pyarrow
+
+            if int(pyarrow.__version__.partition(".")[0]) < oldest:
+                raise ImportError(
+                    f"pyarrow {pyarrow.__version__} is too old beside {pyarrow_version} on the driver; "
+                    f"pyarrow {oldest} or newer is supported"
                 )
             yield from pickle.loads(pickled)(slot, rows)
         except ImportError as error:
@@ -188,10 +201,12 @@ def _problem(error: Exception) -> str | None:
     text = str(error)
     if match := CANNOT_RUN.search(text):
         return f"executor {match['host']}: there is no Python {match['python']!r}; install one there, {REMEDY}"
-    if match := OTHER_PYTHON.search(text):
+    ours = "{}.{}".format(*sys.version_info)
+    match = OTHER_PYTHON.search(text) or CANNOT_IMPORT_SPARK.search(text)
+    if match and match["theirs"] != ours:
         return (
-            f"executors run Python {match['theirs']} and the driver runs Python {match['ours']}; install Python "
-            f"{match['ours']} on the executors, {REMEDY}"
+            f"executors run Python {match['theirs']} and the driver runs Python {ours}; install Python {ours} on the "
+            f"executors, {REMEDY}"
         )
     raised = raised_in_python(text)
     for name in IMPORT_ERRORS:

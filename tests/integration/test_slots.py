@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,13 +13,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
+import pyarrow as pa
 import pytest
 
 from airflow_provider_coordination import __version__
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark import spark_errors
 from airflow_provider_coordination.spark.shared_locations import SharedLocations
-from airflow_provider_coordination.spark.slots import SlotCount, check_locations, land_in_slots, registered_slots
+from airflow_provider_coordination.spark.slots import (
+    JOB_GROUP,
+    SlotCount,
+    check_executors,
+    check_locations,
+    land_in_slots,
+    registered_slots,
+)
 from airflow_provider_coordination.spark.spark_errors import ExecutorPythonError
 from tests.support.executor_python import (
     another_executor,
@@ -26,6 +35,7 @@ from tests.support.executor_python import (
     executor_with_own_disk,
     executors_running,
     older_python,
+    python_with_pyarrow,
     python_without,
 )
 
@@ -201,6 +211,26 @@ def test_executor_without_a_module_is_named_with_its_python(spark: SparkSession,
         pytest.raises(ExecutorPythonError, match=rf"^{expected}; install it there, or name another Python in 'spark\."),
     ):
         land_in_slots(spark.sparkContext, [[1]], importing, Row)
+
+
+def test_executor_with_old_pyarrow_is_named_with_both_versions(spark: SparkSession, tmp_path: Path) -> None:
+    old = f"{int(pa.__version__.partition('.')[0]) - 2}.0.0"
+    expected = f"pyarrow {old} is too old beside {pa.__version__} on the driver; pyarrow "
+    with (
+        executors_running(spark.sparkContext, python_with_pyarrow(old, tmp_path)),
+        pytest.raises(ExecutorPythonError, match=rf"{re.escape(expected)}\d+ or newer is supported; install it there"),
+    ):
+        check_executors(spark.sparkContext)
+
+
+def test_executors_of_the_driver_need_no_check(spark: SparkSession, tmp_path: Path) -> None:
+    tracker = spark.sparkContext.statusTracker()
+    before = len(tracker.getJobIdsForGroup(JOB_GROUP))
+    check_executors(spark.sparkContext)
+    assert len(tracker.getJobIdsForGroup(JOB_GROUP)) == before
+    with executors_running(spark.sparkContext, another_executor(tmp_path)):
+        check_executors(spark.sparkContext)
+    assert len(tracker.getJobIdsForGroup(JOB_GROUP)) == before + 1
 
 
 def test_executor_without_python_is_named_with_its_host(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import platform
+
 import pytest
 
 from airflow_provider_coordination.spark.delivery import by_halves
-from airflow_provider_coordination.spark.spark_errors import ExecutorDiskError, running_on_executors
+from airflow_provider_coordination.spark.spark_errors import (
+    ExecutorDiskError,
+    ExecutorPythonError,
+    running_on_executors,
+)
 
 FAILED = (
     "An error occurred while calling o39.collectToPython.\n: org.apache.spark.SparkException: Job aborted due to stage "
@@ -40,3 +46,15 @@ def test_full_disk_is_no_batch_error() -> None:
     with pytest.raises(ExecutorDiskError):
         list(by_halves(["a", "b"], act, "preparation"))
     assert tried == [1]
+
+
+def test_python_that_cannot_import_spark_is_named_with_its_version() -> None:
+    text = (
+        "org.apache.spark.SparkException: \nError from python worker:\n  Traceback (most recent call last):\n"
+        '    File "/usr/lib/python3.9/runpy.py", line 188, in _run_module_as_main\n'
+        "  TypeError: unsupported operand type(s) for |: 'type' and 'type'\n"
+    )
+    ours = ".".join(platform.python_version_tuple()[:2])
+    message = f"executors run Python 3.9 and the driver runs Python {ours}; install Python {ours} on the"
+    with pytest.raises(ExecutorPythonError, match=message):
+        fail(text)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,6 +26,11 @@ class Without:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 
 sys.meta_path.insert(0, Without())
+"""
+OLD_PYARROW = """
+import pyarrow
+
+pyarrow.__version__ = {version!r}
 """
 OLDER = """
 import sys
@@ -52,6 +59,11 @@ clock.SystemClock.now = lambda self: now(self) + timedelta(seconds={ahead})
 def python_without(module: str, folder: Path) -> str:
     """Return the path of an interpreter that cannot import a module."""
     return _started_with(WITHOUT.format(module=module), folder)
+
+
+def python_with_pyarrow(version: str, folder: Path) -> str:
+    """Return the path of an interpreter whose pyarrow says it is this version."""
+    return _started_with(OLD_PYARROW.format(version=version), folder)
 
 
 def older_python(folder: Path) -> str:
@@ -83,6 +95,17 @@ def executor_with_own_disk(place: Path, folder: Path, size: str = "1m") -> str:
     if probe.returncode:
         pytest.skip(f"this user may not mount a disk: {probe.stderr.decode()}")
     return _started_with(ANOTHER.format(folder=str(folder)), folder, f"exec unshare -rm sh -c '{mount}' sh")
+
+
+def pythons_of_other_minors() -> list[str]:
+    """Return the interpreters of this machine whose minor version is not this one's, the oldest first."""
+    names = [f"python3.{minor}" for minor in range(9, 16) if minor != sys.version_info.minor]
+    pyenv = Path.home() / ".pyenv" / "versions"
+    found = [next((str(path) for path in pyenv.glob(f"*/bin/{name}")), shutil.which(name)) for name in names]
+    others = [python for python in found if python]
+    if not others and os.environ.get("CI") != "true":
+        pytest.skip("this machine has no Python 3 of another minor version")
+    return others
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION
 from tests.support.cluster_job import ONE_EXECUTOR, ClusterPipeline
-from tests.support.executor_python import WITHOUT
+from tests.support.executor_python import WITHOUT, pythons_of_other_minors
 from tests.support.spark_cluster import SparkCluster
 
 NOWHERE = "192.0.2.1"
@@ -32,6 +33,25 @@ def test_jobs_without_executors_name_the_reason(on_cluster: Callable[..., Cluste
     assert f"They connect to 'spark.driver.host' '{NOWHERE}', port " in ends.output
     assert not any(counted_attempts(unreachable))
     assert waits.process.poll() is None
+
+
+@pytest.mark.parametrize(
+    "which", [pytest.param(0, id="oldest", marks=pytest.mark.only_deep), pytest.param(-1, id="newest")]
+)
+def test_executors_of_another_python_are_refused_before_leases(
+    on_cluster: Callable[..., ClusterPipeline], which: int
+) -> None:
+    pipeline = on_cluster(ClusterPipeline)
+    pipeline.send(2)
+    job = pipeline.start(env={"PYSPARK_PYTHON": pythons_of_other_minors()[which]})
+    assert job.wait() == EXIT_CONFIGURATION, job.output
+    assert re.search(
+        r"configuration error: executors run Python (3\.\d+) and the driver runs Python (?!\1;)3\.\d+; install Python "
+        r".* or name another Python in 'spark.pyspark.python' of the task's conf, or in PYSPARK_PYTHON of",
+        job.output,
+    ), job.output
+    assert "round 1" not in job.output
+    assert not any(counted_attempts(pipeline))
 
 
 @pytest.mark.only_deep
