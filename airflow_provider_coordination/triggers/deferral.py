@@ -15,14 +15,23 @@ from typing import Any, NoReturn
 
 from airflow.sdk import BaseSensorOperator, Context, PokeReturnValue
 from airflow.triggers.base import BaseTrigger, TriggerEvent
+from asgiref.sync import sync_to_async
 
-from airflow_provider_coordination.airflow_names import AirflowFailException, AirflowSensorTimeout, AirflowSkipException
+from airflow_provider_coordination.airflow_names import (
+    CALLS_ON_KILL,
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+)
 from airflow_provider_coordination.coordination.partition import format_instant, parse_instant
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.triggers.conditions import Condition
 from airflow_provider_coordination.triggers.watchers import WatchError, watchers
 
 ERROR = "error"
+DEFERRED = "deferred"
+"""Airflow's state of a task that still waits for its trigger."""
+STATE_TIMEOUT_SECONDS = 10.0
 SETTLING_SECONDS = 5.0
 """The minimum age of a trigger before it sends an event to a deferred task. If the task is queued again before the
 deferral is processed, a local executor may mistake the deferral for a failure."""
@@ -91,10 +100,35 @@ class SourceTrigger(BaseTrigger):
             payload = {"status": await subscription.met()}
         except WatchError as error:
             payload = error_payload(error)
+        except asyncio.CancelledError:
+            if not CALLS_ON_KILL:
+                await watchers().finish(self._kill_if_left())
+            raise
         finally:
             watchers().unsubscribe(self.coordination_conn_id, subscription)
         await settling.over()
         yield event({**payload, **self.passed_on()})
+
+    async def on_kill(self) -> None:
+        """Undo what only the waiting task needed, because a user ended it; nothing by default."""
+
+    async def _kill_if_left(self) -> None:
+        """Do what a newer triggerer does if a user ended the task; nothing if the triggerer ends, or does not know."""
+        from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance  # heavy, and rarely needed
+
+        ti = self.task_instance
+        if ti is None:
+            return
+        try:
+            async with asyncio.timeout(STATE_TIMEOUT_SECONDS):
+                states = await sync_to_async(RuntimeTaskInstance.get_task_states, thread_sensitive=False)(
+                    dag_id=ti.dag_id, task_ids=[ti.task_id], run_ids=[ti.run_id], map_index=ti.map_index
+                )
+        except Exception as error:
+            self.log.info("the state of the task is not known, so its work continues: %s", error)
+            return
+        if DEFERRED not in states.get(ti.run_id, {}).values():
+            await self.on_kill()
 
 
 def event(payload: Mapping[str, Any]) -> TriggerEvent:

@@ -23,6 +23,8 @@ from datetime import datetime
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from asgiref.sync import sync_to_async
+
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
@@ -451,7 +453,8 @@ class _UnusableError(Exception):
 
 async def read_connection(coordination_conn_id: str) -> ConnectionSettings:
     """Read a connection, in a thread, since Airflow is queried across processes."""
-    return await asyncio.to_thread(lambda: CoordinationHook(coordination_conn_id).settings)
+    # Older triggerers answer only a thread that knows their event loop.
+    return await sync_to_async(lambda: CoordinationHook(coordination_conn_id).settings, thread_sensitive=False)()
 
 
 def _in_background(work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:

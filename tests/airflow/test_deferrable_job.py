@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
 from airflow_provider_coordination.airflow_names import (
     AirflowException,
@@ -390,6 +391,47 @@ def test_ending_the_deferred_task_requests_the_job_to_stop(
     trigger = JobTrigger(source="clicks", owner=submitted_job.owner)
     in_loop(lambda watchers: trigger.on_kill())
     assert "its task was ended or cleared" in str(known(jobs, submitted_job.owner).stop)
+
+
+@pytest.mark.parametrize(
+    ("states", "is_stopped"),
+    [
+        ({"a_run": {"ingest": None}}, True),
+        ({"a_run": {"ingest": "success"}}, True),
+        ({}, True),
+        ({"a_run": {"ingest": "deferred"}}, False),
+        (RuntimeError("the triggerer ends"), False),
+    ],
+    ids=["cleared", "marked", "removed", "triggerer ends", "unknown"],
+)
+def test_older_triggerer_cancelling_stops_the_job_its_task_left(
+    jobs: Jobs,
+    running: JobRecord,
+    submitted_job: IngestSettings,
+    monkeypatch: pytest.MonkeyPatch,
+    states: Any,
+    is_stopped: bool,
+) -> None:
+    def get_task_states(**asked: Any) -> Any:
+        assert asked == {"dag_id": "a_dag", "task_ids": ["ingest"], "run_ids": ["a_run"], "map_index": -1}
+        if isinstance(states, Exception):
+            raise states
+        return states
+
+    monkeypatch.setattr("airflow_provider_coordination.triggers.deferral.CALLS_ON_KILL", False)
+    monkeypatch.setattr(RuntimeTaskInstance, "get_task_states", get_task_states)
+    trigger = JobTrigger(source="clicks", owner=submitted_job.owner)
+    trigger.task_instance = SimpleNamespace(dag_id="a_dag", task_id="ingest", run_id="a_run", map_index=-1)
+
+    async def cancelled(watchers: Watchers) -> None:
+        waiting = asyncio.ensure_future(anext(trigger.run()))
+        await asyncio.sleep(0.05)
+        waiting.cancel()
+        with suppress(asyncio.CancelledError):
+            await waiting
+
+    in_loop(cancelled)
+    assert (known(jobs, submitted_job.owner).stop is not None) is is_stopped
 
 
 def test_cancelled_kill_still_requests_the_job_to_stop(
