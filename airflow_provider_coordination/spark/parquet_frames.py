@@ -32,7 +32,7 @@ from airflow_provider_coordination.spark.layout import similar_names
 from airflow_provider_coordination.spark.outages import OUTAGE_MARK, error_of_task
 from airflow_provider_coordination.spark.parquet_files import SMALL_BYTES, TableWriter, read_whole, write_table
 from airflow_provider_coordination.spark.slots import MANIFEST, collect_rows, manifest
-from airflow_provider_coordination.spark.spark_versions import arrow_schema, frame_schema
+from airflow_provider_coordination.spark.spark_versions import activate, arrow_schema, frame_schema
 from airflow_provider_coordination.spark.storage import calls_at_once, join, open_files
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ def read_frame(spark: SparkSession, files: Mapping[str, int], schema: StructType
     :param schema: the wanted columns, as `spark_schema` returns them; null if a file does not have a column.
     :param access: the credentials for the files.
     """
+    activate(spark)
     tasks = _dealt(files, spark.sparkContext.defaultParallelism)
     wanted = retyped(arrow_schema(schema), lambda kind: kind)
     read = _named("read_parquet", partial(_read, tasks, wanted, access, OUTAGE_MARK))

@@ -16,7 +16,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
 log = logging.getLogger(__name__)
@@ -92,6 +92,15 @@ def too_old() -> str:
     import pyspark
 
     return f"needs Spark 4.0 or newer; this is Spark {pyspark.__version__}"
+
+
+def activate(spark: SparkSession) -> None:
+    """Let the expressions that this thread makes take the session's settings, such as ANSI mode."""
+    from pyspark.sql import Column
+
+    if not hasattr(Column, "try_cast"):  # Spark 3.5 takes the defaults in a thread that has not used the session
+        session: Any = spark
+        session._jvm.org.apache.spark.sql.SparkSession.setActiveSession(session._jsparkSession)
 
 
 def as_read_by_jdbc(column: Column, kind: str, wanted: str) -> Column:

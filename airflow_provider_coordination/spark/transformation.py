@@ -43,7 +43,7 @@ from airflow_provider_coordination.spark.payload import ERROR, EventTime, JsonPa
 from airflow_provider_coordination.spark.rows import ROUTE, RowFiles, Transformed, groups_of
 from airflow_provider_coordination.spark.sinks import Sink, check_required_columns
 from airflow_provider_coordination.spark.spark_errors import error_text
-from airflow_provider_coordination.spark.spark_versions import arrow_table, condition_of
+from airflow_provider_coordination.spark.spark_versions import activate, arrow_table, condition_of
 
 log = logging.getLogger(__name__)
 
@@ -233,6 +233,7 @@ class Transformation:
 
         :returns: None if no record can be left out, so that nothing was read.
         """
+        activate(self._spark)
         bounded = list(_by_bounds(inputs))
         if self._payload is None and not bounded:
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, SparkSession, functions
 
 from airflow_provider_coordination.spark.spark_versions import (
+    activate,
     arrow_table,
     condition_of,
     frame_schema,
@@ -123,6 +125,16 @@ def test_error_in_data_has_its_sqlstate(spark: SparkSession, value: Callable[[],
     with pytest.raises((PySparkException, Py4JJavaError)) as failure:
         spark.range(1).select(value().alias("value")).collect()
     assert sql_state(failure.value) == state
+
+
+def test_ansi_mode_applies_to_expressions_of_other_threads(spark: SparkSession) -> None:
+    def divided() -> Column:
+        activate(spark)
+        return functions.expr("1 / id")
+
+    with ThreadPoolExecutor(1) as pool, pytest.raises((PySparkException, Py4JJavaError)) as failure:
+        spark.range(1).select(pool.submit(divided).result()).collect()
+    assert sql_state(failure.value) == "22012"
 
 
 def test_unknown_attribute_is_known_by_its_condition(spark: SparkSession) -> None:
