@@ -50,3 +50,20 @@ def _doubled(number: pd.Series) -> pd.Series:
 def converted(records: DataFrame) -> DataFrame:
     """Use both kinds of Python functions, and timestamps with a zone and without one."""
     return records.select("id", "at", "local", _later("local").alias("later"), _doubled("number").alias("doubled"))
+
+
+@functions.udf("string")
+def _named(number: int) -> str:
+    if number == POISON:
+        raise ValueError("this number is poison")
+    return f"n{number}"
+
+
+POISON = 4711
+
+
+def named(records: DataFrame) -> DataFrame:
+    """Use both kinds of Python functions, of which one fails on a record, and SQL that fails on another one."""
+    of_schema = ("id", "n", "amount", "price", "text", "at", "day")
+    inverse = functions.expr("1000 / n").alias("inverse")
+    return records.select("_batch_id", *of_schema, _named("n").alias("name"), _doubled("n").alias("doubled"), inverse)
