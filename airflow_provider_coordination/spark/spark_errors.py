@@ -42,7 +42,7 @@ CANNOT_RUN = re.compile(
 )
 OTHER_PYTHON = re.compile(r"\[PYTHON_VERSION_MISMATCH\].* (?P<theirs>[\d.]+) than that in driver")
 CANNOT_IMPORT_SPARK = re.compile(r"Error from python worker:\s.*?/python(?P<theirs>3\.\d+)/runpy\.py", re.DOTALL)
-"""Spark's message if its worker cannot be imported at all: Python 3.9 fails on the syntax of Spark 4."""
+"""Spark's message if its worker cannot be imported at all: Python 3.9 fails on its syntax."""
 FULL_DISK = re.compile(
     r"Lost task \S+ in stage \S+ \(TID \d+\) \((?P<host>\S+) executor [^)]*\): "
     r"(?P<error>java\.io\.\w+: (?:\S+ )?\(?No space left on device)"
