@@ -8,13 +8,10 @@ to use from several threads: the renewal thread writes the same partitions as th
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 
-from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.coordination.errors import (
     PartitionNotFoundError,
     PartitionNotOwnedError,
@@ -23,11 +20,11 @@ from airflow_provider_coordination.coordination.errors import (
     StoreUnavailableError,
     result_or_raise,
 )
+from airflow_provider_coordination.coordination.held_leases import HeldLease, HeldLeases, RequestTime
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.store import (
     Acquisition,
-    CoordinationStore,
     Outcome,
     Transaction,
     all_partitions,
@@ -86,92 +83,8 @@ class LeaseChange:
         return Transaction(update=[intended, *self.update], create=self.create, new=self.new, unchanged=self.unchanged)
 
 
-@dataclass(frozen=True)
-class _Lease:
-    partition: Partition
-    fencing_token: int
-    trusted_until: float  # on the monotonic clock
-    measured_to: datetime | None  # the end of the lease from which `trusted_until` was computed; None if it was not
-    in_doubt: bool = False  # a release or deletion of it got no response
-
-
-@dataclass(frozen=True)
-class _RequestTime:
-    """When a request to the store was made, by both clocks."""
-
-    monotonic: float
-    now: datetime
-
-
-class Leases:
-    """The leases of one owner in one item family.
-
-    :param store: the store of the partitions.
-    :param source_identifier: the item family.
-    :param owner: the owner's name; unique to this process.
-    :param ownership_timeout: how long a lease lasts from its acquisition or last renewal.
-    :param safety_margin: how long before its end a lease is no longer trusted.
-    :param clock: the source of time.
-    """
-
-    def __init__(
-        self,
-        store: CoordinationStore,
-        source_identifier: str,
-        owner: str,
-        *,
-        ownership_timeout: timedelta,
-        safety_margin: timedelta,
-        clock: Clock,
-    ) -> None:
-        self.owner = owner
-        self.ownership_timeout = ownership_timeout
-        self._store = store
-        self._source_identifier = source_identifier
-        self._safety_margin = safety_margin
-        self._clock = clock
-        self._leases: dict[str, _Lease] = {}
-        self._lock = threading.RLock()
-
-    # Held leases
-
-    @property
-    def held(self) -> dict[str, Partition]:
-        """The partitions leased to this owner, by key, each as last written."""
-        with self._lock:
-            return {key: lease.partition for key, lease in self._leases.items()}
-
-    def holds(self, partition_key: str) -> bool:
-        """Return whether a partition is leased to this owner."""
-        return self.find(partition_key) is not None
-
-    def find(self, partition_key: str) -> Partition | None:
-        """Return a partition that is leased to this owner, as last written; None if it is not."""
-        with self._lock:
-            lease = self._leases.get(partition_key)
-            return None if lease is None else lease.partition
-
-    def owns(self, partition_key: str) -> bool:
-        """Return whether the owner may act for the partition now, judged by its own monotonic clock only."""
-        with self._lock:
-            lease = self._leases.get(partition_key)
-            return lease is not None and not lease.in_doubt and self._runs(lease)
-
-    def leased(self, partition_key: str) -> Partition:
-        """Return a held partition, as last written.
-
-        :raises PartitionNotOwnedError: if it is not held.
-        """
-        with self._lock:
-            return self._held_lease(partition_key).partition
-
-    def fencing_token(self, partition_key: str) -> int:
-        """Return the version that this owner's acquisition wrote, or a later one; larger than any previous owner's.
-
-        :raises PartitionNotOwnedError: if the partition is not held.
-        """
-        with self._lock:
-            return self._held_lease(partition_key).fencing_token
+class Leases(HeldLeases):
+    """The leases of one owner in one item family, with every write to them."""
 
     # Acquisition
 
@@ -241,7 +154,7 @@ class Leases:
                 if (taken := self._take(current, requested)) is not None:  # otherwise it was renewed
                     return taken
 
-    def _take(self, current: Partition, requested: _RequestTime) -> Partition | None:
+    def _take(self, current: Partition, requested: RequestTime) -> Partition | None:
         """Lease a partition as it was read; return None if it has changed since."""
         intended = current.acquired(self.owner, requested.now + self.ownership_timeout, requested.now)
         try:
@@ -432,7 +345,7 @@ class Leases:
             assigned = list(all_partitions(self._store, self._source_identifier, PartitionStatus.ASSIGNED))
             for stored in assigned:
                 if stored.owner == self.owner and stored.partition_key not in self._leases:
-                    self._leases[stored.partition_key] = _Lease(
+                    self._leases[stored.partition_key] = HeldLease(
                         stored, stored.version, trusted_until=self._clock.monotonic(), measured_to=None
                     )
             # The held leases are not compared with the listing, which may be stale: their renewal detects a loss.
@@ -449,7 +362,7 @@ class Leases:
     def _change_some(self, changes: Sequence[LeaseChange]) -> list[Partition | Exception]:
         with self._lock:
             requested = self._request_time()
-            tried: list[tuple[_Lease | None, Partition] | Exception] = [self._intended(wanted) for wanted in changes]
+            tried: list[tuple[HeldLease | None, Partition] | Exception] = [self._intended(wanted) for wanted in changes]
             outcomes = iter(
                 transact_each(
                     self._store,
@@ -465,7 +378,7 @@ class Leases:
                 for wanted, each in zip(changes, tried, strict=True)
             ]
 
-    def _intended(self, wanted: LeaseChange) -> tuple[_Lease | None, Partition] | Exception:
+    def _intended(self, wanted: LeaseChange) -> tuple[HeldLease | None, Partition] | Exception:
         """Return the lease, if any, and the new value of its partition; or the error that prevents the change."""
         try:
             if wanted.seen is not None and wanted.partition_key not in self._leases:
@@ -478,7 +391,12 @@ class Leases:
             return error
 
     def _changed(
-        self, wanted: LeaseChange, lease: _Lease | None, intended: Partition, outcome: Outcome, requested: _RequestTime
+        self,
+        wanted: LeaseChange,
+        lease: HeldLease | None,
+        intended: Partition,
+        outcome: Outcome,
+        requested: RequestTime,
     ) -> Partition | Exception:
         """Handle the outcome of a write, and retry it if necessary; return the partition as written, or the error."""
         if lease is None:
@@ -494,8 +412,8 @@ class Leases:
         return written
 
     def _written(
-        self, wanted: LeaseChange, lease: _Lease, intended: Partition, outcome: Outcome
-    ) -> tuple[_Lease, Partition]:
+        self, wanted: LeaseChange, lease: HeldLease, intended: Partition, outcome: Outcome
+    ) -> tuple[HeldLease, Partition]:
         """Return a lease, and its partition as written.
 
         :raises Exception: see `change_each`.
@@ -545,32 +463,8 @@ class Leases:
             and all(stored(item) == item for item in wanted.new)
         )
 
-    def _request_time(self) -> _RequestTime:
-        return _RequestTime(self._clock.monotonic(), self._clock.now())
-
-    def _hold(self, partition: Partition, fencing_token: int, requested: _RequestTime) -> None:
-        # The lease counts from the request, not from the response. How long it lasts is measured only once, when its
-        # end becomes known, because the wall clock may be set at any time.
-        known = self._leases.get(partition.partition_key)
-        end = partition.ownership_timeout
-        assert end is not None
-        if known and known.measured_to == end:
-            trusted_until = known.trusted_until
-        else:
-            trusted_until = requested.monotonic + (end - requested.now - self._safety_margin).total_seconds()
-        self._leases[partition.partition_key] = _Lease(partition, fencing_token, trusted_until, measured_to=end)
-
-    def _runs(self, lease: _Lease) -> bool:
-        return self._clock.monotonic() < lease.trusted_until
-
-    def _require_trust(self, lease: _Lease) -> None:
-        if not self._runs(lease):
-            raise PartitionNotOwnedError(
-                f"partition {lease.partition.partition_key!r}: the lease of {self.owner} expired before it was renewed"
-            )
-
     @contextmanager
-    def _doubting(self, lease: _Lease, *, unless: bool = False) -> Iterator[None]:
+    def _doubting(self, lease: HeldLease, *, unless: bool = False) -> Iterator[None]:
         """Stop trusting a lease if the store does not respond to its release. The next write or renewal finds out."""
         try:
             yield
@@ -578,22 +472,3 @@ class Leases:
             if not unless:
                 self._leases[lease.partition.partition_key] = replace(lease, in_doubt=True)
             raise
-
-    def _lost(self, partition_key: str, stored: Partition | None) -> Exception:
-        if stored is None:
-            return PartitionNotFoundError(f"partition {partition_key!r} of {self._source_identifier!r} is gone")
-        return PartitionNotOwnedError(
-            f"partition {partition_key!r}: the lease of {self.owner} is lost; the partition is now {stored.status}, "
-            f"owner {stored.owner}, version {stored.version}"
-        )
-
-    def _held_lease(self, partition_key: str) -> _Lease:
-        try:
-            return self._leases[partition_key]
-        except KeyError:
-            raise self._not_held(partition_key) from None
-
-    def _not_held(self, partition_key: str) -> PartitionNotOwnedError:
-        return PartitionNotOwnedError(
-            f"partition {partition_key!r} of {self._source_identifier!r} is not leased to {self.owner}"
-        )

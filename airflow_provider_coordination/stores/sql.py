@@ -8,17 +8,13 @@ database.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import fields
 from datetime import datetime
-from functools import cache, partial
-from itertools import chain, groupby
-from operator import attrgetter, ge, gt, le, lt
+from functools import partial
+from operator import ge, gt, le, lt
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy import exc
 
 from airflow_provider_coordination.coordination.browsing import (
     EXAMINED_PER_PAGE,
@@ -35,32 +31,25 @@ from airflow_provider_coordination.coordination.partition import (
     Partition,
     PartitionStatus,
     format_instant,
-    parse_instant,
-    progress_text,
-    read_progress,
 )
 from airflow_provider_coordination.coordination.store import (
     Acquisition,
     CoordinationStore,
     acquisition_order,
-    creation_refused,
     version_refused,
 )
 from airflow_provider_coordination.stores import RETRY_DEADLINE_SECONDS, sql_schema
 from airflow_provider_coordination.stores.kind import StoreReport, measure_quickest
 from airflow_provider_coordination.stores.sql_database import Database
+from airflow_provider_coordination.stores.sql_rows import SqlRows, partition_of, row_of
 
 CHUNK_ROWS = 1000
 TRANSACTION_ITEMS = 2500
 """Databases allow more. This limit keeps the locks of a transaction short, some hundredths of a second."""
-VARYING_COLUMNS = ("partition_key", "progress", "version", "priority")
-"""The columns that differ between partitions that are created together."""
 LEASE_COLUMNS = ("status", "owner", "ownership_timeout", "held_since", "priority", "reopen_at")
 """The columns that an acquisition sets besides the version, to the same value in every row."""
 
 T = TypeVar("T")
-Key = tuple[str, str]
-"""A source identifier and a partition key."""
 Comparison = Callable[[Any, Any], Any]
 STRICT: dict[Comparison, Comparison] = {le: lt, ge: gt}
 
@@ -78,15 +67,7 @@ class SqlStore(CoordinationStore):
     def __init__(self, url: str, *, table: str, retry_deadline_seconds: float = RETRY_DEADLINE_SECONDS) -> None:
         self._table = sql_schema.partition_table(table)
         self._database = Database(url, retry_deadline_seconds=retry_deadline_seconds)
-        self._quoted = self._database.engine.dialect.identifier_preparer.quote(table)
-        columns = self._table.c
-        row = sa.and_(
-            columns.source_identifier == sa.bindparam("of_source"), columns.partition_key == sa.bindparam("of_key")
-        )
-        self._lock_one = (
-            sa.select(columns.source_identifier, columns.partition_key, columns.version).where(row).with_for_update()
-        )
-        self._update_one = sa.update(self._table).where(row, columns.version == sa.bindparam("of_version"))
+        self._rows = SqlRows(self._database, self._table)
 
     transaction_items = TRANSACTION_ITEMS
     combines_writes_cheaply = True
@@ -128,14 +109,14 @@ class SqlStore(CoordinationStore):
         """Uses transactions of a thousand rows."""
         created: list[str] = []
         for chunk in _chunks(partitions):
-            created += self._database.write(partial(self._insert_absent, partitions=chunk))
+            created += self._database.write(partial(self._rows.insert_absent, partitions=chunk))
         return created
 
     @override
     def get(self, source_identifier: str, partition_key: str) -> Partition | None:
         statement = sa.select(self._table).where(self._is(source_identifier, partition_key))
         row = self._database.read(lambda connection: connection.execute(statement).one_or_none())
-        return None if row is None else _partition(row)
+        return None if row is None else partition_of(row)
 
     @override
     def get_many(self, source_identifier: str, partition_keys: Sequence[str]) -> dict[str, Partition]:
@@ -147,7 +128,7 @@ class SqlStore(CoordinationStore):
                 columns.source_identifier == source_identifier, columns.partition_key.in_(chunk)
             )
             rows = self._database.read(partial(_all_rows, statement=statement))
-            partitions |= {row.partition_key: _partition(row) for row in rows}
+            partitions |= {row.partition_key: partition_of(row) for row in rows}
         return partitions
 
     @override
@@ -155,7 +136,7 @@ class SqlStore(CoordinationStore):
         """Reads a thousand keys per statement."""
         existing: set[str] = set()
         for chunk in _chunks(partition_keys):
-            known = partial(self._existing_keys, source_identifier=source_identifier, partition_keys=chunk)
+            known = partial(self._rows.existing_keys, source_identifier=source_identifier, partition_keys=chunk)
             existing.update(self._database.read(known))
         return existing
 
@@ -197,10 +178,10 @@ class SqlStore(CoordinationStore):
 
         def change(connection: sa.Connection) -> list[Partition]:
             if len(update) + len(unchanged) > 1:
-                self._lock(connection, [*update, *unchanged])
-            written = self._update(connection, update)
-            self._insert_absent(connection, create, return_created=False)
-            self._insert_new(connection, new)
+                self._rows.lock(connection, [*update, *unchanged])
+            written = self._rows.update(connection, update)
+            self._rows.insert_absent(connection, create, return_created=False)
+            self._rows.insert_new(connection, new)
             return written
 
         return self._database.write(change)
@@ -231,7 +212,7 @@ class SqlStore(CoordinationStore):
             statement = statement.where(
                 self._compared_to(gt, position_of(after, SortOrder.PRIORITY), SortOrder.PRIORITY)
             )
-        return self._database.read(lambda connection: [_partition(row) for row in connection.execute(statement)])
+        return self._database.read(lambda connection: [partition_of(row) for row in connection.execute(statement)])
 
     @override
     def browse(
@@ -262,7 +243,7 @@ class SqlStore(CoordinationStore):
             max_partitions = min(limit, examine)
             statement = self._select(within, order, descending=descending).limit(max_partitions + 1)
             rows = connection.execute(statement).all()
-            partitions = [_partition(row) for row in rows[:max_partitions]]
+            partitions = [partition_of(row) for row in rows[:max_partitions]]
             return BrowsePage(
                 partitions=partitions, next=position_of(partitions[-1], order) if len(rows) > max_partitions else end
             )
@@ -424,56 +405,15 @@ class SqlStore(CoordinationStore):
             columns.partition_key.in_([row.partition_key for row in rows]),
         )
 
-    # Many rows at once, directly by the driver. SQLAlchemy needs longer for a thousand parameters than a database for
-    # the rest; and PostgreSQL's driver needs longer for them, or for an array, than for one JSON text.
-
-    def _existing_keys(
-        self, connection: sa.Connection, source_identifier: str, partition_keys: Sequence[str]
-    ) -> list[str]:
-        statement = f"SELECT partition_key FROM {self._quoted} WHERE source_identifier = "
-        match self._database.dialect_name:
-            case "sqlite":
-                statement += f"? AND partition_key IN ({_marks('?', partition_keys)})"
-                rows = connection.exec_driver_sql(statement, (source_identifier, *partition_keys))
-            case "postgresql":
-                statement += "%s AND partition_key = ANY(ARRAY(SELECT json_array_elements_text(%s::json)))"
-                rows = connection.exec_driver_sql(statement, (source_identifier, json.dumps(partition_keys)))
-            case _:  # KeyText
-                statement += f"%s AND partition_key IN ({_marks('%s', partition_keys)})"
-                values = (source_identifier.encode(), *(key.encode() for key in partition_keys))
-                return [row[0].decode() for row in connection.exec_driver_sql(statement, values)]
-        return [row[0] for row in rows]
-
-    def _insert_similar(self, connection: sa.Connection, partitions: Sequence[Partition]) -> None:
-        """Insert partitions that differ only in `VARYING_COLUMNS`. The other columns are passed only once."""
-        shared = {name: value for name, value in _row(partitions[0]).items() if name not in VARYING_COLUMNS}
-        rows = _rows_of_each(partitions)
-        match self._database.dialect_name:
-            case "sqlite":
-                of_each = f"column1, column2, column3, column4 FROM (VALUES {_marks('(?, ?, ?, ?)', rows)})"
-                mark, values = "?", (*shared.values(), *chain.from_iterable(rows))
-            case "postgresql":
-                types = "partition_key text, progress text, version bigint, priority text"
-                of_each = f"* FROM json_to_recordset(%s::json) AS given({types})"
-                given = [dict(zip(VARYING_COLUMNS, row, strict=True)) for row in rows]
-                mark, values = "%s", (*shared.values(), json.dumps(given))
-            case _:
-                connection.execute(
-                    sa.insert(self._table), [shared | dict(zip(VARYING_COLUMNS, row, strict=True)) for row in rows]
-                )
-                return
-        columns = ", ".join((*shared, *VARYING_COLUMNS))
-        connection.exec_driver_sql(
-            f"INSERT INTO {self._quoted} ({columns}) SELECT {_marks(mark, shared)}, {of_each}", values
-        )
-
-    # Parts of transactions
+    # Leases within a transaction
 
     def _lease(self, connection: sa.Connection, rows: Sequence[sa.Row[Any]], request: Acquisition) -> list[Partition]:
         """Lease rows that this transaction has locked, with one statement per thousand rows."""
-        leased = [_partition(row).taken(request.owner, request.ownership_timeout, request.available_by) for row in rows]
+        leased = [
+            partition_of(row).taken(request.owner, request.ownership_timeout, request.available_by) for row in rows
+        ]
         for start in range(0, len(rows), CHUNK_ROWS):
-            chunk, first = rows[start : start + CHUNK_ROWS], _row(leased[start])
+            chunk, first = rows[start : start + CHUNK_ROWS], row_of(leased[start])
             changes = {name: first[name] for name in LEASE_COLUMNS} | {"version": self._table.c.version + 1}
             statement = (
                 sa.update(self._table).where(self._are_locked_rows(request.source_identifier, chunk)).values(changes)
@@ -490,154 +430,7 @@ class SqlStore(CoordinationStore):
             .where(self._table.c.owner == request.owner)
             .limit(request.limit)
         )
-        return [_partition(row) for row in connection.execute(statement)]
-
-    def _update(self, connection: sa.Connection, partitions: Sequence[Partition]) -> list[Partition]:
-        """Update rows that this transaction has locked, or a single row, if the versions match."""
-        written = [partition.written() for partition in partitions]
-        if not written:
-            return written
-        rows = [_row(each) for each in written]
-        if len(rows) > 1 and self._database.dialect_name == "postgresql":
-            count = connection.execute(self._update_statement(rows)).rowcount
-        else:
-            keys = ("source_identifier", "partition_key")
-            changes = [
-                {name: value for name, value in row.items() if name not in keys}
-                | {"of_source": seen.source_identifier, "of_key": seen.partition_key, "of_version": seen.version}
-                for seen, row in zip(partitions, rows, strict=True)
-            ]
-            count = connection.execute(self._update_one, changes).rowcount
-        if count != len(written):
-            raise version_refused(partitions[0])
-        return written
-
-    def _lock(self, connection: sa.Connection, partitions: Sequence[Partition]) -> None:
-        """Lock rows in the order of their keys, if their versions match those of the partitions."""
-        keys = sorted({_key(partition) for partition in partitions})
-        stored = {
-            (source_identifier, key): version for source_identifier, key, version in self._locked(connection, keys)
-        }
-        for partition in partitions:
-            if stored.get(_key(partition)) != partition.version:
-                raise version_refused(partition)
-
-    def _locked(self, connection: sa.Connection, keys: Sequence[Key]) -> Iterator[Sequence[Any]]:
-        """Lock rows one after another; yield the key and the version of each existing row."""
-        if self._database.dialect_name == "mysql":  # many keys at once may make it scan the whole table
-            for source_identifier, key in keys:
-                yield from connection.execute(self._lock_one, {"of_source": source_identifier, "of_key": key})
-        elif self._database.dialect_name == "postgresql":
-            statement = (
-                "SELECT stored.source_identifier, stored.partition_key, stored.version "
-                f"FROM {self._quoted} AS stored JOIN json_to_recordset(%s::json) AS given(of_source text, of_key text) "
-                "ON stored.source_identifier = of_source AND stored.partition_key = of_key "
-                "ORDER BY stored.source_identifier, stored.partition_key FOR UPDATE OF stored"
-            )
-            given = [{"of_source": source_identifier, "of_key": key} for source_identifier, key in keys]
-            yield from connection.exec_driver_sql(statement, (json.dumps(given),))
-        else:  # the whole file is locked
-            statement = (
-                f"SELECT source_identifier, partition_key, version FROM {self._quoted} "
-                f"WHERE (source_identifier, partition_key) IN (VALUES {_marks('(?, ?)', keys)})"
-            )
-            yield from connection.exec_driver_sql(statement, tuple(chain.from_iterable(keys)))
-
-    def _update_statement(self, rows: Sequence[dict[str, Any]]) -> sa.Update:
-        """Return the statement that updates rows in PostgreSQL."""
-        columns, values = self._table.c, self._as_table(rows)
-        return (
-            sa.update(self._table)
-            .where(
-                columns.source_identifier == values.c.source_identifier,
-                columns.partition_key == values.c.partition_key,
-                columns.version == values.c.version - 1,
-            )
-            .values({column: values.c[column.name] for column in columns if not column.primary_key})
-        )
-
-    def _insert_absent(
-        self, connection: sa.Connection, partitions: Sequence[Partition], *, return_created: bool = True
-    ) -> list[str]:
-        """Insert the rows that do not exist; return the keys of the new rows, in the given order.
-
-        :param return_created: whether to return them. Without, SQLite inserts rows several times as fast.
-        """
-        # Sorted, so that two processes that create the same rows do not deadlock; of equal keys, the first one counts.
-        rows = {_key(p): _row(p) for p in reversed(partitions)}
-        absent = [rows[key] for key in sorted(rows)]
-        if not absent:
-            return []
-        match self._database.dialect_name:
-            case "mysql":
-                created = self._insert_missing(connection, absent)
-            case "sqlite" if not return_created:
-                connection.execute(self._insert_or_ignore(), absent)
-                return []
-            case _:
-                created = self._insert_or_skip(connection, absent)
-        return [key[1] for key in dict.fromkeys(map(_key, partitions)) if key in created]
-
-    def _insert_new(self, connection: sa.Connection, partitions: Sequence[Partition]) -> None:
-        try:
-            for _, alike in groupby(sorted(partitions, key=_key), key=_SHARED):
-                self._insert_similar(connection, list(alike))
-        except exc.IntegrityError as error:
-            if not _is_duplicate(error):
-                raise
-            raise creation_refused(partitions[0]) from None
-
-    def _insert_or_skip(self, connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> set[Key]:
-        key = (self._table.c.source_identifier, self._table.c.partition_key)
-        if self._database.dialect_name == "postgresql":
-            from sqlalchemy.dialects.postgresql import insert as postgresql_insert
-
-            statement = postgresql_insert(self._table).from_select(list(rows[0]), sa.select(self._as_table(rows)))
-            inserted = connection.execute(statement.on_conflict_do_nothing().returning(*key))
-        else:
-            inserted = connection.execute(self._insert_or_ignore().returning(*key), rows)
-        return {(row[0], row[1]) for row in inserted}
-
-    def _insert_or_ignore(self) -> Any:
-        from sqlalchemy.dialects.sqlite import insert as sqlite_insert
-
-        return sqlite_insert(self._table).on_conflict_do_nothing()
-
-    def _as_table(self, rows: Sequence[dict[str, Any]]) -> sa.TableValuedAlias:
-        """Return rows as one parameter instead of many thousand, which take PostgreSQL's driver twice as long."""
-        columns = [sa.column(name, self._table.c[name].type) for name in rows[0]]
-        given = sa.func.json_to_recordset(sa.cast(list(rows), sa.JSON))
-        return given.table_valued(*columns, name="given").render_derived(with_types=True)
-
-    def _insert_missing(self, connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> set[Key]:
-        """Insert rows if the database cannot report which rows it skipped: read first, and repeat if necessary.
-
-        `INSERT IGNORE` would hide other errors, and the count of `ON DUPLICATE KEY UPDATE` does not identify rows.
-        """
-        while True:
-            existing = self._existing_rows(connection, rows)
-            missing = [row for row in rows if (row["source_identifier"], row["partition_key"]) not in existing]
-            if not missing:
-                return set()
-            try:
-                with connection.begin_nested():
-                    connection.execute(sa.insert(self._table), missing)
-            except exc.IntegrityError as error:
-                if not _is_duplicate(error):
-                    raise
-                continue  # another process created one of them in between
-            return {(row["source_identifier"], row["partition_key"]) for row in missing}
-
-    def _existing_rows(self, connection: sa.Connection, rows: Sequence[dict[str, Any]]) -> set[Key]:
-        columns = self._table.c
-        existing: set[Key] = set()
-        for source_identifier, family in groupby(rows, key=lambda row: row["source_identifier"]):
-            statement = sa.select(columns.partition_key).where(
-                columns.source_identifier == source_identifier,
-                columns.partition_key.in_([row["partition_key"] for row in family]),
-            )
-            existing.update((source_identifier, key) for key in connection.scalars(statement))
-        return existing
+        return [partition_of(row) for row in connection.execute(statement)]
 
 
 def _chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:
@@ -646,69 +439,3 @@ def _chunks(rows: Sequence[T]) -> Iterator[Sequence[T]]:
 
 def _all_rows(connection: sa.Connection, statement: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
     return connection.execute(statement).all()
-
-
-def _is_duplicate(error: exc.IntegrityError) -> bool:
-    """Return whether a row was refused because its key exists, by the codes of MySQL, PostgreSQL or SQLite."""
-    refused: Any = error.orig
-    return (
-        refused.args[:1] == (1062,)
-        or getattr(refused, "sqlstate", None) == "23505"
-        or getattr(refused, "sqlite_errorname", None) == "SQLITE_CONSTRAINT_PRIMARYKEY"
-    )
-
-
-def _marks(mark: str, values: Collection[object]) -> str:
-    return ", ".join([mark] * len(values))
-
-
-def _key(partition: Partition) -> Key:
-    return (partition.source_identifier, partition.partition_key)
-
-
-_SHARED = attrgetter(
-    *(field.name for field in fields(Partition) if field.compare and field.name not in VARYING_COLUMNS)
-)
-
-
-def _rows_of_each(partitions: Sequence[Partition]) -> list[tuple[Any, ...]]:
-    """Return the columns `VARYING_COLUMNS`. The same progress object of several partitions is encoded only once."""
-    texts = {key: progress_text(each) for key, each in {id(each.progress): each for each in partitions}.items()}
-    instant = cache(format_instant)
-    return [(each.partition_key, texts[id(each.progress)], each.version, instant(each.priority)) for each in partitions]
-
-
-def _row(partition: Partition) -> dict[str, Any]:
-    return {
-        "source_identifier": partition.source_identifier,
-        "partition_key": partition.partition_key,
-        "status": partition.status.value,
-        "owner": partition.owner,
-        "ownership_timeout": partition.ownership_timeout and format_instant(partition.ownership_timeout),
-        "held_since": partition.held_since and format_instant(partition.held_since),
-        "progress": progress_text(partition),
-        "reopen_at": partition.reopen_at and format_instant(partition.reopen_at),
-        "closed_count": partition.closed_count,
-        "version": partition.version,
-        "priority": format_instant(partition.priority),
-        "attempts": partition.attempts,
-        "last_error": partition.last_error,
-    }
-
-
-def _partition(row: sa.Row[Any]) -> Partition:
-    return Partition(
-        source_identifier=row.source_identifier,
-        partition_key=row.partition_key,
-        status=PartitionStatus(row.status),
-        owner=row.owner,
-        ownership_timeout=row.ownership_timeout and parse_instant(row.ownership_timeout),
-        held_since=row.held_since and parse_instant(row.held_since),
-        reopen_at=row.reopen_at and parse_instant(row.reopen_at),
-        closed_count=row.closed_count,
-        version=row.version,
-        priority=parse_instant(row.priority),
-        attempts=row.attempts,
-        last_error=row.last_error,
-        **read_progress(row.progress),
-    )

@@ -10,8 +10,7 @@ import logging
 import random
 import re
 import time
-import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -33,7 +32,6 @@ from airflow_provider_coordination.coordination.store import (
     Acquisition,
     CoordinationStore,
     acquisition_order,
-    creation_refused,
     version_refused,
 )
 from airflow_provider_coordination.stores import RETRY_DEADLINE_SECONDS
@@ -47,28 +45,24 @@ from airflow_provider_coordination.stores.dynamodb.hints import (
 from airflow_provider_coordination.stores.dynamodb.items import (
     TABLE_KEY,
     Item,
-    Value,
     at_version,
-    attributes,
     browse_query,
     conditional_update,
     holds,
     key_of,
     lease_attributes,
     new_item,
-    only_if_absent,
     partition_of,
     position_key,
     queue_query,
     stored_position,
 )
 from airflow_provider_coordination.stores.dynamodb.table import TableOptions, ensure_table, inspect_table, permissions
+from airflow_provider_coordination.stores.dynamodb.writes import TRANSACTION_ITEMS, DynamoDbWrites
 from airflow_provider_coordination.stores.kind import StoreReport, measure_quickest
 
 log = logging.getLogger(__name__)
 
-TRANSACTION_ITEMS = 100
-"""DynamoDB's limit for one transaction."""
 BATCH_KEYS = 100
 """DynamoDB's limit for one BatchGetItem call."""
 BROWSE_PAGE_ITEMS = 1000
@@ -118,6 +112,7 @@ class DynamoDbStore(CoordinationStore):
         self._options = options or TableOptions()
         self._ttl_seconds = ttl_seconds
         self._known = KnownVersions()
+        self._writes = DynamoDbWrites(self._call, table, self._known, ttl_seconds)
         self._queue_start = QueueStart(randomness or random.Random())
         self._quiet = QuietQueues()
 
@@ -164,11 +159,11 @@ class DynamoDbStore(CoordinationStore):
         items = {(p.source_identifier, p.partition_key): new_item(p, self._ttl_seconds) for p in reversed(partitions)}
         ordered = list(reversed(items.values()))
         if len(ordered) == 1:
-            return [key for key in map(self._put_absent, ordered) if key is not None]
+            return [key for key in map(self._writes.put_absent, ordered) if key is not None]
         created: list[str] = []
         with ThreadPoolExecutor(CREATE_THREADS) as pool:
             for start in range(0, len(ordered), CREATE_CHUNK_ITEMS):
-                keys = pool.map(self._put_absent, ordered[start : start + CREATE_CHUNK_ITEMS])
+                keys = pool.map(self._writes.put_absent, ordered[start : start + CREATE_CHUNK_ITEMS])
                 created += [key for key in keys if key is not None]
         return created
 
@@ -237,7 +232,7 @@ class DynamoDbStore(CoordinationStore):
             raise version_refused(update[-1])
         checks = [p for key, p in conditional.items() if key not in updated]
         creates = {_item_key(p): p for p in reversed(create) if _item_key(p) not in conditional}
-        self._write(list(update), list(reversed(creates.values())), list(new), checks)
+        self._writes.write(list(update), list(reversed(creates.values())), list(new), checks)
         return [p.written() for p in update]
 
     @override
@@ -405,81 +400,6 @@ class DynamoDbStore(CoordinationStore):
         self._known.note(candidate, intended.version)
         return replace(partition_of(stored), change=intended.change)
 
-    # Writes
-
-    def _put_absent(self, item: Mapping[str, Value]) -> str | None:
-        """Write an item if it does not exist; return its key if it was written."""
-        try:
-            self._call("put_item", Item=item, **only_if_absent())
-        except RefusedError as refused:
-            stored = refused.stored[0]
-            if not refused.unsure or stored is None or not holds(stored, item):
-                return None
-        self._known.forget(item["sourceIdentifier"]["S"], item["sourcePartitionKey"]["S"])
-        return item["sourcePartitionKey"]["S"]
-
-    def _write(
-        self, updates: list[Partition], creates: list[Partition], new: list[Partition], checks: list[Partition]
-    ) -> None:
-        """Write everything or nothing, except items to create that exist already."""
-        values = [attributes(p.written(), self._ttl_seconds) for p in updates]
-        items = [new_item(p, self._ttl_seconds) for p in creates]
-        must_be_new = [new_item(p, self._ttl_seconds) for p in new]
-        while True:
-            try:
-                self._write_once(updates, values, [*must_be_new, *items], checks)
-                break
-            except RefusedError as refused:
-                if refused.unsure and updates and _all_stored(refused, values):
-                    break  # written by an earlier try whose response was lost
-                conditional = [*updates, *new, *([None] * len(items)), *checks]
-                before = len(updates) + len(new)
-                for index in sorted(refused.stored):
-                    if (changed := conditional[index]) is not None:
-                        is_new = len(updates) <= index < before
-                        raise (creation_refused if is_new else version_refused)(changed) from None
-                items = [item for n, item in enumerate(items) if n + before not in refused.stored]
-        for partition in updates:
-            self._known.note(partition, partition.version + 1)
-
-    def _write_once(
-        self,
-        updates: list[Partition],
-        values: list[dict[str, Value | None]],
-        items: list[dict[str, Value]],
-        checks: list[Partition],
-    ) -> None:
-        """Write everything, as a single request or in a transaction, or raise `RefusedError`."""
-        if len(updates) + len(items) + len(checks) > 1 or checks:
-            self._transact(updates, values, items, checks)
-        elif updates:
-            self._call("update_item", **conditional_update(updates[0], values[0]))
-        elif items and self._put_absent(items[0]) is None:
-            raise RefusedError({0: None}, unsure=False)
-
-    def _transact(
-        self,
-        updates: list[Partition],
-        values: list[dict[str, Value | None]],
-        items: list[dict[str, Value]],
-        checks: list[Partition],
-    ) -> None:
-        actions: list[dict[str, Any]] = [
-            *({"Update": conditional_update(p, wanted)} for p, wanted in zip(updates, values, strict=True)),
-            *({"Put": {"Item": item, **only_if_absent()}} for item in items),
-            *({"ConditionCheck": at_version(p)} for p in checks),
-        ]
-        if len(actions) > TRANSACTION_ITEMS:
-            raise ConfigurationError(
-                f"store {self._call.name}: a transaction has {len(actions)} partitions; the limit of DynamoDB is "
-                f"{TRANSACTION_ITEMS}. Keep the partitions in an SQL store"
-            )
-        for action in actions:
-            for request in action.values():
-                request["TableName"] = self._table
-        # With the token, a repeated call only returns the result of the first one, for ten minutes.
-        self._call("transact_write_items", TransactItems=actions, ClientRequestToken=uuid.uuid4().hex)
-
     # Reads
 
     def _batch_get(
@@ -505,12 +425,6 @@ class DynamoDbStore(CoordinationStore):
 
 def _item_key(partition: Partition) -> tuple[str, str]:
     return (partition.source_identifier, partition.partition_key)
-
-
-def _all_stored(refused: RefusedError, values: list[dict[str, Value | None]]) -> bool:
-    """Return whether every refused update is stored as intended."""
-    indexes = range(len(values))
-    return all((stored := refused.stored.get(n)) is not None and holds(stored, values[n]) for n in indexes)
 
 
 def _version(item: Item | None) -> int:
