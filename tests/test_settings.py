@@ -11,15 +11,8 @@ from typing import Annotated, Any
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.settings import (
-    CONNECTED,
-    Described,
-    FieldError,
-    Limits,
-    Texts,
-    read_settings,
-    write_settings,
-)
+from airflow_provider_coordination.field_hints import Limits, Texts
+from airflow_provider_coordination.settings import CONNECTED, Described, FieldError, read_settings, write_settings
 
 
 @dataclass(frozen=True, kw_only=True)

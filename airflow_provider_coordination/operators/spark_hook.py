@@ -28,7 +28,9 @@ from typing import Any
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
+from airflow_provider_coordination.airflow_names import AirflowFailException
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.hooks.settings_locations import MISSING
 
 HOOK_ATTRIBUTES = (
     "_build_spark_submit_command",
@@ -224,3 +226,17 @@ def kill_command(hook: SparkSubmitHook, cluster_id: str) -> list[str]:
     raise ConfigurationError(
         f"job {cluster_id!r} is not a job of master {target.master!r}; end it with the cluster manager that runs it"
     )
+
+
+def plain_hook(get_hook: Callable[[], SparkSubmitHook]) -> SparkSubmitHook:
+    """Return the provider's hook.
+
+    :param get_hook: the provider's function.
+    :raises AirflowFailException: if it needs the Kubernetes provider, and that is not installed.
+    """
+    try:
+        return get_hook()
+    except NameError as error:  # the Spark provider raises it then
+        if error.name == "kube_client":
+            raise AirflowFailException(MISSING) from None
+        raise

@@ -24,7 +24,7 @@ from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import parse_instant
 from airflow_provider_coordination.coordination.suspension import Suspension
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
-from airflow_provider_coordination.hooks.settings_locations import DEFAULT_CONN_ID, MISSING
+from airflow_provider_coordination.hooks.settings_locations import DEFAULT_CONN_ID
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
 from airflow_provider_coordination.links import (
     JobLogLink,
@@ -52,7 +52,7 @@ from airflow_provider_coordination.operators.job_follower import (
 from airflow_provider_coordination.operators.job_results import lineage_of, no_stream, report_to_outlets
 from airflow_provider_coordination.operators.job_submission import JobSubmission, job_folder
 from airflow_provider_coordination.operators.packaging import packaged_application
-from airflow_provider_coordination.operators.spark_hook import NOT_FOLLOWED, exit_code_of, submission_target
+from airflow_provider_coordination.operators.spark_hook import NOT_FOLLOWED, exit_code_of, plain_hook, submission_target
 from airflow_provider_coordination.settings import text_value
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.outcome import Outcome, Summary
@@ -493,16 +493,8 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
         return hook
 
     def _plain_hook(self) -> SparkSubmitHook:
-        """Return the provider's hook, with only the task's own arguments.
-
-        :raises AirflowFailException: if it needs the Kubernetes provider, and that is not installed.
-        """
-        try:
-            return super()._get_hook()
-        except NameError as error:  # the Spark provider raises it if the Kubernetes provider is missing
-            if error.name == "kube_client":
-                raise AirflowFailException(MISSING) from None
-            raise
+        """Return the provider's hook, with only the task's own arguments."""
+        return plain_hook(super()._get_hook)
 
     def _abandon_job(self) -> None:
         if self._job is not None:

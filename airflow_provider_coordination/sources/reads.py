@@ -15,7 +15,8 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.coordination.supplier import Supplier
-from airflow_provider_coordination.settings import CONNECTED, Described, Limits, text_value
+from airflow_provider_coordination.field_hints import Limits
+from airflow_provider_coordination.settings import CONNECTED, Described, text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 

@@ -15,7 +15,8 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.coordination.renewal import DEFAULT_HANDOVER_TIMEOUT
-from airflow_provider_coordination.settings import Described, FieldError, Limits, is_template, text_value
+from airflow_provider_coordination.field_hints import Limits
+from airflow_provider_coordination.settings import Described, FieldError, is_template, text_value
 
 NO_TIME = timedelta(0)
 MAX_SAVED_PARSE_EXCEPTIONS = 100

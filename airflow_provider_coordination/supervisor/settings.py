@@ -12,7 +12,8 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any
 
 from airflow_provider_coordination.coordination.override import override
-from airflow_provider_coordination.settings import Described, FieldError, Limits, format_duration
+from airflow_provider_coordination.field_hints import Limits, format_duration
+from airflow_provider_coordination.settings import Described, FieldError
 from airflow_provider_coordination.spark.job_settings import RejectionSettings
 
 MAX = "max"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from airflow_provider_coordination.settings import Limits
+from airflow_provider_coordination.field_hints import Limits
 from airflow_provider_coordination.spark.ingestion import Ingestion, IngestionOptions
 from airflow_provider_coordination.spark.payload_schema import TIME_FORMATS
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings, TuningSettings

@@ -22,7 +22,8 @@ from typing import Any, TypeVar
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.coordination.registry import import_attribute
-from airflow_provider_coordination.settings import Limits, format_duration, hint_of, is_connected
+from airflow_provider_coordination.field_hints import Limits, format_duration, hint_of
+from airflow_provider_coordination.settings import is_connected
 from airflow_provider_coordination.spark.ingestion import IngestionOptions
 from airflow_provider_coordination.spark.job_settings import RoundSettings
 from airflow_provider_coordination.spark.redaction import SECRET_NAME

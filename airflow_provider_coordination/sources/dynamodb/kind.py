@@ -7,7 +7,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from airflow_provider_coordination.coordination.override import override
-from airflow_provider_coordination.settings import FieldError, Limits, text_value
+from airflow_provider_coordination.field_hints import Limits
+from airflow_provider_coordination.settings import FieldError, text_value
 from airflow_provider_coordination.sources.item_kind import ItemKind, changed_values
 from airflow_provider_coordination.sources.reads import AwsReads, RereadReads
 from airflow_provider_coordination.sources.source_kind import DatasetName, Settings, aws_host

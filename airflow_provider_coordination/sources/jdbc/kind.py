@@ -11,7 +11,8 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from airflow_provider_coordination.coordination.override import override
-from airflow_provider_coordination.settings import CONNECTED, FieldError, Limits, ParsedBy, text_value
+from airflow_provider_coordination.field_hints import Limits, ParsedBy
+from airflow_provider_coordination.settings import CONNECTED, FieldError, text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.item_kind import ItemKind, changed_values
 from airflow_provider_coordination.sources.jdbc.database import JdbcDatabase, database_of

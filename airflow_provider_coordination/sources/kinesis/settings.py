@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from airflow_provider_coordination.coordination.override import override
-from airflow_provider_coordination.settings import NOTHING, FieldError, Limits, ParsedBy, Texts, text_value
+from airflow_provider_coordination.field_hints import Limits, ParsedBy, Texts
+from airflow_provider_coordination.settings import NOTHING, FieldError, text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.kinesis.bounds import EARLIEST, Bounds, bounds_value
 from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON, at_timestamp, aware_instant

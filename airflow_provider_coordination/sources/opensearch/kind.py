@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
-from airflow_provider_coordination.settings import CONNECTED, Limits, Texts
+from airflow_provider_coordination.field_hints import Limits, Texts
+from airflow_provider_coordination.settings import CONNECTED
 from airflow_provider_coordination.sources.connections import ConnectionResolver, ConnectionValues
 from airflow_provider_coordination.sources.item_kind import ItemKind
 from airflow_provider_coordination.sources.reads import RereadReads

@@ -9,13 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
-from airflow_provider_coordination.settings import (
-    FieldError,
-    Limits,
-    Texts,
-    read_settings,
-    text_value,
-)
+from airflow_provider_coordination.field_hints import Limits, Texts
+from airflow_provider_coordination.settings import FieldError, read_settings, text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.item_kind import ItemKind
 from airflow_provider_coordination.sources.reads import AwsReads

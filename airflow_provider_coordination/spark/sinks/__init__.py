@@ -18,7 +18,8 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.job_reports import SinkReport
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.registry import Registry
-from airflow_provider_coordination.settings import Described, Limits, format_duration
+from airflow_provider_coordination.field_hints import Limits, format_duration
+from airflow_provider_coordination.settings import Described
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, MissingColumnError
 from airflow_provider_coordination.spark.outages import translating_outages

@@ -10,7 +10,8 @@ from typing import Annotated, Any, ClassVar
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
-from airflow_provider_coordination.settings import Described, FieldError, Limits, Texts, text_value
+from airflow_provider_coordination.field_hints import Limits, Texts
+from airflow_provider_coordination.settings import Described, FieldError, text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.spark.access import is_s3
 from airflow_provider_coordination.spark.job_settings import check_function

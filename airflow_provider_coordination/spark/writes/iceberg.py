@@ -11,7 +11,8 @@ from urllib.parse import quote
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
-from airflow_provider_coordination.settings import CONNECTED, FieldError, Texts
+from airflow_provider_coordination.field_hints import Texts
+from airflow_provider_coordination.settings import CONNECTED, FieldError
 from airflow_provider_coordination.sources.connections import ConnectionResolver, ConnectionValues
 from airflow_provider_coordination.spark.writes import MergingSink
 

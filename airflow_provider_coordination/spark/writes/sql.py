@@ -11,7 +11,8 @@ from typing import Annotated, Any, ClassVar
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
-from airflow_provider_coordination.settings import CONNECTED, Limits, Texts
+from airflow_provider_coordination.field_hints import Limits, Texts
+from airflow_provider_coordination.settings import CONNECTED
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.spark.writes import Writes
 from airflow_provider_coordination.sql import CONNECTION_TYPES, MYSQL, PORTS, POSTGRESQL

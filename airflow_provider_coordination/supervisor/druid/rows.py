@@ -9,7 +9,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any
 
-from airflow_provider_coordination.settings import format_duration
+from airflow_provider_coordination.field_hints import format_duration
 
 
 class FieldOutcome(StrEnum):
