@@ -18,7 +18,7 @@ from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk import Context
 
-from airflow_provider_coordination.airflow_names import AirflowFailException, conf
+from airflow_provider_coordination.airflow_names import conf
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import parse_instant

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
@@ -252,6 +252,10 @@ class ItemSource(JobSource):
     def __init__(self, reads: ReadsSettings) -> None:
         self._reads = reads
 
+    @cached_property
+    def _reader(self) -> ItemReader | FrameReader:
+        return reader_of(self._reads)
+
     @property
     @override
     def name(self) -> str:
@@ -264,7 +268,7 @@ class ItemSource(JobSource):
 
     @override
     def columns(self, spark: JobSpark) -> StructType | None:
-        reader = reader_of(self._reads)
+        reader = self._reader
         try:
             known = reader.columns(spark.session)
         except Exception as error:  # reading reports it, and waits for a source that is unavailable
@@ -274,7 +278,7 @@ class ItemSource(JobSource):
 
     @override
     def opened(self, coordinator: SourceCoordinator) -> Callable[[JobSpark], MakeReading]:
-        kind, reader = self._reads.kind, reader_of(self._reads)
+        kind, reader = self._reads.kind, self._reader
         reads_at_once(reader)  # raises for an invalid reader, before any lease is acquired
 
         def make(spark: JobSpark) -> MakeReading:

@@ -111,22 +111,34 @@ class Writes(Described):
 
 
 @dataclass(kw_only=True)
-class MergingSink(Writes):
+class KeyedSink(Writes):
     """A sink whose rows may replace existing rows.
 
     :param merge_on: the key columns by which a row replaces an existing row; by default every row is added. (templated)
-    :param order_by: the column whose greatest value wins between rows with the same key in one delivery. Without it a
-        key may occur at most once in a batch. (templated)
     """
 
     merge_on: Annotated[Texts, Limits(is_unique=True)] = ()
-    order_by: str | None = None
 
     @override
     def check_together(self) -> None:
         super().check_together()
         if not all(name.strip() for name in self.merge_on):
             raise self.invalid("merge_on", "must name columns that identify a row")
+
+
+@dataclass(kw_only=True)
+class MergingSink(KeyedSink):
+    """A keyed sink that orders the rows with the same key.
+
+    :param order_by: the column whose greatest value wins between rows with the same key in one delivery. Without it a
+        key may occur at most once in a batch. (templated)
+    """
+
+    order_by: str | None = None
+
+    @override
+    def check_together(self) -> None:
+        super().check_together()
         if self.order_by is not None and not self.merge_on:
             raise self.invalid(
                 "order_by",

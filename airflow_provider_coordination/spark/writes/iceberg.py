@@ -15,6 +15,7 @@ from airflow_provider_coordination.field_hints import Texts
 from airflow_provider_coordination.settings import CONNECTED, FieldError
 from airflow_provider_coordination.sources.connections import ConnectionResolver, ConnectionValues
 from airflow_provider_coordination.spark.writes import MergingSink
+from airflow_provider_coordination.sql import CONNECTION_TYPES, DRIVERS, SQLITE
 
 IDENTIFIER = re.compile(r"[^.\s]+(\.[^.\s]+)+")
 WITHOUT_NUMBER = ("year", "month", "day", "hour")
@@ -144,15 +145,6 @@ def _partition_field(text: str, sink: str) -> PartitionField:
     )
 
 
-DATABASES = {
-    "postgres": "postgresql+psycopg",
-    "postgresql": "postgresql+psycopg",
-    "mysql": "mysql+pymysql",
-    "sqlite": "sqlite",
-}
-"""The SQLAlchemy name of a database, by connection type."""
-
-
 def catalog_properties(catalog_conn_id: str, connections: ConnectionResolver) -> dict[str, str]:
     """Return the catalog properties of a connection, as pyiceberg names them.
 
@@ -173,7 +165,7 @@ def catalog_properties(catalog_conn_id: str, connections: ConnectionResolver) ->
                 f"{name}: field {each!r} in its extra must be text, a property of the catalog; got a value of type "
                 f"{type(value).__name__}"
             )
-    own = _of_database(connection) if connection.conn_type in DATABASES else _of_service(connection)
+    own = _of_database(connection) if connection.conn_type in CONNECTION_TYPES else _of_service(connection)
     return {**own, **{each: _text(value) for each, value in extra.items()}}
 
 
@@ -191,14 +183,17 @@ def storage_properties(aws: AwsSettings) -> dict[str, str]:
 
 
 def _of_database(connection: ConnectionValues) -> dict[str, str]:
-    driver = DATABASES[str(connection.conn_type)]
-    if driver == "sqlite":
+    database = CONNECTION_TYPES[str(connection.conn_type)]
+    if database == SQLITE:
         return {"type": "sql", "uri": f"sqlite:///{connection.host or connection.schema or ''}"}
     user = quote(connection.login or "", safe="")
     secret = f":{quote(connection.password, safe='')}" if connection.password else ""
     port = f":{connection.port}" if connection.port else ""
     login = f"{user}{secret}@" if user else ""
-    return {"type": "sql", "uri": f"{driver}://{login}{connection.host or ''}{port}/{connection.schema or ''}"}
+    return {
+        "type": "sql",
+        "uri": f"{database}+{DRIVERS[database][0]}://{login}{connection.host or ''}{port}/{connection.schema or ''}",
+    }
 
 
 def _of_service(connection: ConnectionValues) -> dict[str, str]:

@@ -6,15 +6,14 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
-from airflow_provider_coordination.field_hints import Limits, Texts
 from airflow_provider_coordination.settings import CONNECTED
 from airflow_provider_coordination.sources.connections import ConnectionResolver
-from airflow_provider_coordination.spark.writes import Writes
+from airflow_provider_coordination.spark.writes import KeyedSink
 from airflow_provider_coordination.sql import CONNECTION_TYPES, MYSQL, PORTS, POSTGRESQL
 
 TYPES = {name: database for name, database in CONNECTION_TYPES.items() if database in PORTS}
@@ -49,7 +48,7 @@ class SqlServer:
 
 
 @dataclass
-class SqlTable(Writes):
+class SqlTable(KeyedSink):
     """A table of PostgreSQL, MySQL or MariaDB, for the `writes` of operators.
 
     One transaction writes the rows of a batch and its id. The ids are kept in the table `_coordination_batches` beside
@@ -75,7 +74,6 @@ class SqlTable(Writes):
     _: KW_ONLY
     conn_id: str
     staging_path: str
-    merge_on: Annotated[Texts, Limits(is_unique=True)] = ()
     add_columns: bool = False
     server: SqlServer = field(default_factory=SqlServer, repr=False, metadata=CONNECTED)
 
