@@ -23,7 +23,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 
 log = logging.getLogger(__name__)
 
-PYTHONS = ((3, 11), (3, 14))
+PYTHONS = ((3, 11), (3, 15))
 SPARKS = ((3, 5), (5,))
 TESTED_SPARKS = ((3, 5), (4, 0), (4, 1), (4, 2), (4, 3))
 PANDAS = {(3, 5): (2, 0), (4, 0): (2, 0), (4, 1): (2, 2)}
@@ -146,7 +146,7 @@ def _of_python(installation: Installation) -> Iterator[Incompatibility]:
     minimum, end = PYTHONS
     if installation.python is not None and not minimum <= installation.python[:2] < end:
         version = ".".join(map(str, installation.python))
-        yield Incompatibility(f"Python {version} is not supported", "use Python 3.11, 3.12 or 3.13")
+        yield Incompatibility(f"Python {version} is not supported", "use Python 3.11, 3.12, 3.13 or 3.14")
 
 
 def _of_spark(installation: Installation) -> Iterator[Incompatibility]:

@@ -4,8 +4,8 @@ import sys
 
 if sys.version_info < (3, 11):  # an older Python fails in the import below, with a message without a remedy
     sys.stdout.write(
-        "start ERROR __main__: configuration error: Python %d.%d is not supported; use Python 3.11, 3.12 or 3.13, "
-        "by PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON\n" % sys.version_info[:2]
+        "start ERROR __main__: configuration error: Python %d.%d is not supported; use Python 3.11, 3.12, 3.13 or "
+        "3.14, by PYSPARK_PYTHON and PYSPARK_DRIVER_PYTHON\n" % sys.version_info[:2]
     )
     sys.exit(78)
 

@@ -43,7 +43,7 @@ def installation(
     return Installation(python, GOOD | given, spark, "/opt/spark", is_own, imported)
 
 
-@pytest.mark.parametrize("python", [(3, 11, 0), (3, 12, 4), (3, 13, 9), None])
+@pytest.mark.parametrize("python", [(3, 11, 0), (3, 12, 4), (3, 13, 9), (3, 14, 8), None])
 def test_tested_pair_fits(python: tuple[int, ...] | None) -> None:
     assert incompatibilities(installation(python=python)) == []
 
@@ -51,8 +51,8 @@ def test_tested_pair_fits(python: tuple[int, ...] | None) -> None:
 @pytest.mark.parametrize(
     ("found", "problem", "remedy"),
     [
-        (installation(python=(3, 10, 1)), "Python 3.10.1 is not supported", "use Python 3.11, 3.12 or 3.13"),
-        (installation(python=(3, 14, 0)), "Python 3.14.0 is not supported", "use Python 3.11, 3.12 or 3.13"),
+        (installation(python=(3, 10, 1)), "Python 3.10.1 is not supported", "use Python 3.11, 3.12, 3.13 or 3.14"),
+        (installation(python=(3, 15, 0)), "Python 3.15.0 is not supported", "use Python 3.11, 3.12, 3.13 or 3.14"),
         (installation(spark="3.4.4"), "Spark 3.4.4 is not supported", "'airflow-provider-coordination[spark]'"),
         (installation(spark="5.0.0"), "Spark 5.0.0 is not supported", "use Spark 3.5 or 4"),
         (

@@ -6,10 +6,10 @@ cd "$(dirname "$0")/.."
 
 stop() { echo "bootstrap: $1" >&2; exit 1; }
 
-suitable() { "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; }
+suitable() { "$1" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null; }
 
 find_python() {
-    for candidate in ${PYTHON:-python3 python3.13 python3.12 python3.11 python}; do
+    for candidate in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11 python}; do
         if suitable "$candidate"; then
             # The interpreter itself, not the wrapper of a version manager.
             "$candidate" -c 'import sys; print(sys.executable)'
@@ -19,7 +19,7 @@ find_python() {
     return 1
 }
 
-python=$(find_python) || stop "no Python 3.11, 3.12 or 3.13 was found: install one (Debian: apt-get install python3 python3-venv), or name it as in 'make PYTHON=/path/to/python3.11'"
+python=$(find_python) || stop "no Python 3.11, 3.12, 3.13 or 3.14 was found: install one (Debian: apt-get install python3 python3-venv), or name it as in 'make PYTHON=/path/to/python3.11'"
 
 if ! uv=$(command -v uv) || [ "$uv" = "$PWD/.venv/bin/uv" ]; then
     uv=$PWD/.tools/uv/bin/uv
