@@ -1,7 +1,7 @@
 # Requires make, a POSIX shell and Python 3.11+; everything else is downloaded into .venv and .tools. See `make help`.
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help venv servers try-servers try-deep-servers lint format docs checks test test-unit test-integration test-system test-deep test-lowest durations screenshots demo pins dist clean
+.PHONY: help venv servers try-servers try-deep-servers lint format docs checks test test-unit test-integration test-system test-deep test-lowest test-matrix durations screenshots demo pins dist clean
 
 # Every command runs with the pinned tools and the same environment.
 WITH := . tools/environment.sh &&
@@ -13,7 +13,7 @@ help: ## list the targets
 venv: $(READY) ## create .venv from the pinned versions
 
 $(READY): requirements/dev.txt pyproject.toml tools/bootstrap.sh
-	@PYTHON="$(PYTHON)" tools/bootstrap.sh
+	@PYTHON="$(filter-out 3.%,$(PYTHON))" tools/bootstrap.sh
 	@touch $@
 
 servers: venv ## download the Kinesis and DynamoDB servers, and Java, MariaDB and Chromium if they are missing
@@ -68,6 +68,9 @@ test-lowest: venv ## run the unit tests of the Airflow code with the lowest vers
 	@tools/lowest.sh
 	@$(WITH) PATH="$$PWD/.tools/lowest/bin:$$PATH" python -m pytest -n 3 --dist worksteal --ignore-glob '*/test_ui_fuzzing.py' \
 	    -m "not integration and not system and not deep" tests/airflow tests/cli tests/test_versions.py
+
+test-matrix: try-servers ## install the wheel with each Airflow, Spark and Python, and test it there (AIRFLOW=3.1 SPARK=4.0 PYTHON=3.12: one cell; AGAIN=1: also what passed)
+	@$(WITH) AIRFLOW="$(AIRFLOW)" SPARK="$(SPARK)" PYTHON="$(PYTHON)" AGAIN="$(AGAIN)" nice python tools/matrix.py
 
 # The checks that need no server; they run while the servers are downloaded.
 checks: lint docs

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 PYTHONS = ((3, 11), (3, 15))
 SPARKS = ((3, 5), (5,))
 TESTED_SPARKS = ((3, 5), (4, 0), (4, 1), (4, 2), (4, 3))
+TESTED_AIRFLOWS = ((3, 1), (3, 2), (3, 3))
+"""What `make test-matrix` tests, each under its constraints."""
 PANDAS = {(3, 5): (2, 0), (4, 0): (2, 0), (4, 1): (2, 2)}
 """The oldest pandas of each Spark, which later ones require too."""
 NO_PANDAS = (3,)
@@ -127,6 +129,14 @@ def spark_version(home: Path) -> str | None:
 def incompatibilities(installation: Installation) -> list[Incompatibility]:
     """Return the incompatibilities of an installation; an empty list if there are none."""
     return [*_of_python(installation), *_of_spark(installation), *_of_pair(installation), *_of_packages(installation)]
+
+
+def untested_airflow(version: str) -> Incompatibility | None:
+    """Return what is to be said of a version of Airflow; None if its minor version is tested."""
+    if _release(version)[:2] in TESTED_AIRFLOWS:
+        return None
+    tested = ", ".join(_text(each) for each in TESTED_AIRFLOWS)
+    return Incompatibility(f"Airflow {version} is not tested with this package", f"{tested} are", is_fatal=False)
 
 
 def require_versions(installation: Installation) -> None:

@@ -27,6 +27,7 @@ from airflow_provider_coordination.versions import (
     find_installation,
     find_java,
     incompatibilities,
+    untested_airflow,
 )
 
 MAX_ATTEMPTS = 2
@@ -177,6 +178,8 @@ def _package_findings() -> Iterator[Finding]:
         except metadata.PackageNotFoundError:
             yield unchecked("versions", f"{name} is not installed here")
     yield ok("versions", ", ".join(f"{name} {version}" for name, version in versions.items()))
+    if (airflow := versions.get("apache-airflow")) and (misfit := untested_airflow(airflow)):
+        yield warning("versions", misfit.problem, misfit.remedy)
 
 
 def _java_finding(environment: Mapping[str, str], spark: str | None) -> Finding:

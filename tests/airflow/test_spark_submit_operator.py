@@ -256,7 +256,7 @@ def test_packaged_application_runs_by_default(operator: Any, spark: StubSpark, c
     operator().execute(context)
     (call,) = spark.calls
     assert call["arguments"][-3] == packaged_application("ingest.py")
-    assert call["arguments"][-3] == str(REPOSITORY / "spark_apps" / "ingest.py")
+    assert Path(call["arguments"][-3]).read_text() == (REPOSITORY / "spark_apps" / "ingest.py").read_text()
 
 
 def test_local_driver_finds_spark_and_python(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ from airflow_provider_coordination.stores import StoreSettings, open_store, sql_
 from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
 from tests.conftest import REPOSITORY
 from tests.supervisor.specs import spec_without
+from tests.support.distributions import install
 from tests.support.fake_aws import FakeAws, fake_aws
 from tests.support.java_home import make_java
 from tests.support.spark_home import make_spark_home
@@ -161,15 +162,23 @@ def test_java_home_without_java_is_named(doctor: DoctorCommand, valid_arguments:
 def test_mismatched_pyspark_packages_are_an_error(
     doctor: DoctorCommand, valid_arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, version in (("pyspark", "4.2.0"), ("pyspark-client", "4.1.0")):
-        folder = tmp_path / "site" / f"{name.replace('-', '_')}-{version}.dist-info"
-        folder.mkdir(parents=True)
-        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    for name, version in (("pyspark", "4.2.0"), ("pyspark_client", "4.1.0")):
+        install(tmp_path / "site", name, "none", {}, version=version)
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     found = doctor(*valid_arguments)
     assert found.wrong == ["versions"]
     assert "pyspark-client 4.1.0 own the same files" in found.text
     assert "pip install 'pyspark==4.2.0' 'pyspark-client==4.2.0'" in found.remedy("versions")
+
+
+def test_untested_airflow_is_a_warning(
+    doctor: DoctorCommand, valid_arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path / "site", "apache_airflow", "none", {}, version="3.9.1")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    found = doctor(*valid_arguments)
+    assert (found.exit_code, found.of("versions")[-1][0]) == (0, "ok")
+    assert ("warning", "Airflow 3.9.1 is not tested with this package") in found.of("versions")
 
 
 def test_old_spark_is_an_error(doctor: DoctorCommand, valid_arguments: list[str], tmp_path: Path) -> None:

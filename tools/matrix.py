@@ -1,0 +1,372 @@
+"""`make test-matrix`: tests the wheel of this checkout with each supported Airflow, Spark and Python.
+
+A cell is an Airflow, a Spark, or a pair of them, with a Python. Each cell has an environment of its own in
+`.tools/matrix`, made by pip under the constraints of its Airflow, and runs the tests of its row. `AIRFLOW`, `SPARK` and
+`PYTHON` choose cells. What passed at the same commit is not run again, unless `AGAIN=1`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+from xml.etree import ElementTree
+
+from airflow_provider_coordination.versions import TESTED_AIRFLOWS, TESTED_SPARKS
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+FOLDER = REPOSITORY / ".tools" / "matrix"
+"""The folder of environments, results and logs."""
+REQUIREMENTS = REPOSITORY / "requirements"
+AIRFLOWS = tuple(f"{major}.{minor}" for major, minor in TESTED_AIRFLOWS)
+SPARKS = tuple(f"{major}.{minor}" for major, minor in TESTED_SPARKS)
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+USUAL_PYTHON = "3.12"
+"""The Python of most services."""
+EXTRAS = "delta,iceberg,kubernetes,mysql,openlineage,otlp,postgres,spark"
+TEST_TOOLS = ("hypothesis", "pytest", "pytest-timeout", "pytest-xdist", "schemathesis", "statsd")
+"""What the tests need besides the package, at the version that `requirements/dev.txt` pins."""
+
+
+class MatrixError(Exception):
+    """A cell cannot be made, or was asked for wrongly."""
+
+
+class MissingPythonError(MatrixError):
+    """This machine lacks the Python of a cell."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What is tested together.
+
+    :param airflow: the minor version of Airflow; None for a row of Spark.
+    :param spark: the minor version of Spark; None for the one that the constraints of the Airflow name.
+    :param python: the minor version of Python.
+    """
+
+    airflow: str | None
+    spark: str | None
+    python: str = USUAL_PYTHON
+
+    def __str__(self) -> str:
+        parts = (("Airflow", self.airflow), ("Spark", self.spark), ("Python", self.python))
+        return ", ".join(f"{name} {version}" for name, version in parts if version)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its environment."""
+        parts = (("airflow", self.airflow), ("spark", self.spark), ("py", self.python))
+        return FOLDER / "-".join(f"{name}{version}" for name, version in parts if version)
+
+
+CELLS = (
+    *(Cell(airflow, None) for airflow in AIRFLOWS),
+    *(Cell(AIRFLOWS[-1], None, python) for python in PYTHONS if python != USUAL_PYTHON),
+    *(Cell(None, spark, "3.11") for spark in SPARKS),
+)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One step of a cell.
+
+    :param name: the name in the report.
+    :param tests: the arguments of pytest.
+    """
+
+    name: str
+    tests: tuple[str, ...]
+
+
+ROW = "tests/matrix/test_airflow_row.py"
+INSTALLED = (
+    Check("modules", (f"{ROW}::test_every_module_of_the_wheel_imports",)),
+    Check("DAGs", (f"{ROW}::test_every_example_dag_parses",)),
+    Check("provider", (f"{ROW}::test_provider_is_listed_without_warnings",)),
+)
+AIRFLOW_CHECKS = (
+    *INSTALLED,
+    Check(
+        "unit tests",
+        ("-n2", "--dist=worksteal", "-mnot integration and not system and not deep", "tests/airflow", "tests/cli",
+         "tests/ui", "tests/test_versions.py"),
+    ),
+    Check(
+        "jobs and pages",
+        ("--deep", "tests/system/airflow/test_served_pages.py", "tests/system/airflow/test_deferred_runs.py",
+         "tests/system/airflow/test_backfills.py::test_days_are_backfilled_exactly_and_repeatably"),
+    ),
+)  # fmt: skip
+SPARK_CHECKS = (Check("jobs", ("tests/matrix/test_spark_row.py",)),)
+
+
+@dataclass(frozen=True)
+class Result:
+    """The outcome of a check.
+
+    :param outcome: `passed`, `failed`, or `not made` if this machine lacks something.
+    :param seconds: its duration.
+    :param detail: counts of tests or packages, or the reason of a failure.
+    """
+
+    outcome: str
+    seconds: float
+    detail: str
+
+
+@dataclass
+class Results:
+    """The results of a cell, kept in a file while the commit stays the same.
+
+    :param file: where they are kept.
+    :param commit: the commit; None if files differ from it, and nothing is kept.
+    """
+
+    file: Path
+    commit: str | None
+    checks: dict[str, Result] = field(default_factory=dict)
+
+    def load(self) -> None:
+        """Read what passed at this commit."""
+        kept = json.loads(self.file.read_text()) if self.file.exists() else {}
+        if self.commit is not None and kept.get("commit") == self.commit:
+            self.checks = {name: Result(**result) for name, result in kept["checks"].items()}
+            self.checks = {name: result for name, result in self.checks.items() if result.outcome == "passed"}
+
+    def add(self, name: str, result: Result) -> None:
+        """Keep the result of a check."""
+        self.checks[name] = result
+        if self.commit is not None:
+            checks = {name: vars(result) for name, result in self.checks.items()}
+            self.file.write_text(json.dumps({"commit": self.commit, "checks": checks}, indent=1))
+
+
+def chosen(airflow: str, spark: str, python: str) -> list[Cell]:
+    """Return the cells to test.
+
+    :param airflow: a minor version, such as `3.1`; empty for all. The same for the others.
+    :raises MatrixError: if a version is not one of those that are tested.
+    """
+    asked = {}
+    for name, version, known in (
+        ("airflow", airflow, AIRFLOWS),
+        ("spark", spark, SPARKS),
+        ("python", python, PYTHONS),
+    ):
+        if version:
+            asked[name] = version
+            if version not in known:
+                raise MatrixError(f"{name.upper()} is {version!r}: name one of {', '.join(known)}, or leave it out")
+    found = [cell for cell in CELLS if all(getattr(cell, name) == version for name, version in asked.items())]
+    return found or [Cell(airflow or None, spark or None, python or USUAL_PYTHON)]
+
+
+def run(
+    command: list[str | Path], log: Path, environment: Mapping[str, str] | None = None, cwd: Path = REPOSITORY
+) -> bool:
+    """Run a command to its end, with its output in a log; return whether it succeeded."""
+    with log.open("ab") as output:
+        done = subprocess.run(
+            command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=output, check=False
+        )
+    return done.returncode == 0
+
+
+def interpreter(python: str) -> str:
+    """Return the path of an interpreter.
+
+    :param python: its minor version.
+    :raises MissingPythonError: if this machine has none.
+    """
+    versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    candidates = [f"python{python}", *sorted(versions.glob(f"{python}.*/bin/python{python}"), reverse=True)]
+    code = "import sys; print(sys.executable, '%d.%d' % sys.version_info[:2])"
+    for candidate in candidates:
+        if path := shutil.which(candidate):
+            found = subprocess.run([path, "-I", "-c", code], capture_output=True, text=True, check=False).stdout.split()
+            if found[1:] == [python]:
+                return found[0]
+    raise MissingPythonError(f"this machine has no Python {python}: install it, so that `python{python}` is on PATH")
+
+
+def build_wheel() -> Path:
+    """Build the wheel of this checkout; return its path."""
+    folder = FOLDER / "wheel"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    log = FOLDER / "logs" / "wheel.log"
+    if not run([sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", folder], log):
+        raise MatrixError(f"the wheel cannot be built; see {log}")
+    [wheel] = folder.glob("*.whl")
+    return wheel
+
+
+def make_environment(cell: Cell, wheel: Path, log: Path) -> str:
+    """Make or update the environment of a cell; return a description of it.
+
+    :raises MatrixError: if that is not possible.
+    """
+    python = cell.folder / "bin" / "python"
+    constraints = constraints_of(cell)
+    stamp = cell.folder / "made-by"
+    state = sha256((constraints.read_text() + (REPOSITORY / "pyproject.toml").read_text()).encode()).hexdigest()
+    if not stamp.exists() or stamp.read_text() != state:
+        shutil.rmtree(cell.folder, ignore_errors=True)
+        base = interpreter(cell.python)
+        tools = [f"{name}=={version}" for name, version in pins("dev.txt").items() if name in TEST_TOOLS]
+        install = [python, "-m", "pip", "install", "--quiet"]
+        steps: list[list[str | Path]] = [
+            [base, "-m", "venv", cell.folder],
+            [*install, "--constraint", constraints, f"{wheel}[{EXTRAS}]"],
+            [*install, "--constraint", constraints, *tools],
+            [python, "-m", "pip", "check"],
+        ]
+        for step in steps:
+            if not run(step, log):
+                raise MatrixError(f"`{' '.join(map(str, step[1:4]))}` failed; see {log}")
+        stamp.write_text(state)
+    if not run([python, "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall", wheel], log):
+        raise MatrixError(f"the wheel cannot be installed; see {log}")
+    # The tests and the demo come from the checkout, after everything that is installed: the package is the wheel's.
+    [packages] = cell.folder.glob("lib/python*/site-packages")
+    (packages / "checkout.pth").write_text(f"{REPOSITORY}\n")
+    return f"{sum(1 for _ in packages.glob('*.dist-info'))} packages"
+
+
+def constraints_of(cell: Cell) -> Path:
+    """Return the constraints of a cell's Airflow."""
+    return REQUIREMENTS / f"constraints-{cell.airflow or AIRFLOWS[-1]}.txt"
+
+
+def pins(name: str) -> dict[str, str]:
+    """Return the versions in a file of pins, by package."""
+    lines = (REQUIREMENTS / name).read_text().splitlines()
+    pairs = (line.partition(";")[0].strip().split("==") for line in lines if "==" in line and not line.startswith("#"))
+    return {pair[0]: pair[1] for pair in pairs}
+
+
+def run_tests(cell: Cell, check: Check, log: Path) -> Result:
+    """Run the tests of a check in the environment of a cell."""
+    report = log.with_suffix(".xml")
+    report.unlink(missing_ok=True)
+    started = time.monotonic()
+    program = cell.folder / "bin" / "pytest"
+    options = ["-q", "-pno:cacheprovider", "-o", "pythonpath=", "--timeout=1800", f"--junitxml={report}"]
+    succeeded = run([program, *options, *check.tests], log, environment_of(cell))
+    return Result("passed" if succeeded else "failed", round(time.monotonic() - started, 1), counts(report))
+
+
+def environment_of(cell: Cell) -> dict[str, str]:
+    """Return the environment variables of a cell's tests: without its own choices, and with its programs first.
+
+    With `CI=true`, a server that is missing fails its tests, which are skipped otherwise.
+    """
+    kept = {name: value for name, value in os.environ.items() if name not in ("AIRFLOW", "SPARK", "PYTHON")}
+    path = f"{cell.folder / 'bin'}{os.pathsep}{kept['PATH']}"
+    return kept | {"CI": "true", "MATRIX_CELL": str(cell), "PATH": path}
+
+
+def counts(report: Path) -> str:
+    """Return how many tests passed, failed and were skipped, from a report of pytest."""
+    if not report.exists():
+        return "no report"
+    suite = ElementTree.parse(report).getroot()[0]
+    number = {name: int(suite.get(name, 0)) for name in ("tests", "failures", "errors", "skipped")}
+    bad = number["failures"] + number["errors"]
+    passed = number["tests"] - bad - number["skipped"]
+    return f"{passed} passed, {bad} failed, {number['skipped']} skipped"
+
+
+def test_cell(cell: Cell, wheel: Path, checks: tuple[Check, ...], results: Results) -> Iterator[str]:
+    """Run what has not passed yet of a cell; yield a line for each check."""
+
+    def logged(name: str) -> Path:
+        log = FOLDER / "logs" / f"{cell.folder.name}-{name.replace(' ', '-')}.log"
+        log.unlink(missing_ok=True)
+        return log
+
+    def environment() -> Result:
+        started = time.monotonic()
+        try:
+            outcome, detail = "passed", make_environment(cell, wheel, logged("environment"))
+        except MissingPythonError as reason:
+            outcome, detail = "not made", str(reason)
+        except MatrixError as reason:
+            outcome, detail = "failed", str(reason)
+        return Result(outcome, round(time.monotonic() - started, 1), detail)
+
+    steps: dict[str, Callable[[], Result]] = {"environment": environment}
+    for check in checks:
+        steps[check.name] = lambda check=check: run_tests(cell, check, logged(check.name))
+    for name, step in steps.items():
+        kept = results.checks.get(name)
+        result = kept or step()
+        results.add(name, result)
+        yield f"{cell}: {name}: {result.outcome} in {result.seconds:.0f} s: {result.detail}{' (kept)' if kept else ''}"
+        if result.outcome != "passed" and name == "environment":
+            return
+
+
+def table(all_results: Mapping[Cell, Results]) -> Iterator[str]:
+    """Yield the lines of a table: a cell each, with the seconds of its checks."""
+    for cell, results in all_results.items():
+        checks = (
+            f"{name} {result.seconds:.0f} s" if result.outcome == "passed" else f"{name} {result.outcome}"
+            for name, result in results.checks.items()
+        )
+        yield f"| {cell} | {' | '.join(checks)} |"
+
+
+def commit() -> str | None:
+    """Return the commit that is checked out; None if files differ from it."""
+    command = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
+    described = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False).stdout.strip()
+    return None if not described or described.endswith("-dirty") else described
+
+
+def of_today() -> list[Cell]:
+    """Return the cell of the date: one Airflow, with the Python that runs this."""
+    airflow = AIRFLOWS[datetime.now(UTC).toordinal() % len(AIRFLOWS)]
+    return [Cell(airflow, None, f"{sys.version_info.major}.{sys.version_info.minor}")]
+
+
+def main() -> int:
+    """Test the cells; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--today", action="store_true", help="only install the wheel with the Airflow of the date")
+    today = parser.parse_args().today
+    (FOLDER / "logs").mkdir(parents=True, exist_ok=True)
+    try:
+        asked = [os.environ.get(name, "") for name in ("AIRFLOW", "SPARK", "PYTHON")]
+        cells = of_today() if today else chosen(*asked)
+        wheel = build_wheel()
+    except MatrixError as error:
+        print(f"matrix: {error}", file=sys.stderr)
+        return 2
+    all_results: dict[Cell, Results] = {}
+    for cell in cells:
+        results = all_results[cell] = Results(cell.folder.with_suffix(".json"), commit())
+        if os.environ.get("AGAIN") != "1":
+            results.load()
+        checks = INSTALLED if today else AIRFLOW_CHECKS if cell.airflow else SPARK_CHECKS
+        for line in test_cell(cell, wheel, checks, results):
+            print(f"matrix: {line}", flush=True)
+    print("\n".join(table(all_results)))
+    report = {str(cell): {name: vars(r) for name, r in results.checks.items()} for cell, results in all_results.items()}
+    print(json.dumps({"commit": commit(), "cells": report}))
+    outcomes = {result.outcome for results in all_results.values() for result in results.checks.values()}
+    return int("failed" in outcomes or ("not made" in outcomes and os.environ.get("CI") == "true"))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
