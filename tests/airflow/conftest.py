@@ -209,9 +209,10 @@ def database() -> None:
 
 def run_dag(dag: Any, **params: Any) -> Any:
     """Run a DAG in this process, as `airflow dags test` does; needs `database`."""
-    from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
     from airflow.models.dagbundle import DagBundleModel
     from airflow.utils.session import create_session
+
+    from tests.support.airflow_dags import DagBag, sync_bag_to_db
 
     with create_session() as session:
         session.merge(DagBundleModel(name="tests"))

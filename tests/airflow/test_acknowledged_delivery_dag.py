@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from tests.airflow.conftest import REPOSITORY, SECRET, FakeKinesis, StubSpark, run_dag
+from tests.support.airflow_dags import DagBag
 
 GOOD, BAD = json.dumps({"user": 1}), json.dumps({"usr": 1})
 

@@ -9,9 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import DAG, BaseOperator
-from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_provider_coordination.airflow_names import AirflowFailException
 from airflow_provider_coordination.operators import supervisor
@@ -46,6 +44,7 @@ from airflow_provider_coordination.spark.writes.iceberg import IcebergTable
 from airflow_provider_coordination.spark.writes.sql import SqlTable
 from tests.airflow.conftest import REPOSITORY
 from tests.airflow.test_provider_info import classes
+from tests.support.airflow_dags import DagBag, DagSerialization
 
 GIVEN: dict[type[Any], Mapping[str, Any]] = {
     AcknowledgeOperator: {},

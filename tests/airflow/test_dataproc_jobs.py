@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.prepared_jobs import PreparedJob, dataproc_batch, dataproc_job
 from tests.airflow.conftest import REPOSITORY
+from tests.support.airflow_dags import DagBag
 from tests.support.dataproc_server import DataprocServer, dataproc_server
 
 PROPERTIES = {"spark.executor.cores": "2", "spark.driver.extraJavaOptions": "-Da=b -Dc='d e'"}

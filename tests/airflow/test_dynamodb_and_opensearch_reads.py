@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.connections import AirflowConnections
@@ -19,6 +18,7 @@ from airflow_provider_coordination.sources.kinds import reader_of
 from airflow_provider_coordination.sources.opensearch.kind import OpenSearchIndices
 from airflow_provider_coordination.sources.opensearch.slices import SliceReader
 from tests.airflow.conftest import REPOSITORY
+from tests.support.airflow_dags import DagBag
 
 SECRET = "never-to-be-seen-4711"
 TABLE_ARN = "arn:aws:dynamodb:eu-west-1:123456789012:table/orders"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.kinesis.positions import AT_TIMESTAMP
 from airflow_provider_coordination.spark.outcome import SUMMARY_MARK
 from tests.airflow.conftest import REPOSITORY, SECRET, FakeKinesis, StubSpark, run_dag
+from tests.support.airflow_dags import DagBag
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 from airflow.sdk import Connection
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
@@ -24,6 +23,7 @@ from airflow_provider_coordination.sources.jdbc.kind import JdbcTable
 from airflow_provider_coordination.sources.kinds import reader_of
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.airflow.conftest import REPOSITORY
+from tests.support.airflow_dags import DagBag
 
 SECRET = "never-to-be-seen-4711"
 

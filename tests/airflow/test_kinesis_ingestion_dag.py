@@ -6,13 +6,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.spark.job_settings import RoundSettings
 from airflow_provider_coordination.spark.outcome import SUMMARY_MARK
 from tests.airflow.conftest import CREATION_EPOCH, REPOSITORY, SECRET, FakeKinesis, StubSpark, run_dag
+from tests.support.airflow_dags import DagBag
 
 
 @pytest.fixture(scope="module")

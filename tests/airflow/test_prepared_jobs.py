@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 from botocore.stub import Stubber
 
 from airflow_provider_coordination.airflow_names import (
@@ -43,6 +42,7 @@ from airflow_provider_coordination.spark.settings import IngestSettings, Setting
 from airflow_provider_coordination.spark.writes import ParquetDataset
 from airflow_provider_coordination.triggers.supervisor import JobTrigger
 from tests.airflow.conftest import REPOSITORY, SECRET
+from tests.support.airflow_dags import DagBag
 from tests.support.ingestions import with_ingestion
 from tests.support.watched import in_loop
 

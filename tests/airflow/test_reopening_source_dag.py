@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.triggers.partitions import PartitionsAvailableTrigger
 from tests.airflow.conftest import REPOSITORY, run_dag
+from tests.support.airflow_dags import DagBag
 
 SOURCE = "reopening_source"
 

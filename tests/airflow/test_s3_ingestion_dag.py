@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from airflow.dag_processing.dagbag import DagBag
-
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sources.s3.kind import FORMATS, S3Objects
 from tests.conftest import REPOSITORY
+from tests.support.airflow_dags import DagBag
 
 
 def test_example_finds_objects_and_reads_them() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 
 from airflow_provider_coordination.operators.supervise import SuperviseOperator
 from airflow_provider_coordination.task_groups.supervised import supervised_ingestion
+from tests.support.airflow_dags import DagBag
 
 IMPORT = "from airflow_provider_coordination.task_groups.supervised import supervised_ingestion\n"
 

@@ -6,11 +6,11 @@ import asyncio
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from pkgutil import resolve_name
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk._shared.module_loading import import_string
 from airflow.triggers.base import BaseTrigger
 
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentState, run_name
@@ -89,7 +89,7 @@ TRIGGERS = [
 @pytest.mark.parametrize("trigger", TRIGGERS, ids=lambda trigger: type(trigger).__name__)
 def test_serialized_trigger_is_restored_by_another_triggerer(trigger: BaseTrigger) -> None:
     classpath, arguments = trigger.serialize()
-    again = import_string(classpath)(**json.loads(json.dumps(arguments)))
+    again = resolve_name(classpath)(**json.loads(json.dumps(arguments)))
     assert type(again) is type(trigger)
     assert again.serialize() == (classpath, arguments)
 
@@ -492,7 +492,7 @@ def test_restarted_trigger_finds_events_it_missed(
     in_loop(begin, clock=clock)
     clock.advance(3600)
     classpath, arguments = trigger.serialize()
-    assert first_payload(import_string(classpath)(**arguments), clock=clock)["status"] == "ended"
+    assert first_payload(resolve_name(classpath)(**arguments), clock=clock)["status"] == "ended"
     assert state(clicks, names[0]) is AcknowledgmentState.EXPIRED
 
 

@@ -35,7 +35,7 @@ for folder in sys.argv[1:]:
         print(module.name)
 """
 EVERY_DAG = """
-from airflow.dag_processing.dagbag import DagBag
+from tests.support.airflow_dags import DagBag
 
 bag = DagBag(sys.argv[1])
 for file, error in bag.import_errors.items():

@@ -10,13 +10,13 @@ from typing import Any
 
 import pyarrow.dataset as ds
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.dynamodb.kind import DynamoDBTable
 from airflow_provider_coordination.sources.dynamodb.segments import SegmentSupplier
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from tests.airflow.conftest import REPOSITORY, run_dag
+from tests.support.airflow_dags import DagBag
 from tests.support.dynamodb_server import REGION, DynamoDbServer
 from tests.support.item_job import ItemPipeline
 

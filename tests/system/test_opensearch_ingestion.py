@@ -10,13 +10,13 @@ from typing import Any
 
 import pyarrow.dataset as ds
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.opensearch.kind import OpenSearchCluster, OpenSearchIndices
 from airflow_provider_coordination.sources.opensearch.slices import SliceSupplier
 from tests.airflow.conftest import REPOSITORY, run_dag
+from tests.support.airflow_dags import DagBag
 from tests.support.item_job import ItemPipeline
 from tests.support.opensearch_server import OpenSearchServer
 

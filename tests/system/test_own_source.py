@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow.dataset as ds
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 
 from tests.airflow.conftest import REPOSITORY, run_dag
+from tests.support.airflow_dags import DagBag
 
 USERS, EVENTS = 6, 50
 

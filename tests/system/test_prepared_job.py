@@ -19,9 +19,9 @@ from typing import Any
 
 import pyarrow.dataset as ds
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 
 from tests.airflow.conftest import REPOSITORY, run_dag
+from tests.support.airflow_dags import DagBag
 from tests.support.s3_server import ALLOWED, REGION, S3Server
 from tests.system.test_own_source import connection
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from airflow.dag_processing.dagbag import DagBag
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, Partition
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from tests.airflow.conftest import REPOSITORY, run_dag
+from tests.support.airflow_dags import DagBag
 
 MINUTE = timedelta(minutes=1)
 Repair = Callable[..., dict[str, str]]

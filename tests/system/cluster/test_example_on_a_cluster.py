@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from airflow.dag_processing.dagbag import DagBag
-
 from demo.local_kinesis import LocalKinesis
 from tests.airflow.conftest import REPOSITORY, run_dag
+from tests.support.airflow_dags import DagBag
 from tests.support.bucket_readers import ArrowReader
 from tests.support.s3_server import ALLOWED, REGION, S3Server
 from tests.support.spark_cluster import SparkCluster

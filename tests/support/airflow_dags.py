@@ -1,0 +1,12 @@
+"""Where Airflow loads and serializes DAGs, in the version that is installed."""
+
+from __future__ import annotations
+
+try:
+    from airflow.dag_processing.dagbag import DagBag as DagBag
+    from airflow.dag_processing.dagbag import sync_bag_to_db as sync_bag_to_db
+    from airflow.serialization.serialized_objects import DagSerialization as DagSerialization
+except ImportError:  # Airflow 3.1
+    from airflow.models.dagbag import DagBag as DagBag
+    from airflow.models.dagbag import sync_bag_to_db as sync_bag_to_db
+    from airflow.serialization.serialized_objects import SerializedDAG as DagSerialization  # noqa: F401
