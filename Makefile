@@ -96,7 +96,7 @@ COMPILE := .venv/bin/uv pip compile --quiet --python-version 3.11 --no-header --
 pins: venv ## compile requirements/*.txt: the newest compatible versions, the lowest, and those of each Airflow
 	@$(COMPILE) --universal --extra spark pyproject.toml requirements/base.in -o requirements/base.txt
 	@$(COMPILE) --universal --all-extras pyproject.toml requirements/dev.in -o requirements/dev.txt
-	@$(COMPILE) --resolution lowest-direct --all-extras pyproject.toml -o requirements/lowest.txt
+	@$(COMPILE) --resolution lowest-direct --all-extras --constraint requirements/lowest.in pyproject.toml -o requirements/lowest.txt
 	@$(COMPILE) --universal requirements/ministack.in -o requirements/ministack.txt
 	@for name in base dev lowest ministack; do \
 	    sed -i "1i # Made by \`make pins\` from pyproject.toml: do not edit." requirements/$$name.txt || exit 1; \
