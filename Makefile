@@ -69,8 +69,8 @@ test-lowest: venv ## run the unit tests of the Airflow code with the lowest vers
 	@$(WITH) PATH="$$PWD/.tools/lowest/bin:$$PATH" python -m pytest -n 3 --dist worksteal --ignore-glob '*/test_ui_fuzzing.py' \
 	    -m "not integration and not system and not deep" tests/airflow tests/cli tests/test_versions.py
 
-test-matrix: try-servers ## install the wheel with each Airflow, Spark and Python, and test it there (AIRFLOW=3.1 SPARK=4.0 PYTHON=3.12: one cell; AGAIN=1: also what passed)
-	@$(WITH) AIRFLOW="$(AIRFLOW)" SPARK="$(SPARK)" PYTHON="$(PYTHON)" AGAIN="$(AGAIN)" nice python tools/matrix.py
+test-matrix: try-servers ## install the wheel with each Airflow, Spark and Python, and test it there (AIRFLOW=3.1 PYTHON=3.12 or SPARK=4.0: one cell; AGAIN=1: also what passed)
+	@. tools/certificates.sh && $(WITH) AIRFLOW="$(AIRFLOW)" SPARK="$(SPARK)" PYTHON="$(PYTHON)" AGAIN="$(AGAIN)" nice python tools/matrix.py
 
 # The checks that need no server; they run while the servers are downloaded.
 checks: lint docs

@@ -15,7 +15,7 @@ HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 @pytest.mark.parametrize("airflow", matrix.AIRFLOWS)
 def test_each_tested_airflow_has_constraints_and_a_cell(airflow: str) -> None:
-    cell = Cell(airflow, None)
+    cell = Cell(airflow, python=matrix.USUAL_PYTHON)
     assert cell in matrix.CELLS
     assert f"apache-airflow=={airflow}." in matrix.constraints_of(cell).read_text()
 
@@ -29,8 +29,8 @@ def test_chosen_version_names_its_cells() -> None:
     assert len(matrix.chosen("3.3", "", "")) > len(matrix.chosen("3.3", "", "3.12")) == 1
 
 
-def test_unusual_combination_is_a_cell_of_its_own() -> None:
-    assert matrix.chosen("3.1", "4.3", "3.13") == [Cell("3.1", "4.3", "3.13")]
+def test_other_python_of_an_airflow_is_a_cell() -> None:
+    assert matrix.chosen("3.1", "", "3.13") == [Cell("3.1", python="3.13")]
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,7 @@ def test_unusual_combination_is_a_cell_of_its_own() -> None:
         (("3.0", "", ""), "AIRFLOW is '3.0': name one of 3.1, 3.2, 3.3"),
         (("", "3.4", ""), "SPARK is '3.4': name one of"),
         (("", "", "3.10"), "PYTHON is '3.10': name one of 3.11"),
+        (("3.1", "4.0", ""), "SPARK is '4.0': leave out AIRFLOW and PYTHON"),
     ],
 )
 def test_untested_version_is_refused_by_name(choice: tuple[str, str, str], message: str) -> None:

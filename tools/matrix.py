@@ -1,13 +1,12 @@
 """`make test-matrix`: tests the wheel of this checkout with each supported Airflow, Spark and Python.
 
-A cell is an Airflow, a Spark, or a pair of them, with a Python. Each cell has an environment of its own in
-`.tools/matrix`, made by pip under the constraints of its Airflow, and runs the tests of its row. `AIRFLOW`, `SPARK` and
-`PYTHON` choose cells. What passed at the same commit is not run again, unless `AGAIN=1`.
+A cell of an Airflow has its own environment in `.tools/matrix`, made by pip under the constraints of this Airflow. A
+cell of a Spark has a folder with its pyspark, which the checkout's own environment uses as SPARK_HOME. `AIRFLOW`,
+`SPARK` and `PYTHON` choose cells. What passed at the same commit is not run again, unless `AGAIN=1`.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import shutil
@@ -16,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from xml.etree import ElementTree
@@ -47,16 +45,16 @@ class MissingPythonError(MatrixError):
 
 @dataclass(frozen=True)
 class Cell:
-    """What is tested together.
+    """An Airflow with a Python, or a Spark.
 
-    :param airflow: the minor version of Airflow; None for a row of Spark.
-    :param spark: the minor version of Spark; None for the one that the constraints of the Airflow name.
-    :param python: the minor version of Python.
+    :param airflow: the minor version of Airflow, whose constraints name the Spark; None for a cell of a Spark.
+    :param spark: the minor version of Spark; None for a cell of an Airflow.
+    :param python: the minor version of Python; None for the Python of the checkout's environment.
     """
 
     airflow: str | None
-    spark: str | None
-    python: str = USUAL_PYTHON
+    spark: str | None = None
+    python: str | None = None
 
     def __str__(self) -> str:
         parts = (("Airflow", self.airflow), ("Spark", self.spark), ("Python", self.python))
@@ -70,9 +68,9 @@ class Cell:
 
 
 CELLS = (
-    *(Cell(airflow, None) for airflow in AIRFLOWS),
-    *(Cell(AIRFLOWS[-1], None, python) for python in PYTHONS if python != USUAL_PYTHON),
-    *(Cell(None, spark, "3.11") for spark in SPARKS),
+    *(Cell(airflow, python=USUAL_PYTHON) for airflow in AIRFLOWS),
+    *(Cell(AIRFLOWS[-1], python=python) for python in PYTHONS if python != USUAL_PYTHON),
+    *(Cell(None, spark) for spark in SPARKS),
 )
 
 
@@ -89,13 +87,10 @@ class Check:
 
 
 ROW = "tests/matrix/test_airflow_row.py"
-INSTALLED = (
+AIRFLOW_CHECKS = (
     Check("modules", (f"{ROW}::test_every_module_of_the_wheel_imports",)),
     Check("DAGs", (f"{ROW}::test_every_example_dag_parses",)),
     Check("provider", (f"{ROW}::test_provider_is_listed_without_warnings",)),
-)
-AIRFLOW_CHECKS = (
-    *INSTALLED,
     Check(
         "unit tests",
         ("-n2", "--dist=worksteal", "-mnot integration and not system and not deep", "tests/airflow", "tests/cli",
@@ -155,7 +150,7 @@ def chosen(airflow: str, spark: str, python: str) -> list[Cell]:
     """Return the cells to test.
 
     :param airflow: a minor version, such as `3.1`; empty for all. The same for the others.
-    :raises MatrixError: if a version is not one of those that are tested.
+    :raises MatrixError: if a version is not one of those that are tested, or none has a cell with the others.
     """
     asked = {}
     for name, version, known in (
@@ -168,7 +163,11 @@ def chosen(airflow: str, spark: str, python: str) -> list[Cell]:
             if version not in known:
                 raise MatrixError(f"{name.upper()} is {version!r}: name one of {', '.join(known)}, or leave it out")
     found = [cell for cell in CELLS if all(getattr(cell, name) == version for name, version in asked.items())]
-    return found or [Cell(airflow or None, spark or None, python or USUAL_PYTHON)]
+    if found:
+        return found
+    if spark:
+        raise MatrixError(f"SPARK is {spark!r}: leave out AIRFLOW and PYTHON, as a Spark is tested without them")
+    return [Cell(airflow, python=python)]
 
 
 def run(
@@ -212,17 +211,33 @@ def build_wheel() -> Path:
 
 
 def make_environment(cell: Cell, wheel: Path, log: Path) -> str:
-    """Make or update the environment of a cell; return a description of it.
+    """Make or update what a cell is tested with; return a description of it.
 
     :raises MatrixError: if that is not possible.
     """
+    return make_spark(cell, log) if cell.airflow is None else make_airflow(cell, wheel, log)
+
+
+def make_spark(cell: Cell, log: Path) -> str:
+    """Install the newest pyspark of a minor version into a folder."""
+    if not (cell.folder / "pyspark").exists():
+        command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--target", cell.folder]
+        if not run([*command, "--python", sys.executable, f"pyspark=={cell.spark}.*"], log):
+            shutil.rmtree(cell.folder, ignore_errors=True)
+            raise MatrixError(f"pyspark {cell.spark} cannot be installed; see {log}")
+    [metadata] = cell.folder.glob("pyspark-*.dist-info")
+    return metadata.stem.replace("-", " ")
+
+
+def make_airflow(cell: Cell, wheel: Path, log: Path) -> str:
+    """Make the environment of an Airflow by its constraints, if they or the dependencies changed; install the wheel."""
     python = cell.folder / "bin" / "python"
     constraints = constraints_of(cell)
     stamp = cell.folder / "made-by"
     state = sha256((constraints.read_text() + (REPOSITORY / "pyproject.toml").read_text()).encode()).hexdigest()
     if not stamp.exists() or stamp.read_text() != state:
         shutil.rmtree(cell.folder, ignore_errors=True)
-        base = interpreter(cell.python)
+        base = interpreter(cell.python or USUAL_PYTHON)
         tools = [f"{name}=={version}" for name, version in pins("dev.txt").items() if name in TEST_TOOLS]
         install = [python, "-m", "pip", "install", "--quiet"]
         steps: list[list[str | Path]] = [
@@ -245,7 +260,7 @@ def make_environment(cell: Cell, wheel: Path, log: Path) -> str:
 
 def constraints_of(cell: Cell) -> Path:
     """Return the constraints of a cell's Airflow."""
-    return REQUIREMENTS / f"constraints-{cell.airflow or AIRFLOWS[-1]}.txt"
+    return REQUIREMENTS / f"constraints-{cell.airflow}.txt"
 
 
 def pins(name: str) -> dict[str, str]:
@@ -260,20 +275,27 @@ def run_tests(cell: Cell, check: Check, log: Path) -> Result:
     report = log.with_suffix(".xml")
     report.unlink(missing_ok=True)
     started = time.monotonic()
-    program = cell.folder / "bin" / "pytest"
-    options = ["-q", "-pno:cacheprovider", "-o", "pythonpath=", "--timeout=1800", f"--junitxml={report}"]
+    options = ["-q", "-pno:cacheprovider", "--timeout=1800", f"--junitxml={report}"]
+    if cell.airflow is None:
+        program = Path(sys.executable).with_name("pytest")
+    else:
+        program = cell.folder / "bin" / "pytest"
+        options += ["-o", "pythonpath="]
     succeeded = run([program, *options, *check.tests], log, environment_of(cell))
     return Result("passed" if succeeded else "failed", round(time.monotonic() - started, 1), counts(report))
 
 
 def environment_of(cell: Cell) -> dict[str, str]:
-    """Return the environment variables of a cell's tests: without its own choices, and with its programs first.
+    """Return the environment variables of a cell's tests.
 
     With `CI=true`, a server that is missing fails its tests, which are skipped otherwise.
     """
-    kept = {name: value for name, value in os.environ.items() if name not in ("AIRFLOW", "SPARK", "PYTHON")}
-    path = f"{cell.folder / 'bin'}{os.pathsep}{kept['PATH']}"
-    return kept | {"CI": "true", "MATRIX_CELL": str(cell), "PATH": path}
+    choices = ("AIRFLOW", "SPARK", "PYTHON", "PYTHONPATH")
+    variables = {name: value for name, value in os.environ.items() if name not in choices}
+    variables |= {"CI": "true", "MATRIX_CELL": str(cell)}
+    if cell.airflow is None:
+        return variables | {"SPARK_HOME": str(cell.folder / "pyspark")}
+    return variables | {"PATH": f"{cell.folder / 'bin'}{os.pathsep}{variables['PATH']}"}
 
 
 def counts(report: Path) -> str:
@@ -334,21 +356,11 @@ def commit() -> str | None:
     return None if not described or described.endswith("-dirty") else described
 
 
-def of_today() -> list[Cell]:
-    """Return the cell of the date: one Airflow, with the Python that runs this."""
-    airflow = AIRFLOWS[datetime.now(UTC).toordinal() % len(AIRFLOWS)]
-    return [Cell(airflow, None, f"{sys.version_info.major}.{sys.version_info.minor}")]
-
-
 def main() -> int:
     """Test the cells; return the exit code."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--today", action="store_true", help="only install the wheel with the Airflow of the date")
-    today = parser.parse_args().today
     (FOLDER / "logs").mkdir(parents=True, exist_ok=True)
     try:
-        asked = [os.environ.get(name, "") for name in ("AIRFLOW", "SPARK", "PYTHON")]
-        cells = of_today() if today else chosen(*asked)
+        cells = chosen(*(os.environ.get(name, "") for name in ("AIRFLOW", "SPARK", "PYTHON")))
         wheel = build_wheel()
     except MatrixError as error:
         print(f"matrix: {error}", file=sys.stderr)
@@ -358,7 +370,7 @@ def main() -> int:
         results = all_results[cell] = Results(cell.folder.with_suffix(".json"), commit())
         if os.environ.get("AGAIN") != "1":
             results.load()
-        checks = INSTALLED if today else AIRFLOW_CHECKS if cell.airflow else SPARK_CHECKS
+        checks = AIRFLOW_CHECKS if cell.airflow else SPARK_CHECKS
         for line in test_cell(cell, wheel, checks, results):
             print(f"matrix: {line}", flush=True)
     print("\n".join(table(all_results)))
