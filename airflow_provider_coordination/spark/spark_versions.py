@@ -103,7 +103,7 @@ def activate(spark: SparkSession) -> None:
         session._jvm.org.apache.spark.sql.SparkSession.setActiveSession(session._jsparkSession)
 
 
-def as_read_by_jdbc(column: Column, kind: str, wanted: str) -> Column:
+def as_read_from_database(column: Column, kind: str, wanted: str) -> Column:
     """Return a column of a JDBC driver with the type that every Spark gives it.
 
     :param kind: the type that this Spark gave it.

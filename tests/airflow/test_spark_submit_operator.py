@@ -138,9 +138,9 @@ def test_job_receives_settings_in_a_temporary_private_file(
 def test_unsupported_spark_fails_the_task_before_submission(
     operator: Any, spark: StubSpark, context: Any, tmp_path: Path
 ) -> None:
-    make_spark_home(tmp_path / "spark", "3.5.9")
+    make_spark_home(tmp_path / "spark", "3.4.4")
     environment = {"PATH": spark.path, "SPARK_HOME": str(tmp_path / "spark")}
-    with pytest.raises(AirflowFailException, match=r"Spark 3\.5\.9 in .* is not supported; use Spark 4"):
+    with pytest.raises(AirflowFailException, match=r"Spark 3\.4\.4 in .* is not supported; use Spark 3\.5 or 4"):
         operator(env_vars=environment).execute(context)
     assert spark.calls == []
 

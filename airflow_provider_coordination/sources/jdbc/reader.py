@@ -25,7 +25,7 @@ from airflow_provider_coordination.sources.jdbc.types import (
     reading_of,
 )
 from airflow_provider_coordination.sources.jdbc.values import quoted
-from airflow_provider_coordination.spark.spark_versions import as_read_by_jdbc
+from airflow_provider_coordination.spark.spark_versions import as_read_from_database
 from airflow_provider_coordination.sql import MYSQL
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class RangeReader(FrameReader):
         kinds = {field.name: field.dataType.simpleString() for field in frame.schema}
         return frame.select(
             [
-                as_read_by_jdbc(col(f"`{name.replace('`', '``')}`"), kinds[name], reading.spark_type or "").alias(
+                as_read_from_database(col(f"`{name.replace('`', '``')}`"), kinds[name], reading.spark_type or "").alias(
                     name, metadata=self._metadata(name, reading)
                 )
                 for name, reading in readings.items()
