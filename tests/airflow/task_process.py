@@ -12,11 +12,12 @@ import sys
 import uuid
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import httpx
 from airflow.sdk.api.client import Client
-from airflow.sdk.api.datamodels._generated import BundleInfo, TaskInstance
-from airflow.sdk.execution_time.supervisor import supervise_task
+from airflow.sdk.api.datamodels._generated import BundleInfo, DagRun, TaskInstance
+from airflow.sdk.execution_time import supervisor
 
 
 def note(request: httpx.Request) -> None:
@@ -31,7 +32,7 @@ def note(request: httpx.Request) -> None:
 
 
 def main(dag_file: str, dag_id: str, task_id: str, try_number: str = "1") -> int:
-    dag_run = {
+    dag_run: dict[str, Any] = {
         "dag_id": dag_id,
         "run_id": "run",
         "run_type": "manual",
@@ -42,16 +43,18 @@ def main(dag_file: str, dag_id: str, task_id: str, try_number: str = "1") -> int
         "run_after": "2026-01-31T00:00:00Z",
         "start_date": "2026-01-31T00:00:00Z",
         "end_date": None,
-        "partition_key": None,
         "consumed_asset_events": [],
     }
+    if "partition_key" in DagRun.model_fields:  # since 3.2
+        dag_run["partition_key"] = None
 
     def answer(request: httpx.Request) -> httpx.Response:
         note(request)
         starts = request.url.path.endswith("/run")
         return httpx.Response(200, json={"dag_run": dag_run, "max_tries": 0, "should_retry": False} if starts else {})
 
-    return supervise_task(
+    supervise = getattr(supervisor, "supervise_task", None) or supervisor.supervise  # its name before 3.3
+    return supervise(
         ti=TaskInstance(
             id=uuid.uuid4(),
             task_id=task_id,

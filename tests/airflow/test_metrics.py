@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from airflow_provider_coordination.airflow_names import Stats
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
 from airflow_provider_coordination.hooks.coordination import AirflowMetrics, CoordinationHook
 from airflow_provider_coordination.sensors.partitions import PartitionsCompletedSensor
 from tests.airflow.conftest import REPOSITORY
+from tests.support.airflow_stats import influxdb_stats, set_no_stats, set_stats
 from tests.support.metric_receivers import StatsdReceiver, otlp_receiver
 
 CREATED = CoordinationMetric.PARTITIONS_CREATED
@@ -56,28 +56,9 @@ def statsd() -> Iterator[StatsdReceiver]:
 @pytest.fixture
 def stats(statsd: StatsdReceiver) -> Iterator[StatsdReceiver]:
     """Sets Airflow's stats of this process up as a task's are, to StatsD in the format of InfluxDB."""
-    from airflow.sdk._shared.observability.metrics.statsd_logger import get_statsd_logger
-    from statsd import StatsClient
-
-    def logger() -> Any:
-        return get_statsd_logger(
-            stats_class=StatsClient,
-            host="127.0.0.1",
-            port=statsd.port,
-            prefix="airflow",
-            influxdb_tags_enabled=True,
-            statsd_influxdb_enabled=True,
-        )
-
-    Stats.initialize(factory=logger, export_legacy_names=True)
+    set_stats(lambda: influxdb_stats(statsd.port))
     yield statsd
-    _no_stats()
-
-
-def _no_stats() -> None:
-    from airflow.sdk._shared.observability.metrics.base_stats_logger import NoStatsLogger
-
-    Stats.initialize(factory=NoStatsLogger, export_legacy_names=True)
+    set_no_stats()
 
 
 @pytest.fixture
@@ -184,13 +165,13 @@ def test_failed_stats_setup_is_logged_once(caplog: pytest.LogCaptureFixture) -> 
     def broken() -> Any:
         raise ValueError("no such port: 'http'")
 
-    Stats.initialize(factory=broken, export_legacy_names=True)
+    set_stats(broken)
     try:
         metrics = AirflowMetrics()
         metrics.count(CREATED, TAGS)
         metrics.gauge("coordination.partitions", 1, TAGS)
     finally:
-        _no_stats()
+        set_no_stats()
     assert [record.getMessage() for record in caplog.records] == [
         "Airflow's stats failed; this task reports no metrics: ValueError: no such port: 'http'"
     ]
