@@ -21,7 +21,7 @@ ROOT = REPOSITORY / ".tools"
 """Beside uv's cache, as a rule, so that what it holds is linked and not copied."""
 RUN = """
 import sys
-from tests.support.airflow_dags import DagBag, sync_bag_to_db
+from airflow.dag_processing.dagbag import DagBag, sync_bag_to_db
 from airflow.models.dagbundle import DagBundleModel
 from airflow.utils.db import initdb
 from airflow.utils.session import create_session
