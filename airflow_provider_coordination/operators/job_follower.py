@@ -155,9 +155,11 @@ class JobFollower:
                     return None
                 self._give_up(coordinator, jobs, job)
 
-    def failed_or_stopped(self, owner: str) -> bool:
-        """Return whether a job did not succeed, or was requested to stop."""
-        outcome = self.outcome_of(owner)
+    def failed_or_stopped(self, owner: str, outcome: Outcome | None) -> bool:
+        """Return whether a job did not succeed, or was requested to stop.
+
+        :param outcome: what `outcome_of` returned. A stop that came later counts too.
+        """
         with self.jobs() as (_, jobs):
             job = jobs.get(owner)
         return (job is not None and job.stop is not None) or (outcome is not None and outcome.exit_code != 0)

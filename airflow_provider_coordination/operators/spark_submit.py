@@ -278,8 +278,8 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
                 connection = CoordinationHook(self.coordination_conn_id).settings
             self.source_worked_on = event["source"]
             follower = JobFollower(connection=connection, source=event["source"], task=task_of(context))
-            outcome = follower.outcome_of(event["owner"])
-            if not submitted_by_this_try(event["owner"], context) and self._is_replaced(follower, event["owner"]):
+            outcome, is_own = follower.outcome_of(event["owner"]), submitted_by_this_try(event["owner"], context)
+            if not is_own and self._is_replaced(follower, event["owner"], outcome):
                 return self.execute(context)
             deadline = None if event["deadline"] is None else parse_instant(event["deadline"])
             settings = None
@@ -365,7 +365,7 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
         self._follower = follower
         while (earlier := follower.find_earlier(settings)) is not None:
             outcome = follower.outcome_of(earlier.owner)
-            if not self._is_replaced(follower, earlier.owner):
+            if not self._is_replaced(follower, earlier.owner, outcome):
                 self.log.info("the job of an earlier try continues: source=%s owner=%s", settings.source, earlier.owner)
                 return self._result_or_defer(follower, earlier.owner, outcome, earlier.log, deadline, settings)
         if suspension is not None:
@@ -374,12 +374,9 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
         outcome = follower.outcome_of(settings.owner)
         return self._result_or_defer(follower, settings.owner, outcome, job_log, deadline, settings)
 
-    def _is_replaced(self, follower: JobFollower, owner: str) -> bool:
-        """Return whether another job replaces the earlier one. Call it after its outcome was read.
-
-        This try may have found the job before it, or the job, learned that the job's own try was cleared.
-        """
-        is_replaced = follower.failed_or_stopped(owner)
+    def _is_replaced(self, follower: JobFollower, owner: str, outcome: Outcome | None) -> bool:
+        """Return whether another job replaces the earlier one, whose try may have been cleared after it was found."""
+        is_replaced = follower.failed_or_stopped(owner, outcome)
         if is_replaced:
             self.log.info("the job of an earlier try did not succeed, another job follows: owner=%s", owner)
         return is_replaced

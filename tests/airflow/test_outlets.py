@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import UserDict
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,28 +25,36 @@ SHARD = "clicks:1767268800:shardId-000000000000"
 
 
 class ByAsset(UserDict[Any, Any]):
-    """What a task has for each asset, by its name: an asset of Airflow 3.1 cannot be hashed."""
+    """What a task has for each asset, by its name: an asset of Airflow 3.1 cannot be hashed.
 
-    def made(self) -> Any:
-        raise NotImplementedError
+    :param make: makes what is missing.
+    """
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        super().__init__()
+        self._make = make
 
     def __getitem__(self, asset: Asset | AssetAlias) -> Any:
-        return self.data.setdefault(asset.name, self.made())
+        return self.data.setdefault(asset.name, self._make())
 
 
-class OutletEvents(ByAsset):
+def outlet_events() -> ByAsset:
     """The outlet events of a task, as Airflow hands them out."""
-
-    def made(self) -> Any:
-        return type("Event", (), {"extra": {"mine": 1}})()
+    return ByAsset(lambda: SimpleNamespace(extra={"mine": 1}))
 
 
-class AssetStates(ByAsset):
+def asset_states() -> ByAsset:
     """The state stores of a task's assets."""
 
-    def made(self) -> Any:
+    def state() -> SimpleNamespace:
         values: dict[str, Any] = {}
-        return type("State", (), {"values": values, "set": lambda self, key, value: values.update({key: value})})()
+        return SimpleNamespace(values=values, set=values.__setitem__)
+
+    return ByAsset(state)
+
+
+def no_state() -> Any:
+    raise KeyError("no state")
 
 
 def result(partitions: int = 1, **changes: Any) -> dict[str, Any]:
@@ -68,7 +78,7 @@ def result(partitions: int = 1, **changes: Any) -> dict[str, Any]:
 
 
 def test_event_reports_the_delivery_and_keeps_other_fields() -> None:
-    context: Any = {"outlet_events": OutletEvents(), "asset_state_store": AssetStates()}
+    context: Any = {"outlet_events": outlet_events(), "asset_state_store": asset_states()}
     report_to_outlets(context, [CLICKS, AssetAlias("alias")], "clicks", result(2), STREAM_OF)
     assert list(context["outlet_events"]) == [CLICKS.name]
     extra = context["outlet_events"][CLICKS].extra
@@ -106,7 +116,7 @@ def test_job_without_a_result_delivered_nothing() -> None:
 
 
 def test_checkpoints_of_shards_are_mirrored_to_asset_state() -> None:
-    context: Any = {"outlet_events": OutletEvents(), "asset_state_store": AssetStates()}
+    context: Any = {"outlet_events": outlet_events(), "asset_state_store": asset_states()}
     ranges = {**result()["ranges"], "part-1": {"from": "", "to": "3", "records": 7, "last_arrival": None}}
     report_to_outlets(context, [CLICKS], "clicks", result(ranges=ranges), STREAM_OF)
     assert context["asset_state_store"][CLICKS].values == {
@@ -120,9 +130,9 @@ def test_checkpoints_of_shards_are_mirrored_to_asset_state() -> None:
 
 
 def test_failing_state_store_is_logged_and_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
-    context: Any = {"outlet_events": OutletEvents(), "asset_state_store": ByAsset()}
+    context: Any = {"outlet_events": outlet_events(), "asset_state_store": ByAsset(no_state)}
     report_to_outlets(context, [CLICKS], "clicks", result(), STREAM_OF)
-    assert "checkpoints are not mirrored to Airflow: source=clicks: NotImplementedError" in caplog.text
+    assert "checkpoints are not mirrored to Airflow: source=clicks: KeyError" in caplog.text
 
 
 def test_task_without_outlets_makes_no_call_to_airflow() -> None:
