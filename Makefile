@@ -12,7 +12,7 @@ help: ## list the targets
 
 venv: $(READY) ## create .venv from the pinned versions
 
-$(READY): requirements/dev.txt pyproject.toml tools/bootstrap.sh
+$(READY): requirements/dev.txt pyproject.toml tools/bootstrap.sh tools/chakra.py $(wildcard tools/chakra/*)
 	@PYTHON="$(filter-out 3.%,$(PYTHON))" tools/bootstrap.sh
 	@touch $@
 
@@ -52,7 +52,7 @@ test-integration: try-servers ## run the tests that use real services
 test-system: try-servers ## run the tests with a whole Airflow and Spark
 	@$(WITH) $(BY_FILE) -m system
 
-# What only the deep tests need: 600 MB.
+# What only the deep tests need: 750 MB.
 try-deep-servers: venv
 	@tools/servers.sh deep || [ "$$CI" != true ]
 
@@ -69,7 +69,7 @@ test-lowest: venv ## run the unit tests of the Airflow code with the lowest vers
 	@$(WITH) PATH="$$PWD/.tools/lowest/bin:$$PATH" python -m pytest -n 3 --dist worksteal --ignore-glob '*/test_ui_fuzzing.py' \
 	    -m "not integration and not system and not deep" tests/airflow tests/cli tests/test_versions.py
 
-test-matrix: try-servers ## install the wheel with each Airflow, Spark and Python, and test it there (AIRFLOW=3.1 PYTHON=3.12 or SPARK=4.0: one cell; AGAIN=1: also what passed)
+test-matrix: try-deep-servers ## install the wheel with each Airflow, Spark and Python, and test it there (AIRFLOW=3.1 PYTHON=3.12, SPARK=4.0, or both: one cell; AGAIN=1: also what passed)
 	@. tools/certificates.sh && $(WITH) AIRFLOW="$(AIRFLOW)" SPARK="$(SPARK)" PYTHON="$(PYTHON)" AGAIN="$(AGAIN)" nice python tools/matrix.py
 
 # The checks that need no server; they run while the servers are downloaded.
@@ -83,9 +83,9 @@ test: venv ## run all checks and tests
 screenshots: try-servers ## take the manual's screenshots again, in docs/images
 	@$(WITH) SCREENSHOTS=1 python -m pytest --deep tests/system/airflow/browser/test_screenshots.py
 
-demo: venv ## ingest a stream across a shard split and a crash (FAST=1: a tenth of the data; SINK=delta, iceberg or parquet; CLUSTER=1: on a Spark cluster)
-	@tools/servers.sh
-	@$(WITH) FAST="$(FAST)" python -m demo.run --sink "$(or $(SINK),parquet)" $(if $(filter-out 0,$(CLUSTER)),--cluster)
+demo: venv ## ingest a stream across a shard split and a crash (FAST=1: a tenth of the data; SINK=delta, iceberg or parquet; CLUSTER=1: on a Spark cluster; SOURCE=dynamodb: follow a table)
+	@tools/servers.sh $(SOURCE)
+	@$(WITH) FAST="$(FAST)" python -m demo.run $(if $(SOURCE),--source "$(SOURCE)") $(if $(SINK),--sink "$(SINK)") $(if $(filter-out 0,$(CLUSTER)),--cluster)
 
 # The lists of each Airflow that services offer, from the index as it was when that Airflow appeared.
 CONSTRAINTS := 3.1@2026-03-11T20:00:00Z 3.2@2026-04-22T09:00:00Z 3.3@2026-07-06T15:00:00Z
@@ -93,7 +93,8 @@ CONSTRAINTS := 3.1@2026-03-11T20:00:00Z 3.2@2026-04-22T09:00:00Z 3.3@2026-07-06T
 COMPILE := .venv/bin/uv pip compile --quiet --python-version 3.11 --no-header --no-annotate \
     --no-emit-index-url --no-emit-find-links --upgrade
 
-pins: venv ## compile requirements/*.txt: the newest compatible versions, the lowest, and those of each Airflow
+pins: venv ## compile requirements/*.txt: the newest compatible versions, the lowest, and those of each Airflow; and pin what Chakra UI needs
+	@. tools/certificates.sh && $(WITH) python tools/chakra.py --pin
 	@$(COMPILE) --universal --extra spark pyproject.toml requirements/base.in -o requirements/base.txt
 	@$(COMPILE) --universal --all-extras pyproject.toml requirements/dev.in -o requirements/dev.txt
 	@$(COMPILE) --resolution lowest-direct --all-extras --constraint requirements/lowest.in pyproject.toml -o requirements/lowest.txt
@@ -112,5 +113,5 @@ dist: venv ## build the wheel and the sdist of this commit in dist/, the same by
 	@tools/dist.sh
 
 clean: ## remove everything that was downloaded or built
-	@rm -rf .venv .tools .demo .site dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse metastore_db derby.log
+	@rm -rf .venv .tools .demo .site dist build .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis spark-warehouse metastore_db derby.log airflow_provider_coordination/ui/static/vendor
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""What differs between the supported versions of Airflow: where a name is, and what the triggerer does.
+"""What differs between the supported versions of Airflow: where a name is, and what Airflow does.
 
 No other module depends on the version. The folders whose modules need Airflow import this one first, so that an
 unsupported version is refused by one sentence, not by the first name that it lacks.
@@ -6,8 +6,11 @@ unsupported version is refused by one sentence, not by the first name that it la
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from inspect import iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,9 +30,12 @@ if TYPE_CHECKING:
     from airflow.sdk.observability.stats import Stats as Stats
     from airflow.sdk.plugins_manager import AirflowPlugin as AirflowPlugin
 
-OLDEST = (3, 1)
+OLDEST = (3, 1, 8)
+"""As in `pyproject.toml`."""
 NEW_PLACES_SINCE = (3, 2)
+COROUTINES_SINCE = (3, 2)
 ON_KILL_SINCE = (3, 3)
+REMOVED_PASSES_SINCE = (3, 3)
 PLACES = {
     "AirflowPlugin": ("airflow.plugins_manager", "airflow.sdk.plugins_manager"),
     "CronDataIntervalTimetable": ("airflow.timetables.interval", "airflow.sdk"),
@@ -50,23 +56,46 @@ def airflow_version() -> str | None:
     return None
 
 
-def minor_version(text: str | None) -> tuple[int, ...]:
-    """Return the first two numbers of a version, such as 3 and 2; those of the oldest version for None.
+def release_of(text: str | None) -> tuple[int, ...]:
+    """Return the numbers of a version, such as 3, 2 and 1; those of the oldest version for None.
 
     :raises RuntimeError: if that version of Airflow is not supported.
     """
-    minor = OLDEST if text is None else tuple(int(part) for part in text.split(".")[:2])
-    if minor < OLDEST:
+    release = OLDEST if text is None else tuple(int(number) for number in re.findall(r"\d+", text)[:3])
+    if release < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
         raise RuntimeError(
-            f"airflow-provider-coordination needs Airflow 3.1 or newer, but {text} is installed; "
-            "upgrade with: pip install 'apache-airflow>=3.1,<4'"
+            f"airflow-provider-coordination needs Airflow {oldest} or newer, but {text} is installed; "
+            f"upgrade with: pip install 'apache-airflow>={oldest},<4'"
         )
-    return minor
+    return release
 
 
-AIRFLOW = minor_version(airflow_version())
+AIRFLOW = release_of(airflow_version())
 CALLS_ON_KILL = AIRFLOW >= ON_KILL_SINCE
 """Whether the triggerer itself calls `on_kill` of a trigger whose task was cleared, marked or removed."""
+REMOVED_PASSES = AIRFLOW >= REMOVED_PASSES_SINCE
+"""Whether the rule `none_failed` passes a mapped task that was removed, since its run was cleared and now has fewer."""
+
+
+def check_no_coroutine(python_callable: Callable[..., object], decorator: str) -> None:
+    """Check that this Airflow can run a function of a task, which may be `async` since `COROUTINES_SINCE`.
+
+    :param decorator: how the error names the decorator, such as `@task.acknowledges`.
+    :raises ValueError: naming the function and the remedy.
+    """
+    if AIRFLOW < COROUTINES_SINCE and iscoroutinefunction(python_callable):
+        since, installed = (".".join(map(str, release)) for release in (COROUTINES_SINCE, AIRFLOW))
+        raise ValueError(
+            f"{decorator}: function {python_callable.__qualname__!r} is 'async', which needs Airflow {since} or newer; "
+            f"this is Airflow {installed}: define it with 'def', and await in it with 'asyncio.run'"
+        )
+
+
+def accepted(callee: Callable[..., object], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments that something of an Airflow provider accepts: its older versions have fewer."""
+    return {name: arguments[name] for name in arguments.keys() & signature(callee).parameters.keys()}
+
 
 if not TYPE_CHECKING:
 

@@ -50,6 +50,11 @@ ACCESS_CODES = frozenset(
     }
 )
 """The error codes of any service if the credentials are refused, or do not allow the call."""
+NAME_CREDENTIALS = (
+    "name an AWS connection in 'aws_conn_id', or provide credentials in the AWS default credential chain (environment, "
+    "shared file, instance role)"
+)
+"""The remedy if a task finds no credentials for an AWS service."""
 CLOCK_CODES = frozenset(
     {
         "InvalidSignatureException",

@@ -23,6 +23,7 @@ from airflow_provider_coordination.airflow_names import (
     AirflowSkipException,
     AirflowTaskTimeout,
     DownstreamTasksSkipped,
+    check_no_coroutine,
 )
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet, record_of
 from airflow_provider_coordination.coordination.errors import ConfigurationError
@@ -102,6 +103,7 @@ class AcknowledgesDecoratedOperator(_PythonDecoratedOperator):
         coordination_conn_id: str = CoordinationHook.default_conn_name,
         **kwargs: Any,
     ) -> None:
+        check_no_coroutine(python_callable, self.custom_operator_name)
         takes_sets = ACKNOWLEDGMENT_SETS in inspect.signature(python_callable).parameters
         if takes_sets and _position(python_callable, op_args) is None:
             # The operator fills it in when the task runs, as Airflow fills in its own; the call need not pass it.

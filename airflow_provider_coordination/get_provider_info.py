@@ -30,10 +30,9 @@ def get_provider_info() -> dict[str, Any]:
                     "airflow_provider_coordination.operators.acknowledge",
                     "airflow_provider_coordination.operators.create_partitions",
                     "airflow_provider_coordination.operators.prepared_jobs",
-                    "airflow_provider_coordination.operators.kinesis",
                     "airflow_provider_coordination.operators.partitions",
                     "airflow_provider_coordination.operators.reopen_partitions",
-                    "airflow_provider_coordination.operators.partitions",
+                    "airflow_provider_coordination.operators.shard_sync",
                     "airflow_provider_coordination.operators.maintain_table",
                     "airflow_provider_coordination.operators.spark_submit",
                     "airflow_provider_coordination.operators.supervise",
@@ -198,9 +197,9 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
         "schema": {"type": ["boolean", "null"], "default": None},
     },
     "ttl": {
-        "label": "DynamoDB: TTL (seconds)",
-        "description": "How long completed partitions are kept. Default: forever.",
-        "schema": {"type": ["integer", "null"], "default": None},
+        "label": "DynamoDB: TTL",
+        "description": "How long completed partitions are kept: a duration such as P30D, or seconds. Default: forever.",
+        "schema": {"type": ["string", "null"], "default": None},
     },
     "provisioned_read_capacity_units": {
         "label": "DynamoDB: read capacity units",
@@ -211,6 +210,21 @@ CONN_FIELDS: dict[str, dict[str, Any]] = {
         "label": "DynamoDB: write capacity units",
         "description": "The capacity of a new table and of its index; set both capacities. Default: on-demand.",
         "schema": {"type": ["integer", "null"], "default": None},
+    },
+    "point_in_time_recovery": {
+        "label": "DynamoDB: point-in-time recovery",
+        "description": "Create the table with point-in-time recovery.",
+        "schema": {"type": ["boolean", "null"], "default": None},
+    },
+    "deletion_protection": {
+        "label": "DynamoDB: deletion protection",
+        "description": "Create the table with deletion protection.",
+        "schema": {"type": ["boolean", "null"], "default": None},
+    },
+    "tags": {
+        "label": "DynamoDB: tags",
+        "description": 'The tags of a new table, a JSON object such as {"team": "web"}.',
+        "schema": {"type": ["string", "null"], "default": None},
     },
 }
 

@@ -26,8 +26,8 @@ TYPE_NAMES = {
     "int": "a whole number",
     "float": "a number",
     "bool": "true or false",
-    "datetime": "an instant such as 2026-01-31T00:00:00.000000Z",
-    "duration": "a duration such as PT1H",
+    "datetime": "an instant with a time zone, such as 2026-01-31T00:00:00Z",
+    "duration": "an ISO 8601 duration such as PT1H",
     "object": "a JSON object",
     "array": "a list",
     "null": "null",
@@ -35,7 +35,8 @@ TYPE_NAMES = {
 """Readable names of msgspec's types."""
 NOTHING = (None, "", "None")
 """What means "not given": templates render text, also for None."""
-YES_OR_NO = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+YES_OR_NO = {"true": True, "t": True, "1": True, "yes": True, "false": False, "f": False, "0": False, "no": False}
+WEEKS = re.compile(r"([+-]?)P(\d+(?:\.\d+)?)W")
 NOW = "start"
 """The text for the present instant."""
 
@@ -76,6 +77,13 @@ class FieldError(ConfigurationError):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what the message is made of."""
         return FieldError, (self._owner, self._field, self._problem)
+
+    def of(self, owner: str, renamed: Mapping[str, str] | None = None) -> FieldError:
+        """Return the same error of another description that has the field.
+
+        :param renamed: the names that fields have there, by their names here, as far as they differ.
+        """
+        return FieldError(owner, (renamed or {}).get(self._field, self._field), self._problem)
 
     def below(self, owner: str, path: str) -> FieldError:
         """Return the same error of a larger description.
@@ -168,8 +176,6 @@ class Described:
 
     def converted(self, name: str) -> Any:
         """Return the value of a field, converted to its type and checked, once templates are rendered."""
-        import msgspec
-
         cls: Any = type(self)
         value, hint = getattr(self, name), _hints(cls)[name]
         if isinstance(value, Described):
@@ -179,19 +185,14 @@ class Described:
                 raise error.below(self.title, name) from None
         if text_value(value) is None:
             return None if None in hint.types else self._default_of(name)
-        prepared = hint.parsed_by.parse(value) if hint.parsed_by is not None else _prepared(value, hint)
         try:
-            converted = msgspec.convert(prepared, hint.annotation, strict=False)
-        except msgspec.ValidationError as error:
-            problem, _, path = str(error).partition(" - at `$")
-            message = f"{problem} - at `$.{name}{path or '`'}"
-            text = _error_message(cls, "", {name: prepared}, message).replace(" or null;", ";")
-            raise FieldError(self.title, name, text.partition(repr(name))[2].lstrip()) from None
-        if isinstance(converted, datetime) and converted.tzinfo is None:
-            raise self.invalid(name, "must have a time zone, such as 2026-01-31T00:00:00Z")
-        if hint.limits is not None and (wrong := hint.limits.problem(converted)) is not None:
-            raise FieldError(self.title, name, f"{wrong}; got {self._shown(name, converted)}")
-        return converted
+            prepared = hint.parsed_by.parse(value) if hint.parsed_by is not None else _prepared(value, hint)
+        except FieldError as error:
+            raise error.of(self.title) from None
+        try:
+            return _converted(prepared, hint)
+        except _WrongValueError as error:
+            raise FieldError(self.title, name, f"{error}; got {self._shown(name, error.value)}") from None
 
     def _shown(self, name: str, value: Any) -> str:
         """Return a value of a field, unless it may be a secret."""
@@ -223,6 +224,56 @@ def check_parsed(described: Any) -> None:
                 described.check()
 
 
+class _WrongValueError(ValueError):
+    """A value is wrong; the text says what it must be.
+
+    :param value: the value, or the wrong item of it.
+    """
+
+    def __init__(self, problem: str, value: Any) -> None:
+        super().__init__(problem)
+        self.value = value
+
+
+def read_field(owner: str, name: str, value: Any, annotation: Any) -> Any:
+    """Return a value that a user wrote, converted to a type and checked.
+
+    :param owner: how error messages name what has the field.
+    :param name: the field's name.
+    :param value: as a user may write it for a field of a `Described` class.
+    :param annotation: the type, with its limits.
+    :raises FieldError: naming the field, the value and the remedy.
+    """
+    hint = hint_of(annotation)
+    try:
+        return _converted(_prepared(value, hint), hint)
+    except _WrongValueError as error:
+        raise FieldError(owner, name, f"{error}; got {value!r}") from None
+
+
+def _converted(prepared: Any, hint: Hint) -> Any:
+    """Return a prepared value, converted to the type that a hint says, and checked."""
+    import msgspec  # not at module level: executors only write settings, and have no msgspec
+
+    try:
+        converted = msgspec.convert(prepared, hint.annotation, strict=False)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$")
+        wanted = in_words([name for name in expected_types(problem) if name != "null"])
+        if hint.limits is not None and hint.limits.words is not None:
+            wanted = hint.limits.words
+        if path.startswith("[...]"):  # the value of any name
+            wanted = f"{TYPE_NAMES['object']} whose values are {wanted}"
+        elif (number := re.match(r"\[(\d+)\]", path)) is not None:
+            prepared = prepared[int(number[1])]
+        raise _WrongValueError(f"must be {wanted}", prepared) from None
+    if isinstance(converted, datetime) and converted.tzinfo is None:
+        raise _WrongValueError("must have a time zone, such as 2026-01-31T00:00:00Z", converted)
+    if hint.limits is not None and (wrong := hint.limits.problem(converted)) is not None:
+        raise _WrongValueError(wrong, converted)
+    return converted
+
+
 @functools.cache
 def written_fields(cls: Any) -> tuple[str, ...]:
     """Return the names of the fields of a `Described` class that a user writes."""
@@ -249,14 +300,20 @@ def _prepared(value: Any, hint: Hint) -> Any:
         if bool in hint.types:
             return YES_OR_NO.get(value.strip().lower(), value)
         if timedelta in hint.types:
-            return _number(value)
+            return _number(as_days(value))
         if datetime in hint.types:
             return _instant(value)
     if isinstance(value, datetime) and value.tzinfo is not None:
-        return value.astimezone(UTC)
+        return datetime.fromisoformat(value.astimezone(UTC).isoformat())  # msgspec takes no subclass, as of pendulum
     if isinstance(value, Mapping):
         return {name: list(held) if isinstance(held, tuple) else held for name, held in value.items()}
     return list(value) if isinstance(value, tuple | set | frozenset) else value
+
+
+def as_days(value: Any) -> Any:
+    """Return a duration in weeks, such as `P2W`, in days, as msgspec reads no weeks; any other value as it is."""
+    weeks = WEEKS.fullmatch(value) if isinstance(value, str) else None
+    return value if weeks is None else f"{weeks[1]}P{7 * float(weeks[2]):g}D"
 
 
 def _number(value: str) -> float | str:
@@ -297,7 +354,7 @@ def read_settings(cls: type[T], what: str, values: object, *, lenient: bool = Fa
     try:
         settings = msgspec.convert(values, cls, strict=not lenient)
     except msgspec.ValidationError as error:
-        raise ConfigurationError(_error_message(cls, what, values, str(error))) from None
+        raise ConfigurationError(_error_message(cls, what, values, str(error), strict=not lenient)) from None
     _check_instants(settings, what)
     return settings
 
@@ -373,7 +430,7 @@ def _check_instants(settings: Any, what: str) -> None:
                 _check_instants(each, f"{what}: field {name!r}")
 
 
-def _error_message(cls: Any, what: str, values: Any, message: str) -> str:
+def _error_message(cls: Any, what: str, values: Any, message: str, *, strict: bool = False) -> str:
     """Convert a message of msgspec, such as ``Expected `int`, got `str` - at `$.store.port` ``, to a readable one."""
     problem, _, path = message.partition(" - at `$")
     shown = True
@@ -383,15 +440,27 @@ def _error_message(cls: Any, what: str, values: Any, message: str) -> str:
             shown = shown and _fields(cls)[name].repr
             what = f"{what}: field {name!r}"
             cls = _nested(cls).get(name)
-    expected = re.match(r"Expected `([^`]+)`", problem)
-    if cls is not None and expected is not None:
+    if cls is not None and problem.startswith("Expected"):
         return f"{what}: expected a JSON object; got {type(values).__name__}"
-    if expected is not None:
-        wanted = " or ".join(TYPE_NAMES.get(name, name) for name in expected[1].split(" | "))
-    else:  # such as `Invalid RFC3339 encoded datetime`, or `Duration is out of range`
-        word = problem.split()[0] if problem.startswith("Duration") else problem.split()[-1]
-        wanted = TYPE_NAMES.get(word.lower(), problem)
+    wanted = in_words(expected_types(problem), strict=strict)
     if "[...]" in path:  # the value of any name
         wanted = f"{TYPE_NAMES['object']} whose values are {wanted}"
     got = repr(values) if shown else f"{type(values).__name__}, which may be a secret and is not shown"
     return f"{what} must be {wanted}; got {got}"
+
+
+def expected_types(problem: str) -> list[str]:
+    """Return msgspec's names of the types that its message about a value expects, such as `str` and `null`."""
+    if (expected := re.match(r"Expected `([^`]+)`", problem)) is not None:
+        return expected[1].split(" | ")
+    # such as `Invalid RFC3339 encoded datetime`, or `Duration is out of range`
+    return [next((name for name in ("duration", "datetime") if name in problem.lower()), problem)]
+
+
+def in_words(names: Sequence[str], *, strict: bool = False) -> str:
+    """Return msgspec's names of types in words.
+
+    :param strict: whether a duration must not be a number.
+    """
+    words = " or ".join(TYPE_NAMES.get(name, name) for name in names)
+    return words if strict or "duration" not in names else f"{words}, or a number of seconds"

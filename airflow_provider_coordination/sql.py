@@ -58,9 +58,16 @@ _PASSING_CODES = frozenset(
     {0, 1205, 1213, 2002, 2003, 2006, 2013, 2055}
     | {1021, 1037, 1038, 1040, 1041, 1114, 1135, 1203, 1226}
     | {1047, 1053, 1077, 1079, 1290, 1836}
-    | {1152, 1158, 1159, 1160, 1161, 1184, 1317, 1927, 1969, 3024, 4031}
+    | {1152, 1158, 1159, 1160, 1161, 1184, 1317, 1684, 1927, 1969, 3024, 4031}
 )
-_LOCKED = frozenset({"40001", "40P01", "55P03", 1205, 1213})
+# 1684: the catalogue leaves out a table that another session creates or alters just now.
+_LOCKED = frozenset({"40001", "40P01", "55P03", 1205, 1213, 1684})
+_ROW_STATES = re.compile("22|23|44|54000|P0001")
+# Data that a type does not hold; a constraint; the check of a view; an index entry that is too long; a trigger that
+# raises.
+_ROW_CODES = frozenset(
+    {1048, 1062, 1169, 1216, 1264, 1265, 1292, 1366, 1406, 1452, 1526, 1586, 1644, 1690, 3140, 3819, 4025, 4038}
+)
 _PASSING_CLASSES = ("OperationalError", "InterfaceError", "InternalError")
 """The names of PEP 249's errors that may be temporary, if the database gives no code."""
 _LASTING_TEXTS = re.compile(
@@ -187,6 +194,12 @@ def is_transient(error: BaseException) -> bool:
 def is_locked(error: BaseException) -> bool:
     """Return whether a transaction failed because of the locks of others."""
     return code_of(error) in _LOCKED
+
+
+def is_of_row(error: BaseException) -> bool:
+    """Return whether a statement failed because of the values of a row, such as a violated constraint."""
+    code = code_of(error)
+    return bool(_ROW_STATES.match(code)) if isinstance(code, str) else code in _ROW_CODES
 
 
 def _cause(error: BaseException) -> BaseException:

@@ -41,6 +41,12 @@ JAVA_OF_OLD_SPARK = 11
 """The oldest Java of a Spark before 4."""
 JAVA_TIMEOUT_SECONDS = 20
 JAVA_REMEDY = f"install Java {OLDEST_JAVA} or newer, and name its folder in JAVA_HOME"
+TOO_NEW_FOR_JAVA = re.compile(
+    r"UnsupportedClassVersionError: org/apache/spark/.* \(class file version (\d+)\.\d+\).* up to (\d+)\.\d+"
+)
+"""The message of a Java that is too old for Spark's classes."""
+CLASS_FILES_BEFORE_JAVA_1 = 44
+"""Java 1 would have the version after this one, Java 17 has 61."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +99,7 @@ def find_installation(environment: Mapping[str, str] = os.environ, *, is_driver:
     """
     own = installed_spark()
     home = environment.get("SPARK_HOME") or own or _spark_on_path(environment)
-    is_this_python = is_driver or _python_of_jobs(environment).resolve() == Path(sys.executable).resolve()
+    is_this_python = is_driver or _is_same_python(_python_of_jobs(environment), Path(sys.executable))
     return Installation(
         python=tuple(sys.version_info[:3]) if is_this_python else None,
         packages=dict(_package_versions()) if is_this_python else {},
@@ -191,15 +197,25 @@ def _of_pair(installation: Installation) -> Iterator[Incompatibility]:
 
 def _of_packages(installation: Installation) -> Iterator[Incompatibility]:
     pandas, pyarrow = installation.packages.get("pandas"), installation.packages.get("pyarrow")
-    spark = _release(installation.spark or "")
-    oldest = max((found for since, found in PANDAS.items() if since <= spark), default=min(PANDAS.values()))
-    if pandas and not oldest <= _release(pandas) < NO_PANDAS:
-        yield Incompatibility(
-            f"Spark{f' {installation.spark}' if spark else ''} does not support pandas {pandas}",
-            f"run `pip install 'pandas>={_text(oldest)},<{_text(NO_PANDAS)}'`",
-        )
+    if pandas and (misfit := unfit_pandas(pandas, installation.spark)):
+        yield misfit
     if pyarrow and _release(pyarrow) < PYARROW:
         yield Incompatibility(f"pyarrow {pyarrow} is too old", f"run `pip install 'pyarrow>={_text(PYARROW)}'`")
+
+
+def unfit_pandas(pandas: str, spark: str | None) -> Incompatibility | None:
+    """Return what is wrong with a version of pandas; None if Spark supports it.
+
+    :param spark: the version of Spark; None if unknown.
+    """
+    release = _release(spark or "")
+    oldest = max((found for since, found in PANDAS.items() if since <= release), default=min(PANDAS.values()))
+    if oldest <= _release(pandas) < NO_PANDAS:
+        return None
+    return Incompatibility(
+        f"Spark{f' {spark}' if spark else ''} does not support pandas {pandas}",
+        f"run `pip install 'pandas>={_text(oldest)},<{_text(NO_PANDAS)}'`",
+    )
 
 
 def _is_same(spark: str, pyspark: str) -> bool:
@@ -220,6 +236,11 @@ def _text(release: tuple[int, ...]) -> str:
 def _python_of_jobs(environment: Mapping[str, str]) -> Path:
     given = environment.get("PYSPARK_DRIVER_PYTHON") or environment.get("PYSPARK_PYTHON") or sys.executable
     return Path(shutil.which(given, path=environment.get("PATH")) or given)
+
+
+def _is_same_python(one: Path, other: Path) -> bool:
+    """Return whether two programs are one Python with the same packages: environments may link to the same program."""
+    return one.resolve() == other.resolve() and one.parent.resolve() == other.parent.resolve()
 
 
 def _package_versions() -> Iterator[tuple[str, str]]:
@@ -304,6 +325,18 @@ def find_java(environment: Mapping[str, str], spark: str | None) -> Java:
     return Java(
         path, version[1], next((line for line in output.splitlines() if " VM " in line or "OpenJ9" in line), "")
     )
+
+
+def refusal_of_java(output: str) -> str | None:
+    """Return what to do if the output of spark-submit says that its Java is too old; None if it does not.
+
+    Only the output shows which Java that was: Spark's own `spark-env.sh` may name another one than the environment.
+    """
+    found = TOO_NEW_FOR_JAVA.search(output)
+    if found is None:
+        return None
+    needed, installed = (int(number) - CLASS_FILES_BEFORE_JAVA_1 for number in found.groups())
+    return f"Java {installed} is too old for this Spark, which needs Java {needed}; {JAVA_REMEDY}"
 
 
 def runtime_version(environment: Mapping[str, str]) -> str | None:

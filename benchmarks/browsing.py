@@ -32,6 +32,7 @@ from airflow_provider_coordination.coordination.browsing import (
     BrowsePage,
     BrowsePosition,
     Filter,
+    PageRequest,
     SortOrder,
     position_of,
 )
@@ -64,7 +65,11 @@ def pages(store: CoordinationStore, size: int) -> dict[str, ReadPage]:
     def read(
         wanted: Filter, order: SortOrder = BY_KEY, *, after: BrowsePosition | None = None, descending: bool = False
     ) -> ReadPage:
-        return lambda: store.browse(FAMILY, wanted, order=order, after=after, descending=descending, limit=PAGE)
+        return lambda: store.browse(
+            PageRequest(
+                source_identifier=FAMILY, wanted=wanted, order=order, after=after, descending=descending, limit=PAGE
+            )
+        )
 
     now = datetime.now(UTC)
     number = size * 9 // 10

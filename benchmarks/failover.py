@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from airflow_provider_coordination.coordination.renewal import DEFAULT_SAFETY_MARGIN
+from airflow_provider_coordination.coordination.held_leases import DEFAULT_SAFETY_MARGIN
 from benchmarks.trigger_load import postgresql
 
 SOURCE, STREAM, EPOCH = "clicks", "clicks", 1

@@ -36,8 +36,9 @@ from airflow_provider_coordination.sources.kinesis.batch_reading import BatchSta
 from airflow_provider_coordination.sources.kinesis.records import KinesisRecord, KinesisRecords
 from airflow_provider_coordination.spark.delivery import Attempt
 from airflow_provider_coordination.spark.kinesis import landing
-from airflow_provider_coordination.spark.kinesis.landed_shard import SHARD_RECORDS, ShardLandingOptions, ShardReadPlan
+from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow
+from airflow_provider_coordination.spark.kinesis.shard_format import SHARD_RECORDS
 from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.sinks import routed_sinks
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
@@ -195,15 +196,15 @@ def transforming_microseconds(count: int, size: int, repetitions: int) -> float:
                 batch=batch, file=batch.file, folder="b/shard", set_id="set", fencing_token=1,
                 source="b", partition_key="shard", owner="job",
             )  # fmt: skip
-            start = _processor_seconds()
+            start = processor_seconds()
             delivery.prepare([attempt], delivery.sinks)
             for sink in delivery.sinks:
                 delivery.commit(sink, [attempt])
-            times.append(_processor_seconds() - start)
+            times.append(processor_seconds() - start)
     return statistics.median(times[1:]) / count * 1e6
 
 
-def _processor_seconds() -> float:
+def processor_seconds() -> float:
     """Return the processor time of this process and of its descendants: the JVM and its workers."""
     parents: dict[int, int] = {}
     ticks: dict[int, int] = {}

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession, functions
 
-from airflow_provider_coordination.spark.kinesis.landed_shard import SHARD_RECORDS
+from airflow_provider_coordination.spark.kinesis.shard_format import SHARD_RECORDS
 from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.payload_column import STRICT
 

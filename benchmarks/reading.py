@@ -48,7 +48,8 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.store import CoordinationStore
-from airflow_provider_coordination.sources.kinesis.reader import Pace, RetryBudget, reading_client
+from airflow_provider_coordination.sources.kinesis.pacing import Pace, RetryBudget
+from airflow_provider_coordination.sources.kinesis.reader import reading_client
 from airflow_provider_coordination.sources.kinesis.records import COLUMNS, page_decoder
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
@@ -56,9 +57,10 @@ from airflow_provider_coordination.spark.application import GC_THRESHOLDS, deliv
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.ingestion_job import IngestionJob
 from airflow_provider_coordination.spark.job_spark import WORKER_ENVIRONMENT, JobSpark
-from airflow_provider_coordination.spark.kinesis.landed_shard import SHARD_RECORDS, ShardLandingOptions
+from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, _land_slot, land
 from airflow_provider_coordination.spark.kinesis.reading import ShardReading
+from airflow_provider_coordination.spark.kinesis.shard_format import SHARD_RECORDS
 from airflow_provider_coordination.spark.kinesis.streams import Streams
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import make_sinks

@@ -37,8 +37,8 @@ import sqlalchemy as sa
 
 from airflow_provider_coordination.coordination.balancer import Balancer
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.held_leases import LeaseRenewer
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.coordination.renewal import LeaseRenewer
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.spark.application import GC_THRESHOLDS
 from airflow_provider_coordination.stores.dynamodb import DynamoDbStore

@@ -28,9 +28,8 @@ from pyspark.sql import functions
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.override import override
-from airflow_provider_coordination.sources.items import Item, ItemReader, ReadPage
+from airflow_provider_coordination.sources.items import Item, ItemReader, PartitionProgress, ReadPage
 from airflow_provider_coordination.sources.kinds import ReadsSettings
-from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.spark.application import delivery_of
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.ingestion_job import IngestionJob

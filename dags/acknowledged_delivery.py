@@ -18,7 +18,7 @@ from typing import Any
 from airflow.sdk import DAG, Param, task
 
 from airflow_provider_coordination.airflow_names import AirflowFailException
-from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.shard_sync import ShardSyncOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
@@ -75,7 +75,7 @@ with DAG(
         ),
     },
 ) as dag:
-    sync = KinesisShardSyncOperator(task_id="sync_shards", reads=STREAMS)
+    sync = ShardSyncOperator(task_id="sync_shards", reads=STREAMS)
 
     jobs = CoordinatedSparkSubmitOperator.partial(
         task_id="deliver_to_staging",

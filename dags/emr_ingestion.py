@@ -16,8 +16,8 @@ from typing import Any
 from airflow.providers.amazon.aws.operators.emr import EmrAddStepsOperator
 from airflow.sdk import DAG, Param, task
 
-from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.prepared_jobs import FollowJobOperator, emr_step, prepare_job
+from airflow_provider_coordination.operators.shard_sync import ShardSyncOperator
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.writes import ParquetDataset
@@ -44,7 +44,7 @@ with DAG(
         "python": Param("python3", type="string", minLength=1, description="Python 3.11 or newer on the cluster."),
     },
 ) as dag:
-    sync = KinesisShardSyncOperator(task_id="sync_shards", reads=KinesisStreams("{{ params.stream }}"), retries=2)
+    sync = ShardSyncOperator(task_id="sync_shards", reads=KinesisStreams("{{ params.stream }}"), retries=2)
 
     @task(multiple_outputs=True)
     def prepare(params: dict[str, Any]) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from typing import Any
 from airflow.providers.amazon.aws.operators.emr import EmrServerlessStartJobOperator
 from airflow.sdk import DAG, Param, task
 
-from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.prepared_jobs import FollowJobOperator, emr_serverless_driver, prepare_job
+from airflow_provider_coordination.operators.shard_sync import ShardSyncOperator
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.writes import ParquetDataset
@@ -46,7 +46,7 @@ with DAG(
         "output_path": Param("s3://lake/clicks", type="string", minLength=1, description="The dataset."),
     },
 ) as dag:
-    sync = KinesisShardSyncOperator(task_id="sync_shards", reads=KinesisStreams("{{ params.stream }}"), retries=2)
+    sync = ShardSyncOperator(task_id="sync_shards", reads=KinesisStreams("{{ params.stream }}"), retries=2)
 
     @task(multiple_outputs=True)
     def prepare(params: dict[str, Any]) -> dict[str, Any]:

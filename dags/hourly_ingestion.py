@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from airflow.sdk import DAG, Param
 
 from airflow_provider_coordination.airflow_names import CronDataIntervalTimetable
-from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.shard_sync import ShardSyncOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.ingestion import Ingestion
@@ -42,9 +42,9 @@ with DAG(
         "{{ params.stream }}",
         initial_position="LATEST",
         stop_at="{{ data_interval_end.isoformat() }}",
-        on_data_loss="reset",
+        on_data_loss="earliest",
     )
-    sync = KinesisShardSyncOperator(task_id="sync_shards", reads=clicks)
+    sync = ShardSyncOperator(task_id="sync_shards", reads=clicks)
     ingest = CoordinatedSparkSubmitOperator(
         task_id="ingest",
         ingestion=Ingestion(

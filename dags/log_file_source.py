@@ -21,9 +21,9 @@ from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.supplier import Page, Supplier
 from airflow_provider_coordination.sources.connections import ConnectionResolver
+from airflow_provider_coordination.sources.items import new_batch_id
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.landed import LandedProgress, LandedRow
-from airflow_provider_coordination.sources.progress import new_batch_id
 from airflow_provider_coordination.sources.reads import Connected, Reads
 from airflow_provider_coordination.sources.source_kind import SourceKind
 from airflow_provider_coordination.spark.reading import KindPartitions
@@ -112,10 +112,10 @@ def land_file(root: str, max_bytes: int, plan: LogPlan) -> LandedRow:
     """Read whole lines of a file from its position on, and write them to one file."""
     import pyarrow as pa
 
+    from airflow_provider_coordination.spark.item_file import with_origin
     from airflow_provider_coordination.spark.landed_identity import as_landed, landed_file
     from airflow_provider_coordination.spark.layout import BATCH_ID
     from airflow_provider_coordination.spark.parquet_files import write_table
-    from airflow_provider_coordination.spark.records import with_origin
 
     began = datetime.now(UTC)
     path = next((each for each in Path(plan.folder).iterdir() if each.stat().st_ino == plan.inode), None)

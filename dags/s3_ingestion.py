@@ -44,7 +44,9 @@ with DAG(
             description="The location of the objects: s3://bucket/prefix, or a folder that every worker can reach.",
         ),
         "source": Param("events", type="string", minLength=1, description="The name of the source."),
-        "format": Param("json", enum=["csv", "json", "parquet", "text"], description="The format of the objects."),
+        "format": Param(
+            "json", enum=["avro", "csv", "json", "orc", "parquet", "text"], description="The format of the objects."
+        ),
         "columns": Param(
             "",
             type="string",

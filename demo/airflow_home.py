@@ -71,7 +71,7 @@ class Airflow:
     def is_ready(self, dag_id: str) -> bool:
         """Return whether it is healthy and knows a DAG.
 
-        :raises AirflowError: if it has ended.
+        :raises AirflowError: if it has ended, or cannot import a DAG.
         """
         if self._process is None or self._process.poll() is not None:
             raise AirflowError(f"airflow standalone ended; see {self.log}")
@@ -82,6 +82,8 @@ class Airflow:
             if "Authorization" not in self._client.headers:
                 token = self._client.post("/auth/token", json={"username": USER, "password": self.password})
                 self._client.headers["Authorization"] = f"Bearer {token.raise_for_status().json()['access_token']}"
+            for error in self._client.get("/api/v2/importErrors").raise_for_status().json()["import_errors"]:
+                raise AirflowError(f"Airflow cannot import {error['filename']}: {error['stack_trace'].strip()}")
             return self._client.get(f"/api/v2/dags/{dag_id}").status_code == httpx.codes.OK
         except (httpx.HTTPError, ValueError):
             return False

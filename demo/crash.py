@@ -16,8 +16,9 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.hooks.job_termination import end_processes, job_processes
-from demo.observation import Observation, progress_of
+from airflow_provider_coordination.hooks.job_resources import end_processes, job_processes
+from airflow_provider_coordination.sources.kinds import progress_of
+from demo.observation import Observation
 
 APPLICATION = "ingest.py"
 POLL_SECONDS = 0.002

@@ -14,17 +14,25 @@ SAFETY_MARGIN_SECONDS = 2
 
 
 def connections(
-    store_url: str, endpoint_url: str, *, master: str = "local[1]", bucket: AwsSettings | None = None
+    store_url: str,
+    endpoint_url: str,
+    *,
+    service: str = "kinesis",
+    master: str = "local[1]",
+    bucket: AwsSettings | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Return the three connections of the DAG, in Airflow's JSON form.
 
     :param store_url: the URL of the SQL store that holds the partitions.
-    :param endpoint_url: the URL of the Kinesis server.
+    :param endpoint_url: the URL of the server of the source.
+    :param service: what that server is, as boto3 names it.
     :param master: the Spark master. By default each job has one slot: it reads all its shards at the same time, with
         half as many Python processes.
     :param bucket: how to reach the bucket of the output; None if the output is not in a bucket.
     """
-    services = {"kinesis": {"endpoint_url": endpoint_url}}
+    services = {service: {"endpoint_url": endpoint_url}}
+    if service == "dynamodb":
+        services["dynamodbstreams"] = services[service]
     if bucket is not None:
         services["s3"] = {"endpoint_url": str(bucket.endpoint_url)}
     return {

@@ -1,9 +1,10 @@
-"""The report: the results of one run, its faults, and their presentation."""
+"""The reports: the results of one run, its faults, and their presentation."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,45 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from demo.check import Comparison
 from demo.crash import Crash
 from demo.observation import progress_of, shard_of, worker_name
 
 GOOD, BAD = "green", "bold red"
+Row = tuple[str, str, str | None]
+"""The name, the value and the style of a result."""
+
+
+class DemoReport(ABC):
+    """The results of one run of a demo."""
+
+    @property
+    @abstractmethod
+    def verdict(self) -> str:
+        """What the demo has shown, as a sentence, if there are no faults."""
+
+    @abstractmethod
+    def faults(self) -> list[str]:
+        """Return the faults, one sentence each; an empty list if there are none."""
+
+    @abstractmethod
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the results as a JSON object."""
+
+    @abstractmethod
+    def show(self, console: Console) -> None:
+        """Print the results as tables."""
+
+    def write(self, file: Path) -> None:
+        """Write the results to a file, as JSON."""
+        file.write_text(json.dumps(self.to_mapping(), indent=2) + "\n")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
-    """The results of one run of the demo.
+class StreamReport(DemoReport):
+    """The results of one run of the demo of a stream.
 
     :param events_sent: the number of events that the producer sent.
     :param records_sent: the number of Kinesis records that carried them.
@@ -57,8 +86,13 @@ class Report:
         """The events ingested per second, from the first landed file to the last."""
         return self.dataset.events / self.dataset.seconds if self.dataset.seconds else 0.0
 
+    @property
+    @override
+    def verdict(self) -> str:
+        return f"{self.dataset.distinct:,} events, each exactly once."
+
+    @override
     def faults(self) -> list[str]:
-        """Return the faults, one sentence each; an empty list if there are none."""
         data = self.dataset
         parent = [p.status for p in self.partitions if shard_of(p) == self.split_shard]
         children = [p for p in self.partitions if self.split_shard in progress_of(p).parent_shard_ids]
@@ -76,8 +110,8 @@ class Report:
         }
         return [fault for fault, is_so in found.items() if is_so]
 
+    @override
     def to_mapping(self) -> dict[str, Any]:
-        """Return the results as a JSON object."""
         return {
             "events_sent": self.events_sent,
             "records_sent": self.records_sent,
@@ -107,18 +141,9 @@ class Report:
             "faults": self.faults(),
         }
 
-    def write(self, file: Path) -> None:
-        """Write the results to a file, as JSON."""
-        file.write_text(json.dumps(self.to_mapping(), indent=2) + "\n")
-
+    @override
     def show(self, console: Console) -> None:
-        """Print the results as tables."""
-        table = Table(title="Report", show_header=False)
-        table.add_column(no_wrap=True, style="cyan")
-        table.add_column()
-        for name, value, style in self._rows():
-            table.add_row(name, value, style=style)
-        console.print(table)
+        show_rows(console, self._rows())
         partitions = Table(title="Partitions")
         for heading in ("shard", "status", "parent", "meaning"):
             partitions.add_column(heading)
@@ -128,7 +153,7 @@ class Report:
             partitions.add_row(shard_of(p), p.status.value, ", ".join(progress_of(p).parent_shard_ids), meaning)
         console.print(partitions)
 
-    def _rows(self) -> list[tuple[str, str, str | None]]:
+    def _rows(self) -> list[Row]:
         data, crash = self.dataset, self.crash
         tries = ", ".join(f"job-{number}: {tries}" for number, tries in sorted(self.tries.items()))
         speed = f"{self.events_per_second:,.0f} events/s, {data.bytes / 1e6 / (data.seconds or 1):.1f} MB/s"
@@ -136,9 +161,9 @@ class Report:
             ("events sent", f"{self.events_sent:,} in {self.records_sent:,} Kinesis records", None),
             ("events in the dataset", f"{data.events:,} in {data.files:,} Parquet files", None),
             ("distinct events", f"{data.distinct:,}", None),
-            _checked_row("duplicates", data.duplicates),
-            _checked_row("lost", data.lost),
-            _checked_row("different from the sent ones", data.mismatched + data.unknown),
+            checked_row("duplicates", data.duplicates),
+            checked_row("lost", data.lost),
+            checked_row("different from the sent ones", data.mismatched + data.unknown),
             ("DAG run", self.dag_state, GOOD if self.dag_state == "success" else BAD),
             ("tries of the Spark tasks", tries, None),
             ("shard split", self.split_shard, None),
@@ -156,13 +181,29 @@ class Report:
             ),
             *([] if self.killed_worker is None else [("Spark worker killed", self.killed_worker, None)]),
             ("throughput", f"{speed} over {data.seconds:.0f} s, limited by the producer", None),
-            *(
-                ("phases" if number == 0 else "", f"{seconds:5.1f} s  {phase}", None)
-                for number, (phase, seconds) in enumerate(self.phases.items())
-            ),
-            ("", f"{sum(self.phases.values()):5.1f} s  in total", None),
+            *phase_rows(self.phases),
         ]
 
 
-def _checked_row(name: str, count: int) -> tuple[str, str, str]:
+def checked_row(name: str, count: int) -> Row:
+    """Return the row of a number that must be 0."""
     return name, f"{count:,}", BAD if count else GOOD
+
+
+def phase_rows(phases: Mapping[str, float]) -> list[Row]:
+    """Return the rows of the durations of phases, in seconds."""
+    each = [
+        ("phases" if number == 0 else "", f"{seconds:5.1f} s  {phase}", None)
+        for number, (phase, seconds) in enumerate(phases.items())
+    ]
+    return [*each, ("", f"{sum(phases.values()):5.1f} s  in total", None)]
+
+
+def show_rows(console: Console, rows: Iterable[Row]) -> None:
+    """Print rows as a table."""
+    table = Table(title="Report", show_header=False)
+    table.add_column(no_wrap=True, style="cyan")
+    table.add_column()
+    for name, value, style in rows:
+        table.add_row(name, value, style=style)
+    console.print(table)

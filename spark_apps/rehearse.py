@@ -2,7 +2,7 @@
 
 import sys
 
-from airflow_provider_coordination.spark.rehearsal import main
+from airflow_provider_coordination.spark.class_archive import rehearse
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(rehearse())

@@ -79,7 +79,7 @@ def test_part_records_the_tests_without_a_short_form(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("part", "file"),
-    [("strikes", "tests/deep/test_struck_jobs.py"), ("benchmarks", "tests/benchmarks/test_failover.py")],
+    [("strikes", "tests/coordination/test_lease_safety.py"), ("benchmarks", "tests/benchmarks/test_failover.py")],
 )
 def test_part_takes_its_deep_tests(part: str, file: str) -> None:
     command = [sys.executable, "-m", "pytest", "--deep", f"--part={part}", "--collect-only", "-q", file]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -14,12 +16,15 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import REPOSITORY
+from tests.support.servers import unavailable
+from tools import chakra
 from tools.readme import published
 
 LEFT_OUT = {".ci/run", ".pre-commit-config.yaml"}
+CHAKRA = {f"{chakra.VENDOR.as_posix()}/{name}" for name in ("LICENSES.txt", "chakra.js")}
 
 
-def build(source: Path, folder: Path) -> dict[str, Path]:
+def build(source: Path, folder: Path, warning: str = "", **environment: str) -> dict[str, Path]:
     """Build the sdist and the wheel of a folder, without a network; return them by their suffix."""
     command = [
         sys.executable,
@@ -33,8 +38,11 @@ def build(source: Path, folder: Path) -> dict[str, Path]:
         "--directory",
         folder,
     ]
-    result = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        command, cwd=source, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
     assert result.returncode == 0, result.stderr
+    assert warning in result.stderr
     return {path.suffix: path for path in folder.iterdir()}
 
 
@@ -45,8 +53,18 @@ def tracked(*patterns: str) -> set[str]:
     return {name for name in listed.splitlines() if (REPOSITORY / name).is_file()}
 
 
+def names(wheel: Path) -> set[str]:
+    """The files in a wheel, without its metadata."""
+    with zipfile.ZipFile(wheel) as archive:
+        return {name for name in archive.namelist() if ".dist-info/" not in name}
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    try:
+        chakra.make(REPOSITORY)
+    except chakra.ChakraError as reason:
+        unavailable("Chakra UI for the pages", reason)
     return build(REPOSITORY, tmp_path_factory.mktemp("first"))
 
 
@@ -74,22 +92,40 @@ def test_second_build_has_the_same_bytes(built: dict[str, Path], tmp_path: Path)
     }
 
 
+def without_node(folder: Path) -> str:
+    """A `PATH` on which Node.js and npm fail, as npm does without a network."""
+    for name in ("node", "npm"):
+        (folder / name).write_text("#!/bin/sh\nexit 1\n")
+        (folder / name).chmod(0o755)
+    return f"{folder}{os.pathsep}{os.environ['PATH']}"
+
+
 def test_sdist_builds_the_wheel_of_the_repository(built: dict[str, Path], unpacked: Path, tmp_path: Path) -> None:
-    assert build(unpacked, tmp_path)[".whl"].read_bytes() == built[".whl"].read_bytes()
+    (tmp_path / "bin").mkdir()
+    again = build(unpacked, tmp_path / "dist", PATH=without_node(tmp_path / "bin"))
+    assert again[".whl"].read_bytes() == built[".whl"].read_bytes()
+
+
+def test_wheel_is_built_without_network_and_chakra(built: dict[str, Path], unpacked: Path, tmp_path: Path) -> None:
+    source = shutil.copytree(unpacked, tmp_path / "source")
+    with (source / chakra.SOURCES / "chakra.js").open("a") as entry:
+        entry.write("// newer than the bundle\n")
+    (tmp_path / "bin").mkdir()
+    warning = "the pages in Airflow's UI need Airflow 3.2 or newer"
+    again = build(source, tmp_path / "dist", warning, PATH=without_node(tmp_path / "bin"))
+    assert names(built[".whl"]) - names(again[".whl"]) == CHAKRA
 
 
 def test_sdist_contains_the_repository(unpacked: Path) -> None:
-    assert {name for name in tracked() if not (unpacked / name).is_file()} == LEFT_OUT
+    assert {name for name in tracked() | CHAKRA if not (unpacked / name).is_file()} == LEFT_OUT
 
 
 def test_wheel_contains_packages_manual_and_applications(built: dict[str, Path]) -> None:
     expected = tracked("airflow_provider_coordination", "pyspark_coordinated_kinesis")
     expected |= {f"airflow_provider_coordination/manual/{Path(page).name}" for page in tracked("docs/*.md")}
     expected |= {f"airflow_provider_coordination/{application}" for application in tracked("spark_apps")}
-    with zipfile.ZipFile(built[".whl"]) as wheel:
-        names = {name for name in wheel.namelist() if ".dist-info/" not in name}
-    assert names == expected
-    assert "airflow_provider_coordination/py.typed" in names
+    assert names(built[".whl"]) == expected | CHAKRA
+    assert "airflow_provider_coordination/py.typed" in expected
 
 
 def test_metadata_names_the_interfaces(built: dict[str, Path]) -> None:

@@ -9,7 +9,7 @@ import inspect
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from itertools import takewhile
@@ -36,9 +36,9 @@ from airflow_provider_coordination.coordination.acknowledgment import (
 )
 from airflow_provider_coordination.coordination.acknowledgment_sets import MAX_TIMEOUT
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.held_leases import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.metrics import PARTITIONS, WORKERS, CoordinationMetric
 from airflow_provider_coordination.coordination.partition import Partition
-from airflow_provider_coordination.coordination.renewal import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.decorators import AcknowledgesDecoratedOperator, PartitionsDecoratedOperator
@@ -46,25 +46,20 @@ from airflow_provider_coordination.get_provider_info import get_provider_info
 from airflow_provider_coordination.operators.acknowledge import AcknowledgeOperator
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
 from airflow_provider_coordination.operators.job_results import RANGES_LISTED, delivered_range, no_stream
-from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.maintain_table import MaintainTableOperator
 from airflow_provider_coordination.operators.partitions import ReleasePartitionsOperator, ResetPartitionsOperator
 from airflow_provider_coordination.operators.prepared_jobs import FollowJobOperator
 from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
+from airflow_provider_coordination.operators.shard_sync import ShardSyncOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
-from airflow_provider_coordination.settings import Described, is_connected, written_fields
-from airflow_provider_coordination.sources.dynamodb.kind import DynamoDBTable
-from airflow_provider_coordination.sources.dynamodb_export.kind import DynamoDBExport
+from airflow_provider_coordination.settings import Described
 from airflow_provider_coordination.sources.items import ItemReader
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.kinesis.positions import LATEST
-from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.kinesis.sync_state import ShardSyncMetric, ShardSyncSummary, StreamSync
-from airflow_provider_coordination.sources.opensearch.kind import OpenSearchIndices
 from airflow_provider_coordination.sources.own_source import Items, PartitionSupplier
-from airflow_provider_coordination.sources.s3.kind import S3Objects
 from airflow_provider_coordination.spark import outcome
 from airflow_provider_coordination.spark.bad_records import ERROR_CHARACTERS, MAX_FAILING, PAYLOAD_CHARACTERS
 from airflow_provider_coordination.spark.job_reporting import IngestionMetric
@@ -74,10 +69,10 @@ from airflow_provider_coordination.spark.job_settings import (
 from airflow_provider_coordination.spark.job_spark import SPARK_CONF, WORKER_ENVIRONMENT
 from airflow_provider_coordination.spark.kinesis.data_source_options import FORMAT, OPTIONS, ReadOptions, read_options
 from airflow_provider_coordination.spark.kinesis.data_source_tasks import COLUMNS
-from airflow_provider_coordination.spark.kinesis.landed_shard import RECORD_SCHEMA, SHARD_RECORDS
+from airflow_provider_coordination.spark.kinesis.shard_format import RECORD_SCHEMA, SHARD_RECORDS
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS
 from airflow_provider_coordination.spark.outcome import SETS_NAMED, Summary
-from airflow_provider_coordination.spark.sql.columns import TYPES as COLUMN_TYPES
+from airflow_provider_coordination.spark.sinks.sql.columns import TYPES as COLUMN_TYPES
 from airflow_provider_coordination.spark.telemetry import (
     FLUSH_SECONDS,
     METRICS,
@@ -86,9 +81,6 @@ from airflow_provider_coordination.spark.telemetry import (
     TRACES,
     Signal,
 )
-from airflow_provider_coordination.spark.writes import DeltaTable, ForeachBatch, ParquetDataset
-from airflow_provider_coordination.spark.writes.iceberg import IcebergTable
-from airflow_provider_coordination.spark.writes.sql import SqlTable
 from airflow_provider_coordination.stores import DEFAULT_HISTORY_DAYS, DEFAULT_KIND, open_store
 from airflow_provider_coordination.stores.kind import DEFAULT_TABLE
 from airflow_provider_coordination.supervisor.spec_keys import reads_classes
@@ -97,8 +89,8 @@ from airflow_provider_coordination.task_groups.ingestion import coordinated_inge
 REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGE = Path(airflow_provider_coordination.__file__).parent
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "CONTRIBUTING.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
-MADE_BY_RUNS = ("dist", ".venv", ".tools", ".demo", ".site")
-REQUIRED = {KinesisShardSyncOperator: ("reads",)}
+MADE_BY_RUNS = ("ui/static/vendor", "dist", ".venv", ".tools", ".demo", ".site")
+REQUIRED = {ShardSyncOperator: ("reads",)}
 """What has None as its default only so that its absence is answered in our words."""
 GIVEN_BY_TASKFLOW = ("python_callable", "op_args", "op_kwargs")
 HEADINGS: dict[type[Any], str] = {
@@ -216,7 +208,7 @@ def test_examples_run_as_dag_files(block: str) -> None:
 @pytest.mark.parametrize(
     "operator",
     [
-        KinesisShardSyncOperator,
+        ShardSyncOperator,
         CreatePartitionsOperator,
         PartitionsDecoratedOperator,
         CoordinatedSparkSubmitOperator,
@@ -254,52 +246,6 @@ def test_task_group_arguments_are_documented() -> None:
     }
     table = rows(page("operators.md"), "argument", below="\n## coordinated_ingestion\n")
     assert {code(name): code(default) for name, default, _ in table} == actual
-
-
-def test_custom_source_fields_are_documented() -> None:
-    table = {code(name): templated for name, _, templated, _ in rows(page("your_own_source.md"), "of `Items`")}
-    assert table == {f.name: "yes" if f.name in Items.template_fields else "no" for f in dataclasses.fields(Items)}
-
-
-@pytest.mark.parametrize(
-    ("name", "reads"),
-    [
-        ("kinesis.md", KinesisStreams),
-        ("dynamodb_source.md", DynamoDBTable),
-        ("dynamodb_source.md", DynamoDBExport),
-        ("opensearch.md", OpenSearchIndices),
-        ("s3.md", S3Objects),
-        ("iceberg.md", IcebergTable),
-        ("sink_parquet.md", ParquetDataset),
-        ("sink_sql.md", SqlTable),
-        ("sink_foreach_batch.md", ForeachBatch),
-        ("delta.md", DeltaTable),
-    ],
-)
-def test_reads_parameters_are_documented_with_their_defaults(name: str, reads: Any) -> None:
-    table = [row[:3] for row in rows(page(name), "parameter", below=f"{reads.__module__}.{reads.__name__}`")]
-    fields = {field.name: field for field in dataclasses.fields(reads)}
-    assert sorted(table) == sorted(  # what several classes share comes last there
-        [
-            f"`{field.name}`",
-            "required" if field.default is field.default_factory else f"`{shown(default_of(field))}`",
-            "yes" if field.name in template_fields_of(reads) else "no",
-        ]
-        for field in map(fields.__getitem__, inspect.signature(reads).parameters)
-        if not is_connected(field)
-    )
-
-
-def template_fields_of(reads: Any) -> Sequence[str]:
-    return written_fields(reads) if issubclass(reads, Described) else reads.template_fields
-
-
-def default_of(field: dataclasses.Field[Any]) -> Any:
-    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-
-
-def shown(default: Any) -> str:
-    return f"{default.total_seconds():g} s" if isinstance(default, timedelta) else repr(default)
 
 
 def test_types_of_new_columns_are_documented() -> None:
@@ -603,10 +549,10 @@ def text_of(node: ast.expr) -> str:
 
 @cache
 def texts_of_the_code() -> list[str]:
-    """Return every text of the package, with `…` where values go."""
+    """Return every text of the package and its programs, with `…` where values go."""
     return [
         text_of(node)
-        for path in PACKAGE.rglob("*.py")
+        for path in (*PACKAGE.rglob("*.py"), *(REPOSITORY / "spark_apps").glob("*.py"))
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
     ]

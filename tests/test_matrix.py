@@ -20,6 +20,15 @@ def test_each_tested_airflow_has_constraints_and_a_cell(airflow: str) -> None:
     assert f"apache-airflow=={airflow}." in matrix.constraints_of(cell).read_text()
 
 
+def test_newer_python_leaves_out_pins_without_wheels(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(matrix, "FOLDER", tmp_path)
+    usual, newer = (
+        matrix.constraints_of(Cell("3.3", python=python)).read_text().splitlines() for python in ("3.12", "3.14")
+    )
+    assert {line.partition("==")[0] for line in {*usual} - {*newer}} == {*matrix.UNBUILT}
+    assert {*newer} < {*usual}
+
+
 def test_without_choices_all_cells_are_tested() -> None:
     assert matrix.chosen("", "", "") == list(matrix.CELLS)
 
@@ -27,10 +36,19 @@ def test_without_choices_all_cells_are_tested() -> None:
 def test_chosen_version_names_its_cells() -> None:
     assert {cell.airflow for cell in matrix.chosen("3.3", "", "")} == {"3.3"}
     assert len(matrix.chosen("3.3", "", "")) > len(matrix.chosen("3.3", "", "3.12")) == 1
+    assert matrix.chosen("3.1", "4.0", "") == [Cell("3.1", "4.0", "3.12")]
 
 
-def test_other_python_of_an_airflow_is_a_cell() -> None:
+def test_other_combination_with_an_airflow_is_a_cell() -> None:
     assert matrix.chosen("3.1", "", "3.13") == [Cell("3.1", python="3.13")]
+    assert matrix.chosen("3.1", "3.5", "") == [Cell("3.1", "3.5", "3.12")]
+
+
+def test_pair_uses_the_environment_of_its_airflow_and_its_spark() -> None:
+    pair, variables = matrix.PAIRS[0], matrix.environment_of(matrix.PAIRS[0])
+    assert pair.environment == Cell(pair.airflow, python=pair.python).environment
+    assert variables["SPARK_HOME"] == str(Cell(None, pair.spark).spark_folder / "pyspark")
+    assert variables["PATH"].startswith(f"{pair.environment}/bin:")
 
 
 @pytest.mark.parametrize(
@@ -39,7 +57,7 @@ def test_other_python_of_an_airflow_is_a_cell() -> None:
         (("3.0", "", ""), "AIRFLOW is '3.0': name one of 3.1, 3.2, 3.3"),
         (("", "3.4", ""), "SPARK is '3.4': name one of"),
         (("", "", "3.10"), "PYTHON is '3.10': name one of 3.11"),
-        (("3.1", "4.0", ""), "SPARK is '4.0': leave out AIRFLOW and PYTHON"),
+        (("", "4.2", "3.12"), "PYTHON is '3.12': name an AIRFLOW beside it"),
     ],
 )
 def test_untested_version_is_refused_by_name(choice: tuple[str, str, str], message: str) -> None:

@@ -74,7 +74,6 @@ def test_lower_bounds_are_the_lowest_versions_of_any_list(
         if bound.operator in (">=", "==")
     }
     lowest = {name: min(Version(each[name]) for each in lists if name in each) for name in dependencies}
-    lowest["pyiceberg"] = Version(lists[0]["pyiceberg"])  # as below
     assert bounds == lowest
 
 
@@ -109,7 +108,6 @@ def test_installing_page_lists_all_extras_and_the_pinned_spark(project: dict[str
 @pytest.mark.parametrize("path", CONSTRAINTS, ids=lambda path: path.stem)
 def test_lists_of_each_airflow_are_within_the_bounds(path: Path, dependencies: dict[str, SpecifierSet]) -> None:
     pinned = pins(path.name)
-    pinned.pop("pyiceberg", None)  # 0.11 misses concurrent changes: docs/installing.md names the remedy
     checked = pinned.keys() & dependencies.keys()
     assert len(checked) > 20
     assert {name: pinned[name] for name in checked if pinned[name] not in dependencies[name]} == {}

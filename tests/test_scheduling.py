@@ -117,7 +117,7 @@ def test_run_that_failed_is_not_recorded(tmp_path: Path) -> None:
 
 
 def test_child_processes_count_for_their_test(tmp_path: Path) -> None:
-    work = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'sum(range(30_000_000))'], check=True)"
+    work = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'sum(range(10_000_000))'], check=True)"
     (tmp_path / "test_busy.py").write_text(f"def test_it():\n    {work}\n")
     (tmp_path / "test_idle.py").write_text("def test_it(): pass\n")
     run(tmp_path, {}, "-n", "1", "--record-durations")
@@ -126,7 +126,7 @@ def test_child_processes_count_for_their_test(tmp_path: Path) -> None:
 
 
 def test_collection_counts_for_no_file(tmp_path: Path) -> None:
-    work = "sum(range(30_000_000))"
+    work = "sum(range(10_000_000))"
     (tmp_path / "test_first.py").write_text(f"{work}\ndef test_it(): pass\n")
     (tmp_path / "test_second.py").write_text(f"def test_it(): {work}\n")
     run(tmp_path, {}, "-n", "1", "--record-durations")

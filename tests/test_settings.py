@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
+import pendulum
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
@@ -60,9 +61,12 @@ def test_integers_are_accepted_for_fractions() -> None:
     ("given", "message"),
     [
         ({"at": "2026-01-31T00:00:00"}, r"settings: field 'at' must have a time zone; got '2026-01-31T00:00:00'"),
-        ({"at": "soon"}, r"settings: field 'at' must be an instant such as .*; got 'soon'"),
-        ({"at": 5}, r"settings: field 'at' must be an instant such as .*; got 5"),
-        ({"wait": 5}, r"settings: field 'wait' must be a duration such as PT1H; got 5"),
+        ({"at": "soon"}, r"settings: field 'at' must be an instant with a time zone, such as .*; got 'soon'"),
+        ({"at": 5}, r"settings: field 'at' must be an instant with a time zone, such as .*; got 5"),
+        (
+            {"wait": 5},
+            r"settings: field 'wait' must be an ISO 8601 duration such as PT1H; got 5",
+        ),
         ({"count": "5"}, r"settings: field 'count' must be a whole number or null; got '5'"),
         ({"is_on": 1}, r"settings: field 'is_on' must be true or false; got 1"),
         ({"login": {}}, r"settings: field 'login': field 'user' is missing"),
@@ -93,7 +97,10 @@ def test_lenient_reading_accepts_text_and_numeric_durations() -> None:
 
 
 def test_lenient_reading_refuses_invalid_values() -> None:
-    with pytest.raises(ConfigurationError, match="field 'wait' must be a duration such as PT1H; got 'long'"):
+    with pytest.raises(
+        ConfigurationError,
+        match="field 'wait' must be an ISO 8601 duration such as PT1H, or a number of seconds; got 'long'",
+    ):
         read_settings(Settings, "settings", {"at": AT, "wait": "long"}, lenient=True)
 
 
@@ -115,6 +122,13 @@ def test_described_values_become_the_types_of_their_fields() -> None:
     assert written.resolved() == expected
     assert Example(count="None", names=None, wait="").resolved() == Example()  # type: ignore[arg-type]
     assert list(written.template_fields) == ["count", "names", "wait", "is_on", "at", "token"]
+
+
+def test_instant_of_airflow_becomes_a_plain_one_in_utc() -> None:
+    at = pendulum.datetime(2026, 1, 31, 1, 2, 3, 456789, tz="Europe/Warsaw")
+    found = Example(at=at).resolved().at
+    assert type(found) is datetime
+    assert (found, found.tzinfo) == (datetime(2026, 1, 31, 0, 2, 3, 456789, UTC), UTC)
 
 
 def test_field_error_keeps_its_field_when_pickled() -> None:

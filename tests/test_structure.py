@@ -41,9 +41,15 @@ def test_classes_that_share_six_fields_are_twins(shared: int, count: int) -> Non
     assert len(structure.twins(modules)) == count
 
 
+def test_every_definition_that_names_the_option_is_a_place() -> None:
+    described = 'class Options:\n    """:param per_batch: whether."""\n    per_batch: bool = False\n'
+    handed_on = "def run(options):\n    use(per_batch=options.per_batch)\n"
+    modules = [module("a", f"{described}{handed_on}"), module("b", "def per_batches(): ...")]
+    assert structure.option_places(modules) == ["a:Options", "a:run"]
+
+
 def test_exceeded_bound_is_reported(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.argv", ["structure.py"])
-    assert structure.main() == 0
     monkeypatch.setitem(structure.BOUNDS, "modules", 1)
     assert structure.main() == 1
     assert "structure: modules: " in capsys.readouterr().out

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from itertools import chain
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_coordination import airflow_names
-from airflow_provider_coordination.airflow_names import OLDEST, PLACES, PLACES_OF_EXCEPTIONS, minor_version
+from airflow_provider_coordination.airflow_names import OLDEST, PLACES, PLACES_OF_EXCEPTIONS, release_of
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.versions import (
     Installation,
@@ -145,6 +146,13 @@ def test_other_python_is_not_judged_by_these_packages(tmp_path: Path) -> None:
     assert (found.python, found.packages) == (None, {})
 
 
+def test_environment_of_the_same_python_is_another_one(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    other = tmp_path / "bin" / "python"
+    other.symlink_to(Path(sys.executable).resolve())
+    assert find_installation({"PYSPARK_PYTHON": str(other)}).packages == {}
+
+
 @pytest.mark.parametrize(
     ("release", "version"),
     [("Spark 4.2.0 (git revision 1) built for Hadoop 3.4.2\n", "4.2.0"), ("something else", None), (None, None)],
@@ -183,26 +191,39 @@ def test_only_one_module_depends_on_the_version_of_airflow() -> None:
     pattern = re.compile(rf"(from|import) ({moved})\b|{names}")
     package = REPOSITORY / "airflow_provider_coordination"
     found = {path.name for path in package.rglob("*.py") if pattern.search(path.read_text())}
-    # The API server's own modules live in its core, whose `conf` they share.
-    assert found == {"airflow_names.py", "access.py"}
+    assert found == {"airflow_names.py"}
 
 
-@pytest.mark.parametrize("version", ["2.11.0", "3.0.6"])
+def test_three_modules_name_a_version_of_airflow_or_spark() -> None:
+    named = re.compile(
+        r"\b(Airflow|Spark|pyspark)('s)? (before |since |from |of )?[2-5](\.\d+)*\b|pyspark\.__version__ *[<>=]"
+    )
+    package = REPOSITORY / "airflow_provider_coordination"
+    found = {path.name for path in package.rglob("*.py") if named.search(path.read_text())}
+    assert found == {"airflow_names.py", "spark_versions.py", "versions.py"}
+
+
+@pytest.mark.parametrize("version", ["2.11.0", "3.0.6", "3.1.7"])
 def test_airflow_that_is_too_old_is_refused_in_one_sentence(version: str) -> None:
     with pytest.raises(RuntimeError) as refused:
-        minor_version(version)
+        release_of(version)
     assert str(refused.value) == (
-        f"airflow-provider-coordination needs Airflow 3.1 or newer, but {version} is installed; "
-        "upgrade with: pip install 'apache-airflow>=3.1,<4'"
+        f"airflow-provider-coordination needs Airflow 3.1.8 or newer, but {version} is installed; "
+        "upgrade with: pip install 'apache-airflow>=3.1.8,<4'"
     )
 
 
-@pytest.mark.parametrize("version", ["3.1.0", "3.2.2rc1", "3.3.2", "3.10.0", None])
+def test_oldest_airflow_is_the_bound_of_the_package() -> None:
+    requirements = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert f"apache-airflow>={'.'.join(map(str, OLDEST))},<4" in requirements
+
+
+@pytest.mark.parametrize("version", ["3.1.8", "3.2.0rc1", "3.3.2", "3.10.0", None])
 def test_supported_airflow_is_not_refused(version: str | None) -> None:
-    assert minor_version(version) >= OLDEST
+    assert release_of(version) >= OLDEST
 
 
-@pytest.mark.parametrize("folder", ["hooks", "operators", "sensors", "task_groups", "triggers", "ui"])
+@pytest.mark.parametrize("folder", ["cli", "hooks", "operators", "sensors", "task_groups", "triggers", "ui"])
 def test_old_airflow_is_refused_before_its_names_are_imported(folder: str, tmp_path: Path) -> None:
     distribution = tmp_path / "apache_airflow_core-3.0.6.dist-info"
     distribution.mkdir()
@@ -212,7 +233,9 @@ def test_old_airflow_is_refused_before_its_names_are_imported(folder: str, tmp_p
         f"import sys; sys.path[:0] = {[str(tmp_path), str(REPOSITORY)]}; import airflow_provider_coordination.{folder}"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.stderr.splitlines()[-1].startswith("RuntimeError: airflow-provider-coordination needs Airflow 3.1")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].removeprefix("RuntimeError: ").startswith("airflow-provider-coordination needs")
+    assert len(done.stderr.splitlines()) == 1 or folder != "cli"
 
 
 @pytest.mark.parametrize("name", sorted({*PLACES, "AirflowFailException", "TaskDeferralTimeout"}))

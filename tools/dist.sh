@@ -2,6 +2,7 @@
 # Builds the sdist of the commit that is checked out, and the wheel from that sdist, in dist/. The same commit gives the same bytes.
 set -eu
 cd "$(dirname "$0")/.."
+. tools/certificates.sh
 . tools/environment.sh
 
 changed=$(git status --porcelain)
@@ -10,6 +11,7 @@ $changed" >&2; exit 1; }
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 
+python tools/chakra.py # hatchling would only warn without it
 rm -rf dist
 python -m build --no-isolation --outdir dist
 python -m twine check --strict dist/*

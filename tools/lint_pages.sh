@@ -27,6 +27,6 @@ if ! has eslint "$ESLINT" || ! has typescript "$TYPESCRIPT" || ! has @types/reac
     }
 fi
 
-node "$fetched/eslint/bin/eslint.js" --config tools/pages/eslint.config.mjs airflow_provider_coordination/ui/static tests/ui
+node "$fetched/eslint/bin/eslint.js" --config tools/pages/eslint.config.mjs airflow_provider_coordination/ui/static tests/ui tools/chakra
 PYTHONPATH=. python tools/page_types.py .tools/pages/api.d.ts
 node "$fetched/typescript/bin/tsc" --project tools/pages

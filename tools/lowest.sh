@@ -9,7 +9,7 @@ python=.tools/lowest/bin/python
 [ -x "$python" ] || "$uv" venv --quiet --python .venv/bin/python .tools/lowest
 "$uv" pip sync --quiet --python "$python" requirements/lowest.txt
 # The tools of the tests are not part of the supported versions, so they have the pinned ones.
-tools=$(sed -n 's/^\(hypothesis\|pytest\|pytest-timeout\|pytest-xdist\|statsd\)==.*/&/p' requirements/dev.txt)
+tools=$(sed -n 's/^\(google-cloud-dataproc\|hypothesis\|pytest\|pytest-timeout\|pytest-xdist\|statsd\)==.*/&/p' requirements/dev.txt)
 # shellcheck disable=SC2086 # one word per tool
 "$uv" pip install --quiet --python "$python" --constraint requirements/lowest.txt $tools
 "$uv" pip install --quiet --python "$python" --no-deps --editable .

@@ -1,7 +1,7 @@
-"""Write the manual's tables of a job's options from the docstrings and defaults of their classes.
+"""Write the manual's tables of options, sources and sinks from the docstrings and defaults of their classes.
 
-Run this after you change an option: a test compares the pages with it. The heads of the tables are written by hand, and
-so is a link at the end of a row.
+Run this after you change an option: a test compares the pages with it. A row has the first sentences of a description,
+as many as a cell may have words. The heads of the tables are written by hand, and so is a link at the end of a row.
 """
 
 from __future__ import annotations
@@ -17,7 +17,15 @@ from json import dumps
 from pathlib import Path
 from typing import Any
 
-from airflow_provider_coordination.settings import Described
+from airflow_provider_coordination.settings import Described, is_connected
+from airflow_provider_coordination.sources.dynamodb.kind import DynamoDBTable
+from airflow_provider_coordination.sources.dynamodb_export.kind import DynamoDBExport
+from airflow_provider_coordination.sources.dynamodb_streams.settings import DynamoDBStreams
+from airflow_provider_coordination.sources.jdbc.kind import JdbcTable
+from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
+from airflow_provider_coordination.sources.opensearch.kind import OpenSearchIndices
+from airflow_provider_coordination.sources.own_source import Items
+from airflow_provider_coordination.sources.s3.kind import S3Objects
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.job_settings import (
     AcknowledgmentSettings,
@@ -26,6 +34,9 @@ from airflow_provider_coordination.spark.job_settings import (
     RejectionSettings,
     RoundSettings,
 )
+from airflow_provider_coordination.spark.writes import DeltaTable, ForeachBatch, ParquetDataset
+from airflow_provider_coordination.spark.writes.iceberg import IcebergTable
+from airflow_provider_coordination.spark.writes.sql import SqlTable
 from airflow_provider_coordination.supervisor.settings import (
     AutoScaleSettings,
     SparkSettings,
@@ -34,9 +45,10 @@ from airflow_provider_coordination.supervisor.settings import (
 )
 from airflow_provider_coordination.supervisor.spec_schema import json_schema, parameters_of
 from airflow_provider_coordination.supervisor.spec_values import fields_of, to_json_with_defaults
+from tools.prose import CELL_WORDS, words
 
-Row = tuple[str, str, str]
-"""The name, the default and the meaning of an option."""
+Row = tuple[str, ...]
+"""The name of an option, its default, perhaps more, and its meaning."""
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 REQUIRED = "required"
 LINK = re.compile(r" (\(\[[^\]]+\]\([^)]+\)\))\.? \|$", re.MULTILINE)
@@ -44,10 +56,17 @@ LINK = re.compile(r" (\(\[[^\]]+\]\([^)]+\)\))\.? \|$", re.MULTILINE)
 
 
 def in_python(cls: type[Any]) -> Iterator[Row]:
-    """Yield the options of a class as a DAG has them, those without a default first."""
+    """Yield the options of a class as a DAG has them: those without a default, the others of its own, the inherited."""
     texts = parameters_of(cls)
-    for field in sorted(fields(cls), key=lambda each: _python_default(each) != REQUIRED):
-        yield field.name, _python_default(field), texts[field.name]
+    defaults = {field.name: _python_default(field) for field in fields(cls) if not is_connected(field)}
+    for name in sorted(texts, key=lambda name: defaults[name] != REQUIRED):
+        yield name, defaults[name], texts[name]
+
+
+def with_templated(cls: type[Any]) -> Iterator[Row]:
+    """Yield the options of a class of which Airflow does not render all."""
+    for name, default, meaning in in_python(cls):
+        yield name, default, "yes" if name in cls.template_fields else "no", meaning
 
 
 def _python_default(field: Field[Any]) -> str:
@@ -78,11 +97,15 @@ def spec_keys() -> Iterator[Row]:
         yield name, "yes" if name in schema["required"] else "no", of["description"]
 
 
+def _of(*classes: type[Any]) -> dict[str, Callable[[], Iterator[Row]]]:
+    return {f"| of `{cls.__name__}` | default | meaning |": partial(in_python, cls) for cls in classes}
+
+
 OF_TOPICS = (RoundSettings, LeaseSettings, AcknowledgmentSettings, BadRecordSettings, RejectionSettings)
 TABLES: dict[str, dict[str, Callable[[], Iterator[Row]]]] = {
     "job.md": {
         "| field | default | meaning |": partial(in_python, Ingestion),
-        **{f"| of `{cls.__name__}` | default | meaning |": partial(in_python, cls) for cls in OF_TOPICS},
+        **_of(*OF_TOPICS),
     },
     "specs.md": {
         "| key | required | meaning |": spec_keys,
@@ -91,6 +114,18 @@ TABLES: dict[str, dict[str, Callable[[], Iterator[Row]]]] = {
         "| key of `tuning` | default | meaning |": partial(in_specs, TuningSettings),
         "| key of `spark` | default | meaning |": partial(in_specs, SparkSettings),
     },
+    "kinesis.md": _of(KinesisStreams),
+    "s3.md": _of(S3Objects),
+    "jdbc.md": _of(JdbcTable),
+    "dynamodb_source.md": _of(DynamoDBTable, DynamoDBExport),
+    "dynamodb_streams.md": _of(DynamoDBStreams),
+    "opensearch.md": _of(OpenSearchIndices),
+    "your_own_source.md": {"| of `Items` | default | templated | meaning |": partial(with_templated, Items)},
+    "sink_parquet.md": _of(ParquetDataset),
+    "iceberg.md": _of(IcebergTable),
+    "delta.md": _of(DeltaTable),
+    "sink_sql.md": _of(SqlTable),
+    "sink_foreach_batch.md": _of(ForeachBatch),
 }
 """The tables of each page, by their first line."""
 
@@ -99,7 +134,7 @@ def page(name: str) -> str:
     """Return a page as it should be."""
     text = (DOCS / name).read_text()
     for head, rows in TABLES[name].items():
-        before, found, after = text.partition(f"{head}\n|---|---|---|\n")
+        before, found, after = text.partition(f"{head}\n{'|---' * (head.count('|') - 1)}|\n")
         if not found:
             raise LookupError(f"{name} has no table {head!r}")
         written = list(takewhile(lambda line: line.startswith("|"), after.splitlines(keepends=True)))
@@ -110,9 +145,13 @@ def page(name: str) -> str:
 
 
 def _line(row: Row, links: dict[str, str]) -> str:
-    name, default, meaning = row
-    text = meaning[:1].upper() + meaning[1:].rstrip(".").replace("|", r"\|")
-    return f"| `{name}` | {default} | {text}{f' {links[name]}' if name in links else ''}. |\n"
+    name, *facts, meaning = row
+    link = f" {links[name]}" if name in links else ""
+    sentences = re.split(r"(?<=\.) (?=[A-Z`])", meaning)
+    starts = [" ".join(sentences[:number]) for number in range(1, len(sentences) + 1)]
+    text = [start for start in starts if start == starts[0] or words(f"{start}{link}") <= CELL_WORDS][-1]
+    text = text[:1].upper() + text[1:].rstrip(".").replace("|", r"\|")
+    return f"| `{name}` | {' | '.join(facts)} | {text}{link}. |\n"
 
 
 def main() -> int:

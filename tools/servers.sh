@@ -1,8 +1,8 @@
 #!/bin/sh
 # Downloads the software for the demo and the tests: a Kinesis server into .venv/servers, and Java if it is missing. With
-# the argument `tests`, it also downloads a DynamoDB server, MariaDB, OpenSearch, the JDBC drivers, the jars by which Spark
-# reads Delta, and Chromium. With `deep`, it adds what only `make test-deep` needs: another Spark, and the jars by which
-# Spark reads Iceberg and S3.
+# the argument `dynamodb`, it also downloads a DynamoDB server. With `tests`, it adds to that MariaDB, OpenSearch, the JDBC
+# drivers, the jars by which Spark reads Delta, and Chromium. With `deep`, it adds what only `make test-deep` needs: another
+# Spark, Livy, YARN, and the jars by which Spark reads Iceberg and S3.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/certificates.sh
@@ -24,9 +24,21 @@ ICEBERG_SHA256=3123c3798af642dd537230923548e013ef41cc28b6626e5225808cf5670a0f82
 HADOOP_AWS=3.5.0
 AWS_SDK=2.35.4
 ANALYTICS_ACCELERATOR=1.3.1
+LIVY=0.7.1-incubating
+LIVY_SHA256=30ca6150e4032201e188dfadd78c15a6b7bab7d98ecb8395dbbd3893da1ad58d
+# A resource manager and a node manager of YARN, in the version of Spark's Hadoop, and the classes that this jar lacks.
+HADOOP_YARN=3.5.0
+HADOOP_YARN_SHA256=06772d24529e59939915979b3edba204d367750ef7dc5120411f35221dd4818c
+BOUNCY_CASTLE=1.82
+BCPROV_SHA256=14cde2fdfaa8890480a8e5b67aceef0c90f96682c1e23c133bafdc9e0b3255ce
+BCPKIX_SHA256=bdc723e20834832ac6af136cb5b5ff05e43b71d4fa151cc6510d9212ee086e63
+BCUTIL_SHA256=4420691958ad1c0ba275a6d6d8a6317adbdbdc9277055b6a72aa89c88cda8c7d
 S3A_SHA256=529ab1d237df43bd1390f82477a79bae86703ba4a7bd4eb4329cf761d3172d20
 
 stop() { echo "servers: $1" >&2; exit 1; }
+
+# Made again if it is older than its sources. Only the pages on Airflow 3.1 need it: an error here is not fatal.
+python tools/chakra.py || true
 
 has() { grep -qs "\"version\" *: *\"$2\"" ".venv/servers/node_modules/$1/package.json"; }
 
@@ -59,6 +71,18 @@ if [ -z "${JAVA_HOME:-}" ]; then
     [ -n "${JAVA_HOME:-}" ] || stop "Java 17 was installed but is not found: set JAVA_HOME to it"
 fi
 
+# The DynamoDB server, about 45 MB, in its own folder: it requires other versions of packages than this project.
+dynamodb() {
+    folder=.venv/servers/ministack
+    ! cmp -s requirements/ministack.txt "$folder/complete" || return 0
+    echo "servers: downloading $(grep ministack== requirements/ministack.txt) with uv into $folder"
+    rm -rf "$folder"
+    uv pip install --quiet --python .venv/bin/python --target "$folder" -r requirements/ministack.txt ||
+        stop "uv could not download the packages of requirements/ministack.txt: check the network"
+    cp requirements/ministack.txt "$folder/complete"
+}
+
+[ "${1:-}" != dynamodb ] || dynamodb
 case "${1:-}" in tests | deep) ;; *) exit 0 ;; esac
 
 # An OpenSearch node as a library with its dependencies, about 50 MB, by hundreds of small requests. Only the tests of one
@@ -86,16 +110,6 @@ if [ ! -e "$opensearch_jars/complete" ]; then
     echo $! >"$opensearch_jars/fetching"
 fi
 
-# The DynamoDB server, about 45 MB, in its own folder: it requires other versions of packages than this project.
-dynamodb() {
-    folder=.venv/servers/ministack
-    ! cmp -s requirements/ministack.txt "$folder/complete" || return 0
-    echo "servers: downloading $(grep ministack== requirements/ministack.txt) with uv into $folder"
-    rm -rf "$folder"
-    uv pip install --quiet --python .venv/bin/python --target "$folder" -r requirements/ministack.txt ||
-        stop "uv could not download the packages of requirements/ministack.txt: check the network"
-    cp requirements/ministack.txt "$folder/complete"
-}
 dynamodb
 
 sha256() { python -c 'import hashlib, pathlib, sys; print(hashlib.sha256(pathlib.Path(sys.argv[1]).read_bytes()).hexdigest())' "$1" 2>/dev/null; }
@@ -173,13 +187,40 @@ END
     rm -f "$jars/all"
 }
 
+# Apache Livy with its libraries, about 81 MB: the newest that Maven Central has. Only its own tests need it, so an error
+# here is not fatal.
+livy() {
+    jars=.venv/servers/livy-$LIVY
+    [ ! -e "$jars/complete" ] || return 0
+    echo "servers: downloading Livy $LIVY with Ivy into $jars"
+    mkdir -p "$jars"
+    rm -f "$jars"/*.jar
+    ivy=$(ls .venv/lib/python*/site-packages/pyspark/jars/ivy-*.jar | head -n 1)
+    java -jar "$ivy" ${IVY_SETTINGS:+-settings "$IVY_SETTINGS"} -dependency org.apache.livy livy-server "$LIVY" -confs default \
+        -types jar bundle -cache .venv/servers/livy-cache -retrieve "$jars/[artifact]-[revision].[ext]" >"$jars/log" 2>&1 || true
+    (LC_ALL=C; cat "$jars"/*.jar >"$jars/all") 2>/dev/null || true
+    if [ "$(sha256 "$jars/all")" = "$LIVY_SHA256" ]; then
+        touch "$jars/complete"
+        rm -rf .venv/servers/livy-cache
+    else
+        echo "servers: Ivy could not download Livy $LIVY, or its checksum differs (see $jars/log): check the network, or set IVY_SETTINGS" >&2
+    fi
+    rm -f "$jars/all"
+}
+
 # What only `make test-deep` needs.
 waited=""
 if [ "$1" = deep ]; then
     fetch_jar tables org.apache.iceberg iceberg-spark-runtime-4.1_2.13 "$ICEBERG" "$ICEBERG_SHA256"
+    fetch_jar yarn org.apache.hadoop hadoop-client-minicluster "$HADOOP_YARN" "$HADOOP_YARN_SHA256"
+    fetch_jar yarn org.bouncycastle bcprov-jdk18on "$BOUNCY_CASTLE" "$BCPROV_SHA256"
+    fetch_jar yarn org.bouncycastle bcpkix-jdk18on "$BOUNCY_CASTLE" "$BCPKIX_SHA256"
+    fetch_jar yarn org.bouncycastle bcutil-jdk18on "$BOUNCY_CASTLE" "$BCUTIL_SHA256"
     other_spark &
     waited="$!"
     s3a &
+    waited="$waited $!"
+    livy &
     waited="$waited $!"
 fi
 

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.renewal import DEFAULT_SAFETY_MARGIN
+from airflow_provider_coordination.coordination.held_leases import DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.retries import DEFAULT_RETRY_POLICY, RetryPolicy
 from airflow_provider_coordination.stores import StoreSettings
 

@@ -28,7 +28,7 @@ from airflow_provider_coordination.coordination.acknowledgment_sets import MAX_T
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.sources.kinds import SourceBatches
 
-SET = Annotated[str, typer.Argument(metavar="SET", help="Name of the acknowledgment set.", show_default=False)]
+SET = Annotated[str, typer.Argument(metavar="SET", help="Name of the acknowledgment set.")]
 
 MAX_SECONDS = int(MAX_TIMEOUT.total_seconds())
 
@@ -68,10 +68,8 @@ def acknowledgments(
     *,
     ended: Annotated[bool, typer.Option("--ended", help="Only sets that have ended, instead of pending ones.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Pending sets and those that have ended.")] = False,
-    run: Annotated[
-        str | None, typer.Option("--run", metavar="DAG/RUN", help="Only sets of this Airflow run.", show_default=False)
-    ] = None,
-    batch: Annotated[str | None, typer.Option("--batch", help="Only sets of this batch.", show_default=False)] = None,
+    run: Annotated[str | None, typer.Option("--run", metavar="DAG/RUN", help="Only sets of this Airflow run.")] = None,
+    batch: Annotated[str | None, typer.Option("--batch", help="Only sets of this batch.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of sets.")] = None,
 ) -> None:
     """List the acknowledgment sets of a source: the batches that wait for acknowledgment."""
@@ -102,23 +100,16 @@ def acknowledge(
     set_id: SET,
     *,
     handle: Annotated[
-        str | None,
-        typer.Option(
-            "--handle", help="Handle to release. Required if several handles are external.", show_default=False
-        ),
+        str | None, typer.Option("--handle", help="Handle to release. Required if several handles are external.")
     ] = None,
     negative: Annotated[
         bool, typer.Option("--negative", help="Reject: the data did not arrive, deliver the batch again.")
     ] = False,
-    reason: Annotated[
-        str | None, typer.Option("--reason", help="Reason; requires --negative.", show_default=False)
-    ] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="Reason; requires --negative.")] = None,
     release_id: Annotated[
         str | None,
         typer.Option(
-            "--release-id",
-            help="ID of this release; a repeated ID counts once. Default: the name of the handle.",
-            show_default=False,
+            "--release-id", help="ID of this release; a repeated ID counts once. Default: the name of the handle."
         ),
     ] = None,
 ) -> None:
@@ -149,10 +140,7 @@ def extend(
     source: SOURCE,
     set_id: SET,
     *,
-    seconds: Annotated[
-        int,
-        typer.Option("--seconds", min=1, max=MAX_SECONDS, help="New time until expiry, from now.", show_default=False),
-    ],
+    seconds: Annotated[int, typer.Option("--seconds", min=1, max=MAX_SECONDS, help="New time until expiry, from now.")],
 ) -> None:
     """Extend the expiry of a pending acknowledgment set. The partition of its batch stays leased until then."""
     sets = _sets_to_change(session, source, set_id)
@@ -168,7 +156,7 @@ def cancel(
     source: SOURCE,
     set_id: SET,
     *,
-    reason: Annotated[str, typer.Option("--reason", help="Reason, kept with the set.", show_default=False)],
+    reason: Annotated[str, typer.Option("--reason", help="Reason, kept with the set.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Cancel a pending acknowledgment set. Its batch is delivered again, and no failure is counted."""

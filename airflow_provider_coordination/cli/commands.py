@@ -52,14 +52,10 @@ MAX_LISTED = 20
 PROGRESS_BAR_FROM = 20
 """From this number of partitions on, a progress bar is shown."""
 
-SOURCE = Annotated[str, typer.Argument(metavar="SOURCE", help="Name of the source.", show_default=False)]
-KEYS = Annotated[list[str], typer.Argument(metavar="KEY...", help="Keys of the partitions.", show_default=False)]
-OPTIONAL_KEYS = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY...]", help="Keys of the partitions.", show_default=False)
-]
-REASON = Annotated[
-    str | None, typer.Option("--reason", help="Reason, kept in the history of each partition.", show_default=False)
-]
+SOURCE = Annotated[str, typer.Argument(metavar="SOURCE", help="Name of the source.")]
+KEYS = Annotated[list[str], typer.Argument(metavar="KEY...", help="Keys of the partitions.")]
+OPTIONAL_KEYS = Annotated[list[str] | None, typer.Argument(metavar="[KEY...]", help="Keys of the partitions.")]
+REASON = Annotated[str | None, typer.Option("--reason", help="Reason, kept in the history of each partition.")]
 YES = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
@@ -143,14 +139,12 @@ EXIT_REFUSED = 1
 EXIT_USAGE = 2
 
 CONN_ID = Annotated[
-    str | None,
-    typer.Option("--conn-id", help=f"Airflow connection of type coordination. Default: {DEFAULT_CONN_ID}."),
+    str | None, typer.Option("--conn-id", help=f"Airflow connection of type coordination. Default: {DEFAULT_CONN_ID}.")
 ]
 STORE = Annotated[
     str | None,
     typer.Option(
-        "--store",
-        help=f"URL of the store, such as sqlite:////path/to/file.db. Environment variable: {STORE_VARIABLE}.",
+        "--store", help=f"URL of the store, such as sqlite:////path/to/file.db. Environment variable: {STORE_VARIABLE}."
     ),
 ]
 TABLE = Annotated[str | None, typer.Option("--table", help="Table of the store, if it is not the default one.")]

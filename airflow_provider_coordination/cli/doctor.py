@@ -28,15 +28,19 @@ from airflow_provider_coordination.cli.commands import (
 )
 from airflow_provider_coordination.cli.output import Output, printable
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
-from airflow_provider_coordination.diagnosis import CheckStatus, Finding, error, ok, unchecked
-from airflow_provider_coordination.diagnosis.bucket import bucket_findings
-from airflow_provider_coordination.diagnosis.checks import (
+from airflow_provider_coordination.diagnosis import (
+    CheckStatus,
+    Finding,
+    error,
+    ok,
     output_findings,
     permission_findings,
     software_findings,
     spark_finding,
     store_findings,
+    unchecked,
 )
+from airflow_provider_coordination.diagnosis.bucket import bucket_findings
 from airflow_provider_coordination.sources.kinds import get_kind
 from airflow_provider_coordination.spark.access import Access, is_s3
 from airflow_provider_coordination.stores.redaction import without_secrets
@@ -45,30 +49,18 @@ from airflow_provider_coordination.supervisor.spec_file import read_spec_file
 
 READS = Annotated[
     list[str] | None,
-    typer.Option(
-        "--reads",
-        metavar="KIND:NAME",
-        help="Source that jobs read, to check its permissions. Repeatable.",
-        show_default=False,
-    ),
+    typer.Option("--reads", metavar="KIND:NAME", help="Source that jobs read, to check its permissions. Repeatable."),
 ]
 OUTPUT = Annotated[
     list[str] | None,
-    typer.Option(
-        "--output", metavar="PATH", help="Path that jobs write, to check write access. Repeatable.", show_default=False
-    ),
+    typer.Option("--output", metavar="PATH", help="Path that jobs write, to check write access. Repeatable."),
 ]
 SPEC = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--spec",
-        metavar="FILE",
-        help="Spec, to check the paths it writes with its connections. Repeatable.",
-        show_default=False,
-    ),
+    typer.Option("--spec", metavar="FILE", help="Spec, to check the paths it writes with its connections. Repeatable."),
 ]
 AWS_CONN_ID = Annotated[str, typer.Option("--aws-conn-id", help="AWS connection for --reads and --output.")]
-REGION = Annotated[str | None, typer.Option("--region", help="AWS region of --reads.", show_default=False)]
+REGION = Annotated[str | None, typer.Option("--region", help="AWS region of --reads.")]
 SPARK_CONN_ID = Annotated[str, typer.Option("--spark-conn-id", help="Connection that submits jobs.")]
 
 

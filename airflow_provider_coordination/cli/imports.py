@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -19,10 +20,10 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.cli.commands import YES, CommandError, Session, add_command
 from airflow_provider_coordination.cli.output import Output, OutputColumn, printable, table
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.registry import import_attribute
+from airflow_provider_coordination.coordination.store import CoordinationStore, all_partitions
 from airflow_provider_coordination.coordination.texts import rest_of
-from airflow_provider_coordination.coordination.transfer import Transfer, TransferState, compare, write
 from airflow_provider_coordination.sources.kinds import KINDS, get_kind
 from airflow_provider_coordination.stores import data_prepper
 from airflow_provider_coordination.stores.data_prepper import CheckedItem
@@ -34,14 +35,11 @@ MAX_LISTED = 50
 
 DRY_RUN = Annotated[bool, typer.Option("--dry-run", help="Show the plan and write nothing.")]
 PARTIAL = Annotated[bool, typer.Option("--partial", help="Continue without items that cannot be handled exactly.")]
-REGION = Annotated[str | None, typer.Option("--region", help="AWS region.", show_default=False)]
-ENDPOINT_URL = Annotated[
-    str | None, typer.Option("--endpoint-url", help="Endpoint of DynamoDB, if it is not AWS.", show_default=False)
-]
-ROLE_ARN = Annotated[str | None, typer.Option("--role-arn", help="Role to assume.", show_default=False)]
+REGION = Annotated[str | None, typer.Option("--region", help="AWS region.")]
+ENDPOINT_URL = Annotated[str | None, typer.Option("--endpoint-url", help="Endpoint of DynamoDB, if it is not AWS.")]
+ROLE_ARN = Annotated[str | None, typer.Option("--role-arn", help="Role to assume.")]
 EXTERNAL_ID = Annotated[
-    str | None,
-    typer.Option("--external-id", help="External ID that the role's trust policy requires.", show_default=False),
+    str | None, typer.Option("--external-id", help="External ID that the role's trust policy requires.")
 ]
 
 
@@ -54,7 +52,7 @@ def register(app: typer.Typer) -> None:
     )
     for name in KINDS.names():
         if (commands := get_kind(name).import_commands) is not None:
-            import_attribute(commands, f"kind of source {name!r}: its commands")(group)
+            import_attribute(commands, f"kind of source {name!r}: its commands {commands!r}")(group)
     add_command(group, "data-prepper", import_data_prepper)
     app.add_typer(group, name="import")
 
@@ -63,15 +61,13 @@ def import_data_prepper(
     session: Session,
     *,
     source: Annotated[
-        str | None,
-        typer.Option("--source", help="Import only this source, the name of a pipeline.", show_default=False),
+        str | None, typer.Option("--source", help="Import only this source, the name of a pipeline.")
     ] = None,
     from_table: Annotated[
         str | None,
         typer.Option(
             "--from-table",
             help="Copy the items of this table into the store. Default: adopt the store's own table in DynamoDB.",
-            show_default=False,
         ),
     ] = None,
     release: Annotated[
@@ -236,7 +232,7 @@ def dynamodb_calls(
 
 def compare_partitions(session: Session, partitions: Sequence[Partition]) -> dict[str, Transfer]:
     """Compare partitions with the store. Return the transfer of each, by source identifier and partition key."""
-    return {_label(transfer.partition): transfer for transfer in compare(session.store, partitions)}
+    return {_label(transfer.partition): transfer for transfer in compare_with_store(session.store, partitions)}
 
 
 def transfer_state(transfers: Mapping[str, Transfer], partition: Partition | None) -> TransferState | None:
@@ -289,7 +285,7 @@ def _confirm(session: Session, question: str, *, yes: bool) -> None:
 def write_new(session: Session, transfers: Iterable[Transfer]) -> list[Transfer]:
     """Write the new partitions. Return those that another process created with different progress in between."""
     new = [transfer for transfer in transfers if transfer.state is TransferState.NEW]
-    raced = write(session.store, new)
+    raced = write_to_store(session.store, new)
     session.output.line(f"{_number(len(new) - len(raced), 'partition')} written.")
     conflicts = [transfer for transfer in raced if transfer.state is TransferState.CONFLICT]
     for transfer in conflicts:
@@ -324,3 +320,69 @@ def _count(number: int) -> Text:
 
 def _number(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+class TransferState(StrEnum):
+    """The comparison of an imported partition with the store."""
+
+    NEW = "new"
+    """The store does not contain the partition."""
+    PRESENT = "present"
+    """The store contains the same partition, possibly leased."""
+    CONFLICT = "conflict"
+    """The store contains it with other progress, or completed, or parked. It is not changed."""
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A partition to import into a store.
+
+    :param partition: the partition to create.
+    :param existing: the stored partition; None if there is none.
+    """
+
+    partition: Partition
+    existing: Partition | None = None
+
+    @property
+    def state(self) -> TransferState:
+        """The result of the comparison."""
+        if self.existing is None:
+            return TransferState.NEW
+        return TransferState.PRESENT if _is_same(self.partition, self.existing) else TransferState.CONFLICT
+
+
+def compare_with_store(store: CoordinationStore, partitions: Sequence[Partition]) -> list[Transfer]:
+    """Return the partitions, each one with the stored partition of the same key."""
+    families = sorted({partition.source_identifier for partition in partitions})
+    stored = {_name(p): p for family in families for p in all_partitions(store, family)}
+    return [Transfer(partition, stored.get(_name(partition))) for partition in partitions]
+
+
+def write_to_store(store: CoordinationStore, transfers: Iterable[Transfer]) -> list[Transfer]:
+    """Create the new partitions; return those that were created by others in the interim, with the stored partition.
+
+    Unfinished partitions are written before completed ones.
+    """
+    new = [transfer for transfer in transfers if transfer.state is TransferState.NEW]
+    new.sort(key=lambda transfer: transfer.partition.status is PartitionStatus.COMPLETED)
+    existing = []
+    for family in sorted({transfer.partition.source_identifier for transfer in new}):
+        wanted = [transfer.partition for transfer in new if transfer.partition.source_identifier == family]
+        created = set(store.create(wanted))
+        existing += [partition for partition in wanted if partition.partition_key not in created]
+    return [Transfer(p, store.get(*_name(p))) for p in existing]
+
+
+def _name(partition: Partition) -> tuple[str, str]:
+    return (partition.source_identifier, partition.partition_key)
+
+
+def _is_same(imported: Partition, existing: Partition) -> bool:
+    finished = [p.status is PartitionStatus.COMPLETED for p in (imported, existing)]
+    return all(finished) or (not any(finished) and _lasting(imported) == _lasting(existing))
+
+
+def _lasting(partition: Partition) -> tuple[object, ...]:
+    """Return the values that leases and waiting do not change."""
+    return (partition.progress, partition.unreadable_progress, partition.closed_count, partition.is_parked)

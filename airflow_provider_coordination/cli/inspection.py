@@ -132,8 +132,7 @@ def partitions(
     ] = None,
     parked: Annotated[bool, typer.Option("--parked", help="Only parked partitions.")] = False,
     sort: Annotated[
-        SortKey | None,
-        typer.Option("--sort", help="Sort key. Default: by status, the longest waiting first."),
+        SortKey | None, typer.Option("--sort", help="Sort key. Default: by status, the longest waiting first.")
     ] = None,
     reverse: Annotated[bool, typer.Option("--reverse", help="Reverse the order; requires --sort.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Maximum number of partitions.")] = None,
@@ -181,7 +180,7 @@ def partitions(
 def show(
     session: Session,
     source: SOURCE,
-    key: Annotated[str, typer.Argument(metavar="KEY", help="Key of the partition.", show_default=False)],
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Key of the partition.")],
 ) -> None:
     """Show one partition with its progress."""
     partition = Administration(session.store, session.source_identifier(source)).get(key)
@@ -236,9 +235,7 @@ def _progress_facts(partition: Partition, now: datetime) -> Iterator[tuple[str, 
 
 def metrics(
     session: Session,
-    source: Annotated[
-        str | None, typer.Argument(metavar="[SOURCE]", help="Only this source.", show_default=False)
-    ] = None,
+    source: Annotated[str | None, typer.Argument(metavar="[SOURCE]", help="Only this source.")] = None,
 ) -> None:
     """Show statistics of the sources, or of one source, from the store."""
     output = session.output

@@ -46,23 +46,15 @@ class Submitter(StrEnum):
     DATABRICKS = "databricks"
 
 
-SPEC = Annotated[Path, typer.Argument(help="Spec, a YAML or JSON file.", show_default=False)]
+SPEC = Annotated[Path, typer.Argument(help="Spec, a YAML or JSON file.")]
 FOLDER = Annotated[
     str,
     typer.Option(
-        "--folder",
-        help="Path or URI that this command writes, and that the cluster's role may read and delete.",
-        show_default=False,
+        "--folder", help="Path or URI that this command writes, and that the cluster's role may read and delete."
     ),
 ]
-AWS_CONN_ID = Annotated[
-    str | None,
-    typer.Option("--aws-conn-id", help="AWS connection to write the folder.", show_default=False),
-]
-FOR = Annotated[
-    Submitter | None,
-    typer.Option("--for", help="Print only the settings that this submitter accepts.", show_default=False),
-]
+AWS_CONN_ID = Annotated[str | None, typer.Option("--aws-conn-id", help="AWS connection to write the folder.")]
+FOR = Annotated[Submitter | None, typer.Option("--for", help="Print only the settings that this submitter accepts.")]
 
 
 def register(app: typer.Typer) -> None:

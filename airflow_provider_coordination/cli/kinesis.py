@@ -19,6 +19,7 @@ from airflow_provider_coordination.cli.imports import (
     PARTIAL,
     REGION,
     ROLE_ARN,
+    TransferState,
     check_complete,
     compare_partitions,
     dynamodb_calls,
@@ -28,12 +29,12 @@ from airflow_provider_coordination.cli.imports import (
 )
 from airflow_provider_coordination.cli.output import ALARM, Output, OutputColumn, printable, table
 from airflow_provider_coordination.coordination.partition import format_instant
-from airflow_provider_coordination.coordination.transfer import TransferState
 from airflow_provider_coordination.sources.kinesis.client import kinesis_client
 from airflow_provider_coordination.sources.kinesis.kcl import ImportOutcome, ImportPlan, ShardPlan
 from airflow_provider_coordination.sources.kinesis.kcl_import import keep_earlier_start, partition_of, prepare_import
 from airflow_provider_coordination.sources.kinesis.kcl_table import SETTLE_SECONDS
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, parse_position
+from airflow_provider_coordination.sources.kinesis.stream_names import account_of, region_of
 from airflow_provider_coordination.sources.reset_targets import parse_target
 
 
@@ -48,14 +49,13 @@ def import_kcl(
     lease_table: Annotated[
         str, typer.Option("--lease-table", help="Lease table, which has the name of the application.")
     ],
-    stream: Annotated[str, typer.Option("--stream", help="Stream that the application reads.")],
+    stream: Annotated[str, typer.Option("--stream", help="Stream that the application reads, by name or ARN.")],
     source: Annotated[str, typer.Option("--source", help="Source to import the partitions into.")],
     account: Annotated[
         str | None,
         typer.Option(
             "--account",
-            help="AWS account of the stream, if the table has several streams of this name.",
-            show_default=False,
+            help="AWS account of the stream, if the table has several streams of this name. An ARN names it.",
         ),
     ] = None,
     unread_from_trim_horizon: Annotated[
@@ -71,7 +71,6 @@ def import_kcl(
             "--at-timestamp",
             metavar="INSTANT",
             help="Where to start shards at AT_TIMESTAMP, as configured in the application.",
-            show_default=False,
         ),
     ] = None,
     settle_seconds: Annotated[
@@ -85,8 +84,7 @@ def import_kcl(
     region: REGION = None,
     endpoint_url: ENDPOINT_URL = None,
     kinesis_endpoint_url: Annotated[
-        str | None,
-        typer.Option("--kinesis-endpoint-url", help="Endpoint of Kinesis, if it is not AWS.", show_default=False),
+        str | None, typer.Option("--kinesis-endpoint-url", help="Endpoint of Kinesis, if it is not AWS.")
     ] = None,
     role_arn: ROLE_ARN = None,
     external_id: EXTERNAL_ID = None,
@@ -101,7 +99,12 @@ def import_kcl(
     identifier = session.source_identifier(source)
     leases = dynamodb_calls(lease_table, region, endpoint_url, role_arn, external_id)
     kinesis = kinesis_client(
-        AwsSettings(region=region, endpoint_url=kinesis_endpoint_url, role_arn=role_arn, external_id=external_id)
+        AwsSettings(
+            region=region_of([stream]) or region,
+            endpoint_url=kinesis_endpoint_url,
+            role_arn=role_arn,
+            external_id=external_id,
+        )
     )
     now = session.context.clock.now()
     since = None if at_timestamp is None else _instant(at_timestamp, now)
@@ -113,7 +116,7 @@ def import_kcl(
         kinesis,
         stream,
         now=now,
-        account=account,
+        account=account_of(stream) or account,
         unread_from_trim_horizon=unread_from_trim_horizon,
         unread_since=since,
         settle_seconds=settle_seconds,

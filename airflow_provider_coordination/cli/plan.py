@@ -24,41 +24,27 @@ from airflow_provider_coordination.supervisor.spec_file import read_spec_file
 
 RECORD_BYTES = 1024.0
 
-SPEC = Annotated[Path, typer.Argument(help="Spec, a YAML or JSON file.", show_default=False)]
+SPEC = Annotated[Path, typer.Argument(help="Spec, a YAML or JSON file.")]
 PARTITIONS = Annotated[
-    int | None,
-    typer.Option(
-        "--partitions",
-        help="Number of partitions with data. Default: query the source.",
-        show_default=False,
-    ),
+    int | None, typer.Option("--partitions", help="Number of partitions with data. Default: query the source.")
 ]
 MB_PER_SECOND = Annotated[
     float | None,
     typer.Option(
         "--mb-per-second",
         help="Incoming data in 1,000,000 bytes per second. Default: the maximum that the partitions accept.",
-        show_default=False,
     ),
 ]
 RECORD = Annotated[float, typer.Option("--record-bytes", help="Average size of a record in bytes.")]
 RETENTION = Annotated[
-    float | None,
-    typer.Option(
-        "--retention-hours", help="Retention of the source in hours. Default: query the source.", show_default=False
-    ),
+    float | None, typer.Option("--retention-hours", help="Retention of the source in hours. Default: query the source.")
 ]
 OUTAGE = Annotated[
     float, typer.Option("--outage-hours", help="Outage of all jobs, in hours, to calculate catching up for.")
 ]
 ASSUME = Annotated[
     list[str] | None,
-    typer.Option(
-        "--assume",
-        metavar="NAME=VALUE",
-        help="Replace an assumption of the plan. Repeatable.",
-        show_default=False,
-    ),
+    typer.Option("--assume", metavar="NAME=VALUE", help="Replace an assumption of the plan. Repeatable."),
 ]
 OFFLINE = Annotated[bool, typer.Option("--offline", help="Do not query the source.")]
 

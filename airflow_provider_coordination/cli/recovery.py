@@ -19,6 +19,7 @@ from airflow_provider_coordination.cli.commands import SOURCE, YES, CommandError
 from airflow_provider_coordination.cli.imports import (
     DRY_RUN,
     PARTIAL,
+    TransferState,
     check_complete,
     compare_partitions,
     should_write,
@@ -31,9 +32,7 @@ from airflow_provider_coordination.coordination.claims import Claims
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, new_partition
 from airflow_provider_coordination.coordination.partition import source_identifier as family_of
-from airflow_provider_coordination.coordination.supplier import FAMILY as GLOBAL_STATE_FAMILY
-from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
-from airflow_provider_coordination.coordination.transfer import TransferState
+from airflow_provider_coordination.coordination.source_view import GLOBAL_STATE_FAMILY, GLOBAL_STATE_KEY
 from airflow_provider_coordination.spark.sink_settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import make_sinks
 from airflow_provider_coordination.supervisor.spec import read_sink
@@ -59,15 +58,12 @@ def recover(
             metavar="KIND: {...}",
             help="Table that the source is delivered to, in the format of a spec, such as "
             "'delta: {path: /data/lake/clicks}'. Repeat for every table.",
-            show_default=False,
         ),
     ],
     landing_path: Annotated[
         str | None,
         typer.Option(
-            "--landing-path",
-            help="Path of the landed batches, to find those that only some of the tables have.",
-            show_default=False,
+            "--landing-path", help="Path of the landed batches, to find those that only some of the tables have."
         ),
     ] = None,
     force: Annotated[

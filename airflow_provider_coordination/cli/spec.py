@@ -20,21 +20,15 @@ from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_file import SUFFIXES, read_spec_file, write_spec_text
 from airflow_provider_coordination.supervisor.spec_schema import json_schema
 
-FILES = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Specs, or folders of specs.", show_default=False)]
-FILE = Annotated[Path, typer.Argument(metavar="FILE", help="Spec, a YAML or JSON file.", show_default=False)]
-DRUID_FILE = Annotated[Path, typer.Argument(metavar="FILE", help="Druid supervisor spec.", show_default=False)]
+FILES = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Specs, or folders of specs.")]
+FILE = Annotated[Path, typer.Argument(metavar="FILE", help="Spec, a YAML or JSON file.")]
+DRUID_FILE = Annotated[Path, typer.Argument(metavar="FILE", help="Druid supervisor spec.")]
 CONNECT = Annotated[
     bool, typer.Option("--connect", help="Also check that the source exists and that its data matches the schema.")
 ]
-LAKE = Annotated[
-    str,
-    typer.Option("--lake", help="Folder in which the dataset's folder is created.", show_default=False),
-]
+LAKE = Annotated[str, typer.Option("--lake", help="Folder in which the dataset's folder is created.")]
 TRANSFORM = Annotated[
-    str | None,
-    typer.Option(
-        "--transform", help="module:function that does what a schema or a predicate cannot.", show_default=False
-    ),
+    str | None, typer.Option("--transform", help="module:function that does what a schema or a predicate cannot.")
 ]
 
 

@@ -44,8 +44,8 @@ from airflow_provider_coordination.supervisor.verbs import VERBS, Verb, apply_to
 FORGOTTEN = "Its partitions are removed with their progress. Its spec is then read as by a new source."
 """The consequence of `reset --forget`."""
 
-SPEC_FILE = Annotated[Path, typer.Argument(metavar="FILE", help="Spec, a YAML or JSON file.", show_default=False)]
-REASON = Annotated[str, typer.Option("--reason", help="Reason, kept and shown to users.", show_default=False)]
+SPEC_FILE = Annotated[Path, typer.Argument(metavar="FILE", help="Spec, a YAML or JSON file.")]
+REASON = Annotated[str, typer.Option("--reason", help="Reason, kept and shown to users.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -79,12 +79,7 @@ def submit(
     reason: REASON = "",
     replacing: Annotated[
         int | None,
-        typer.Option(
-            "--replacing",
-            min=1,
-            help="Submit only if this version of the spec is the current one.",
-            show_default=False,
-        ),
+        typer.Option("--replacing", min=1, help="Submit only if this version of the spec is the current one."),
     ] = None,
     no_connect: Annotated[bool, typer.Option("--no-connect", help="Do not check the spec against its source.")] = False,
 ) -> None:
@@ -157,7 +152,6 @@ def reset(
             "--position",
             metavar="KEY=POSITION",
             help="Position of one partition; only these partitions are reset. Repeatable.",
-            show_default=False,
         ),
     ] = None,
     forgets: Annotated[

@@ -41,9 +41,7 @@ from airflow_provider_coordination.supervisor.spec_file import write_spec_text
 
 HEALTHY_STYLES = {"RUNNING": "green", "SUSPENDED": "yellow", "TERMINATED": "dim"}
 
-OPTIONAL_SOURCE = Annotated[
-    str | None, typer.Argument(metavar="[SOURCE]", help="Name of the source.", show_default=False)
-]
+OPTIONAL_SOURCE = Annotated[str | None, typer.Argument(metavar="[SOURCE]", help="Name of the source.")]
 ALL = Annotated[bool, typer.Option("--all", help="All supervisors in the store, instead of one.")]
 
 
@@ -175,8 +173,7 @@ def spec(
     source: SOURCE,
     *,
     version: Annotated[
-        int | None,
-        typer.Option("--version", min=1, help="Version of the spec. Default: the current one.", show_default=False),
+        int | None, typer.Option("--version", min=1, help="Version of the spec. Default: the current one.")
     ] = None,
     effective: Annotated[bool, typer.Option("--effective", help="Include all defaults.")] = False,
 ) -> None:

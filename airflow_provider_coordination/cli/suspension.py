@@ -74,7 +74,7 @@ def suspend(
     session: Session,
     source: SOURCE,
     *,
-    reason: Annotated[str, typer.Option("--reason", help="Reason, shown by jobs, tasks and logs.", show_default=False)],
+    reason: Annotated[str, typer.Option("--reason", help="Reason, shown by jobs, tasks and logs.")],
     yes: YES = False,
     new_source: Annotated[
         bool, typer.Option("--new-source", help="Allow a source that is not yet in the store.")
@@ -103,15 +103,11 @@ def resume(
     session: Session,
     source: SOURCE,
     *,
-    reason: Annotated[str | None, typer.Option("--reason", help="Reason, logged.", show_default=False)] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="Reason, logged.")] = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Accepted for scripts; this command never asks.")] = False,
     since: Annotated[
         str | None,
-        typer.Option(
-            "--since",
-            help="Resume only a suspension since this instant, as shown by `sources --json`.",
-            show_default=False,
-        ),
+        typer.Option("--since", help="Resume only a suspension since this instant, as shown by `sources --json`."),
     ] = None,
 ) -> None:
     """Resume a suspended source."""

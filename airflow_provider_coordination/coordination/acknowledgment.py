@@ -4,6 +4,9 @@ A set is an item in the store, so it outlives the job that created it. Every cha
 written only if the version that was read is still stored. The terms are those of Data Prepper's end-to-end
 acknowledgments. Unlike there, a set ends exactly once, a release has an identity and counts once, a release of an
 unknown reference changes nothing, and an expiry is an end like any other.
+
+The core knows when a batch is delivered or must be delivered again. The source defines, by a `BatchLedger`, how a
+partition's progress records batches, when a delivery moves a checkpoint, and what follows a finished partition.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 from airflow_provider_coordination.coordination.errors import (
     AcknowledgmentError,
@@ -21,6 +24,7 @@ from airflow_provider_coordination.coordination.errors import (
     ProgressError,
 )
 from airflow_provider_coordination.coordination.json_values import json_of
+from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import (
     Partition,
     PartitionStatus,
@@ -29,6 +33,85 @@ from airflow_provider_coordination.coordination.partition import (
 )
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import all_partitions
+
+Progress = Mapping[str, Any]
+
+Lookup = Callable[[str], Partition | None]
+"""Reads another partition of the same source as it is stored now."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settlement:
+    """The new state of a partition after one of its batches was delivered, or must be delivered again.
+
+    :param progress: its new progress.
+    :param moved: whether more data than before is delivered without a gap.
+    :param finished: whether all data that it will ever hold is delivered.
+    :param reopen_after: how long a finished partition is closed before it is read again; None completes it.
+    :param pending: the ids of the sets that its other batches still wait for.
+    :param create: the initial progress of the partitions that follow a finished one, by key.
+    :param unchanged: other partitions that this decision depends on, as they were read.
+    """
+
+    progress: Progress
+    moved: bool = False
+    finished: bool = False
+    reopen_after: timedelta | None = None
+    pending: Sequence[str] = ()
+    create: Mapping[str, Progress] = field(default_factory=dict)
+    unchanged: Sequence[Partition] = ()
+
+
+class BatchLedger(Protocol):
+    """How the partitions of a source record their batches."""
+
+    def set_of(self, progress: Progress, batch_id: str) -> str | None:
+        """Return the id of the set that a batch waits for; None if it waits for none or does not exist."""
+        ...
+
+    def in_delivery(self, progress: Progress, batch_id: str, set_id: str) -> Progress:
+        """Return the progress in which a batch waits for this set.
+
+        :raises ProgressChangedError: if there is no such batch.
+        """
+        ...
+
+    def delivered(self, partition: Partition, batch_id: str, lookup: Lookup) -> Settlement:
+        """Return the new state of the partition when this batch, which waits for a set, is delivered."""
+        ...
+
+    def undelivered(self, partition: Partition, batch_id: str) -> Settlement:
+        """Return the new state of the partition when this batch, which waits for a set, must be delivered again."""
+        ...
+
+
+class WholePartition(BatchLedger):
+    """A partition that is one batch, such as an object or a range of a table. It is finished once delivered.
+
+    The batch may have any id. The progress stores the id of its set as `acknowledgment_set`.
+    """
+
+    @override
+    def set_of(self, progress: Progress, batch_id: str) -> str | None:
+        waiting = progress.get("acknowledgment_set")
+        return waiting if isinstance(waiting, str) else None
+
+    @override
+    def in_delivery(self, progress: Progress, batch_id: str, set_id: str) -> Progress:
+        return {**progress, "acknowledgment_set": set_id}
+
+    @override
+    def delivered(self, partition: Partition, batch_id: str, lookup: Lookup) -> Settlement:
+        return Settlement(progress=_without_set(partition.progress), moved=True, finished=True)
+
+    @override
+    def undelivered(self, partition: Partition, batch_id: str) -> Settlement:
+        return Settlement(progress=_without_set(partition.progress))
+
+
+def _without_set(progress: Progress) -> Progress:
+    return {name: value for name, value in progress.items() if name != "acknowledgment_set"}
+
 
 log = logging.getLogger(__name__)
 

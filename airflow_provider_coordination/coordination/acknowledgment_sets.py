@@ -19,9 +19,11 @@ from airflow_provider_coordination.coordination.acknowledgment import (
     AcknowledgmentSet,
     AcknowledgmentState,
     AcknowledgmentView,
+    BatchLedger,
+    Progress,
     ReleaseEffect,
+    WholePartition,
 )
-from airflow_provider_coordination.coordination.batches import BatchLedger, Progress, WholePartition
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import (
     AcknowledgmentError,

@@ -22,7 +22,6 @@ from airflow_provider_coordination.coordination.errors import (
     PartitionStatusError,
     PartitionUpdateError,
 )
-from airflow_provider_coordination.coordination.owner import task_of
 from airflow_provider_coordination.coordination.partition import (
     PARKED_UNTIL,
     ChangeKind,
@@ -31,10 +30,10 @@ from airflow_provider_coordination.coordination.partition import (
     format_instant,
     parse_source_identifier,
 )
+from airflow_provider_coordination.coordination.source_view import GLOBAL_STATE_FAMILY, GLOBAL_STATE_KEY
 from airflow_provider_coordination.coordination.store import CoordinationStore, all_partitions
-from airflow_provider_coordination.coordination.supplier import FAMILY as GLOBAL_STATE_FAMILY
-from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
 from airflow_provider_coordination.coordination.texts import storable
+from airflow_provider_coordination.coordination.workers import task_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,10 +20,10 @@ from datetime import datetime, timedelta
 from airflow_provider_coordination.coordination.balance import BY_COUNT, BalancePlan, Lease, Member, Move, Rules, plan
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError
+from airflow_provider_coordination.coordination.held_leases import DEFAULT_HANDOVER_TIMEOUT
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.metrics import WORKERS, CoordinationMetric
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus
-from airflow_provider_coordination.coordination.renewal import DEFAULT_HANDOVER_TIMEOUT
 from airflow_provider_coordination.coordination.workers import LeaseRequest, Worker
 
 log = logging.getLogger(__name__)

@@ -1,13 +1,13 @@
-"""Browsing the partitions of a source: some of them, in some order, page by page.
+"""Browsing the partitions of a source: their states, and some of them, in some order, page by page.
 
-The work for one page is bounded, however many partitions there are. A page may therefore be short or empty, and says
-where the next page starts.
+A state is the status of a partition combined with the time. The work for one page is bounded, however many partitions
+there are. A page may therefore be short or empty, and says where the next page starts.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
@@ -19,6 +19,51 @@ from airflow_provider_coordination.coordination.partition import (
     PartitionStatus,
     format_instant,
 )
+
+
+class PartitionState(StrEnum):
+    """The current state of a partition."""
+
+    WAITING = "waiting"
+    """UNASSIGNED and available to any owner."""
+    DELAYED = "delayed"
+    """UNASSIGNED but not available yet."""
+    HELD = "held"
+    """ASSIGNED to a worker whose lease has not ended."""
+    EXPIRED = "expired"
+    """ASSIGNED, but the lease has ended."""
+    AWAITING = "awaiting"
+    """ASSIGNED without a process: its batches wait for acknowledgment."""
+    RESTING = "resting"
+    """CLOSED until a later time."""
+    DUE = "due"
+    """CLOSED but due: available to any owner."""
+    PARKED = "parked"
+    """CLOSED until a user reopens it."""
+    COMPLETED = "completed"
+    """COMPLETED."""
+
+
+def state_of(partition: Partition, now: datetime) -> PartitionState:
+    """Return the state of a partition.
+
+    :param now: the current time (aware), assuming that all clocks agree.
+    """
+    is_over = partition.priority <= now
+    match partition.status:
+        case PartitionStatus.UNASSIGNED:
+            return PartitionState.WAITING if is_over else PartitionState.DELAYED
+        case PartitionStatus.ASSIGNED:
+            if is_over:
+                return PartitionState.EXPIRED
+            return PartitionState.AWAITING if partition.is_awaiting else PartitionState.HELD
+        case PartitionStatus.CLOSED:
+            if partition.is_parked:
+                return PartitionState.PARKED
+            return PartitionState.DUE if is_over else PartitionState.RESTING
+        case PartitionStatus.COMPLETED:
+            return PartitionState.COMPLETED
+
 
 LAST_CHARACTER = "\U0010ffff"
 SURROGATES = range(0xD800, 0xE000)
@@ -82,29 +127,53 @@ class Filter:
             )
         )
 
-    def includes_all(self, order: SortOrder) -> bool:
-        """Return whether every entry of an index in this order matches, so that nothing must be filtered out."""
-        if self.search or self.owner or self.parked or self.failing or self.expired_by is not None:
+
+@dataclass(frozen=True, kw_only=True)
+class PageRequest:
+    """A request for a page of the partitions of a source that match a filter, for display to a user.
+
+    :param source_identifier: the source.
+    :param wanted: the filter.
+    :param order: the sort order.
+    :param descending: whether to reverse the order.
+    :param after: the `next` of the previous page; None for the first page.
+    :param limit: the maximum number of partitions.
+    :param examine: about how many partitions to examine; the page then holds the matches found so far.
+    """
+
+    source_identifier: str
+    wanted: Filter = field(default_factory=Filter)
+    order: SortOrder = SortOrder.KEY
+    descending: bool = False
+    after: BrowsePosition | None = None
+    limit: int = 100
+    examine: int = EXAMINED_PER_PAGE
+
+    @property
+    def includes_all(self) -> bool:
+        """Whether every entry of an index in this order matches, so that nothing must be filtered out."""
+        wanted = self.wanted
+        if wanted.search or wanted.owner or wanted.parked or wanted.failing or wanted.expired_by is not None:
             return False
-        return not self.prefix if order is SortOrder.PRIORITY else set(self.statuses) == set(PartitionStatus)
+        return not wanted.prefix if self.order is SortOrder.PRIORITY else set(wanted.statuses) == set(PartitionStatus)
 
-    def check(self, order: SortOrder, after: BrowsePosition | None = None) -> None:
-        """Check that the store can return these partitions in this order.
+    def check(self) -> None:
+        """Check that a store can return these partitions in this order.
 
-        :param after: where the page starts.
         :raises ConfigurationError: if it cannot.
         """
-        if not self.statuses:
+        order, after, wanted = self.order, self.after, self.wanted
+        if not wanted.statuses:
             raise ConfigurationError("the filter has no status: give at least one")
-        if order is SortOrder.PRIORITY and len(set(self.statuses)) != 1:
+        if order is SortOrder.PRIORITY and len(set(wanted.statuses)) != 1:
             raise ConfigurationError(
-                f"order 'priority' needs exactly one status; got {', '.join(sorted(self.statuses))}: give one, or "
+                f"order 'priority' needs exactly one status; got {', '.join(sorted(wanted.statuses))}: give one, or "
                 "order by 'key'"
             )
         if after is not None and (
             bool(after.priority) != (order is SortOrder.PRIORITY)
             or not after.partition_key
-            or (order is SortOrder.KEY and not after.partition_key.startswith(self.prefix))
+            or (order is SortOrder.KEY and not after.partition_key.startswith(wanted.prefix))
         ):
             raise ConfigurationError(
                 f"position {after.partition_key[:80]!r} does not belong to a page in the order '{order}' with this "

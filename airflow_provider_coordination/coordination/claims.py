@@ -8,10 +8,11 @@ refuses the transaction if the name is already claimed, by an earlier page or by
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
+from typing import Any
 
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.coordination.errors import ConfigurationError, PartitionUpdateError
@@ -23,6 +24,7 @@ from airflow_provider_coordination.coordination.partition import (
     new_partition,
     parse_instant,
     parse_source_identifier,
+    source_identifier,
     with_keys,
 )
 from airflow_provider_coordination.coordination.store import CoordinationStore, all_partitions
@@ -117,6 +119,16 @@ class Claims:
         """Return the key of the partition that a name belongs to; None if it belongs to none."""
         claim = self._store.get(self._source_identifier, claim_key(name))
         return None if claim is None else str(claim.progress.get("partition"))
+
+    def partitions_of(self, names: Iterable[str]) -> dict[str, tuple[str, str]]:
+        """Return the partitions that names belong to: the family of each one and its key, by name."""
+        keys = {name: claim_key(name) for name in names}
+        claims = self._store.get_many(self._source_identifier, list(keys.values()))
+        return {name: self._partition(claims[key].progress) for name, key in keys.items() if key in claims}
+
+    def _partition(self, claim: Mapping[str, Any]) -> tuple[str, str]:
+        prefix, source, _ = parse_source_identifier(self._source_identifier)
+        return source_identifier(str(claim.get("source", source)), prefix=prefix), str(claim.get("partition"))
 
     def release(self, names: Iterable[str]) -> int:
         """Release names, which are new when they are found again; return the number of names that were claimed.

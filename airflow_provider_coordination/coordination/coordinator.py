@@ -18,6 +18,11 @@ from airflow_provider_coordination.coordination.claims import FAMILY as CLAIM_FA
 from airflow_provider_coordination.coordination.claims import Claims
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.coordination.errors import ConfigurationError, PartitionUpdateError
+from airflow_provider_coordination.coordination.held_leases import (
+    DEFAULT_OWNERSHIP_TIMEOUT,
+    DEFAULT_SAFETY_MARGIN,
+    check_lease_times,
+)
 from airflow_provider_coordination.coordination.leases import Leases
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric, Metrics, NoMetrics, PartitionEvents
 from airflow_provider_coordination.coordination.partition import (
@@ -27,17 +32,10 @@ from airflow_provider_coordination.coordination.partition import (
     source_identifier,
 )
 from airflow_provider_coordination.coordination.partition_leases import PartitionLeases
-from airflow_provider_coordination.coordination.renewal import (
-    DEFAULT_OWNERSHIP_TIMEOUT,
-    DEFAULT_SAFETY_MARGIN,
-    check_lease_times,
-)
 from airflow_provider_coordination.coordination.retries import DEFAULT_RETRY_POLICY, RetryPolicy
-from airflow_provider_coordination.coordination.source_view import SourceView
+from airflow_provider_coordination.coordination.source_view import GLOBAL_STATE_FAMILY, GLOBAL_STATE_KEY, SourceView
 from airflow_provider_coordination.coordination.store import CoordinationStore
-from airflow_provider_coordination.coordination.supplier import FAMILY as GLOBAL_STATE_FAMILY
-from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY, Supplier
-from airflow_provider_coordination.coordination.supplier_run import SupplierRuns
+from airflow_provider_coordination.coordination.supplier import Supplier, SupplierRuns
 from airflow_provider_coordination.coordination.workers import FAMILY as WORKER_FAMILY
 from airflow_provider_coordination.coordination.workers import Workers
 

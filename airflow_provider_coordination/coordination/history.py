@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
+from airflow_provider_coordination.coordination.browsing import PartitionState, state_of
 from airflow_provider_coordination.coordination.partition import (
     AWAITING_SUFFIX,
     PARKED_UNTIL,
@@ -23,7 +24,6 @@ from airflow_provider_coordination.coordination.partition import (
     PartitionStatus,
     new_partition,
 )
-from airflow_provider_coordination.coordination.partition_state import PartitionState, state_of
 from airflow_provider_coordination.coordination.store import CoordinationStore, latest_completed
 from airflow_provider_coordination.coordination.texts import compress, decompress
 

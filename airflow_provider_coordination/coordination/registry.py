@@ -8,6 +8,7 @@ Settings for such a cluster carry the implementation as `module:attribute`, whic
 from __future__ import annotations
 
 import importlib
+import operator
 import pkgutil
 import sys
 from collections.abc import Iterable
@@ -79,25 +80,17 @@ class Registry(Generic[T]):
         """
         if implementation is not None:
             where = f"{self.what} {name!r}: implementation {implementation!r}"
-            return self._imported(implementation, where, "ship its module with 'py_files', or install it there")
+            return self._checked(implementation, where, "ship its module with 'py_files', or install it there")
         if self._is_own(name):
             own = self.own.format(name=name)
-            return self._imported(own, f"{self.what} {name!r}", "install its dependencies")
+            return self._checked(own, f"{self.what} {name!r}", "install its dependencies")
         reference = self.implementation(name)
         (point,) = registered(self.group, name)
         where = f"{self.what} {name!r}: entry point '{name} = {reference}' of {_distribution(point)}"
-        return self._imported(str(reference), where, "fix that distribution, or uninstall it")
+        return self._checked(str(reference), where, "fix that distribution, or uninstall it")
 
-    def _imported(self, reference: str, where: str, remedy: str) -> T:
-        module, _, attribute = reference.partition(":")
-        try:
-            imported = importlib.import_module(module)
-            for part in attribute.split("."):
-                imported = getattr(imported, part)
-        except Exception as error:  # the import of a module may raise anything
-            raise ConfigurationError(
-                f"{where} cannot be imported: {type(error).__name__}: {error}; {remedy}"
-            ) from error
+    def _checked(self, reference: str, where: str, remedy: str) -> T:
+        imported = import_attribute(reference, where, remedy)
         if not isinstance(imported, self.interface):
             raise ConfigurationError(f"{where} must be a {self.interface.__name__}; got {type(imported).__name__}")
         return imported  # type: ignore[return-value]
@@ -142,10 +135,11 @@ def _distribution(point: EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist else "an unnamed distribution"
 
 
-def import_attribute(reference: str, what: str) -> Any:
+def import_attribute(reference: str, where: str, remedy: str | None = None) -> Any:
     """Import and return what `module:attribute` names.
 
-    :param what: its description, for the error.
+    :param where: the start of the error, such as `transform 'my_project.transforms:clean'`.
+    :param remedy: what to do if it cannot be imported; by default, derived from the error.
     :raises ConfigurationError: if the module cannot be imported, or has no such attribute.
     """
     name, _, attribute = reference.partition(":")
@@ -153,15 +147,15 @@ def import_attribute(reference: str, what: str) -> Any:
         module = importlib.import_module(name)
     except Exception as error:  # a module may raise anything while it is imported
         is_absent = isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
-        remedy = "ship its module with 'py_files'" if is_absent else "correct that module, or install what it needs"
+        derived = "ship its module with 'py_files'" if is_absent else "correct that module, or install what it needs"
         raise ConfigurationError(
-            f"{what} {reference!r} cannot be imported: {type(error).__name__}: {error}; {remedy}"
+            f"{where} cannot be imported: {type(error).__name__}: {error}; {remedy or derived}"
         ) from error
     try:
-        return getattr(module, attribute)
+        return operator.attrgetter(attribute)(module)
     except AttributeError:
         raise ConfigurationError(
-            f"{what} {reference!r}: module {name!r} has no {attribute!r}; {_names_in(module, attribute)}"
+            f"{where}: module {name!r} has no {attribute!r}; {remedy or _names_in(module, attribute)}"
         ) from None
 
 

@@ -17,9 +17,11 @@ from airflow_provider_coordination.coordination.acknowledgment import (
     MAX_REFERENCES,
     AcknowledgmentSet,
     AcknowledgmentState,
+    BatchLedger,
+    Progress,
+    Settlement,
     item_of,
 )
-from airflow_provider_coordination.coordination.batches import BatchLedger, Progress, Settlement
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError, SourceError
 from airflow_provider_coordination.coordination.leases import Change, LeaseChange

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from difflib import get_close_matches
 from itertools import count
 
-from airflow_provider_coordination.coordination.browsing import Filter
+from airflow_provider_coordination.coordination.browsing import Filter, PageRequest
 from airflow_provider_coordination.coordination.partition import (
     PARKED_UNTIL,
     Partition,
@@ -148,9 +148,9 @@ def source_statistics(
             elif partition.owner:
                 owners[partition.owner] += 1
     if scan.incomplete:  # which partitions were examined depends on the time; these do not
-        for partition in store.browse(
-            source_identifier, Filter(statuses=UNFINISHED, failing=True), limit=PAGE
-        ).partitions:
+        wanted = Filter(statuses=UNFINISHED, failing=True)
+        request = PageRequest(source_identifier=source_identifier, wanted=wanted, limit=PAGE)
+        for partition in store.browse(request).partitions:
             failing.note(partition)
     return SourceStatistics(
         partitions=store.count_by_status(source_identifier),

@@ -12,6 +12,7 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import UninitializedCoordinatorError
+from airflow_provider_coordination.coordination.held_leases import DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.history import FAMILY as HISTORY_FAMILY
 from airflow_provider_coordination.coordination.history import History
 from airflow_provider_coordination.coordination.partition import (
@@ -23,14 +24,15 @@ from airflow_provider_coordination.coordination.partition import (
     new_partition,
     source_identifier,
 )
-from airflow_provider_coordination.coordination.renewal import DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.store import CoordinationStore, all_partitions, is_available
-from airflow_provider_coordination.coordination.supplier import FAMILY as GLOBAL_STATE_FAMILY
-from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
 from airflow_provider_coordination.coordination.suspension import FAMILY as SUPERVISOR_FAMILY
 from airflow_provider_coordination.coordination.suspension import Suspension, Suspensions
 
 log = logging.getLogger(__name__)
+
+GLOBAL_STATE_FAMILY = "GLOBAL_STATE"
+GLOBAL_STATE_KEY = "GLOBAL_STATE_SOURCE_PARTITION_KEY_FOR_CREATING_PARTITIONS"
+"""The item of the state of a source's supplier; its names are Data Prepper's."""
 
 
 class SourceView:

@@ -8,16 +8,15 @@ All stores pass one contract suite (`tests/stores/test_store_contract.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain
 from typing import Protocol, TypeVar
 
 from airflow_provider_coordination.coordination.browsing import (
-    EXAMINED_PER_PAGE,
     BrowsePage,
-    BrowsePosition,
     Filter,
+    PageRequest,
     SortOrder,
 )
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError, ProgressError, StoreUnavailableError
@@ -272,26 +271,9 @@ class CoordinationStore(Protocol):
         """
         ...
 
-    def browse(
-        self,
-        source_identifier: str,
-        wanted: Filter,
-        *,
-        order: SortOrder = SortOrder.KEY,
-        descending: bool = False,
-        after: BrowsePosition | None = None,
-        limit: int = 100,
-        examine: int = EXAMINED_PER_PAGE,
-    ) -> BrowsePage:
-        """Return a page of the partitions that match the filter, for display to a user.
+    def browse(self, request: PageRequest) -> BrowsePage:
+        """Return a page of partitions; it may miss the latest writes.
 
-        The page may miss the latest writes.
-
-        :param order: the sort order.
-        :param descending: whether to reverse the order.
-        :param after: the `next` of the previous page; None for the first page.
-        :param limit: the maximum number of partitions.
-        :param examine: about how many partitions to examine; the page then holds the matches found so far.
         :raises ConfigurationError: if the filter or the position does not fit the order.
         """
         ...
@@ -340,21 +322,20 @@ def latest_completed(store: CoordinationStore, source_identifier: str, page_size
 
     :param page_size: the maximum number of partitions per page.
     """
-    position: BrowsePosition | None = None
+    request = PageRequest(
+        source_identifier=source_identifier,
+        wanted=Filter(statuses=(PartitionStatus.COMPLETED,)),
+        order=SortOrder.PRIORITY,
+        descending=True,
+        limit=page_size,
+        examine=page_size,
+    )
     while True:
-        page = store.browse(
-            source_identifier,
-            Filter(statuses=(PartitionStatus.COMPLETED,)),
-            order=SortOrder.PRIORITY,
-            descending=True,
-            after=position,
-            limit=page_size,
-            examine=page_size,
-        )
+        page = store.browse(request)
         yield page
         if page.next is None:
             return
-        position = page.next
+        request = replace(request, after=page.next)
 
 
 def acquisition_order(request: Acquisition) -> list[tuple[PartitionStatus, datetime]]:

@@ -1,4 +1,7 @@
-"""The registry of a source's workers: which are live, how many leases each may hold, and its lease requests.
+"""The workers of a source: who owns a lease, which are live, how many leases each may hold, and its lease requests.
+
+An owner is one worker process of one task try, never just a host. In Data Prepper, the owner is the host's name, so two
+processes on a host are one owner and both may write. That cannot happen here.
 
 A worker is an item of the family `…|WORKER`, leased to itself and renewed as its partitions are. A worker that
 disappears counts until its lease has expired; a worker that deregisters no longer counts at once. The Kinesis Client
@@ -9,11 +12,13 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import secrets
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError
@@ -27,6 +32,50 @@ from airflow_provider_coordination.coordination.partition import (
     read_instant,
 )
 from airflow_provider_coordination.coordination.store import CoordinationStore
+
+PARTS = 7
+"""The minimum number of parts of an owner; a run's id may contain the separator."""
+
+
+class TaskTry(NamedTuple):
+    """The task try to which an owner belongs."""
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
+    try_number: int
+
+
+def new_owner(dag_id: str, run_id: str, task_id: str, map_index: int, try_number: int) -> str:
+    """Return a new owner for one try of one task; unique for every call.
+
+    :param map_index: Airflow's map index; -1 for a task that is not mapped.
+    """
+    return ":".join(
+        (socket.gethostname(), dag_id, run_id, task_id, str(map_index), str(try_number), secrets.token_hex(4))
+    )
+
+
+def task_of(owner: str) -> TaskTry | None:
+    """Return the task try of an owner from `new_owner`; None if the name has another format."""
+    parts = owner.split(":")
+    if len(parts) < PARTS:
+        return None
+    _, dag_id, *run, task_id, map_index, try_number, _ = parts
+    try:
+        return TaskTry(dag_id, ":".join(run), task_id, int(map_index), int(try_number))
+    except ValueError:
+        return None
+
+
+def is_earlier_try(owner: str, than: str) -> bool:
+    """Return whether an owner belongs to an earlier try of the same task in the same run than another owner."""
+    earlier, later = task_of(owner), task_of(than)
+    if earlier is None or later is None:
+        return False
+    return earlier._replace(try_number=0) == later._replace(try_number=0) and earlier.try_number < later.try_number
+
 
 log = logging.getLogger(__name__)
 

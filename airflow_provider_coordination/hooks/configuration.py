@@ -6,14 +6,16 @@ needs in its settings.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Annotated, get_type_hints
+from urllib.parse import urlsplit
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.renewal import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
+from airflow_provider_coordination.coordination.held_leases import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.retries import RetryPolicy
+from airflow_provider_coordination.field_hints import Limits
+from airflow_provider_coordination.settings import FieldError, read_field
 
 SECTION = "coordination"
 URL_PREFIX = "/coordination"
@@ -22,7 +24,8 @@ ROUTE = "coordination"
 """The route of the pages in Airflow's UI, below `/plugin`."""
 DEFAULT_WATCH_INTERVAL_SECONDS = 4.0
 
-T = TypeVar("T")
+Seconds = Annotated[timedelta, Limits(minimum=timedelta(0), words="a number of seconds, such as 60")]
+Switch = Annotated[bool, Limits(words="True or False")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,14 +45,14 @@ class Configuration:
         supervisors; otherwise only users who may read the connection see them.
     """
 
-    ownership_timeout: timedelta = DEFAULT_OWNERSHIP_TIMEOUT
-    safety_margin: timedelta = DEFAULT_SAFETY_MARGIN
+    ownership_timeout: Seconds = DEFAULT_OWNERSHIP_TIMEOUT
+    safety_margin: Seconds = DEFAULT_SAFETY_MARGIN
     max_attempts: int = RetryPolicy.max_attempts
     max_closed_count: int = RetryPolicy.max_closed_count
-    watch_interval: float = DEFAULT_WATCH_INTERVAL_SECONDS
-    http_api: bool = True
-    ui: bool = True
-    viewers_may_read: bool = False
+    watch_interval: Annotated[float, Limits(above=0, words="a number above 0")] = DEFAULT_WATCH_INTERVAL_SECONDS
+    http_api: Switch = True
+    ui: Switch = True
+    viewers_may_read: Switch = False
 
     @classmethod
     def read(cls) -> Configuration:
@@ -57,16 +60,17 @@ class Configuration:
 
         :raises ConfigurationError: naming the option, the value and the remedy.
         """
-        return cls(
-            ownership_timeout=_option("ownership_timeout", _seconds, cls.ownership_timeout),
-            safety_margin=_option("safety_margin", _seconds, cls.safety_margin),
-            max_attempts=_option("max_attempts", int, cls.max_attempts),
-            max_closed_count=_option("max_closed_count", int, cls.max_closed_count),
-            watch_interval=_option("watch_interval", _positive, cls.watch_interval),
-            http_api=_option("http_api", _yes_or_no, cls.http_api),
-            ui=_option("ui", _yes_or_no, cls.ui),
-            viewers_may_read=_option("viewers_may_read", _yes_or_no, cls.viewers_may_read),
-        )
+        from airflow_provider_coordination.airflow_names import conf
+
+        given = {}
+        for name, annotation in get_type_hints(cls, include_extras=True).items():
+            if text := str(conf.get(SECTION, name, fallback=None) or "").strip():
+                try:
+                    given[name] = read_field(f"configuration [{SECTION}]", name, text, annotation)
+                except FieldError as error:
+                    variable = f"AIRFLOW__{SECTION.upper()}__{name.upper()}"
+                    raise ConfigurationError(f"{error}; correct it in airflow.cfg or in {variable}") from None
+        return cls(**given)
 
 
 def base_url() -> str:
@@ -76,43 +80,6 @@ def base_url() -> str:
     return str(conf.get("api", "base_url", fallback="") or "").rstrip("/")
 
 
-def _option(name: str, parse: Callable[[str], T], default: T) -> T:
-    from airflow_provider_coordination.airflow_names import conf
-
-    value: Any = conf.get(SECTION, name, fallback=None)
-    if value is None or not str(value).strip():
-        return default
-    try:
-        return parse(str(value).strip())
-    except (ValueError, OverflowError):
-        raise ConfigurationError(
-            f"configuration [{SECTION}] {name}: the value must be {EXPECTED[parse]}; got {value!r}; correct it in "
-            f"airflow.cfg or in AIRFLOW__{SECTION.upper()}__{name.upper()}"
-        ) from None
-
-
-def _positive(text: str) -> float:
-    number = float(text)
-    if not 0 < number < float("inf"):
-        raise ValueError(text)
-    return number
-
-
-def _seconds(text: str) -> timedelta:
-    return timedelta(seconds=0 if float(text) == 0 else _positive(text))
-
-
-def _yes_or_no(text: str) -> bool:
-    if text.lower() not in YES_OR_NO:
-        raise ValueError(text)
-    return YES_OR_NO[text.lower()]
-
-
-YES_OR_NO = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
-"""The same values as in Airflow."""
-EXPECTED: dict[Callable[[str], Any], str] = {
-    int: "a whole number",
-    _seconds: "a number of seconds, such as 60",
-    _positive: "a number above 0",
-    _yes_or_no: "True or False",
-}
+def path_prefix() -> str:
+    """Return the path of the routes, including the path of Airflow itself if it has one."""
+    return urlsplit(base_url()).path + URL_PREFIX

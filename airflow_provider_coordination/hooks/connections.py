@@ -64,10 +64,10 @@ def _value_error(value: str, conn_id: str) -> str | None:
         if "://" not in value:
             return "is neither a JSON object nor a URI"
         try:
-            Connection.from_uri(value, conn_id)
+            extra = Connection.from_uri(value, conn_id).extra
         except Exception:  # any error of Airflow: its text may quote a password
             return "is not a URI that Airflow can read"
-        return None
+        return _extra_error(extra)
     try:
         fields = json.loads(value)
     except ValueError as error:
@@ -78,7 +78,15 @@ def _value_error(value: str, conn_id: str) -> str | None:
             return f"has the unknown field {field!r}; the known fields are {', '.join(FIELDS)}"
     if fields.get("port") and not str(fields["port"]).isdecimal():
         return "has a 'port' that is not a whole number"
-    return None
+    return _extra_error(fields.get("extra"))
+
+
+def _extra_error(extra: object) -> str | None:
+    try:
+        values = json.loads(extra) if isinstance(extra, str) and extra else extra or {}
+    except ValueError:
+        return "has an 'extra' that is not JSON"
+    return None if isinstance(values, dict) else "has an 'extra' that is not a JSON object"
 
 
 @dataclass(frozen=True)

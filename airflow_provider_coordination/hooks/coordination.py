@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Annotated, Any
 
 from airflow.sdk import BaseHook, Connection
 from airflow.sdk.log import mask_secret
@@ -18,7 +18,7 @@ from airflow_provider_coordination.airflow_names import Stats
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
-from airflow_provider_coordination.coordination.renewal import (
+from airflow_provider_coordination.coordination.held_leases import (
     DEFAULT_OWNERSHIP_TIMEOUT,
     DEFAULT_SAFETY_MARGIN,
     check_lease_times,
@@ -26,6 +26,7 @@ from airflow_provider_coordination.coordination.renewal import (
 from airflow_provider_coordination.coordination.retries import DEFAULT_RETRY_POLICY, RetryPolicy
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import CoordinationStore
+from airflow_provider_coordination.field_hints import Limits
 from airflow_provider_coordination.hooks.configuration import Configuration
 from airflow_provider_coordination.hooks.connections import airflow_connection, aws_settings
 from airflow_provider_coordination.stores import DEFAULT_HISTORY_DAYS, DEFAULT_KIND, StoreSettings, open_store
@@ -84,6 +85,8 @@ COMMON_FIELDS = (
     "history_days",
 )
 """The fields of a connection's extra, in addition to those of its kind of store."""
+LENGTH = Annotated[timedelta, Limits(minimum=timedelta(0), words="a number of seconds, such as 60")]
+DAYS = Annotated[float, Limits(minimum=0, words="a number of days, such as 7, or 0 for no history")]
 EXAMPLE = '{"store": "sql", "url": "postgresql://host/database"}'
 
 
@@ -242,18 +245,16 @@ def connection_settings(connection: Connection) -> ConnectionSettings:
         aws=lambda conn_id, service, region: aws_settings(conn_id, service=service, default_region=region),
     )
     configuration = Configuration.read()
-    attempts, closed = fields.integer("max_attempts"), fields.integer("max_closed_count", minimum=0)
+    attempts = fields.read("max_attempts", Annotated[int, Limits(minimum=1)], configuration.max_attempts)
+    closed = fields.read("max_closed_count", Annotated[int, Limits(minimum=0)], configuration.max_closed_count)
     with _naming(name):
-        retry_policy = RetryPolicy(
-            max_attempts=configuration.max_attempts if attempts is None else attempts,
-            max_closed_count=configuration.max_closed_count if closed is None else closed,
-        )
+        retry_policy = RetryPolicy(max_attempts=attempts, max_closed_count=closed)
     settings = ConnectionSettings(
         store=_store_settings(fields),
         region=fields.text("region"),
         prefix=fields.text("prefix"),
-        ownership_timeout=_seconds(fields, "ownership_timeout", configuration.ownership_timeout),
-        safety_margin=_seconds(fields, "safety_margin", configuration.safety_margin),
+        ownership_timeout=fields.read("ownership_timeout", LENGTH, configuration.ownership_timeout),
+        safety_margin=fields.read("safety_margin", LENGTH, configuration.safety_margin),
         retry_policy=retry_policy,
     )
     with _naming(name):
@@ -280,7 +281,7 @@ def _store_settings(fields: ConnectionFields) -> StoreSettings:
             f"{fields.name}: field 'store' is {kind!r}, which tasks cannot share; use 'sql' or 'dynamodb'"
         )
     _check_names(fields, store_kind.connection_fields)
-    days = fields.number("history_days", "days, such as 7, or 0 for no history", DEFAULT_HISTORY_DAYS)
+    days = fields.read("history_days", DAYS, DEFAULT_HISTORY_DAYS)
     settings = StoreSettings.of(kind, store_kind.from_connection(fields), history_days=days)
     for secret in secrets_of(settings):
         mask_secret(secret)
@@ -322,12 +323,3 @@ def _given(name: str, extra: str | None) -> Mapping[str, Any]:
         raise ConfigurationError(f"{name}: extra is not a JSON object; give one such as {EXAMPLE}")
     # A saved form sends its empty fields too.
     return {field: value for field, value in values.items() if value is not None and value != ""}
-
-
-def _seconds(fields: ConnectionFields, field: str, default: timedelta) -> timedelta:
-    try:
-        return timedelta(seconds=fields.number(field, "seconds, such as 60", default.total_seconds()))
-    except OverflowError:
-        raise ConfigurationError(
-            f"{fields.name}: field {field!r} is too many seconds; got {fields.values[field]!r}"
-        ) from None

@@ -18,9 +18,9 @@ from airflow.sdk import Context
 from airflow_provider_coordination.airflow_names import AirflowFailException
 from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.owner import new_owner
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.source_view import SourceView
+from airflow_provider_coordination.coordination.workers import new_owner
 from airflow_provider_coordination.settings import NOTHING, YES_OR_NO
 from airflow_provider_coordination.sources.reads import own_copy
 

@@ -32,9 +32,9 @@ from airflow_provider_coordination.operators.interval import (
     remaining_reads,
 )
 from airflow_provider_coordination.settings import is_plain, text_value
-from airflow_provider_coordination.sources.forgetting import ABOUT_PREVIOUS_DATA, how_to_forget, left_of
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.sources.reads import Reads
+from airflow_provider_coordination.sources.reset import ABOUT_PREVIOUS_DATA, how_to_forget, left_of
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
@@ -166,6 +166,7 @@ def ingest_settings(
             "source": source,
             "reads": reads.connect(connections).reads,
             "writes": sinks_of(ingestion.writes, connections),
+            "payload": options["payload"].connected(connections),
         },
         owner=owner or owner_of_try(context),
         expires_at=datetime.now(UTC) + (timeout or START_TIMEOUT),

@@ -2,8 +2,8 @@
 
 Everything that must survive the task is in the store: which job works for which task, its settings' digest, and how it
 ended. So a worker or a triggerer may die at any time. A later try finds the job of an earlier one. If both have the
-same settings, the later try waits for that job or uses its outcome. Otherwise, or if the job was requested to stop, it
-stops the job.
+same settings, the later try waits for that job or uses its outcome. Otherwise, or if the task was cleared in between or
+the job was requested to stop, it stops the job.
 """
 
 from __future__ import annotations
@@ -19,18 +19,28 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from airflow.sdk import BaseOperator, Context
 
-from airflow_provider_coordination.airflow_names import AirflowException, TaskDeferralError, TaskDeferralTimeout
+from airflow_provider_coordination.airflow_names import (
+    AirflowException,
+    AirflowFailException,
+    TaskDeferralError,
+    TaskDeferralTimeout,
+)
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.jobs import Job, Jobs, JobState
 from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
-from airflow_provider_coordination.hooks.job_termination import end_local_processes, settings_file_of, stop_job
-from airflow_provider_coordination.hooks.settings_locations import SettingsLocation, remove_settings
+from airflow_provider_coordination.hooks.job_resources import (
+    SettingsLocation,
+    end_local_processes,
+    remove_settings,
+    settings_file_of,
+    stop_job,
+)
 from airflow_provider_coordination.operators.job_results import JobOutput
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.spark.outcome import Outcome
@@ -38,6 +48,7 @@ from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.submission import tail_of
 from airflow_provider_coordination.triggers.supervisor import JobTrigger
+from airflow_provider_coordination.versions import refusal_of_java
 
 log = logging.getLogger(__name__)
 
@@ -55,16 +66,17 @@ def task_of(context: Context) -> str:
     return "/".join((ti.dag_id, ti.run_id, ti.task_id, str(map_index)))
 
 
-def digest_of(settings: IngestSettings, salt: str) -> str:
+def digest_of(settings: IngestSettings, salt: str, max_tries: int) -> str:
     """Return the digest of a job's settings, without the fields that differ between tries.
 
     :param salt: the owner of the job whose digest is compared.
+    :param max_tries: see `JobFollower`.
     """
     compared = {name: value for name, value in write_settings(settings).items() if name not in TRY_SPECIFIC_FIELDS}
     reads = compared["reads"]
     # The credentials for the source may change between tries, for example when keys are renewed.
     compared["reads"] = {**reads, "settings": {n: value for n, value in reads["settings"].items() if n != "aws"}}
-    text = json.dumps(compared, sort_keys=True).encode()
+    text = json.dumps([compared, max_tries], sort_keys=True).encode()
     return hashlib.pbkdf2_hmac("sha256", text, salt.encode(), DIGEST_ROUNDS).hex()
 
 
@@ -75,11 +87,19 @@ class JobFollower:
     :param connection: the settings of the store's connection.
     :param source: the source's name.
     :param task: the task, as `task_of` names it.
+    :param max_tries: the number of the last try; Airflow raises it when the task is cleared. A try finds no job of a
+        try that was cleared, since its trigger may not end in time, or not know that it was cleared.
     """
 
     connection: ConnectionSettings
     source: str
     task: str
+    max_tries: int = 0
+
+    @classmethod
+    def for_try(cls, connection: ConnectionSettings, source: str, context: Context) -> Self:
+        """Return the follower of a try's jobs."""
+        return cls(connection=connection, source=source, task=task_of(context), max_tries=max_tries_of(context))
 
     @contextmanager
     def jobs(self) -> Iterator[tuple[SourceCoordinator, Jobs]]:
@@ -101,7 +121,7 @@ class JobFollower:
             may_begin = jobs.submit(
                 settings.owner,
                 task=self.task,
-                digest=digest_of(settings, settings.owner),
+                digest=digest_of(settings, settings.owner, self.max_tries),
                 start_by=settings.expires_at,
                 log=job_log,
                 settings=None if location is None else location.to_text(),
@@ -117,8 +137,8 @@ class JobFollower:
     def find_earlier(self, settings: IngestSettings) -> Job | None:
         """Return the job of an earlier try that this try may continue with; stop the others.
 
-        That job has the same settings and no stop request. It runs, may still begin, or succeeded without reporting
-        its outcome to the task.
+        That job has the same settings and no stop request, and its try was not cleared. It runs, may still begin, or
+        succeeded without reporting its outcome to the task.
         """
         earlier: Job | None = None
         with self.jobs() as (coordinator, jobs):
@@ -128,7 +148,7 @@ class JobFollower:
                 is_over = at is not None and at <= now
                 if is_over:
                     self._give_up(coordinator, jobs, job)
-                elif earlier is None and _is_usable(job) and job.digest == digest_of(settings, job.owner):
+                elif earlier is None and _is_usable(job) and self._has_same_work(job, settings):
                     earlier = job
                 elif job.state is not JobState.ENDED:
                     was_killed = end_local_processes(job.log)
@@ -199,6 +219,9 @@ class JobFollower:
                 if job.state is not JobState.ENDED:
                     was_killed = end_local_processes(job.log)
                     stop_job(coordinator, job.owner, reason, was_killed=was_killed, removes_settings=removes_settings)
+
+    def _has_same_work(self, job: Job, settings: IngestSettings) -> bool:
+        return job.digest == digest_of(settings, job.owner, self.max_tries)
 
     def _give_up_late(self, coordinator: SourceCoordinator, jobs: Jobs) -> None:
         """Give up the jobs that did not begin in time and that no task follows: their settings may still exist."""
@@ -317,6 +340,8 @@ def summary_of(owner: str, outcome: Outcome) -> dict[str, Any]:
     output.last_error = outcome.error
     if exception := output.exception_for(outcome.exit_code):
         raise exception
+    if problem := refusal_of_java(outcome.tail or ""):
+        raise AirflowFailException(problem)
     what = outcome.error or f"the job ended with exit code {outcome.exit_code}"
     tail = f"\nThe last lines of its output:\n{outcome.tail}" if outcome.tail else ""
     raise AirflowException(f"{what}; no data is lost, a retry continues from there{tail}")
@@ -353,4 +378,9 @@ def submitted_by_this_try(owner: str, context: Context) -> bool:
 def will_be_retried(context: Context) -> bool:
     """Return whether another try follows if this one fails."""
     ti: Any = context["ti"]
-    return bool(ti.try_number <= (getattr(ti, "max_tries", None) or 0))
+    return bool(ti.try_number <= max_tries_of(context))
+
+
+def max_tries_of(context: Context) -> int:
+    """Return the number of the last try of the task."""
+    return getattr(context["ti"], "max_tries", None) or 0

@@ -31,6 +31,7 @@ from airflow_provider_coordination.spark.outcome import (
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER
+from airflow_provider_coordination.versions import refusal_of_java
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -40,8 +41,14 @@ log = logging.getLogger(__name__)
 
 OUR_ERROR = re.compile(r" ERROR (?:airflow_provider_coordination[\w.]*|__main__): (?P<message>.*)")
 
+SUBMITTED = re.compile(r" Submitted application (?P<id>application_\d+_\d+)")
+"""How spark-submit reports an application on YARN."""
+DRIVER_EXIT = re.compile(r"User application exited with (?:status )?(?P<code>\d+)")
+"""How YARN reports the exit code of a driver in a container; the exit code of spark-submit is then 1."""
 SUBMIT_FAILED = "Cannot execute: "
 """How the Spark provider begins the error of a spark-submit that failed."""
+SIGNAL_CODES = 128
+"""A process that a signal killed has the exit code 128 plus the signal's number."""
 LINES_EXPLAINING = 20
 """How many lines of its output explain such an error."""
 
@@ -57,6 +64,7 @@ class JobOutput:
         self.summary: dict[str, Any] = {}
         self.last_error: str | None = None
         self.application_id: str | None = None
+        self.driver_exit_code: int | None = None
         self._tail: deque[str] = deque(maxlen=LINES_EXPLAINING)
 
     def observe(self, lines: Iterable[str]) -> Iterator[str]:
@@ -70,6 +78,8 @@ class JobOutput:
 
     def exception_for(self, exit_code: int | None) -> AirflowException | None:
         """Return the exception for an exit code; None if the provider's own error explains it."""
+        if self.driver_exit_code is not None:
+            return self._unrecorded_end(self.driver_exit_code)
         if exit_code == EXIT_CONFIGURATION:
             return AirflowFailException(self.last_error or "the job's configuration is wrong; see the job's log")
         if exit_code == EXIT_LOST_WORK:
@@ -85,17 +95,34 @@ class JobOutput:
         return None
 
     def explained(self, error: BaseException) -> BaseException:
-        """Return an error of spark-submit with the last lines of its output, which older Spark providers leave out."""
+        """Return an error of spark-submit with its cause and the remedy, or with the last lines of its output."""
+        if problem := refusal_of_java("\n".join(self._tail)):
+            return AirflowFailException(problem)
         if not (isinstance(error, AirflowException) and str(error).startswith(SUBMIT_FAILED) and self._tail):
             return error
         if self._tail[-1] in str(error):
             return error
         return AirflowException("\n".join([str(error), "The last lines of its output:", *self._tail]))
 
+    def _unrecorded_end(self, code: int) -> AirflowException:
+        """Return the exception for a driver that ended in a container of YARN, and recorded no outcome in the store."""
+        logs = f"its log, as by 'yarn logs -applicationId {self.application_id}'"
+        if code == EXIT_CONFIGURATION:
+            return AirflowFailException(f"the driver refused to begin, exit code {code}; the reason is in {logs}")
+        by = f" ({_signal_name(code - SIGNAL_CODES)})" if code > SIGNAL_CODES else ""
+        return AirflowException(
+            f"the driver ended with exit code {code}{by} and recorded no outcome; read {logs}; no data is lost, a "
+            "retry continues from there"
+        )
+
     def _note(self, line: str) -> None:
         _, mark, text = line.partition(APPLICATION_MARK)
         if mark:
             self.application_id = text.partition(" ")[0].strip() or None
+        elif submitted := SUBMITTED.search(line):
+            self.application_id = submitted["id"]
+        if driver := DRIVER_EXIT.search(line):
+            self.driver_exit_code = int(driver["code"])
         error = OUR_ERROR.search(line)
         if error:
             self.last_error = self.redaction.text(error["message"].strip())

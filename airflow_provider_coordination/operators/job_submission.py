@@ -21,13 +21,14 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
-from airflow_provider_coordination.hooks.job_termination import end_processes, job_processes
-from airflow_provider_coordination.hooks.settings_locations import (
+from airflow_provider_coordination.hooks.job_resources import (
     FILE,
     FOLDER,
     SECRET,
     DriverSecrets,
     SettingsLocation,
+    end_processes,
+    job_processes,
     secret_name,
 )
 from airflow_provider_coordination.operators.job_follower import JobFollower
@@ -36,11 +37,14 @@ from airflow_provider_coordination.operators.packaging import (
     conf_with_archive,
     driver_options,
     local_environment,
+    write_container_program,
     write_package_archive,
 )
 from airflow_provider_coordination.operators.spark_hook import (
     SubmissionTarget,
+    application_to_end,
     before_submitting,
+    end_in_cluster,
     submission_target,
     submit_command,
     submit_without_waiting,
@@ -92,6 +96,8 @@ class JobSubmission:
         self._log = log
         self._is_waited_for = is_waited_for
         self._secrets: DriverSecrets | None = None
+        self._program: Path | None = None
+        self._env_vars: Mapping[str, Any] = {}
         self._is_abandoned = False
 
     def prepared(
@@ -115,7 +121,8 @@ class JobSubmission:
             reference = f"{FOLDER}/{FILE}"
             self.settings_file.unlink()
         elif target.is_in_cluster:
-            prepared.files = _listed(task.files, self.settings_file)
+            self._program = write_container_program(self.settings_file, task.application)
+            prepared.files = _listed(task.files, task.application)
             reference = self.settings_file.name
         elif target.is_on_this_machine:
             given = task.env_vars or {}
@@ -135,28 +142,33 @@ class JobSubmission:
         :param hook: the hook of the task that `prepared` returned.
         :param env_vars: the environment variables of that task.
         """
+        self._env_vars = env_vars or {}
         if not self._is_waited_for:
-            self._return_once_submitted(hook, env_vars or {})
+            self._return_once_submitted(hook)
         elif self._follower is not None:
             before_submitting(hook, self._announce)
         if self._secrets is not None:
             when_submitted(hook, self._bind_settings)
         watch_output(hook, self.output.observe)
 
-    def abandon(self, end_submission: Callable[[], object] | None) -> None:
+    def abandon(self, hook: SparkSubmitHook | None, end_submission: Callable[[], object]) -> None:
         """End the job's processes, then release its leases; once, and even if a step fails.
 
-        :param end_submission: ends the spark-submit; None if there is none.
+        :param hook: the hook that submitted the job; None if there is none.
+        :param end_submission: ends the spark-submit of the hook.
         """
         if self._is_abandoned:
             return
         self._is_abandoned = True
         owner = self.settings.owner
         try:
-            processes = job_processes(str(self.settings_file))
+            processes = job_processes(str(self._program or self.settings_file))
             try:
-                if end_submission is not None:
+                if hook is not None:
+                    application = application_to_end(hook, self._env_vars)
                     end_submission()
+                    if application is not None:
+                        end_in_cluster(hook, application, self._env_vars)
             finally:
                 end_processes(processes)
         except Exception:
@@ -186,8 +198,12 @@ class JobSubmission:
                 len(keys), settings.source, owner, ", ".join(keys) or "none",
             )  # fmt: skip
 
-    def _announce(self) -> None:
-        """Record the job that is about to be submitted, then put its settings where its driver finds them."""
+    def _announce(self, application: str) -> str:
+        """Record the job that is about to be submitted, then put its settings where its driver finds them.
+
+        :param application: the job's program.
+        :returns: the program to submit.
+        """
         assert self._follower is not None
         if self._secrets is None:
             self._follower.submit(self.settings, self.job_log)
@@ -195,6 +211,7 @@ class JobSubmission:
             location = SettingsLocation(kind=SECRET, conn_id=self._secrets.conn_id, location=self._secrets.namespace)
             self._follower.submit(self.settings, self.job_log, location)
             self._secrets.make(self.settings)
+        return application if self._program is None else str(self._program)
 
     def _bind_settings(self, pod: str) -> None:
         """Make the driver's pod own the settings, so that they are deleted with it; a failure does no harm."""
@@ -207,15 +224,15 @@ class JobSubmission:
         except CoordinationError as error:
             self._log.info("the settings are deleted with this task only, not with pod %s: %s", pod, error)
 
-    def _return_once_submitted(self, hook: SparkSubmitHook, env_vars: Mapping[str, Any]) -> None:
+    def _return_once_submitted(self, hook: SparkSubmitHook) -> None:
         """Make a hook's `submit` return as soon as the job is submitted."""
         assert self._follower is not None
         target, submitted = submission_target(hook), partial(self._follower.note_submitted, self.settings.owner)
         self.job_log = None if target.is_in_cluster else str(self.settings_file.with_name(LOG_NAME))
-        variables = {} if target.is_kubernetes else env_vars
+        variables = {} if target.is_kubernetes else self._env_vars
 
         def submit_and_return(application: str = "", **kwargs: Any) -> None:
-            self._announce()
+            application = self._announce(application)
             if not target.is_in_cluster:
                 _submit_here(submit_command(hook, application), variables, self.settings_file)
             elif (cluster_id := submit_without_waiting(hook, target, application)) is not None:
@@ -224,7 +241,7 @@ class JobSubmission:
         hook.submit = submit_and_return  # type: ignore[method-assign]
 
 
-def _listed(files: str | None, added: Path) -> str:
+def _listed(files: str | None, added: Path | str) -> str:
     return f"{files},{added}" if files else str(added)
 
 

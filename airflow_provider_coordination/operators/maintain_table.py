@@ -1,4 +1,4 @@
-"""Task that maintains a table: it compacts small files and removes files that nothing references."""
+"""Task that maintains a table or dataset: it compacts small files and removes files that nothing references."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from airflow_provider_coordination.spark.writes import Writes, sinks_of
 
 
 class MaintainTableOperator(OwnCopiesMixin, BaseOperator):
-    """Compacts small files of a table, expires snapshots, and removes files that nothing references.
+    """Compacts small files of a table or dataset, expires snapshots, and removes files that nothing references.
 
     The task may run beside jobs that deliver into the table. It removes no file that a commit may still reference, and
     the table keeps the ids of its batches. It runs in the task itself and needs no Spark.
@@ -26,7 +26,7 @@ class MaintainTableOperator(OwnCopiesMixin, BaseOperator):
     Returns the `table`, `is_dry_run`, and the counts `files_compacted`, `snapshots_expired`,
     `files_removed` and `bytes_removed`. A retry continues the work.
 
-    :param table: the table, as in `writes` of the jobs. (templated)
+    :param table: the table or dataset, as in `writes` of the jobs. (templated)
     :param compact: whether to compact small files. (templated)
     :param retention: the minimum age of the versions and snapshots that expire, and of the unreferenced files that are
         removed; timedelta or seconds, at least an hour, and longer than the longest delivery. (templated)
@@ -79,8 +79,8 @@ class MaintainTableOperator(OwnCopiesMixin, BaseOperator):
             done = sink.maintain(maintenance)
             if done is None:
                 raise ConfigurationError(
-                    f"field 'table' is a sink of kind {settings.kind!r}, which needs no maintenance; give a table, "
-                    "such as DeltaTable or IcebergTable"
+                    f"field 'table' is a sink of kind {settings.kind!r}, which needs no maintenance; give "
+                    "a DeltaTable, an IcebergTable or a ParquetDataset"
                 )
         summary = {"table": settings.location, "is_dry_run": maintenance.is_dry_run, **asdict(done)}
         self.log.info("table maintained: %s", summary)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # commands use this module without Airflow
 
 PACKAGE = Path(airflow_provider_coordination.__file__).parent
 JOB_FOLDERS = ("coordination", "sources", "spark", "stores")
+CONTAINER_PROGRAM = "run_in_container.py"
 EARLIEST_ZIP_DATE = (1980, 1, 1, 0, 0, 0)
 
 
@@ -40,6 +41,23 @@ def packaged_application(name: str) -> str:
     raise ConfigurationError(
         f"application {name!r} is not installed beside {PACKAGE}; reinstall the package, or give 'application'"
     )
+
+
+def write_container_program(settings_file: Path, application: str) -> Path:
+    """Replace a settings file by a program that brings the settings to the container of a driver, and to no other.
+
+    :param settings_file: the job's settings; deleted.
+    :param application: the path or URI of the job's program, which travels to the container as well.
+    :returns: the path of the program that is submitted, which only its owner can read.
+    """
+    program = settings_file.with_suffix(".py")
+    source = Path(packaged_application(CONTAINER_PROGRAM)).read_text(encoding="utf-8")
+    call = f"run({Path(application).name!r}, {settings_file.read_text(encoding='utf-8')!r})"
+    descriptor = os.open(program, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(f"{source}\n\n{call}\n")
+    settings_file.unlink()
+    return program
 
 
 def write_package_archive(folder: Path, package: Path = PACKAGE) -> Path:

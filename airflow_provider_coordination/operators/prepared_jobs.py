@@ -26,7 +26,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import parse_instant
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
-from airflow_provider_coordination.hooks.settings_locations import OBJECT, SettingsLocation
+from airflow_provider_coordination.hooks.job_resources import OBJECT, SettingsLocation
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
 from airflow_provider_coordination.links import LeasesLink
 from airflow_provider_coordination.operators.claims import claim_for_job, followed, suspended_skip

@@ -19,18 +19,20 @@ disappears.
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from inspect import signature
 from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 
-from airflow_provider_coordination.airflow_names import AirflowFailException
+from airflow_provider_coordination.airflow_names import AirflowFailException, accepted
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.hooks.settings_locations import MISSING
+from airflow_provider_coordination.hooks.job_resources import MISSING
 
 HOOK_ATTRIBUTES = (
     "_build_spark_submit_command",
@@ -41,16 +43,19 @@ HOOK_ATTRIBUTES = (
     "_submit_sp",
     "_yarn_application_id",
 )
+KILL_TIMEOUT_SECONDS = 60
+"""How long a task waits for the cluster manager to end a job."""
+KILLED_BY_SIGNAL = 128
+"""The exit codes of a JVM that a signal ended begin here; then spark-submit did not see the end of the application."""
 APPLICATION_ID = re.compile(r"application_\d+_\d+")
+YARN_CLIENT = "org.apache.hadoop.yarn.client.cli.ApplicationCLI"
+"""What the command `yarn` runs for applications. It is among the jars of Spark, and `yarn` is not."""
 NAMESPACED_POD = re.compile(r"[a-z0-9][a-z0-9.-]*:[a-z0-9][a-z0-9.-]*")
 DEFAULT_NAMESPACE = "default"
 """Spark's default Kubernetes namespace."""
 OPERATOR_ATTRIBUTES = ("_get_hook", "_hook")
-NOT_FOLLOWED = dict.fromkeys(
-    {"track_driver_via_k8s_api", "yarn_track_via_rm_api"} & signature(SparkSubmitOperator).parameters.keys(), False
-)
-"""Operator arguments of a job that no process waits for: the store shows its state, on every cluster manager. Older
-providers lack them, and track nothing in these ways."""
+NOT_FOLLOWED = accepted(SparkSubmitOperator, {"track_driver_via_k8s_api": False, "yarn_track_via_rm_api": False})
+"""Operator arguments of a job that no process waits for: the store shows its state, on every cluster manager."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,13 +178,12 @@ def when_submitted(hook: SparkSubmitHook, submitted: Callable[[str], None]) -> N
     hook._process_spark_submit_log = lambda itr: process(watched(itr))  # type: ignore[method-assign]
 
 
-def before_submitting(hook: SparkSubmitHook, submitting: Callable[[], None]) -> None:
-    """Call `submitting` right before a hook submits."""
+def before_submitting(hook: SparkSubmitHook, submitting: Callable[[str], str]) -> None:
+    """Call `submitting` with the application right before a hook submits; the hook submits what it returns."""
     submit = hook.submit
 
     def submit_then(application: str = "", **kwargs: Any) -> Any:
-        submitting()
-        return submit(application, **kwargs)
+        return submit(submitting(application), **kwargs)
 
     hook.submit = submit_then  # type: ignore[method-assign]
 
@@ -212,7 +216,7 @@ def submit_without_waiting(hook: SparkSubmitHook, target: SubmissionTarget, appl
 
 
 def kill_command(hook: SparkSubmitHook, cluster_id: str) -> list[str]:
-    """Return the command that ends a job in a cluster.
+    """Return the command that ends a job in a cluster; it needs nothing that spark-submit does not need.
 
     :param hook: a hook made as for the job's submission.
     :param cluster_id: the id that `submit_without_waiting` returned.
@@ -220,12 +224,56 @@ def kill_command(hook: SparkSubmitHook, cluster_id: str) -> list[str]:
     """
     target = submission_target(hook)
     if target.is_yarn and APPLICATION_ID.fullmatch(cluster_id):
-        return ["yarn", "application", "-kill", cluster_id]
+        return ["spark-class", YARN_CLIENT, "application", "-kill", cluster_id]
     if target.is_kubernetes and NAMESPACED_POD.fullmatch(cluster_id):
         return [*hook._connection["spark_binary"].split(), "--master", target.master, "--kill", cluster_id]
     raise ConfigurationError(
         f"job {cluster_id!r} is not a job of master {target.master!r}; end it with the cluster manager that runs it"
     )
+
+
+def end_in_cluster(
+    hook: SparkSubmitHook, cluster_id: str, env_vars: Mapping[str, Any] | None
+) -> subprocess.CompletedProcess[str]:
+    """End a job in a cluster; return the command that did so, with its output.
+
+    :param hook: a hook made as for the job's submission.
+    :param cluster_id: the id that `submit_without_waiting` returned.
+    :param env_vars: the environment variables of the job's task.
+    :raises ConfigurationError: if the id is not one of the cluster manager that the hook submits to.
+    :raises OSError: if Spark is not installed here.
+    :raises subprocess.SubprocessError: if the cluster manager did not end the job.
+    """
+    return subprocess.run(
+        kill_command(hook, cluster_id),
+        env=os.environ | {name: str(value) for name, value in (env_vars or {}).items()},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=KILL_TIMEOUT_SECONDS,
+        check=True,
+    )
+
+
+def application_to_end(hook: SparkSubmitHook, env_vars: Mapping[str, Any] | None) -> str | None:
+    """Return the id of the YARN application that a hook waits for, if it may still run and the hook would not end it.
+
+    The hook ends it by YARN's REST API, or by the command `yarn` while spark-submit runs. Without that command it would
+    fail, so its id is removed from it.
+
+    :param env_vars: the environment variables of the job's task.
+    """
+    process, application = hook._submit_sp, hook._yarn_application_id
+    if process is None or application is None or getattr(hook, "_yarn_track_via_rm_api", False):
+        return None
+    code = process.poll()
+    if code is None and shutil.which("yarn", path=(env_vars or {}).get("PATH")):
+        return None
+    hook._yarn_application_id = None
+    has_ended = code is not None and 0 <= code < KILLED_BY_SIGNAL
+    return None if has_ended else application
 
 
 def plain_hook(get_hook: Callable[[], SparkSubmitHook]) -> SparkSubmitHook:

@@ -24,7 +24,7 @@ from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import parse_instant
 from airflow_provider_coordination.coordination.suspension import Suspension
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
-from airflow_provider_coordination.hooks.settings_locations import DEFAULT_CONN_ID
+from airflow_provider_coordination.hooks.job_resources import DEFAULT_CONN_ID
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
 from airflow_provider_coordination.links import (
     JobLogLink,
@@ -47,7 +47,6 @@ from airflow_provider_coordination.operators.job_follower import (
     show_log,
     submitted_by_this_try,
     summary_of,
-    task_of,
 )
 from airflow_provider_coordination.operators.job_results import lineage_of, no_stream, report_to_outlets
 from airflow_provider_coordination.operators.job_submission import JobSubmission, job_folder
@@ -91,10 +90,10 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
     jobs continue without waiting for a timeout. Wrong settings fail the task without a retry. A retry may follow lost
     leases and all other errors: each try is a new owner and submits a new job.
 
-    With deploy mode `cluster` on YARN the settings file travels in `files`. On Kubernetes the task creates a Secret,
-    mounts it in the driver's pod, and deletes it. Settings serve one driver: a driver that the cluster manager restarts
-    is refused, and the task's next try submits another job. The job leaves its summary and its error in the store.
-    Spark does not run Python drivers in cluster mode on a standalone master.
+    With deploy mode `cluster` on YARN the submitted program contains the settings, and no executor receives it. On
+    Kubernetes the task creates a Secret, mounts it in the driver's pod, and deletes it. Settings serve one driver: a
+    driver that the cluster manager restarts is refused, and the task's next try submits another job. The job leaves its
+    summary and its error in the store. Spark does not run Python drivers in cluster mode on a standalone master.
 
     Returns the job's summary, with its `owner`.
 
@@ -156,7 +155,7 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
         **kwargs: Any,
     ) -> None:
         for field in ("durable", "reconnect_on_retry"):
-            if kwargs.pop(field, False):  # older providers do not have it
+            if kwargs.pop(field, False):  # not every provider has it
                 raise ValueError(
                     f"{field}=True is not supported, because each try starts a new job under a new owner; remove it"
                 )
@@ -236,7 +235,7 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
             target.check_waits(self.conf)
         if target.is_in_cluster:  # its driver may outlive this process, and be restarted
             settings = replace(settings, is_followed=True)
-            follower = JobFollower(connection=connection, source=settings.source, task=task_of(context))
+            follower = JobFollower.for_try(connection, settings.source, context)
             follower.stop("another try of its task began")
         self._follower = follower
         with TemporaryDirectory(prefix="coordination-") as name:
@@ -277,7 +276,7 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
             with failing_when_misconfigured():
                 connection = CoordinationHook(self.coordination_conn_id).settings
             self.source_worked_on = event["source"]
-            follower = JobFollower(connection=connection, source=event["source"], task=task_of(context))
+            follower = JobFollower.for_try(connection, event["source"], context)
             outcome, is_own = follower.outcome_of(event["owner"]), submitted_by_this_try(event["owner"], context)
             if not is_own and self._is_replaced(follower, event["owner"], outcome):
                 return self.execute(context)
@@ -361,7 +360,7 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
         deadline = None if self.execution_timeout is None else datetime.now(UTC) + self.execution_timeout
         with failing_when_misconfigured():
             settings = followed(settings, self.start_timeout)
-        follower = JobFollower(connection=connection, source=settings.source, task=task_of(context))
+        follower = JobFollower.for_try(connection, settings.source, context)
         self._follower = follower
         while (earlier := follower.find_earlier(settings)) is not None:
             outcome = follower.outcome_of(earlier.owner)
@@ -455,7 +454,7 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
     def follower_of(self, context: Context) -> JobFollower:
         connection = CoordinationHook(self.coordination_conn_id).settings
         source = self.job_settings(connection, context).source
-        return JobFollower(connection=connection, source=source, task=task_of(context))
+        return JobFollower.for_try(connection, source, context)
 
     def _new_job(
         self,
@@ -495,4 +494,4 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
 
     def _abandon_job(self) -> None:
         if self._job is not None:
-            self._job.abandon(None if self._hook is None else super().on_kill)
+            self._job.abandon(self._hook, super().on_kill)

@@ -22,19 +22,18 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError, SupervisedElsewhereError
 from airflow_provider_coordination.coordination.jobs import Job, JobState
 from airflow_provider_coordination.coordination.override import override
-from airflow_provider_coordination.coordination.owner import new_owner
 from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.coordination.source_statistics import known_sources
 from airflow_provider_coordination.coordination.source_view import SourceView
+from airflow_provider_coordination.coordination.workers import new_owner
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
-from airflow_provider_coordination.hooks.job_termination import end_local_processes
-from airflow_provider_coordination.hooks.settings_locations import remove_settings
+from airflow_provider_coordination.hooks.job_resources import end_local_processes, remove_settings
 from airflow_provider_coordination.hooks.supervision import checks_against_source, supervisor_of
 from airflow_provider_coordination.links import LeasesLink
 from airflow_provider_coordination.operators.claims import claim_for_job, followed
 from airflow_provider_coordination.operators.job_follower import JobFollower, delete_log, show_log
 from airflow_provider_coordination.operators.packaging import packaged_application
-from airflow_provider_coordination.operators.spark_hook import kill_command
+from airflow_provider_coordination.operators.spark_hook import end_in_cluster
 from airflow_provider_coordination.operators.spark_submit import APPLICATION, CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.spark.outcome import Outcome
 from airflow_provider_coordination.spark.redaction import Redaction
@@ -289,9 +288,6 @@ def _summary(source: str, turn: TurnResult) -> dict[str, Any]:
 
 log = logging.getLogger(__name__)
 
-KILL_TIMEOUT_SECONDS = 60
-"""How long a turn waits for the cluster manager to end a job."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class SparkLauncher(Launcher):
@@ -332,17 +328,7 @@ class SparkLauncher(Launcher):
         """Request the cluster manager to end a job. If it does not, the job ends once it finds its leases taken."""
         operator = CoordinatedSparkSubmitOperator(**spec.job_arguments(), task_id="ingest", application="")
         try:
-            ended = subprocess.run(
-                kill_command(operator._get_hook(), cluster_id),
-                env=os.environ | {name: str(value) for name, value in (operator.env_vars or {}).items()},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                timeout=KILL_TIMEOUT_SECONDS,
-                check=True,
-            )
+            ended = end_in_cluster(operator._get_hook(), cluster_id, operator.env_vars)
         except (ConfigurationError, OSError, subprocess.SubprocessError) as error:
             output = getattr(error, "output", None) or ""
             log.warning(

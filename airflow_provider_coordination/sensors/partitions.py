@@ -24,9 +24,12 @@ from airflow_provider_coordination.coordination.partition import (
 )
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.texts import first_of
+from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.hooks.coordination import AirflowMetrics, CoordinationHook
 from airflow_provider_coordination.hooks.task_try import failing_when_misconfigured
 from airflow_provider_coordination.links import LeasesLink
+from airflow_provider_coordination.settings import is_plain
+from airflow_provider_coordination.sources.queues import QueueAddress, check_queue
 from airflow_provider_coordination.triggers.deferral import DeferrableSensor
 from airflow_provider_coordination.triggers.partitions import PartitionsAvailableTrigger, PartitionsCompletedTrigger
 from airflow_provider_coordination.triggers.polling import delivered_until
@@ -104,17 +107,22 @@ class PartitionsCompletedSensor(DeferrableSensor):
 
 
 class PartitionsAvailableSensor(DeferrableSensor):
-    """Waits until a worker could acquire a partition of a source; none is available while the source is suspended.
+    """Waits until a worker could acquire a partition of a source, or until a queue has messages; never while the source
+    is suspended.
 
     Another worker may acquire the work first, so the task that follows must accept finding none. Returns the number of
     partitions in each status, and reports it at each check as the gauge `coordination.partitions`.
 
     :param source: the source's name. (templated)
+    :param queue_url: the URL of an SQS queue that announces data of the source; the sensor also succeeds if it has
+        messages. It receives none of them. (templated)
+    :param aws_conn_id: the AWS connection for the queue; None for the AWS default credential chain. (templated)
+    :param region_name: the region of the queue, if neither its URL nor the connection names one. (templated)
     :param coordination_conn_id: the connection of type `coordination`. (templated)
     :param deferrable: wait in the triggerer instead of on a worker; due partitions then also reopen.
     """
 
-    template_fields: Sequence[str] = ("source", "coordination_conn_id")
+    template_fields: Sequence[str] = ("source", "queue_url", "aws_conn_id", "region_name", "coordination_conn_id")
     ui_color = "#e6f0d8"
     operator_extra_links = (LeasesLink(),)
 
@@ -122,36 +130,61 @@ class PartitionsAvailableSensor(DeferrableSensor):
         self,
         *,
         source: str,
+        queue_url: str | None = None,
+        aws_conn_id: str | None = "aws_default",
+        region_name: str | None = None,
         coordination_conn_id: str = CoordinationHook.default_conn_name,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         **kwargs: Any,
     ) -> None:
         super().__init__(deferrable=deferrable, **kwargs)
         self.source = source
+        self.queue_url = queue_url
+        self.aws_conn_id = aws_conn_id
+        self.region_name = region_name
         self.coordination_conn_id = coordination_conn_id
+        if queue_url is not None and is_plain(queue_url):
+            check_queue(queue_url, "queue_url")
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Check for available work.
+        """Check for available work, and for messages.
 
-        :raises AirflowFailException: if a setting is wrong.
+        :raises AirflowFailException: if a setting is wrong, or the queue does not exist or denies access.
         :raises StoreUnavailableError: if the store does not respond.
+        :raises SourceUnavailableError: if the queue does not respond.
         """
         with failing_when_misconfigured():
+            messages = self._messages()
             view = CoordinationHook(self.coordination_conn_id).view(self.source)
         with closing(view.store):
-            is_available = view.is_available()
+            is_available = view.is_available() or (messages > 0 and view.suspension() is None)
             counts = view.count_by_status()
         shown = ", ".join(f"{status} {count}" for status, count in counts.items())
+        queued = "" if self.queue_url is None else f"; about {messages} messages in {self.queue_url}"
         self.log.info(
-            "source %s: %s; %s", self.source, shown, "work is available" if is_available else "waiting for work"
-        )
+            "source %s: %s%s; %s", self.source, shown, queued,
+            "work is available" if is_available else "waiting for work",
+        )  # fmt: skip
         report_partitions(AirflowMetrics(), view, counts)
         return PokeReturnValue(is_done=is_available, xcom_value={str(s): n for s, n in counts.items()})
+
+    def _messages(self) -> int:
+        """Return about how many messages the queue has to receive."""
+        if self.queue_url is None:
+            return 0
+        check_queue(self.queue_url, "queue_url")
+        address = QueueAddress(url=self.queue_url, aws_conn_id=self.aws_conn_id, region_name=self.region_name)
+        return address.open(AirflowConnections(None)).waiting()
 
     @override
     def trigger(self, context: Context, deadline: str) -> BaseTrigger:
         return PartitionsAvailableTrigger(
-            source=self.source, coordination_conn_id=self.coordination_conn_id, deadline=deadline
+            source=self.source,
+            queue=self.queue_url,
+            aws_conn_id=self.aws_conn_id,
+            region_name=self.region_name,
+            coordination_conn_id=self.coordination_conn_id,
+            deadline=deadline,
         )
 
 

@@ -9,7 +9,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
-from airflow_provider_coordination.coordination.batches import BatchLedger, Lookup, Settlement
+from airflow_provider_coordination.aws import AwsSettings, Permission
+from airflow_provider_coordination.coordination.acknowledgment import BatchLedger, Lookup, Settlement
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressError
 from airflow_provider_coordination.coordination.override import override
@@ -18,6 +19,7 @@ from airflow_provider_coordination.coordination.registry import import_attribute
 from airflow_provider_coordination.coordination.source_claim import shown_value
 from airflow_provider_coordination.coordination.supplier import Page, Supplier
 from airflow_provider_coordination.sources.connections import ConnectionResolver
+from airflow_provider_coordination.sources.items import ItemPosition, PartitionProgress
 from airflow_provider_coordination.sources.landed import (
     LandedBatches,
     LandedProgress,
@@ -26,7 +28,6 @@ from airflow_provider_coordination.sources.landed import (
     objects_in,
     text_of,
 )
-from airflow_provider_coordination.sources.progress import ItemPosition, PartitionProgress
 from airflow_provider_coordination.sources.reset_targets import EARLIEST, ResetAction, ResetPlan, ResetStep, Target
 from airflow_provider_coordination.sources.source_kind import (
     READER,
@@ -54,6 +55,7 @@ class ItemKind(SourceKind):
     :param claims: returns the name that the supplier claims for an item; None if it claims none.
     :param left: returns what a change of the location leaves; see `SourceKind.left`. None for every value that changes,
         except the reader and its connection.
+    :param permissions: `module:attribute` of the function that `SourceKind.permissions` calls; None if there is none.
     :param supplier: `module:attribute` of what makes the supplier that finds a source's partitions, with the arguments
         of `SourceKind.supplier`; None if there is none.
     """
@@ -71,6 +73,7 @@ class ItemKind(SourceKind):
         claims: Callable[[Mapping[str, Any]], str] | None = None,
         left: Left | None = None,
         supplier: str | None = None,
+        permissions: str | None = None,
     ) -> None:
         super().__init__(name)
         self.reader = reader
@@ -79,13 +82,25 @@ class ItemKind(SourceKind):
         self._claims = claims
         self._left = left
         self._supplier = supplier
+        self._permissions = permissions
 
     @override
     def supplier(self, described: Any, coordinator: SourceCoordinator, connections: ConnectionResolver) -> Supplier:
         if self._supplier is None:
             return super().supplier(described, coordinator, connections)
-        made: Supplier = import_attribute(self._supplier, "supplier")(described, coordinator, connections)
+        make = import_attribute(self._supplier, f"supplier {self._supplier!r}")
+        made: Supplier = make(described, coordinator, connections)
         return made
+
+    @override
+    def permissions(
+        self, what: str, access: Callable[[str], AwsSettings]
+    ) -> tuple[AwsSettings, Sequence[Permission]] | None:
+        if self._permissions is None:
+            return super().permissions(what, access)
+        needed: tuple[AwsSettings, Sequence[Permission]] | None
+        needed = import_attribute(self._permissions, "permissions")(what, access)
+        return needed
 
     @property
     @override

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from airflow_provider_coordination.coordination.batches import (
+from airflow_provider_coordination.coordination.acknowledgment import (
     BatchLedger,
     Lookup,
     Progress,
@@ -149,7 +149,7 @@ def reader_of(reads: ReadsSettings) -> ItemReader | FrameReader:
             f"kind of source {reads.kind!r} is not divided into items, so it has no reader of items"
         )
     name, settings = kind.reader_named(reads.settings)
-    factory = import_attribute(name, "reader")
+    factory = import_attribute(name, f"reader {name!r}")
     if not (isinstance(factory, type) and issubclass(factory, ItemReader | FrameReader)):
         raise ConfigurationError(f"reader {name!r} must be a class that inherits 'ItemReader' or 'FrameReader'")
     return factory.from_mapping(settings)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any, ClassVar, Self
 
-from airflow_provider_coordination.coordination.batches import BatchLedger, Lookup, Progress, Settlement
+from airflow_provider_coordination.coordination.acknowledgment import BatchLedger, Lookup, Progress, Settlement
 from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressChangedError, SourceError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, parse_instant
@@ -77,11 +77,11 @@ class LandedRange:
     batch_id: str
     start: str
     end: str
-    file: str
-    file_bytes: int
+    file: str = ""
+    file_bytes: int = 0
     records: int
     bytes: int
-    is_last: bool
+    is_last: bool = False
     read_until: datetime | None = None
     last_arrival: datetime | None = None
 

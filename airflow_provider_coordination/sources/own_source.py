@@ -16,9 +16,8 @@ from airflow_provider_coordination.coordination.supplier import Page, Supplier
 from airflow_provider_coordination.settings import text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.item_kind import ItemKind
-from airflow_provider_coordination.sources.items import Item
+from airflow_provider_coordination.sources.items import Item, PartitionProgress
 from airflow_provider_coordination.sources.kinds import KINDS, ReadsSettings, get_kind
-from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.sources.reads import Connected, Reads
 from airflow_provider_coordination.sources.source_kind import READER
 
@@ -136,14 +135,14 @@ CONNECTION = "connection"
 class Items(Reads):
     """A source of your own, for the `reads` of operators.
 
-    :param kind: the name of this kind of source; its partitions keep it.
+    :param kind: the name of this kind of source. Its partitions keep it, and a job of another kind refuses them.
     :param reader: `module:class` of the class that reads the items, an `ItemReader` or a `FrameReader`. The job's
         `py_files` bring the module to Spark, unless it is installed there. The job creates the class with its
         `from_mapping`, passing the settings, or with its constructor, passing each setting by name.
     :param reader_settings: the settings of the reader, a JSON object. (templated)
-    :param conn_id: an Airflow connection that the reader receives as its setting `connection`: a mapping of
-        `conn_type`, `host`, `port`, `schema`, `login`, `password` and `extra` (a mapping). The job's private settings
-        file carries it. (templated)
+    :param conn_id: an Airflow connection that the reader receives as its setting `connection`, with `conn_type`,
+        `host`, `port`, `schema`, `login`, `password` and `extra`, a mapping. The job's private settings file carries
+        it. (templated)
     :param supplier: finds the partitions, for `CreatePartitionsOperator`; None if something else creates them, such as
         `@task.partitions`.
     :param located_by: the names of the reader settings that decide which data is read. A DAG with other values cannot

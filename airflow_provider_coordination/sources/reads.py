@@ -171,7 +171,8 @@ class AwsReads(DescribedReads):
     """A source in AWS.
 
     :param aws_conn_id: the AWS connection; None for the AWS default credential chain. (templated)
-    :param region_name: the AWS region; overrides the region of the connection. (templated)
+    :param region_name: the AWS region; overrides the region of the AWS connection, which overrides the region of the
+        coordination connection. (templated)
     """
 
     aws_conn_id: str | None = "aws_default"

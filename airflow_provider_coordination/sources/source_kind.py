@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from airflow_provider_coordination.aws import AwsSettings, Permission
-from airflow_provider_coordination.coordination.batches import BatchLedger
+from airflow_provider_coordination.coordination.acknowledgment import BatchLedger
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressError
 from airflow_provider_coordination.coordination.partition import Partition
@@ -113,7 +113,7 @@ class SourceKind:
     reads: str | None = None
     """`module:attribute` of the class with which a DAG or a spec describes what is read; None if there is none."""
     pages: str | None = None
-    """`module:attribute` of its additions to the UI: a `KindPages`; see `ui/kinds.py`."""
+    """`module:attribute` of its additions to the UI: a `KindPages`; see `ui/bodies.py`."""
     loss_remedy = "Reset the partitions to a position that exists"
     """What a user does about a partition that lost data stops; a sentence without its period."""
     import_commands: str | None = None
@@ -220,6 +220,13 @@ class SourceKind:
     def group_of(self, partition: Partition) -> str | None:
         """Return the partition's group: a part of the source that can be reset as a whole, such as a stream."""
         return None
+
+    def named_group(self, name: str) -> tuple[str, Settings]:
+        """Return the group that a user names, and the settings of its source that the name implies.
+
+        :param name: the name, such as the ARN of a stream.
+        """
+        return name, {}
 
     def short_name(self, partition: Partition) -> str | None:
         """Return a shorter name that users know a partition by, such as a shard's id; None if there is none."""

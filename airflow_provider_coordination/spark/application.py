@@ -38,6 +38,7 @@ from airflow_provider_coordination.spark.outcome import (
 )
 from airflow_provider_coordination.spark.reading import JobSource, job_source
 from airflow_provider_coordination.spark.redaction import LOG_FORMAT, Redaction
+from airflow_provider_coordination.spark.refused_rows import RefusedRows
 from airflow_provider_coordination.spark.settings import IngestSettings, SettingsReference, driver_arguments
 from airflow_provider_coordination.spark.sinks import (
     Sink,
@@ -47,7 +48,7 @@ from airflow_provider_coordination.spark.sinks import (
     routed_sinks,
 )
 from airflow_provider_coordination.spark.slots import JOB_GROUP, check_executors
-from airflow_provider_coordination.spark.spark_errors import error_text, root_cause
+from airflow_provider_coordination.spark.spark_errors import DriverGoneError, error_text, is_of_gateway, root_cause
 from airflow_provider_coordination.spark.stop_conditions import STOPPED, suspension_reason
 from airflow_provider_coordination.spark.storage import check_writable
 from airflow_provider_coordination.spark.telemetry import JobMetrics, JobSpans
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from airflow_provider_coordination.sources.landed import EventTimeBounds
+    from airflow_provider_coordination.spark.access import Access
+    from airflow_provider_coordination.spark.decoded_payload import DecodedPayload
     from airflow_provider_coordination.spark.payload import JsonPayload
 
 log = logging.getLogger(__name__)
@@ -128,6 +131,8 @@ def _outcome(settings: IngestSettings, observer: Observer, followed: FollowedJob
 
 def _failed(error: Exception) -> Outcome:
     """Log why the job failed; return the outcome."""
+    if is_of_gateway(error):
+        error = DriverGoneError()
     if isinstance(error, ConfigurationError):
         message = f"configuration error: {error}"
         log.error("%s", message)
@@ -210,7 +215,8 @@ def _run(
         followed.note_application(application, ui)
         followed.on_stop(partial(_stop_landing, spark, stop))
         bad_records = BadRecords.of(settings.bad_records)
-        payload, bounds = _payload_of(settings, read.layout)
+        access = combined_access(settings.access, *(sink.access for sink in sinks))
+        payload, bounds = _payload_of(settings, read.layout, access)
         columns = read.columns(spark) if _names_columns(settings, sinks) else None
         job = IngestionJob(
             settings,
@@ -228,30 +234,34 @@ def _run(
             spans=spans,
         )
         followed.note_reading(job.report)
-        _check_executors(spark, stop)
+        _check_executors(spark, stop, settings.payload.modules)
         return job.run()
     finally:
         spark.stop()
 
 
-def _check_executors(spark: JobSpark, stop: threading.Event) -> None:
+def _check_executors(spark: JobSpark, stop: threading.Event, modules: Sequence[str]) -> None:
     try:
-        check_executors(spark.context)
+        check_executors(spark.context, modules)
     except Exception:
         if not stop.is_set():  # otherwise the check was cancelled, and the job ends as it does before any round
             raise
 
 
-def _payload_of(settings: IngestSettings, layout: RecordLayout) -> tuple[JsonPayload | None, EventTimeBounds | None]:
-    """Return what parses payloads, and the bounds of late and early records; both need a schema.
+def _payload_of(
+    settings: IngestSettings, layout: RecordLayout, access: Access
+) -> tuple[JsonPayload | DecodedPayload | None, EventTimeBounds | None]:
+    """Return what parses payloads, and the bounds of late and early records; both need columns.
 
+    :param access: the credentials for a file of descriptors.
     :raises ConfigurationError: if the schema is invalid, or has no such time.
     """
-    if settings.schema is None:
+    if settings.schema is None and not settings.payload.is_decoded:
         return None, None
-    from airflow_provider_coordination.spark.payload import JsonPayload, bounds_of
+    from airflow_provider_coordination.spark.decoded_payload import payload_of
+    from airflow_provider_coordination.spark.payload import bounds_of
 
-    payload = JsonPayload(settings.schema, layout, settings.time_formats)
+    payload = payload_of(settings.payload, settings.schema, layout, settings.time_formats, access)
     return payload, bounds_of(settings.rejection, payload)
 
 
@@ -277,8 +287,9 @@ def naming_missing_files() -> Iterator[None]:
 def _names_columns(settings: IngestSettings, sinks: Sequence[Sink]) -> bool:
     """Return whether settings name columns, or have a function that may do so."""
     return (
-        settings.transform is not None
+        settings.is_transformed
         or settings.schema is not None
+        or settings.payload.is_decoded
         or any(sink.where is not None or any(sink.required_columns.values()) for sink in sinks)
     )
 
@@ -289,7 +300,7 @@ def delivery_of(
     layout: RecordLayout,
     columns: StructType | None,
     sinks: Sequence[Sink],
-    payload: JsonPayload | None,
+    payload: JsonPayload | DecodedPayload | None,
     bad_records: BadRecords,
 ) -> Delivery:
     """Return the delivery that the settings describe.
@@ -297,6 +308,7 @@ def delivery_of(
     :param columns: the columns of landed records; None if they are not known.
     :raises ConfigurationError: if a column is missing that the settings name, or the transform fails on any records.
     """
+    set_refused_rows_aside(settings, layout, sinks, bad_records)
     if (taker := _taker_of_landed(settings, sinks)) is not None:
         if columns is not None:
             check_required_columns(routed_sinks(sinks), columns.names)
@@ -311,7 +323,7 @@ def delivery_of(
         layout=layout,
         # Loaded after the session exists: a decorator such as udf("long") needs it while its module is imported.
         transform=None if settings.transform is None else load_transform(settings.transform),
-        per_batch=settings.per_batch,
+        options=settings,
         payload=payload,
         access=access,
     )
@@ -325,6 +337,26 @@ def delivery_of(
         is_final=not settings.acknowledgments.handles,
         access=access,
     )
+
+
+def set_refused_rows_aside(
+    settings: IngestSettings, layout: RecordLayout, sinks: Sequence[Sink], bad_records: BadRecords
+) -> None:
+    """Let the sinks set rows aside that they refuse, if the settings allow that."""
+    path, max_share = settings.bad_records.dead_letter_path, settings.bad_records.max_refused_share
+    if path is None or max_share is None:
+        return
+    rows = RefusedRows(
+        path,
+        layout=layout,
+        source=settings.source,
+        max_share=max_share,
+        bad_records=bad_records,
+        access=combined_access(settings.access, *(sink.access for sink in sinks)),
+    )
+    for sink in routed_sinks(sinks):
+        if sink.refuses_rows:
+            sink.refused_rows = rows
 
 
 def _stop_on_signal(spark: JobSpark, stop: threading.Event) -> None:

@@ -11,6 +11,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -18,9 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_coordination.coordination.partition import format_instant
-from airflow_provider_coordination.spark.delivery import DeliveryError, Stage
+from airflow_provider_coordination.spark.delivery import DeliveryError, Prepared, Stage
 from airflow_provider_coordination.spark.job_settings import SAVED_WITHOUT_PAYLOADS, BadRecordSettings
 from airflow_provider_coordination.spark.layout import BATCH_ID, PAYLOAD, RECORD, RecordLayout
+from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER
 from airflow_provider_coordination.spark.spark_errors import raised_in_python
 from airflow_provider_coordination.spark.spark_versions import sql_state
 
@@ -89,10 +91,11 @@ def dead_letters(
     rows = pc.indices_nonzero(pc.is_in(positions.column(0), bad.column(0)))
     letters = bad.join(positions.take(rows).append_column("row", rows), list(POSITION), join_type="left outer")
     letters = letters.sort_by("row")
-    records = _with_letter_columns(layout, landed.take(letters.column("row").combine_chunks()))
+    records = with_letter_columns(layout, landed.take(letters.column("row").combine_chunks()))
     columns = {name: records.column(name) for name in records.column_names if name in layout.dead_letter.names}
     columns |= dict(zip(layout.position, (letters.column(name) for name in POSITION), strict=True))
     columns |= {name: letters.column(name) for name in ("error", "stage")}
+    columns |= {name: pa.nulls(letters.num_rows, pa.string()) for name in ("sink", "row")}
     for name, value in {"source": source, BATCH_ID: batch_id, "failed_at": at}.items():
         columns[name] = pa.repeat(pa.scalar(value, layout.dead_letter.field(name).type), letters.num_rows)
     return pa.table([columns[name] for name in layout.dead_letter.names], layout.dead_letter.names).cast(
@@ -123,13 +126,13 @@ def _start_of_payload(row: Mapping[str, Any]) -> str:
     return data[:PAYLOAD_CHARACTERS].decode(errors="backslashreplace")
 
 
-def _with_letter_columns(layout: RecordLayout, records: pa.Table) -> pa.Table:
+def with_letter_columns(layout: RecordLayout, records: pa.Table) -> pa.Table:
     """Return records with the columns of the dead letters that differ from the landed ones."""
     if RECORD not in layout.dead_letter.names:
         return records
     payload = has_payload(records.schema)
     others = records.drop_columns([*layout.names, *([PAYLOAD] if payload else [])])
-    texts = [_as_json(row) for row in others.to_pylist()] if others.num_columns else [None] * records.num_rows
+    texts = [as_json(row) for row in others.to_pylist()] if others.num_columns else [None] * records.num_rows
     data = records.column(PAYLOAD) if payload else pa.nulls(records.num_rows, pa.binary())
     return pa.table({PAYLOAD: data, RECORD: pa.array(texts, pa.string())})
 
@@ -140,7 +143,9 @@ def has_payload(schema: pa.Schema) -> bool:
     return field in (pa.binary(), pa.large_binary(), pa.string(), pa.large_string())
 
 
-def _as_json(record: dict[str, Any]) -> str:
+def as_json(record: dict[str, Any]) -> str:
+    """Return a record as a JSON object; types without a JSON form become text."""
+
     def as_text(value: Any) -> str:
         return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
 
@@ -163,6 +168,7 @@ class BadRecords:
         self.has_payloads = has_payloads
         self._counts: dict[str, int] = {}
         self._samples: dict[str, list[dict[str, Any]]] = {}
+        self._refused: dict[str, dict[str, int]] = {}  # by batch and sink
         self._lock = threading.Lock()
 
     @classmethod
@@ -212,6 +218,26 @@ class BadRecords:
                 f"'max_parse_exceptions' = {self._limit}; the batch is not published. Fix the schema, the transform or "
                 "the producer, or raise the limit"
             )
+
+    def note_refused(self, batch_id: str, sink: str, count: int, samples: Sequence[dict[str, Any]] = ()) -> None:
+        """Note the number of rows of a batch that a sink refuses.
+
+        :param samples: samples of the rows.
+        :raises DeliveryError: see `note`.
+        """
+        with self._lock:
+            self._refused.setdefault(batch_id, {})[sink] = count
+        self.note(f"{batch_id}, sink {sink!r}", count, samples)
+
+    def with_refused(self, batch_id: str, delivered: Prepared) -> Prepared:
+        """Return what was delivered of a batch, with the rows that sinks refused counted as dead letters."""
+        with self._lock:
+            refused = self._refused.pop(batch_id, {})
+        if not any(refused.values()):
+            return delivered
+        records = {sink: count - refused.get(sink, 0) for sink, count in delivered.records.items()}
+        records[DEAD_LETTER] = records.get(DEAD_LETTER, 0) + sum(refused.values())
+        return replace(delivered, records=records, refused=refused)
 
     def _samples_without_the_first(self) -> int:
         return sum(len(of_batch) for of_batch in list(self._samples.values())[1:])

@@ -12,15 +12,16 @@ import os
 import re
 import secrets
 import subprocess
+import sys
 import tempfile
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
-from airflow_provider_coordination.spark.rehearsal import REHEARSED
 from airflow_provider_coordination.versions import (
     INSTALL_SPARK,
     JAVA_REMEDY,
@@ -136,7 +137,7 @@ def make_archive(
     An existing archive is replaced at the end, in one step; until then it stays unchanged.
 
     :param archive: the path of the archive.
-    :param application: the job; see `spark.rehearsal`.
+    :param application: the job; see `rehearse`.
     :param environment: the environment variables with which jobs are started.
     :param spark_submit: the program that submits jobs.
     :param report: called with the progress, as text for the user.
@@ -238,3 +239,53 @@ def _with_jvm_options(environment: Mapping[str, str], options: str) -> dict[str,
     """Return an environment with more options for the JVM; an option for another archive is removed."""
     present = environment.get(JVM_OPTIONS, "")
     return {**environment, JVM_OPTIONS: f"{re.sub(r'-XX:SharedArchiveFile=[^ ]+', '', present)} {options}".strip()}
+
+
+REHEARSED = "coordination-rehearsed"
+"""The line that the job prints once it has done everything."""
+
+
+@dataclass(frozen=True)
+class RehearsedRow:
+    """The row that a slot returns.
+
+    :param slot: its number.
+    """
+
+    slot: int
+
+
+def rehearse() -> int:
+    """Land, read, transform and write, as jobs do; return the exit code."""
+    from airflow_provider_coordination.spark.job_spark import JobSpark
+    from airflow_provider_coordination.spark.slots import land_in_slots
+    from airflow_provider_coordination.spark.worker_daemon import import_compiled_pyspark
+
+    import_compiled_pyspark()
+    job_spark = JobSpark("rehearsal")
+    try:
+        rows = land_in_slots(job_spark.context, [[0], [1]], _land, RehearsedRow)
+        assert [row.slot for row in rows] == [0, 1]
+        spark = job_spark.session
+        with tempfile.TemporaryDirectory(prefix="coordination-") as folder:
+            written = str(Path(folder, "written"))
+            spark.range(0, 1000, 1, 2).mapInArrow(_same, "id long").write.parquet(written)
+            read = spark.read.parquet(written).selectExpr("id % 7 AS key", "cast(id AS string) AS text")
+            read.groupBy("key").count().orderBy("key").collect()
+            parsed = read.selectExpr("from_json(concat('{\"a\":', text, '}'), 'a long') AS row").where("row.a > 3")
+            parsed.write.mode("append").parquet(str(Path(folder, "parsed")))
+            parsed.createOrReplaceTempView("parsed")
+            spark.sql("SELECT count(DISTINCT row.a) FROM parsed").collect()
+    finally:
+        job_spark.stop()
+    sys.stdout.write(f"{REHEARSED}\n")
+    sys.stdout.flush()
+    return 0
+
+
+def _land(slots: Iterable[int]) -> list[RehearsedRow]:
+    return [RehearsedRow(slot) for slot in slots]
+
+
+def _same(batches: Iterable[Any]) -> Iterator[Any]:
+    yield from batches

@@ -23,6 +23,8 @@ from airflow_provider_coordination.spark.storage import file_size, files_below, 
 
 CLOCKS_APART = timedelta(hours=1)
 """How far the clocks of a job and of another writer may differ."""
+UNRECORDED = ("file", "file_bytes", "last_arrival", "acknowledgment_set", "acknowledged", "redeliver", "shared_file")
+"""What commits do not record of a batch: the state of its delivery, and its landed file, which is found by folder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,13 +77,13 @@ def unknown_batch(attempt: Attempt, table: str, since: datetime | None) -> Deliv
 def describe_batch(attempt: Attempt) -> dict[str, Any]:
     """Return what a commit records about a batch that it adds; a JSON object that `parse_batches` reads.
 
-    It does not have the state of the delivery, nor the landed file, which is found by its folder.
+    Each commit has it, so it is short: defaults are left out.
     """
-    batch = replace(attempt.batch, file="", file_bytes=0, acknowledgment_set=None, redeliver=False, shared_file=None)
-    recorded = {each.name: getattr(attempt, each.name) for each in fields(LeasedBatch)}
-    described = write_settings(LeasedBatch(**{**recorded, "batch": batch}))
+    described = write_settings(LeasedBatch(**{each.name: getattr(attempt, each.name) for each in fields(LeasedBatch)}))
     defaults = {each.name: each.default for each in fields(LandedBatch)}
-    described["batch"] = {name: value for name, value in described["batch"].items() if value != defaults[name]}
+    described["batch"] = {
+        name: value for name, value in described["batch"].items() if name not in UNRECORDED and value != defaults[name]
+    }
     return described
 
 
@@ -183,8 +185,9 @@ def recovery_of(source: str, tables: Sequence[TableHistory], find: FindLanded) -
             known_of = results[key] if name == key else RecoveredPartition(partition_key=name)
             partitions.append(replace(known_of, progress=each))
         if not state:
-            starts = {b.batch.start for table in known for found in table.partitions.values() for b in found.values()}
-            state = kind.rebuilt_state(progresses, starts)
+            own = {name: each for name, each in progresses.items() if each.kind == progress.kind}
+            found = (table.partitions.get(name, {}) for table in known for name in own)
+            state = kind.rebuilt_state(own, {each.batch.start for batches in found for each in batches.values()})
     return Recovery(
         partitions=tuple(sorted(partitions, key=lambda each: each.partition_key)),
         claims=claims,

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
@@ -32,6 +34,10 @@ Result = TypeVar("Result")
 
 class DeliveryError(CoordinationError):
     """A batch could not be delivered; it stays landed, and its delivery is retried."""
+
+
+class RefusedRowError(DeliveryError):
+    """A sink refuses a row because of its values; it takes other rows of the same columns."""
 
 
 class TransformError(ConfigurationError):
@@ -78,6 +84,8 @@ class Stage(StrEnum):
     """Its payload does not fit the schema."""
     TRANSFORM = "transform"
     """The transform raised on it, or marked it."""
+    SINK = "sink"
+    """A sink refused a row that was made of it."""
     TIME = "time"
     """It is late or early; it does not count as bad."""
 
@@ -90,6 +98,7 @@ class Prepared:
     :param unrouted: the number of records that no sink takes.
     :param left_out: the number of records that only the dead-letter sink may get, by the `Stage` that found them;
         records that the transform marked or raised on are included.
+    :param refused: the number of rows that each sink refused, and that went to the dead letters; by sink name.
     :param columns: the types of the columns that the sinks take, by name; empty if they were not read.
     :param shared_file: the file that holds the batch's rows with those of other batches, see `Attempt`; None if there
         is none.
@@ -98,6 +107,7 @@ class Prepared:
     records: Mapping[str, int] = field(default_factory=dict)
     unrouted: int = 0
     left_out: Mapping[str, int] = field(default_factory=dict)
+    refused: Mapping[str, int] = field(default_factory=dict)
     columns: Mapping[str, str] = field(default_factory=dict)
     shared_file: str | None = None
 
@@ -263,9 +273,38 @@ def load_transform(name: str) -> Transform:
 
     :raises ConfigurationError: if the module cannot be imported or has no such function.
     """
-    function = import_attribute(name, "transform")
+    function = import_attribute(name, f"transform {name!r}")
     if not callable(function):
         raise ConfigurationError(
             f"transform {name!r} is not a function, but of type {type(function).__name__!r}; name a function"
         )
     return function  # type: ignore[no-any-return]
+
+
+def transformed_by(transform: Transform, records: DataFrame) -> DataFrame:
+    """Return what a transform makes of records.
+
+    :raises TransformError: if it cannot be called with them, or returns something else.
+    """
+    from pyspark.sql import DataFrame
+
+    name = transform_name(transform)
+    with suppress(ValueError):  # a function of C has no signature
+        try:
+            signature(transform).bind(records)
+        except TypeError as error:
+            raise TransformError(
+                f"transform {name!r} cannot be called with one argument, the records: {error}; correct it"
+            ) from None
+    result: Any = transform(records)
+    if not isinstance(result, DataFrame) or result.isStreaming:
+        found = f"{type(result).__module__}.{type(result).__qualname__}"
+        raise TransformError(
+            f"transform {name!r} must return a Spark DataFrame that is not streaming; it returned {found}"
+        )
+    return result
+
+
+def transform_name(transform: Transform | None) -> str:
+    """Return the name of a transform in errors."""
+    return getattr(transform, "__qualname__", None) or type(transform).__name__

@@ -208,6 +208,24 @@ class Files:
         self.make_durable(target)
         return True
 
+    def create_once(self, path: str, target: str) -> bool:
+        """Give the content of a file a new name, unless there is a file of that name; return whether it was given."""
+        if not self.is_local:  # a move does not replace a file on HDFS
+            try:
+                self._filesystem.move(path, target)
+            except OSError:
+                if not self.exists(target):
+                    raise
+                return False
+            return True
+        try:
+            self.make_durable(path)
+            link_file(path, target)
+        except FileExistsError:
+            return False
+        self.make_durable(target)
+        return True
+
     def delete(self, path: str) -> None:
         """Delete a file; nothing happens if there is none."""
         with suppress(FileNotFoundError):

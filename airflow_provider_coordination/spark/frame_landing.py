@@ -26,18 +26,18 @@ from airflow_provider_coordination.sources.items import (
     ARRIVES_AS,
     REMEDY,
     FrameReader,
+    ItemPosition,
     SourceUnavailableError,
+    new_batch_id,
     reads_at_once,
 )
 from airflow_provider_coordination.sources.landed_types import cast_exactly, fails, first_where, value_refused
-from airflow_provider_coordination.sources.progress import ItemPosition, new_batch_id
-from airflow_provider_coordination.spark.item_file import ItemPlan
+from airflow_provider_coordination.spark.item_file import ItemPlan, check_names, with_origin
 from airflow_provider_coordination.spark.item_landing import LandedItems
 from airflow_provider_coordination.spark.landed_identity import as_landed
 from airflow_provider_coordination.spark.layout import BATCH_ID, ORIGIN, ROW
 from airflow_provider_coordination.spark.parquet_files import TableWriter
 from airflow_provider_coordination.spark.parquet_frames import numbered, portions_of, spark_schema
-from airflow_provider_coordination.spark.records import check_names, with_origin
 from airflow_provider_coordination.spark.slots import MANIFEST, LandingOptions, collect_rows, manifest, name_job
 from airflow_provider_coordination.spark.spark_errors import error_text
 from airflow_provider_coordination.spark.spark_versions import is_cancellation, type_of_ddl

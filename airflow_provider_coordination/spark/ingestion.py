@@ -24,9 +24,11 @@ from airflow_provider_coordination.spark.job_settings import (
     LeaseSettings,
     RejectionSettings,
     RoundSettings,
+    check_computed,
     check_transform,
 )
 from airflow_provider_coordination.spark.payload_schema import check_time_formats, columns_of
+from airflow_provider_coordination.spark.payload_settings import Payload
 from airflow_provider_coordination.spark.sink_settings import check_absolute, check_described_sinks, check_folders
 from airflow_provider_coordination.spark.writes import Writes, all_of, landing_path_of
 
@@ -36,10 +38,13 @@ class IngestionOptions(Described):
     """How a source is ingested: what a user writes, and what each job receives.
 
     :param source: the source's name; by default `reads` provides it. (templated)
-    :param schema: the columns of the payload as DDL, such as `id STRING NOT NULL, amount DOUBLE`, into which its JSON
+    :param schema: the columns of the payload as DDL, such as `id STRING NOT NULL, amount DOUBLE`, into which it
         is parsed before the transform. (templated)
-    :param time_formats: the formats of TIMESTAMP columns of `schema`, such as `{"at": "millis"}`: `"iso"`,
-        `"auto"`, `"seconds"`, `"millis"` or `"micros"`; by default all that Spark accepts. (templated)
+    :param payload: what the payload of a record is; by default one JSON object. (templated)
+    :param time_formats: the formats of TIMESTAMP columns: `"iso"`, `"auto"`, `"seconds"`, `"millis"`,
+        `"micros"`, or a pattern, such as `"dd/MM/yyyy"`; by default what Spark accepts. (templated)
+    :param computed: columns to compute from the others before the transform, as SQL expressions by name, such as
+        `{"page": "lower(url)"}`. (templated)
     :param transform: `module:function`, from DataFrame to DataFrame; None delivers the raw records. (templated)
     :param per_batch: whether the transform receives one batch at a time, even if it keeps `_batch_id` and could receive
         all batches of a round. (templated)
@@ -58,7 +63,9 @@ class IngestionOptions(Described):
 
     source: str | None = None
     schema: str | None = None
+    payload: Payload = field(default_factory=Payload)
     time_formats: Mapping[str, str] | None = None
+    computed: Mapping[str, str] | None = None
     transform: str | None = None
     per_batch: bool = False
     bad_records: BadRecordSettings = field(default_factory=BadRecordSettings)
@@ -67,6 +74,11 @@ class IngestionOptions(Described):
     landing_path: str | None = None
     leases: LeaseSettings = field(default_factory=LeaseSettings)
     rounds: RoundSettings = field(default_factory=RoundSettings)
+
+    @property
+    def is_transformed(self) -> bool:
+        """Whether rows are made of the records, by computed columns or by a transform."""
+        return self.transform is not None or self.computed is not None
 
     @override
     def converted(self, name: str) -> Any:
@@ -115,7 +127,10 @@ class Ingestion(IngestionOptions):
             if getattr(self, name) is None:
                 raise ConfigurationError(f"Ingestion: field {name!r} is None; give {one} of the manual")
         check_transform("Ingestion", self.transform)
-        if (schema := _given(self.schema)) is not None:
+        if is_known(self.computed):
+            check_computed(self.computed)
+        schema = _given(self.schema)
+        if schema is not None:
             check_time_formats(self.time_formats, columns_of(schema))
         if (source := _given(self.source)) is not None:
             source_identifier(source)
@@ -125,6 +140,10 @@ class Ingestion(IngestionOptions):
                 check_parsed(value)
             elif is_known(value):
                 self.converted(name)
+        payload: object = self.payload
+        has_schema = schema is not None or text_value(self.schema) is None
+        if has_schema and isinstance(payload, Payload) and payload.is_known(is_known):
+            payload.resolved().check_schema(schema)
         check_parsed(self.reads)
         self._check_writes()
 

@@ -23,14 +23,13 @@ from airflow_provider_coordination.coordination.balancer import Balancer
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import CoordinationError, StoreUnavailableError
+from airflow_provider_coordination.coordination.held_leases import LeaseRenewer, Renewable
 from airflow_provider_coordination.coordination.job_reports import JobReport
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.metrics import Metrics, NoMetrics
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.coordination.renewal import LeaseRenewer, Renewable
 from airflow_provider_coordination.sources.landed import EventTimeBounds, Failure, LandedBatch
-from airflow_provider_coordination.spark.acquisition import PartitionAcquisition
-from airflow_provider_coordination.spark.active_partitions import ActivePartitions
+from airflow_provider_coordination.spark.active_partitions import ActivePartitions, PartitionAcquisition
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.deliveries import Delivered, Deliveries
 from airflow_provider_coordination.spark.delivery import Delivery, Prepared, SinkLockedError, SinkUnavailableError
@@ -175,22 +174,21 @@ class IngestionJob:
                     # A batch that is refused for the first time may be accepted in the next round.
                     is_refused = len(self._refused) > refused
                     is_idle = summary.records_landed == before and not is_refused
-                    idle_rounds = idle_rounds + 1 if is_idle else 0
+                    expects_more = self._reading.expects_more
+                    # A round in which partitions wait for others says nothing of the source.
+                    idle_rounds = idle_rounds + (not expects_more) if is_idle else 0
                     summary.seconds = self._clock.monotonic() - started
                     summary.stopped_because = self._ending.reason or (
                         self._conditions.reason(
                             started_at=started_at,
                             running_seconds=summary.seconds,
                             idle_rounds=idle_rounds,
-                            acquired=acquired
-                            or is_refused
-                            or len(summary.completed) > completed
-                            or self._reading.expects_more,
+                            acquired=acquired or is_refused or len(summary.completed) > completed or expects_more,
                             **self._read_positions(),
                         )
                         or ""
                     )
-                    if idle_rounds and not summary.stopped_because:
+                    if is_idle and not summary.stopped_because:
                         self._ending.pause(self._settings.rounds.idle_duration)
         finally:
             self.give_back()
@@ -397,6 +395,7 @@ class IngestionJob:
     def _note_delivery(self, key: str, batch: LandedBatch, delivered: Prepared | None) -> None:
         self._partitions.note_delivered(key, batch)
         if delivered is not None:
+            delivered = self._bad_records.with_refused(batch.batch_id, delivered)
             self._summary.note_delivered(key, batch, delivered, is_first=key not in self._delivered)
             self._delivered.add(key)
             self._reporting.note_delivered(batch, delivered)

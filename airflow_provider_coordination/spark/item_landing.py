@@ -23,17 +23,18 @@ import pyarrow as pa
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.sources.items import (
+    MAX_WITHIN_BYTES,
+    FailedItem,
     Item,
     ItemGoneError,
+    ItemPosition,
     ItemReader,
     ItemUnreadableError,
     SourceUnavailableError,
     reads_at_once,
 )
 from airflow_provider_coordination.sources.landed import Failure, LandedRow, not_written
-from airflow_provider_coordination.sources.progress import MAX_WITHIN_BYTES, FailedItem, ItemPosition
-from airflow_provider_coordination.spark.item_file import ItemFile, ItemPlan, ItemRoom, NotWrittenError
-from airflow_provider_coordination.spark.records import with_origin
+from airflow_provider_coordination.spark.item_file import ItemFile, ItemPlan, ItemRoom, NotWrittenError, with_origin
 from airflow_provider_coordination.spark.shared_locations import SharedLocations
 from airflow_provider_coordination.spark.slot_memory import ROW_GROUP_BYTES
 from airflow_provider_coordination.spark.slots import LandingOptions, distribute, land_in_slots
@@ -260,7 +261,8 @@ class _Landing:
         """
         first = self._rows.get(origin, 0)
         try:
-            self._file.add(with_origin(records, origin, first))
+            identified = self._reader.identified(records, first)
+            self._file.add(with_origin(records, origin, first) if identified is None else identified)
         except pa.ArrowException as error:
             if self._has_moved:
                 raise _CutError from None

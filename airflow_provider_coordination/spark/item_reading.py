@@ -14,10 +14,9 @@ from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.leases import LOST
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition
-from airflow_provider_coordination.sources.items import FrameReader, ItemReader, reads_at_once
+from airflow_provider_coordination.sources.items import FrameReader, ItemReader, PartitionProgress, reads_at_once
 from airflow_provider_coordination.sources.kinds import ReadsSettings, reader_of
 from airflow_provider_coordination.sources.landed import Failure
-from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.spark.frame_landing import land_frames, landed_columns
 from airflow_provider_coordination.spark.item_file import ItemPlan
 from airflow_provider_coordination.spark.item_landing import MAX_FAILED_ITEMS, LandedItems, land_items

@@ -140,12 +140,12 @@ class JobReporting:
 
     def note_delivered(self, batch: LandedBatch, delivered: Prepared) -> None:
         """Count the records of a batch that was delivered."""
-        left_out = delivered.left_out
+        left_out, refused = delivered.left_out, sum(delivered.refused.values())
         counted = RecordCounts(
-            # A transform that makes several rows from a record may mark each of them.
-            processed=max(0, batch.records - sum(left_out.values())),
+            # A transform that makes several rows from a record may mark each of them, and a sink may refuse each.
+            processed=max(0, batch.records - sum(left_out.values()) - refused),
             processed_bytes=batch.bytes,
-            processed_with_error=left_out.get(Stage.TRANSFORM, 0),
+            processed_with_error=left_out.get(Stage.TRANSFORM, 0) + refused,
             unparseable=left_out.get(Stage.SCHEMA, 0),
             thrown_away=left_out.get(Stage.TIME, 0),
         )

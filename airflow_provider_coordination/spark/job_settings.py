@@ -5,6 +5,7 @@ Once templates are rendered, values have the types of the fields; see `Described
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Annotated
@@ -12,9 +13,9 @@ from typing import Annotated
 from airflow_provider_coordination.coordination.acknowledgment import MAX_NAME_CHARACTERS
 from airflow_provider_coordination.coordination.balance import BALANCE_BY, BY_COUNT
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.held_leases import DEFAULT_HANDOVER_TIMEOUT
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import format_instant
-from airflow_provider_coordination.coordination.renewal import DEFAULT_HANDOVER_TIMEOUT
 from airflow_provider_coordination.field_hints import Limits
 from airflow_provider_coordination.settings import Described, FieldError, is_template, text_value
 
@@ -45,7 +46,8 @@ class RoundSettings(Described):
         an end, stop once none is left. (templated)
     :param max_duration: start no round later than this after the job's start; None for no limit.
         (templated)
-    :param max_idle_rounds: stop after this number of consecutive rounds without a record; None for no limit.
+    :param max_idle_rounds: stop after this number of consecutive rounds without a record; None for no limit. Rounds in
+        which a shard waits for others do not count.
         (templated)
     """
 
@@ -113,7 +115,7 @@ class AcknowledgmentSettings(Described):
 
 @dataclass(kw_only=True)
 class BadRecordSettings(Described):
-    """What happens to records that cannot be parsed or transformed.
+    """What happens to records that cannot be parsed or transformed, and to rows that a sink refuses.
 
     :param dead_letter_path: a path or URI for bad records and their errors, which every worker reaches; without it, a
         bad record fails its batch. (templated)
@@ -122,12 +124,15 @@ class BadRecordSettings(Described):
     :param max_saved_parse_exceptions: how many of the latest bad records the job's reports list, with the start of
         their payloads, up to 100; by default 5 without payloads. (templated)
     :param keeps_rejected: whether records that `RejectionSettings` reject go to `dead_letter_path` too. (templated)
+    :param max_refused_share: the share of a batch's rows, up to 1, that a sink may refuse; they become dead letters. By
+        default, one refused row fails its batch. (templated)
     """
 
     dead_letter_path: str | None = None
     max_parse_exceptions: Annotated[int | None, Limits(minimum=0)] = None
     max_saved_parse_exceptions: Annotated[int | None, Limits(minimum=0, maximum=MAX_SAVED_PARSE_EXCEPTIONS)] = None
     keeps_rejected: bool = False
+    max_refused_share: Annotated[float | None, Limits(above=0, maximum=1)] = None
 
     @override
     def check_together(self) -> None:
@@ -135,6 +140,8 @@ class BadRecordSettings(Described):
             raise self.invalid("dead_letter_path", "must not be empty; leave it out")
         if self.keeps_rejected and self.dead_letter_path is None:
             raise self.invalid("keeps_rejected", "needs 'dead_letter_path', the path for rejected records")
+        if self.max_refused_share is not None and self.dead_letter_path is None:
+            raise self.invalid("max_refused_share", "needs 'dead_letter_path', the path for refused rows")
 
 
 @dataclass(kw_only=True)
@@ -181,6 +188,31 @@ def check_transform(owner: str, transform: object) -> None:
     """
     if callable(transform) or (isinstance(transform, str) and text_value(transform) and not is_template(transform)):
         check_function(f"{owner}: field 'transform'", transform)
+
+
+def check_computed(computed: object) -> None:
+    """Check the names and the expressions of computed columns, as far as that is possible without Spark.
+
+    :param computed: the expressions by name; None for none.
+    :raises ConfigurationError: naming the field, the column and the remedy.
+    """
+    if computed is None:
+        return
+    if not isinstance(computed, Mapping) or not computed:
+        raise ConfigurationError(
+            f"field 'computed' must be an object of columns and SQL expressions, such as {{page: lower(url)}}; got "
+            f"{computed!r}"
+        )
+    for name, expression in computed.items():
+        if not isinstance(expression, str) or not expression.strip():
+            raise ConfigurationError(
+                f"field 'computed': column {name!r} must have a SQL expression, such as 'lower(url)'; got "
+                f"{expression!r}"
+            )
+        if not isinstance(name, str) or not name or name.lower().startswith(("_batch_id", "_coordination_")):
+            raise ConfigurationError(
+                f"field 'computed' names a column {name!r}, which cannot be computed; give it another name"
+            )
 
 
 def check_function(field: str, value: object) -> None:

@@ -16,11 +16,19 @@ from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.concurrency import side_by_side
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
-from airflow_provider_coordination.spark.landed_identity import identity_of, partition_folder, token_of, under_token
+from airflow_provider_coordination.spark.landed_identity import (
+    batch_landed_in,
+    file_name,
+    identity_of,
+    partition_folder,
+    token_of,
+    under_token,
+)
 from airflow_provider_coordination.spark.parquet_files import read_end, schema_of
 from airflow_provider_coordination.spark.sinks import Sink
 from airflow_provider_coordination.spark.storage import (
     calls_at_once,
+    copy_file,
     delete_file,
     delete_files,
     file_size,
@@ -265,3 +273,24 @@ def _left_for_later() -> Iterator[None]:
         yield
     except OSError as error:
         log.warning("landed files could not be deleted; the next job deletes them: %s", error)
+
+
+def landed_error(attempt: Attempt, error: Exception) -> DeliveryError:
+    """Return why the landed file of a batch cannot be delivered."""
+    if isinstance(error, DeliveryError):
+        return error
+    return DeliveryError(f"landed file {attempt.file} cannot be read: {error}; restore it, or reset its partition")
+
+
+def restore_landed(attempt: Attempt, published: str, access: Access) -> bool:
+    """Restore the landed file of a batch from the file that it was published as; return whether that is possible.
+
+    :param published: the file that holds the batch alone.
+    """
+    batch = attempt.batch
+    if file_size(published, access) != batch.file_bytes or batch_landed_in(published, access) != batch.batch_id:
+        return False
+    copy = join(attempt.file.rpartition("/")[0], file_name("published", attempt.fencing_token))
+    copy_file(published, copy, access)
+    publish(copy, attempt.file, size=batch.file_bytes, access=access)
+    return True

@@ -33,6 +33,8 @@ WHEN_IT_FAILED = (
     pa.field("stage", pa.string()),
     pa.field(BATCH_ID, pa.string()),
     pa.field("failed_at", pa.timestamp("us", tz="UTC")),
+    pa.field("sink", pa.string()),
+    pa.field("row", pa.string()),
 )
 """The last columns of a dead letter."""
 

@@ -12,11 +12,11 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import CoordinationError
+from airflow_provider_coordination.coordination.held_leases import LeaseRenewer
 from airflow_provider_coordination.coordination.job_reports import JobReport
 from airflow_provider_coordination.coordination.jobs import HEARTBEAT, JobRecord
 from airflow_provider_coordination.coordination.metrics import Metrics
 from airflow_provider_coordination.coordination.partition import Partition, format_instant
-from airflow_provider_coordination.coordination.renewal import LeaseRenewer
 from airflow_provider_coordination.coordination.texts import compress, decompress, storable
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.delivery import Prepared, Stage
@@ -62,13 +62,15 @@ class Summary:
         `to`, the number of `records`, and the `last_arrival` if the source reports it.
     :param columns: the types of the main dataset's columns at the last delivery, by name, the first 200.
     :param records_by_sink: the number of records that each sink took.
+    :param refused_by_sink: the number of rows that each sink refused, and that went to the dead-letter sink instead.
     :param held_by_sink: how often a batch waited for an unavailable sink, by sink.
     :param at_least_once: the names of the sinks that may have got a batch more than once.
-    :param dead_letters: the number of records that went to the dead-letter sink: bad records and, with
-        `keeps_rejected`, late and early records.
+    :param dead_letters: the number of records that went to the dead-letter sink: bad records, rows that a sink refused,
+        and with `keeps_rejected`, late and early records.
     :param unrouted: the number of records that no sink took.
     :param thrown_away: the number of records that were left out because they are late or early.
-    :param parse_exceptions: the number of bad records that it found, including batches that were refused for them.
+    :param parse_exceptions: the number of bad records and refused rows that it found, including batches that were
+        refused for them.
     :param saved_parse_exceptions: the latest bad records, at most `max_saved_parse_exceptions`.
     :param completed: the partitions that it completed.
     :param lost: the partitions whose lease it lost; other workers continue them.
@@ -96,6 +98,7 @@ class Summary:
     ranges: dict[str, dict[str, Any]] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=dict)
     records_by_sink: dict[str, int] = field(default_factory=dict)
+    refused_by_sink: dict[str, int] = field(default_factory=dict)
     held_by_sink: dict[str, int] = field(default_factory=dict)
     at_least_once: list[str] = field(default_factory=list)
     dead_letters: int = 0
@@ -133,6 +136,8 @@ class Summary:
         self.dead_letters += delivered.records.get(DEAD_LETTER, 0)
         for sink, records in delivered.records.items():
             self.records_by_sink[sink] = self.records_by_sink.get(sink, 0) + records
+        for sink, rows in delivered.refused.items():
+            self.refused_by_sink[sink] = self.refused_by_sink.get(sink, 0) + rows
         if delivered.columns:
             self.columns = dict(islice(delivered.columns.items(), COLUMNS_NAMED))
         known = self.ranges.get(key)

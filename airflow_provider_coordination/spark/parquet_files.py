@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,12 +28,36 @@ END_BYTES = 64 * 1024
 """How many bytes are read from the end of a file, where its schema is."""
 
 
-def write_table(table: pa.Table, uri: str, access: Access = DEFAULT_ACCESS) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Compression:
+    """How the pages of a Parquet file are compressed.
+
+    :param codec: the codec, as pyarrow names it.
+    :param level: its level; None for the codec's default.
+    """
+
+    codec: str = "zstd"
+    level: int | None = None
+
+
+DEFAULT_COMPRESSION = Compression()
+
+
+def write_table(
+    table: pa.Table, uri: str, access: Access = DEFAULT_ACCESS, compression: Compression = DEFAULT_COMPRESSION
+) -> int:
     """Write a Parquet file durably; return its size in bytes."""
     files, path = open_files(uri, access)
     with files.new_file(path) as stream:
         indexed = _indexed(table.schema)
-        pq.write_table(table, stream, compression="zstd", use_dictionary=indexed, write_statistics=indexed)
+        pq.write_table(
+            table,
+            stream,
+            compression=compression.codec,
+            compression_level=compression.level,
+            use_dictionary=indexed,
+            write_statistics=indexed,
+        )
         size = int(stream.tell())
     files.make_durable(path)
     return size
@@ -54,10 +79,18 @@ class TableWriter:
     :param access: the credentials for the file.
     :param unique: columns whose values hardly repeat: a dictionary of them, and their minimum and maximum, would cost
         more than they save.
+    :param compression: the compression of the file.
     """
 
-    def __init__(self, uri: str, access: Access = DEFAULT_ACCESS, unique: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        uri: str,
+        access: Access = DEFAULT_ACCESS,
+        unique: Iterable[str] = (),
+        compression: Compression = DEFAULT_COMPRESSION,
+    ) -> None:
         self.uri = uri
+        self._compression = compression
         self._unique = frozenset(unique)
         self._files, self._path = open_files(uri, access)
         self._writer: pq.ParquetWriter | None = None
@@ -78,7 +111,12 @@ class TableWriter:
             self._stream = self._files.new_file(self._path)
             repeating = [name for name in _indexed(table.schema) if name not in self._unique]
             self._writer = pq.ParquetWriter(
-                self._stream, table.schema, compression="zstd", use_dictionary=repeating, write_statistics=repeating
+                self._stream,
+                table.schema,
+                compression=self._compression.codec,
+                compression_level=self._compression.level,
+                use_dictionary=repeating,
+                write_statistics=repeating,
             )
         self._writer.write_table(table)
 
@@ -253,12 +291,23 @@ class MergedFile:
     :param uri: the file.
     :param schema: its columns.
     :param access: the credentials for the file.
+    :param compression: the compression of the file.
+    :param keeps_empty: whether a file without rows is written if no row is added.
     """
 
-    def __init__(self, uri: str, schema: pa.Schema, access: Access = DEFAULT_ACCESS) -> None:
+    def __init__(
+        self,
+        uri: str,
+        schema: pa.Schema,
+        access: Access = DEFAULT_ACCESS,
+        compression: Compression = DEFAULT_COMPRESSION,
+        *,
+        keeps_empty: bool = False,
+    ) -> None:
         self.uri = uri
         self._schema = schema
-        self._writer = TableWriter(uri, access)
+        self._keeps_empty = keeps_empty
+        self._writer = TableWriter(uri, access, compression=compression)
         self._waiting: list[pa.Table] = []
         self._bytes = 0
 
@@ -284,8 +333,15 @@ class MergedFile:
 
     def __exit__(self, kind: object, *error: object) -> None:
         """Close the file; after an error, delete it."""
+        if kind is None and self._keeps_empty and not self._waiting:
+            self._waiting = [self._schema.empty_table()]
         if kind is not None or not self._waiting:
             self._writer.__exit__(kind, *error)
             return
         with self._writer:
             self._write()
+
+
+def column_types(schema: pa.Schema) -> dict[str, str]:
+    """Return the types of columns as text, by column."""
+    return {field.name: str(field.type) for field in schema}

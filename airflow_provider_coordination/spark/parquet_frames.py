@@ -27,6 +27,7 @@ from airflow_provider_coordination.coordination.errors import result_or_raise
 from airflow_provider_coordination.sources.landed_types import landed_type, retyped, typed_columns, with_landed_types
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.concurrency import side_by_side
+from airflow_provider_coordination.spark.decoding.decoder import Decoder, Place
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.layout import similar_names
 from airflow_provider_coordination.spark.outages import OUTAGE_MARK, error_of_task
@@ -75,7 +76,21 @@ class _FilePart:
     """The size of a file that is read in one request; 0 for a larger file."""
 
 
-def read_frame(spark: SparkSession, files: Mapping[str, int], schema: StructType, access: Access) -> DataFrame:
+@dataclass(frozen=True)
+class Decoding:
+    """How the payloads of records are decoded where their files are read.
+
+    :param decoder: decodes them.
+    :param without: the records that are left out.
+    """
+
+    decoder: Decoder
+    without: frozenset[Place] = frozenset()
+
+
+def read_frame(
+    spark: SparkSession, files: Mapping[str, int], schema: StructType, access: Access, decoding: Decoding | None = None
+) -> DataFrame:
     """Return the rows of files as a DataFrame; the files are read when Spark needs them.
 
     If Spark fails because of a file, the error is an `OSError`; `outages` recognizes the outages among them.
@@ -83,12 +98,14 @@ def read_frame(spark: SparkSession, files: Mapping[str, int], schema: StructType
     :param files: at least one file, with their sizes in bytes.
     :param schema: the wanted columns, as `spark_schema` returns them; null if a file does not have a column.
     :param access: the credentials for the files.
+    :param decoding: decodes the records' payloads, which adds columns; None to leave them as they are.
     """
     activate(spark)
     tasks = _dealt(files, spark.sparkContext.defaultParallelism)
     wanted = retyped(arrow_schema(schema), lambda kind: kind)
-    read = _named("read_parquet", partial(_read, tasks, wanted, access, OUTAGE_MARK))
-    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, frame_schema(wanted))
+    read = _named("read_parquet", partial(_read, tasks, wanted, access, OUTAGE_MARK, decoding))
+    made = wanted if decoding is None else decoding.decoder.schema(wanted)
+    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, frame_schema(made))
 
 
 def spark_schema(columns: pa.Schema) -> StructType:
@@ -127,13 +144,15 @@ def _read(
     schema: pa.Schema,
     access: Access,
     mark: str,
+    decoding: Decoding | None,
     numbers: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             for piece, fetched in side_by_side(tasks[number], partial(_small, access), _at_once(tasks[number], access)):
                 with _as_os_error(f"file {piece.file} cannot be read", mark):
-                    yield from _rows(piece, result_or_raise(fetched), schema, access)
+                    for rows in _rows(piece, result_or_raise(fetched), schema, access):
+                        yield from (rows,) if decoding is None else decoding.decoder.decoded(rows, decoding.without)
 
 
 def _at_once(pieces: Sequence[_FilePart], access: Access) -> int:

@@ -6,9 +6,10 @@ same records of a batch are left out, whichever job delivers it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Protocol
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -21,9 +22,8 @@ from airflow_provider_coordination.sources.landed import EventTimeBounds
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.job_settings import RejectionSettings
 from airflow_provider_coordination.spark.layout import PAYLOAD, RecordLayout, quoted
-from airflow_provider_coordination.spark.payload_column import STRICT, PayloadColumn, parsed_schema, texts_of
+from airflow_provider_coordination.spark.payload_column import STRICT, PayloadColumn, once, parsed_schema, texts_of
 from airflow_provider_coordination.spark.payload_schema import check_time_formats
-from airflow_provider_coordination.spark.payload_values import once
 from airflow_provider_coordination.spark.spark_errors import error_text
 from airflow_provider_coordination.spark.spark_versions import is_valid_utf8, type_of_ddl
 
@@ -41,6 +41,15 @@ EVENT_TIME_TYPES = ("timestamp", "timestamp_ntz", MILLISECONDS)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+class ParsesPayloads(Protocol):
+    """What parses the payloads of a job."""
+
+    types: dict[str, str]
+    """The types of the columns of its schema, by name, as Spark writes them."""
+    time_formats: Mapping[str, str]
+    """The formats of TIMESTAMP columns, by name."""
+
+
 class JsonPayload:
     """Parses payloads that are one JSON object each. Needs a Spark session.
 
@@ -50,12 +59,19 @@ class JsonPayload:
     :param ddl: the schema, such as `id STRING NOT NULL, amount DOUBLE`.
     :param layout: the columns of the records.
     :param time_formats: the formats of TIMESTAMP columns, by name; None for those that Spark accepts.
+    :param more: further columns that the records have.
     :raises ConfigurationError: if the schema is invalid, or names a column that records have already; if a format is
         invalid.
     """
 
-    def __init__(self, ddl: str, layout: RecordLayout, time_formats: Mapping[str, str] | None = None) -> None:
-        schema = _parse(ddl, {ERROR, PAYLOAD, *layout.names})
+    def __init__(
+        self,
+        ddl: str,
+        layout: RecordLayout,
+        time_formats: Mapping[str, str] | None = None,
+        more: Sequence[str] = (),
+    ) -> None:
+        schema = columns_of_ddl(ddl, {ERROR, PAYLOAD, *layout.names, *more})
         self.names = schema.names
         self.types = {field.name: field.dataType.simpleString() for field in schema.fields}
         self.time_formats = time_formats or {}
@@ -191,7 +207,12 @@ def _given(name: str) -> Column:
     return functions.get_json_object(payload_text(), f"$['{quoted}']")
 
 
-def _parse(ddl: str, reserved: Collection[str]) -> StructType:
+def columns_of_ddl(ddl: str, reserved: Collection[str]) -> StructType:
+    """Return the columns of a schema. Needs a Spark session.
+
+    :param reserved: names, in lower case, that its columns cannot have.
+    :raises ConfigurationError: if the schema is invalid, or names a column that is reserved.
+    """
     try:
         schema = type_of_ddl(ddl)
     except (PySparkException, Py4JError) as error:
@@ -215,7 +236,7 @@ def _parse(ddl: str, reserved: Collection[str]) -> StructType:
     return schema
 
 
-def bounds_of(rejection: RejectionSettings, payload: JsonPayload | None) -> EventTimeBounds | None:
+def bounds_of(rejection: RejectionSettings, payload: ParsesPayloads | None) -> EventTimeBounds | None:
     """Return the event-time bounds that a job records with its batches; None if it rejects no records.
 
     :param payload: parses the job's payloads; None if they are not parsed.
@@ -249,9 +270,11 @@ class EventTime:
     """The event time of records, as Spark columns.
 
     :param bounds: the bounds for the event time.
+    :param value: the event time, as the type in the bounds; None to parse it from the payload as JSON.
     """
 
     bounds: EventTimeBounds
+    value: Column | None = None
 
     def is_outside(self) -> Column:
         """Return whether a record is late or early; a record without an event time is neither."""
@@ -292,6 +315,8 @@ class EventTime:
         return functions.unix_micros(self._parsed().cast("timestamp"))
 
     def _parsed(self) -> Column:
+        if self.value is not None:
+            return self.value
         schema = type_of_ddl(f"{quoted(self.bounds.column)} {self.bounds.type}")
         assert isinstance(schema, StructType)
         [field] = schema.fields

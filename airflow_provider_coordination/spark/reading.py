@@ -228,7 +228,7 @@ def job_source(reads: ReadsSettings) -> JobSource:
     """
     kind = reads.source_kind()
     make: Callable[[ReadsSettings], JobSource] = import_attribute(
-        kind.reading, f"kind of source {reads.kind!r}: its reading"
+        kind.reading, f"kind of source {reads.kind!r}: its reading {kind.reading!r}"
     )
     return make(reads)
 

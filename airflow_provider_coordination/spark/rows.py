@@ -1,4 +1,4 @@
-"""The rows of a delivery: transformed records for all sinks, and the rows and dead letters that one sink takes."""
+"""The rows of a delivery: the records to transform, what they become for all sinks, and what one sink takes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from airflow_provider_coordination.coordination.override import override
+from airflow_provider_coordination.sources.landed import EventTimeBounds
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.concurrency import each_at_once
 from airflow_provider_coordination.spark.parquet_files import schema_of, write_table
@@ -24,6 +25,35 @@ from airflow_provider_coordination.spark.storage import (
 
 ROUTE = "_coordination_to_{}"
 """In the rows for all sinks: the columns that say which sinks take a row."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformInput:
+    """The records of one batch, as input of the transform.
+
+    Checks that are known to find nothing are skipped.
+
+    :param batch_id: the batch; every record has it in its column `_batch_id`.
+    :param file: the file that holds the records.
+    :param file_bytes: the size of the file in bytes.
+    :param bounds: the event-time bounds; records outside are late or early, and not transformed. None if none is.
+    :param has_unfit: whether some payloads do not fit the schema, and are not transformed.
+    :param unfit: the records whose payloads do not fit, by their positions, if payloads are decoded.
+    :param shared_file: see `Attempt.shared_file`.
+    """
+
+    batch_id: str
+    file: str
+    file_bytes: int
+    bounds: EventTimeBounds | None = None
+    has_unfit: bool = False
+    unfit: frozenset[tuple[str, int]] = frozenset()
+    shared_file: str | None = None
+
+
+def shared_files_of(inputs: Sequence[TransformInput]) -> dict[str, str]:
+    """Return the shared file of each batch, by batch id; batches that share none are left out."""
+    return {each.batch_id: each.shared_file for each in inputs if each.shared_file is not None}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -179,6 +179,16 @@ class BucketFiles(Files):
                 return False
         raise OSError(f"{target} was replaced by other writers {REPLACE_TRIES} times while it was published")
 
+    @override
+    def create_once(self, path: str, target: str) -> bool:
+        claim = Claim(fencing_token=0, set_id=path)  # the draft's name, which is used once
+        return self.publish(path, target, size=None, claim=claim) or self._is_of(target, claim)
+
+    def _is_of(self, target: str, claim: Claim) -> bool:
+        """Return whether a name belongs to a claim, whose request may have got no response."""
+        found = self._head(target)
+        return found is not None and found.metadata.get(SET) == _digest(claim.set_id)
+
     def _checked_size(self, path: str, size: int | None) -> int:
         object_found = self._head(path)
         if object_found is None:

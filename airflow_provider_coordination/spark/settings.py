@@ -2,9 +2,9 @@
 
 They contain secrets. So they are never part of a command line, are bound to one job, and expire.
 
-Mostly they are a file until the driver reads them, once: in a folder that only its owner can read, in the working
-directory of a driver on YARN, or mounted from a Kubernetes Secret. Otherwise they are an object in a folder that
-Airflow and the cluster share. Such a folder may keep deleted objects in versions, copies and backups, and others may be
+Mostly they are a file until the driver reads them, once: in a folder that only its owner can read, in the container of
+a driver on YARN, or mounted from a Kubernetes Secret. Otherwise they are an object in a folder that Airflow and the
+cluster share. Such a folder may keep deleted objects in versions, copies and backups, and others may be
 able to read it. So the object is sealed, and its key, made for this object only, travels separately in the arguments of
 the driver. Neither the folder nor the arguments reveal the settings alone, and the key is useless once the object is
 deleted. The seal is a Fernet token of `cryptography`: without the key, nobody can read or change the content, which
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
-from airflow_provider_coordination.coordination.renewal import (
+from airflow_provider_coordination.coordination.held_leases import (
     DEFAULT_OWNERSHIP_TIMEOUT,
     DEFAULT_SAFETY_MARGIN,
     check_lease_times,
@@ -36,6 +36,7 @@ from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.ingestion import SETTINGS, IngestionOptions
 from airflow_provider_coordination.spark.job_settings import (
+    check_computed,
     check_function,
 )
 from airflow_provider_coordination.spark.sink_settings import (
@@ -253,16 +254,18 @@ class IngestSettings(IngestionOptions):
         self.reads.check()
         if self.transform is not None:
             check_function("ingest settings: field 'transform'", self.transform)
+        check_computed(self.computed)
         if self.schema is not None and not self.schema.strip():
             raise ConfigurationError("ingest settings: field 'schema' must not be empty; leave it out")
-        if self.time_formats is not None and self.schema is None:
+        if self.time_formats is not None and self.schema is None and self.payload.avro is None:
             raise ConfigurationError(
                 f"ingest settings: field 'time_formats' is {self.time_formats!r}, and there is no 'schema': give a "
                 "schema that has these columns, or leave 'time_formats' out"
             )
         for name in SETTINGS:
             getattr(self, name).check()
-        if self.rejection.event_time is not None and self.schema is None:
+        self.payload.check_schema(self.schema)
+        if self.rejection.event_time is not None and self.schema is None and self.payload.avro is None:
             raise ConfigurationError(
                 f"RejectionSettings: field 'event_time' is {self.rejection.event_time!r}, and there is no 'schema' "
                 "to parse it from the payload: give a schema that has this column"
@@ -299,7 +302,8 @@ class IngestSettings(IngestionOptions):
     def publishes_landed(self) -> bool:
         """Whether nothing reads the records during delivery, so that a sink can take landed files unchanged."""
         [first, *others] = self.writes
-        return self.transform is None and self.schema is None and first.where is None and not others
+        is_raw = self.schema is None and not self.payload.is_decoded
+        return not self.is_transformed and is_raw and first.where is None and not others
 
     def write(self, path: Path) -> None:
         """Write the settings to a new file that only its owner can read."""

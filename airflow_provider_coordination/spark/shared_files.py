@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -106,6 +106,18 @@ def by_shared_file(attempts: Iterable[Attempt], *, earlier: bool = False) -> dic
 def claim_of(attempt: Attempt) -> Claim:
     """Return the claim with which an attempt publishes its files."""
     return Claim(fencing_token=attempt.fencing_token, set_id=attempt.set_id, replaces=attempt.batch.redeliver)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CombinedBatch:
+    """The shared file in which the rows of a batch are prepared.
+
+    :param shared_file: see `Attempt.shared_file`.
+    :param columns: the columns of the file.
+    """
+
+    shared_file: str
+    columns: pa.Schema
 
 
 class SharedFiles:

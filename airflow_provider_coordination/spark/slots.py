@@ -8,6 +8,7 @@ round, and if no executor is added for some minutes, the job plans only for thos
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import math
@@ -270,18 +271,19 @@ def check_locations(context: SparkContext, locations: SharedLocations) -> None:
     land_in_slots(context, idle, _nothing, object, locations)
 
 
-def check_executors(context: SparkContext) -> None:
+def check_executors(context: SparkContext, modules: Sequence[str] = ()) -> None:
     """Run a task without work on the executors, before a job acquires leases: their Python must fit the driver's.
 
     Nothing is run if the tasks have the driver's own Python. An executor that joins later is checked by its first task.
 
+    :param modules: the modules that the job needs there, beside those of every job.
     :raises ConfigurationError: naming the versions found and the remedy.
     """
     if IS_LOCAL.match(str(context.master)) and shutil.which(context.pythonExec) == sys.executable:
         return
     context.setJobGroup(JOB_GROUP, "check the Python of the executors")
-    idle: list[list[object]] = [[] for _ in range(registered_slots(context))]
-    _in_slots(context, idle, partial(_landed, _nothing, None))
+    idle = [list(modules) for _ in range(registered_slots(context))]
+    _in_slots(context, idle, partial(_landed, _import_modules, None))
 
 
 def distribute(plans: Sequence[P], slots: int, size: Callable[[P], float] = lambda plan: 1.0) -> list[list[P]]:
@@ -358,6 +360,12 @@ def _landed(
         # If the executor's location is another one, nobody would ever see the landed files.
         lands = each and (result is None or result.may_land)
         yield result, [_text(row) for row in land(each)] if lands else []
+
+
+def _import_modules(names: Sequence[str]) -> Iterable[object]:
+    for name in names:
+        importlib.import_module(name)
+    return ()
 
 
 def _nothing(plans: Sequence[object]) -> Iterable[object]:

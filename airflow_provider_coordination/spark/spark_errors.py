@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination import __version__
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
-from airflow_provider_coordination.spark.spark_versions import error_of_job
+from airflow_provider_coordination.spark.spark_versions import error_of_job, imported_spark, python_of_executors
 from airflow_provider_coordination.versions import PYARROW
 
 if TYPE_CHECKING:
@@ -40,9 +40,6 @@ REMEDY = "or name another Python in 'spark.pyspark.python' of the task's conf, o
 CANNOT_RUN = re.compile(
     r'\((?P<host>\S+) executor [^)]*\): java\.io\.IOException: Cannot run program "(?P<python>[^"]*)"'
 )
-OTHER_PYTHON = re.compile(r"\[PYTHON_VERSION_MISMATCH\].* (?P<theirs>[\d.]+) than that in driver")
-CANNOT_IMPORT_SPARK = re.compile(r"Error from python worker:\s.*?/python(?P<theirs>3\.\d+)/runpy\.py", re.DOTALL)
-"""Spark's message if its worker cannot be imported at all: Python 3.9 fails on its syntax."""
 FULL_DISK = re.compile(
     r"Lost task \S+ in stage \S+ \(TID \d+\) \((?P<host>\S+) executor [^)]*\): "
     r"(?P<error>java\.io\.\w+: (?:\S+ )?\(?No space left on device)"
@@ -142,7 +139,7 @@ def with_host_in_import_errors(task: SlotTask) -> SlotTask:
     from pyspark import cloudpickle
 
     pickled: bytes = cloudpickle.dumps(task)  # type: ignore[no-untyped-call]
-    version, pyarrow_version = __version__, pyarrow.__version__
+    version, pyarrow_version, spark = __version__, pyarrow.__version__, imported_spark()
     oldest = max(PYARROW[0], int(pyarrow_version.partition(".")[0]) - 1)
 
     # A nested function is pickled by value: nothing is imported before it runs.
@@ -151,6 +148,8 @@ def with_host_in_import_errors(task: SlotTask) -> SlotTask:
         import platform
         import socket
         import sys
+        from contextlib import suppress
+        from importlib import import_module
 
         try:
             import airflow_provider_coordination as package
@@ -166,6 +165,12 @@ def with_host_in_import_errors(task: SlotTask) -> SlotTask:
                     f"pyarrow {pyarrow.__version__} is too old beside {pyarrow_version} on the driver; "
                     f"pyarrow {oldest} or newer is supported"
                 )
+            from airflow_provider_coordination.versions import unfit_pandas
+
+            with suppress(ModuleNotFoundError):
+                pandas = import_module("pandas")  # as pyarrow does for its first array
+                if misfit := unfit_pandas(pandas.__version__, spark):
+                    raise ImportError(str(misfit))
             yield from pickle.loads(pickled)(slot, rows)
         except ImportError as error:
             where = f"{socket.gethostname()} ({sys.executable}, Python {platform.python_version()})"
@@ -202,10 +207,10 @@ def _problem(error: Exception) -> str | None:
     if match := CANNOT_RUN.search(text):
         return f"executor {match['host']}: there is no Python {match['python']!r}; install one there, {REMEDY}"
     ours = "{}.{}".format(*sys.version_info)
-    match = OTHER_PYTHON.search(text) or CANNOT_IMPORT_SPARK.search(text)
-    if match and match["theirs"] != ours:
+    theirs = python_of_executors(text)
+    if theirs not in (None, ours):
         return (
-            f"executors run Python {match['theirs']} and the driver runs Python {ours}; install Python {ours} on the "
+            f"executors run Python {theirs} and the driver runs Python {ours}; install Python {ours} on the "
             f"executors, {REMEDY}"
         )
     raised = raised_in_python(text)

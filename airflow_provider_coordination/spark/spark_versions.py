@@ -38,6 +38,13 @@ WIDER = frozenset({("int", "smallint"), ("bigint", "int"), ("double", "float")})
 """The types that Spark 3.5 gives columns of some JDBC drivers, and those that Spark 4 gives them."""
 CANCELLED = re.compile(r"SPARK_JOB_CANCELLED|SparkException: Job \d+ cancelled ")
 """The text of Spark's error for a cancelled job, which is no error of a partition."""
+OTHER_PYTHON = re.compile(
+    r"\[PYTHON_VERSION_MISMATCH\][^\n]* \(?(?P<major>\d+)(?:\.|, )(?P<minor>\d+)\)? than that in driver"
+    r"|Error from python worker:\s.*?/python(?P<newer>3\.\d+)/runpy\.py",
+    re.DOTALL,
+)
+"""The messages of Spark if executors have another Python. Spark 3.5 writes `(3, 9)`, and Spark 4 `3.9`. The workers of
+Spark 4 cannot even be imported by Python 3.9."""
 VARIANT = "VARIANT"
 ZONE = "UTC"
 
@@ -87,11 +94,16 @@ def type_of_ddl(ddl: str) -> DataType:
         raise
 
 
-def too_old() -> str:
-    """Return the end of a sentence about something that this Spark is too old for."""
+def imported_spark() -> str:
+    """Return the version of the pyspark that this process imports."""
     import pyspark
 
-    return f"needs Spark 4.0 or newer; this is Spark {pyspark.__version__}"
+    return pyspark.__version__
+
+
+def too_old() -> str:
+    """Return the end of a sentence about something that this Spark is too old for."""
+    return f"needs Spark 4.0 or newer; this is Spark {imported_spark()}"
 
 
 def activate(spark: SparkSession) -> None:
@@ -185,6 +197,17 @@ def error_of_job(error: BaseException) -> BaseException:
 
     converted: BaseException = captured.convert_exception(cause)
     return error if isinstance(converted, captured.UnknownException) else converted
+
+
+def python_of_executors(text: str) -> str | None:
+    """Return the minor version of the executors' Python that an error of Spark names; None if it names none.
+
+    :param text: the text of the error.
+    """
+    match = OTHER_PYTHON.search(text)
+    if match is None:
+        return None
+    return match["newer"] or f"{match['major']}.{match['minor']}"
 
 
 def _older_state(origin: Any) -> str:

@@ -481,6 +481,20 @@ def write_text(uri: str, text: str, access: Access = DEFAULT_ACCESS) -> None:
     files.write(path, text.encode())
 
 
+def create_once(uri: str, text: str, access: Access = DEFAULT_ACCESS) -> bool:
+    """Create a small file as a whole, unless there is one; return whether this call created it.
+
+    Only for folders whose names are exclusive; see `has_exclusive_names`.
+    """
+    files, path = open_files(uri, access)
+    draft = f"{path}.{secrets.token_hex(4)}.draft"
+    files.write(draft, text.encode())
+    try:
+        return files.create_once(draft, path)
+    finally:
+        files.delete(draft)
+
+
 def read_text(uri: str, access: Access = DEFAULT_ACCESS) -> str:
     """Return the content of a small text file."""
     files, path = open_files(uri, access)

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from airflow_provider_coordination.coordination.errors import result_or_raise
 from airflow_provider_coordination.coordination.override import override
@@ -39,7 +40,8 @@ from airflow_provider_coordination.spark.landed_files import check_all_of_it, la
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.merging import Merging
 from airflow_provider_coordination.spark.outages import translating_outages
-from airflow_provider_coordination.spark.parquet_files import MergedFile, read_small, read_table
+from airflow_provider_coordination.spark.parquet_files import MergedFile, read_small, read_table, write_table
+from airflow_provider_coordination.spark.refused_rows import RefusedRows
 from airflow_provider_coordination.spark.sinks import Rows, Sink, owed
 from airflow_provider_coordination.spark.staging import LandedStaging, Staging
 from airflow_provider_coordination.spark.storage import calls_at_once, delete_file, delete_folder, join, link_files
@@ -49,6 +51,8 @@ T = TypeVar("T")
 
 DATA = "data"
 """The folder below a table for the files that are prepared."""
+ERROR = "_coordination_error"
+"""The column that holds why the table refuses a row."""
 SMALL_FILE_BYTES = 128 * 1024
 """Landed files that are smaller, and hold less user data, are merged: that costs no more than naming each of them."""
 MERGED_FILE_BYTES = 128 * 1024 * 1024
@@ -86,12 +90,13 @@ class TableSink(Sink, Generic[T]):
 
     accepts_landed_files = True
     separates_batches = False
+    refuses_rows = True
 
     def __init__(self, name: str, where: str | None, table: str, settings: MergingSink) -> None:
         self.name = name
         self.where = where
         self._title = table
-        self._merging = Merging(on=settings.merge_on, order_by=settings.order_by)
+        self._merging = Merging.of(settings)
         self._lock = threading.Lock()  # simultaneous commits of one job would only conflict
         self._landed: dict[str, Mapping[str, Any]] | None = None  # prepared data of landed files; see `LandedStaging`
         self._prepared: dict[str, set[str]] = {}  # by file: the sets that it is for
@@ -145,6 +150,9 @@ class TableSink(Sink, Generic[T]):
         filled = [attempt.batch_id for attempt in attempts if rows.count(attempt.batch_id)]
         folder = join(self._root(), DATA, secrets.token_hex(8))
         try:
+            if self.refused_rows is not None:
+                rows = self._without_refused(self.refused_rows, fit, rows, attempts, folder)
+                filled = [batch_id for batch_id in filled if rows.count(batch_id)]
             files = self._write(fit, rows, filled, folder) if filled else []
             if self._merging and files:
                 self._merging.check_rows(self._keys_of(files), self._title)
@@ -162,6 +170,63 @@ class TableSink(Sink, Generic[T]):
                 self.discard(attempts)
                 delete_folder(folder, self.access)
             raise
+
+    def _without_refused(
+        self, refused_rows: RefusedRows, fit: T, rows: Rows, attempts: Sequence[Attempt], folder: str
+    ) -> Rows:
+        """Write rows to a folder without those that the table refuses, which are kept as dead letters."""
+        counts = {attempt.batch_id: rows.count(attempt.batch_id) for attempt in attempts}
+        filled = [batch_id for batch_id, count in counts.items() if count]
+        files = dict(rows.write(filled, folder)) if filled else {}
+        wanted = [name for name in dict.fromkeys((*self._guarded(fit), BATCH_ID)) if name in rows.schema.names]
+        refused: list[pa.Table] = []
+        for number, file in enumerate(list(files)):
+            faults = self._faults(fit, read_table(file, wanted, self.access))
+            if not faults:
+                continue
+            whole = read_table(file, access=self.access)
+            wrong = pa.array([n in faults for n in range(whole.num_rows)], pa.bool_())
+            refused.append(whole.filter(wrong).append_column(ERROR, pa.array(faults.values(), pa.string())))
+            # Another file: this one may be a second name of a landed file.
+            delete_file(file, self.access)
+            del files[file]
+            if len(faults) < whole.num_rows:
+                rest = join(folder, f"accepted-{number}.parquet")
+                files[rest] = write_table(whole.filter(pc.invert(wrong)), rest, self.access)
+        by_batch = refused_by_batch(refused)
+        for attempt in attempts:
+            batch_id = attempt.batch_id
+            own = by_batch.get(batch_id, rows.schema.empty_table().append_column(ERROR, pa.array([], pa.string())))
+            errors = own.column(ERROR).to_pylist()
+            refused_rows.check(self.name, batch_id, counts[batch_id], errors)
+            refused_rows.keep(self.name, attempt, own.drop_columns([ERROR]), errors)
+        return AcceptedRows(rows, files, {batch_id: own.num_rows for batch_id, own in by_batch.items()})
+
+    def _guarded(self, fit: T) -> list[str]:
+        """Return the columns whose values decide whether the table refuses a row."""
+        return [*self._merging.on, *self._required(fit), *([self._merging.op] if self._merging.op else [])]
+
+    @abstractmethod
+    def _required(self, fit: T) -> list[str]:
+        """Return the columns that must have a value in each row."""
+
+    def _faults(self, fit: T, rows: pa.Table) -> dict[int, str]:
+        """Return the numbers of the rows that the table refuses, in order, each with the error.
+
+        :param rows: the guarded columns, as far as the rows have them.
+        """
+        found: dict[int, str] = {}
+        deletes, op = self._merging.deletes(rows), self._merging.op
+        for name in dict.fromkeys((*self._merging.on, *self._required(fit))):
+            if name in rows.column_names:
+                is_key, nulls = name in self._merging.on, rows.column(name).is_null()
+                faulty = nulls if is_key else pc.and_not(nulls, deletes)  # what only deletes is never in the table
+                what = "is merged on" if is_key else "requires"
+                found |= _at(faulty, f"{self._title} {what} column {name!r}, which is null")
+        if op is not None:
+            error = f"{self._title} deletes by column {op!r}, which is no known operation"
+            found |= _at(self._merging.unknown(rows), error)
+        return dict(sorted(found.items()))
 
     def _keys_of(self, files: Sequence[PreparedFile]) -> pa.Table:
         """Return the columns that a merge needs from the rows of files, in file order."""
@@ -181,13 +246,19 @@ class TableSink(Sink, Generic[T]):
     @override
     def commit(self, attempts: Sequence[Attempt]) -> None:
         if attempts:
+            if self.refused_rows is not None:
+                self.refused_rows.note_commit(self.name, attempts)
             with self._lock:
                 self._commit(attempts)
+            if self.refused_rows is not None:
+                self.refused_rows.publish(self.name, attempts, self.committed_under)
 
     @override
     def discard(self, attempts: Sequence[Attempt]) -> None:
         # Removes a file with the last of its batches, unless a commit may have added it.
         self._staging.discard(attempts)
+        if self.refused_rows is not None:
+            self.refused_rows.discard(self.name, attempts)
         sets = {attempt.set_id for attempt in attempts}
         with self._lock:
             for name, of in list(self._prepared.items()):
@@ -208,6 +279,43 @@ class TableSink(Sink, Generic[T]):
         taker = copy(self)
         taker._landed = {}
         return LandedDelivery(taker, self.access)
+
+
+class AcceptedRows(Rows):
+    """The rows of batches that a table accepts, in files of the table's folder; see `Rows`.
+
+    :param rows: the rows with those that the table refuses.
+    :param files: the files that hold the accepted rows, with their sizes in bytes.
+    :param refused: the number of refused rows, by batch id.
+    """
+
+    def __init__(self, rows: Rows, files: Mapping[str, int], refused: Mapping[str, int]) -> None:
+        self.schema = rows.schema
+        self._rows = rows
+        self._files = files
+        self._refused = refused
+
+    @override
+    def count(self, batch_id: str) -> int:
+        return self._rows.count(batch_id) - self._refused.get(batch_id, 0)
+
+    @override
+    def write(self, batch_ids: Collection[str], folder: str) -> Mapping[str, int]:
+        return self._files
+
+
+def _at(faulty: pa.ChunkedArray, error: str) -> dict[int, str]:
+    """Return the numbers of the rows that have a fault, each with the error."""
+    return dict.fromkeys(pc.indices_nonzero(faulty).to_pylist(), error)
+
+
+def refused_by_batch(refused: Sequence[pa.Table]) -> dict[str, pa.Table]:
+    """Return refused rows by their batch."""
+    if not refused:
+        return {}
+    rows = pa.concat_tables(refused, promote_options="permissive")
+    of = rows.column(BATCH_ID)
+    return {batch_id: rows.filter(pc.equal(of, batch_id)) for batch_id in of.unique().to_pylist()}
 
 
 def files_of(manifests: Mapping[str, Mapping[str, Any]]) -> list[PreparedFile]:

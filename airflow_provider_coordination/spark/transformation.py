@@ -9,10 +9,8 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from inspect import signature
-from typing import Any
+from contextlib import contextmanager
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException, PySparkException
@@ -23,27 +21,46 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.landed import EventTimeBounds
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.bad_records import POSITION, is_caused_by_record
+from airflow_provider_coordination.spark.decoded_payload import DecodedPayload
+from airflow_provider_coordination.spark.decoding.decoder import Place
 from airflow_provider_coordination.spark.delivery import (
     DeliveryError,
     MissingColumnError,
     Stage,
     Transform,
     TransformError,
+    transform_name,
+    transformed_by,
 )
+from airflow_provider_coordination.spark.ingestion import IngestionOptions
 from airflow_provider_coordination.spark.layout import BATCH_ID, RecordLayout
 from airflow_provider_coordination.spark.outages import is_outage
 from airflow_provider_coordination.spark.parquet_files import schema_of
 from airflow_provider_coordination.spark.parquet_frames import (
+    Decoding,
     columns_without_type,
     read_frame,
     spark_schema,
     write_frame,
 )
 from airflow_provider_coordination.spark.payload import ERROR, EventTime, JsonPayload
-from airflow_provider_coordination.spark.rows import ROUTE, RowFiles, Transformed, groups_of
+from airflow_provider_coordination.spark.rows import (
+    ROUTE,
+    RowFiles,
+    Transformed,
+    TransformInput,
+    groups_of,
+    shared_files_of,
+)
 from airflow_provider_coordination.spark.sinks import Sink, check_required_columns
 from airflow_provider_coordination.spark.spark_errors import error_text
-from airflow_provider_coordination.spark.spark_versions import activate, arrow_table, condition_of
+from airflow_provider_coordination.spark.spark_versions import (
+    activate,
+    arrow_schema,
+    arrow_table,
+    condition_of,
+    frame_schema,
+)
 
 log = logging.getLogger(__name__)
 
@@ -55,33 +72,6 @@ OF_MISSING_COLUMNS = ("ATTRIBUTE_NOT_SUPPORTED", "FIELD_NOT_FOUND", "UNRESOLVED_
 """The beginnings of Spark's names for errors about a column that does not exist."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TransformInput:
-    """The records of one batch, as input of the transform.
-
-    Checks that are known to find nothing are skipped.
-
-    :param batch_id: the batch; every record has it in its column `_batch_id`.
-    :param file: the file that holds the records.
-    :param file_bytes: the size of the file in bytes.
-    :param bounds: the event-time bounds; records outside are late or early, and not transformed. None if none is.
-    :param has_unfit: whether some payloads do not fit the schema, and are not transformed.
-    :param shared_file: see `Attempt.shared_file`.
-    """
-
-    batch_id: str
-    file: str
-    file_bytes: int
-    bounds: EventTimeBounds | None = None
-    has_unfit: bool = False
-    shared_file: str | None = None
-
-
-def shared_files_of(inputs: Sequence[TransformInput]) -> dict[str, str]:
-    """Return the shared file of each batch, by batch id; batches that share none are left out."""
-    return {each.batch_id: each.shared_file for each in inputs if each.shared_file is not None}
-
-
 class Transformation:
     """Makes the rows that sinks take from the landed records of batches.
 
@@ -90,7 +80,7 @@ class Transformation:
     :param layout: the columns of the landed records.
     :param transform: makes the rows to write from records. It gets the records of many batches at once if it keeps
         `_batch_id`; otherwise it gets one batch at a time, and the column is added.
-    :param per_batch: whether the transform always gets one batch at a time.
+    :param options: whether the transform always gets one batch at a time; see `IngestionOptions`.
     :param payload: parses the payload before the transform.
     :param access: the credentials for the files.
     """
@@ -102,8 +92,8 @@ class Transformation:
         *,
         layout: RecordLayout,
         transform: Transform | None = None,
-        per_batch: bool = False,
-        payload: JsonPayload | None = None,
+        options: IngestionOptions | None = None,
+        payload: JsonPayload | DecodedPayload | None = None,
         access: Access = DEFAULT_ACCESS,
     ) -> None:
         self.layout = layout
@@ -111,11 +101,11 @@ class Transformation:
         self._spark = spark
         self._routed = routed
         self._transform = transform
-        self._per_batch = per_batch
+        self._options = options or IngestionOptions()
         self._payload = payload
         self._keeps_batch_id: dict[str, bool] = {}  # by the columns of the records that the transform gets
         self._has_warned = False
-        self._last_read: tuple[Mapping[str, int], DataFrame] | None = None
+        self._last_read: tuple[tuple[Mapping[str, int], frozenset[Place]], DataFrame] | None = None
 
     def check(self, columns: StructType | None = None) -> None:
         """Check the transform, and what the sinks name, as far as that is possible without records.
@@ -155,6 +145,9 @@ class Transformation:
         records = self._spark.createDataFrame([], columns)
         try:
             self._check_payload(records)
+            if isinstance(self._payload, DecodedPayload):
+                decoded = self._payload.decoder.schema(arrow_schema(columns))
+                records = self._spark.createDataFrame([], frame_schema(decoded))
         except DeliveryError as error:
             raise ConfigurationError(f"field 'schema': {error}") from None
         try:
@@ -168,7 +161,8 @@ class Transformation:
                     raise
                 if isinstance(error, AnalysisException | ImportError | NameError):
                     raise TransformError(
-                        f"transform {_name_of(self._transform)!r} fails on any records: {error_text(error)}; correct it"
+                        f"transform {transform_name(self._transform)!r} fails on any records: {error_text(error)}; "
+                        "correct it"
                     ) from error
             log.warning("the transform is not checked: it fails on an empty DataFrame: %s", error_text(error))
             return None
@@ -204,16 +198,16 @@ class Transformation:
 
         :param columns: the columns of their records, as `_columns` returns them.
         """
-        if len(inputs) == 1 or (self._transform is None and not self._per_batch):
+        if len(inputs) == 1 or (self._transform is None and not self._options.per_batch):
             return True
-        if not self._per_batch and columns not in self._keeps_batch_id:
+        if not self._options.per_batch and columns not in self._keeps_batch_id:
             try:
                 result = self._transformed(self._with_payload(self._read(inputs), inputs))
                 self._keeps_batch_id[columns] = BATCH_ID in result.columns
             except Exception as error:  # their delivery reports what is wrong
                 log.debug("whether the transform keeps %s is not known: %s", BATCH_ID, error)
                 return True
-        if not self._per_batch and self._keeps_batch_id[columns]:
+        if not self._options.per_batch and self._keeps_batch_id[columns]:
             return True
         if not self._has_warned:
             self._has_warned = True
@@ -221,7 +215,7 @@ class Transformation:
                 "%d batches are transformed one after the other, in one Spark job each, because %s",
                 len(inputs),
                 "'per_batch' is set: leave it out if the transform handles each record independently"
-                if self._per_batch
+                if self._options.per_batch
                 else f"the transform drops {BATCH_ID!r}: keep the column, and it gets all batches of a round at once",
             )
         return False
@@ -234,7 +228,7 @@ class Transformation:
         :returns: None if no record can be left out, so that nothing was read.
         """
         activate(self._spark)
-        bounded = list(_by_bounds(inputs))
+        bounded = list(self._by_bounds(inputs))
         if self._payload is None and not bounded:
             return None
         is_unfit = functions.lit(False)
@@ -250,8 +244,13 @@ class Transformation:
         is_left_out = is_unfit
         for time, is_theirs in bounded:
             is_left_out = is_left_out | (is_theirs & time.is_outside())
-        found = self._read(inputs).where(is_left_out)
-        return arrow_table(found.select(BATCH_ID, *self.layout.position, error.alias("error"), stage.alias("stage")))
+        found = self._read([replace(each, unfit=frozenset()) for each in inputs]).where(is_left_out)
+        keys = [BATCH_ID, *self.layout.position, "stage"]
+        rows = arrow_table(found.select(*keys[:-1], error.alias("error"), stage.alias("stage")))
+        if isinstance(self._payload, DecodedPayload):  # a record may have several such rows
+            first = rows.group_by(keys, use_threads=False).aggregate([("error", "first")])
+            rows = first.rename_columns([*keys, "error"])
+        return rows
 
     def write(self, inputs: Sequence[TransformInput], folder: str) -> Transformed:
         """Write the transformed rows of some batches, with columns that say which sinks take each row.
@@ -303,11 +302,19 @@ class Transformation:
     def _read(self, inputs: Sequence[TransformInput]) -> DataFrame:
         """Return the landed records of some batches; repeated calls for the same files return the same DataFrame."""
         files = {each.file: each.file_bytes for each in inputs}
-        if self._last_read is None or self._last_read[0] != files:
-            self._last_read = files, read_frame(self._spark, files, self._schema(inputs[0].file), self._access)
+        unfit = frozenset((each.batch_id, *place) for each in inputs for place in each.unfit)
+        if self._last_read is None or self._last_read[0] != (files, unfit):
+            self._last_read = (files, unfit), self._new_frame(files, self._schema(inputs[0].file), unfit)
         _, records = self._last_read
-        self._check_payload(records)
         return records
+
+    def _new_frame(self, files: Mapping[str, int], schema: StructType, unfit: frozenset[Place]) -> DataFrame:
+        if not isinstance(self._payload, DecodedPayload):
+            records = read_frame(self._spark, files, schema, self._access)
+            self._check_payload(records)
+            return records
+        self._check_payload(self._spark.createDataFrame([], schema))
+        return read_frame(self._spark, files, schema, self._access, Decoding(self._payload.decoder, unfit))
 
     def _check_payload(self, records: DataFrame) -> None:
         if self._payload is not None and self.layout.ddl is None:
@@ -319,18 +326,34 @@ class Transformation:
 
     def _with_payload(self, records: DataFrame, inputs: Sequence[TransformInput]) -> DataFrame:
         """Return the records of some batches as the transform gets them."""
-        for time, is_theirs in _by_bounds(inputs):
+        for time, is_theirs in self._by_bounds(inputs):
             records = records.where(~(is_theirs & time.is_outside()))
         if self._payload is None:
             return records
+        if isinstance(self._payload, DecodedPayload):  # those that do not fit are not read
+            return self._payload.parsed(records)
         has_unfit = any(each.has_unfit for each in inputs)
         return self._payload.parsed(self._payload.fitting(records) if has_unfit else records)
 
+    def _by_bounds(self, inputs: Sequence[TransformInput]) -> Iterator[tuple[EventTime, Column]]:
+        """Yield the event-time bounds of batches, each with a column: whether a record's batch has these bounds."""
+        bounded: dict[EventTimeBounds, list[str]] = {}
+        for each in inputs:
+            if each.bounds is not None:
+                bounded.setdefault(each.bounds, []).append(each.batch_id)
+        for bounds, batch_ids in bounded.items():
+            everywhere = len(batch_ids) == len(inputs)
+            value = self._payload.event_time(bounds) if isinstance(self._payload, DecodedPayload) else None
+            yield (
+                EventTime(bounds, value),
+                functions.lit(True) if everywhere else functions.col(BATCH_ID).isin(*batch_ids),
+            )
+
     def _transformed(self, records: DataFrame) -> DataFrame:
-        result = records
+        result = self._with_computed(records)
         if self._transform is not None:
-            with _naming_missing_columns(f"transform {_name_of(self._transform)!r}", records):
-                result = _result_of(self._transform, records)
+            with _naming_missing_columns(f"transform {transform_name(self._transform)!r}", result):
+                result = transformed_by(self._transform, result)
         if unknown := next(columns_without_type(result), None):
             path, kind = unknown
             raise DeliveryError(
@@ -338,6 +361,17 @@ class Transformation:
                 "transform, for example to STRING"
             )
         return result
+
+    def _with_computed(self, records: DataFrame) -> DataFrame:
+        """Return records with the columns that expressions compute, all from the records as they are."""
+        if self._options.computed is None:
+            return records
+        try:
+            with _naming_missing_columns("an expression in field 'computed'", records):
+                columns = {name: functions.expr(each) for name, each in self._options.computed.items()}
+                return records.withColumns(columns)
+        except AnalysisException as error:
+            raise TransformError(f"field 'computed' cannot be used: {error_text(error)}; correct it") from error
 
     def _plan(self, records: DataFrame, inputs: Sequence[TransformInput]) -> DataFrame:
         """Return the transformed rows of some batches, without the columns for routing."""
@@ -393,28 +427,6 @@ class Transformation:
         return RowFiles(files=files, by_group=by_group)
 
 
-def _result_of(transform: Transform, records: DataFrame) -> DataFrame:
-    """Return what a transform makes of records.
-
-    :raises TransformError: if it cannot be called with them, or returns something else.
-    """
-    name = _name_of(transform)
-    with suppress(ValueError):  # a function of C has no signature
-        try:
-            signature(transform).bind(records)
-        except TypeError as error:
-            raise TransformError(
-                f"transform {name!r} cannot be called with one argument, the records: {error}; correct it"
-            ) from None
-    result: Any = transform(records)
-    if not isinstance(result, DataFrame) or result.isStreaming:
-        found = f"{type(result).__module__}.{type(result).__qualname__}"
-        raise TransformError(
-            f"transform {name!r} must return a Spark DataFrame that is not streaming; it returned {found}"
-        )
-    return result
-
-
 @contextmanager
 def _naming_missing_columns(what: str, records: DataFrame) -> Iterator[None]:
     """Raise an error about a column that records do not have as one that names these records' columns.
@@ -436,10 +448,6 @@ def _naming_missing_columns(what: str, records: DataFrame) -> Iterator[None]:
 def _written(rows: DataFrame) -> list[str]:
     """Return the columns of transformed rows that sinks take."""
     return [name for name in rows.columns if name != ERROR and not name.startswith("_coordination_")]
-
-
-def _name_of(transform: Transform | None) -> str:
-    return getattr(transform, "__qualname__", None) or type(transform).__name__
 
 
 def _with_positions(result: DataFrame, position: Sequence[str]) -> DataFrame:
@@ -470,17 +478,6 @@ def _with_positions(result: DataFrame, position: Sequence[str]) -> DataFrame:
 def _holds(where: str) -> Column:
     """Return whether a predicate holds; null counts as false."""
     return functions.coalesce(functions.expr(where), functions.lit(False))
-
-
-def _by_bounds(inputs: Sequence[TransformInput]) -> Iterator[tuple[EventTime, Column]]:
-    """Yield the event-time bounds of some batches, each with a column: whether a record's batch has these bounds."""
-    bounded: dict[EventTimeBounds, list[str]] = {}
-    for each in inputs:
-        if each.bounds is not None:
-            bounded.setdefault(each.bounds, []).append(each.batch_id)
-    for bounds, batch_ids in bounded.items():
-        everywhere = len(batch_ids) == len(inputs)
-        yield EventTime(bounds), functions.lit(True) if everywhere else functions.col(BATCH_ID).isin(*batch_ids)
 
 
 def _group(groups: Mapping[str, Sequence[str]]) -> Column:

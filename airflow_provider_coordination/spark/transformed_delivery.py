@@ -55,10 +55,7 @@ from airflow_provider_coordination.spark.storage import (
     join,
     renames,
 )
-from airflow_provider_coordination.spark.transformation import (
-    MARKED,
-    Transformation,
-)
+from airflow_provider_coordination.spark.transformation import MARKED, Transformation
 from airflow_provider_coordination.spark.validation import BadRecordPolicy, ValidatedBatch
 
 log = logging.getLogger(__name__)

@@ -20,6 +20,7 @@ from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.bad_records import (
     BAD_SCHEMA,
     MAX_FAILING,
+    POSITION,
     BadRecords,
     bad_records,
     dead_letters,
@@ -31,8 +32,9 @@ from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError,
 from airflow_provider_coordination.spark.layout import BATCH_ID, RecordLayout
 from airflow_provider_coordination.spark.parquet_files import read_table, write_table
 from airflow_provider_coordination.spark.payload import ERROR
+from airflow_provider_coordination.spark.rows import TransformInput
 from airflow_provider_coordination.spark.storage import delete_file, join
-from airflow_provider_coordination.spark.transformation import MARKED, Transformation, TransformInput
+from airflow_provider_coordination.spark.transformation import MARKED, Transformation
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +105,12 @@ class ValidatedBatch:
         if not self.knows_left_out:
             return complete
         has_rejected, has_unfit = self._rejected.num_rows > 0, self._unfit.num_rows > 0
-        return replace(complete, bounds=complete.bounds if has_rejected else None, has_unfit=has_unfit)
+        return replace(
+            complete,
+            bounds=complete.bounds if has_rejected else None,
+            has_unfit=has_unfit,
+            unfit=frozenset(zip(*(self._unfit.column(name).to_pylist() for name in POSITION), strict=True)),
+        )
 
     def note_left_out(self, left_out: pa.Table | None) -> None:
         """Note which records the transform does not get; see `Transformation.left_out`.

@@ -20,13 +20,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from airflow_provider_coordination.coordination.browsing import (
-    EXAMINED_PER_PAGE,
-    BrowsePage,
-    BrowsePosition,
-    Filter,
-    SortOrder,
-)
+from airflow_provider_coordination.coordination.browsing import BrowsePage, PageRequest
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.coordination.history import (
@@ -204,21 +198,9 @@ class RecordingStore(CoordinationStore):
             return self.inner.query(source_identifier, status, since=since, after=after, limit=limit)
 
     @override
-    def browse(
-        self,
-        source_identifier: str,
-        wanted: Filter,
-        *,
-        order: SortOrder = SortOrder.KEY,
-        descending: bool = False,
-        after: BrowsePosition | None = None,
-        limit: int = 100,
-        examine: int = EXAMINED_PER_PAGE,
-    ) -> BrowsePage:
+    def browse(self, request: PageRequest) -> BrowsePage:
         with self._recording():
-            return self.inner.browse(
-                source_identifier, wanted, order=order, descending=descending, after=after, limit=limit, examine=examine
-            )
+            return self.inner.browse(request)
 
     @override
     def count_by_status(

@@ -6,7 +6,6 @@ the group `airflow_provider_coordination.stores`, which refers to an instance of
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -17,7 +16,7 @@ from airflow_provider_coordination.aws import AwsSettings, Permission
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.registry import Registry
 from airflow_provider_coordination.coordination.store import CoordinationStore
-from airflow_provider_coordination.settings import read_settings
+from airflow_provider_coordination.settings import read_field, read_settings
 
 ROUND_TRIPS = 5
 
@@ -85,60 +84,22 @@ class ConnectionFields:
     password: str | None = field(default=None, repr=False)
     aws: Callable[[str, str, str | None], AwsSettings]
 
+    def read(self, field: str, annotation: Any, default: Any = None) -> Any:
+        """Return a field of the extra, converted to a type and checked.
+
+        :param annotation: the type, with its limits; text may stand for a number, a duration and a boolean.
+        :param default: the result if the field is not set.
+        :raises FieldError: naming the connection, the field, the value and the remedy.
+        """
+        return read_field(self.name, field, self.values[field], annotation) if field in self.values else default
+
     def text(self, field: str) -> str | None:
         """Return a text field; None if it is not set.
 
-        :raises ConfigurationError: if it is not text.
+        :raises FieldError: if it is not text.
         """
-        value = self.values.get(field)
-        if value is not None and not isinstance(value, str):
-            raise ConfigurationError(f"{self.name}: field {field!r} must be text; got {value!r}")
-        return value
-
-    def integer(self, field: str, *, minimum: int = 1) -> int | None:
-        """Return a field that is a whole number, or text of digits; None if it is not set.
-
-        :param minimum: the smallest valid number.
-        :raises ConfigurationError: if it is not a whole number, or too small.
-        """
-        value = self.values.get(field)
-        if value is None:
-            return None
-        number = int(value) if isinstance(value, str) and value.isdecimal() else value
-        if type(number) is not int or number < minimum:
-            raise ConfigurationError(
-                f"{self.name}: field {field!r} must be a whole number, at least {minimum}; got {value!r}"
-            )
-        return number
-
-    def boolean(self, field: str) -> bool:
-        """Return a field that is true or false, possibly as text; False if it is not set.
-
-        :raises ConfigurationError: if it is neither.
-        """
-        value = self.values.get(field, False)
-        value = {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value
-        if not isinstance(value, bool):
-            raise ConfigurationError(f"{self.name}: field {field!r} must be true or false; got {value!r}")
-        return value
-
-    def number(self, field: str, of: str, default: float) -> float:
-        """Return a field that is a non-negative number, possibly as text.
-
-        :param of: the unit and an example, such as `seconds, such as 60`.
-        :param default: the result if it is not set.
-        :raises ConfigurationError: if it is not such a number.
-        """
-        if field not in self.values:
-            return default
-        value = self.values[field]
-        try:
-            number = math.nan if isinstance(value, bool) else float(value)
-            if math.isfinite(number) and number >= 0:
-                return number
-        except (TypeError, ValueError, OverflowError):
-            pass
-        raise ConfigurationError(f"{self.name}: field {field!r} must be a number of {of}; got {value!r}")
+        text: str | None = self.read(field, str)
+        return text
 
 
 DEFAULT_TABLE = "coordination_partition"

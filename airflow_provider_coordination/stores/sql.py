@@ -17,11 +17,11 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from airflow_provider_coordination.coordination.browsing import (
-    EXAMINED_PER_PAGE,
     PARKED_FROM,
     BrowsePage,
     BrowsePosition,
     Filter,
+    PageRequest,
     SortOrder,
     end_of_prefix,
     position_of,
@@ -215,32 +215,22 @@ class SqlStore(CoordinationStore):
         return self._database.read(lambda connection: [partition_of(row) for row in connection.execute(statement)])
 
     @override
-    def browse(
-        self,
-        source_identifier: str,
-        wanted: Filter,
-        *,
-        order: SortOrder = SortOrder.KEY,
-        descending: bool = False,
-        after: BrowsePosition | None = None,
-        limit: int = 100,
-        examine: int = EXAMINED_PER_PAGE,
-    ) -> BrowsePage:
+    def browse(self, request: PageRequest) -> BrowsePage:
         """Reads along an index and filters the rows."""
-        wanted.check(order, after)
-        conditions = self._index_conditions(source_identifier, wanted, order)
-        if after is not None:
-            conditions.append(self._compared_to(lt if descending else gt, after, order))
-        includes_all = wanted.includes_all(order)
+        request.check()
+        wanted, order, descending = request.wanted, request.order, request.descending
+        conditions = self._index_conditions(request.source_identifier, wanted, order)
+        if request.after is not None:
+            conditions.append(self._compared_to(lt if descending else gt, request.after, order))
 
         def read(connection: sa.Connection) -> BrowsePage:
             within, end = conditions, None
-            if not includes_all:
-                end = self._end(connection, conditions, order, descending=descending, examine=examine)
+            if not request.includes_all:
+                end = self._end(connection, conditions, order, descending=descending, examine=request.examine)
                 within = [*conditions, *self._filter_conditions(wanted)]
                 if end is not None:
                     within.append(self._compared_to(ge if descending else le, end, order))
-            max_partitions = min(limit, examine)
+            max_partitions = min(request.limit, request.examine)
             statement = self._select(within, order, descending=descending).limit(max_partitions + 1)
             rows = connection.execute(statement).all()
             partitions = [partition_of(row) for row in rows[:max_partitions]]

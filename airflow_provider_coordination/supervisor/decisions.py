@@ -92,7 +92,7 @@ def run_ended(memory: Supervision, observation: Observation, errors: Sequence[Er
     """
     if not memory.spec_version:
         return replace(memory, polled_at=observation.at)
-    health = memory.health
+    health = _under_rules(memory, observation).health
     for error in (*observation.errors, *errors):
         health = health.with_error(error)
     succeeded = not observation.errors and not errors and not health.cannot_read(observation.failing)
@@ -101,8 +101,15 @@ def run_ended(memory: Supervision, observation: Observation, errors: Sequence[Er
     return replace(memory, health=health, polled_at=observation.at, open_partitions=open_partitions)
 
 
+def _under_rules(memory: Supervision, observation: Observation) -> Supervision:
+    """Return the state with the rules of the spec for its health."""
+    if observation.settings is None:
+        return memory
+    return replace(memory, health=memory.health.under(observation.settings.health_rules))
+
+
 def _updated(memory: Supervision, observation: Observation) -> Supervision:
-    memory = without_ended(_with_errors(memory, observation), observation)
+    memory = without_ended(_with_errors(_under_rules(memory, observation), observation), observation)
     if observation.settings is not None and memory.started_at is None:
         memory = replace(memory, started_at=observation.at)
     began = [

@@ -27,9 +27,8 @@ from airflow_provider_coordination.coordination.partition import Partition, form
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.suspension import Suspension
 from airflow_provider_coordination.sources.connections import ConnectionResolver
-from airflow_provider_coordination.sources.forgetting import forget
 from airflow_provider_coordination.sources.kinds import SourceBatches
-from airflow_provider_coordination.sources.reset import Resets
+from airflow_provider_coordination.sources.reset import Resets, forget
 from airflow_provider_coordination.sources.reset_targets import (
     EARLIEST,
     ResetAction,

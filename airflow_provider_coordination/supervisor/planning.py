@@ -245,7 +245,7 @@ class _Planner:
 
     @property
     def _transforming_seconds(self) -> float:
-        if self._spec.ingestion.schema is None and self._spec.ingestion.transform is None:
+        if self._spec.ingestion.schema is None and not self._spec.ingestion.is_transformed:
             return 0.0
         return self._assumptions.transforming_seconds(self._load.record_bytes)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
+from airflow_provider_coordination.coordination.json_values import Stored
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.field_hints import Limits, format_duration
 from airflow_provider_coordination.settings import Described, FieldError
@@ -27,6 +28,11 @@ DEPLOY_MODES = ("client", "cluster")
 MEMORY = r"^\d+[kmgtpKMGTP][bB]?$"
 """A memory size in Spark's format."""
 NO_TIME = timedelta(0)
+IN_A_ROW = 3
+"""How many consecutive failures make a supervisor unhealthy, and how many successes healthy again, by default."""
+EVENTS_KEPT = 10
+MOST_EVENTS_KEPT = 30
+"""Together with the rest of the state, this many errors with long messages stay below the limit of an item."""
 
 
 def _up_to(longest: timedelta, *, minimum: timedelta | None = None) -> Limits:
@@ -44,6 +50,7 @@ def _up_to(longest: timedelta, *, minimum: timedelta | None = None) -> Limits:
 
 
 Steps = Annotated[int, Limits(minimum=1)]
+Threshold = Annotated[int, Limits(minimum=1, maximum=1000)]
 Fraction = Annotated[float, Limits(minimum=0, maximum=1)]
 MemorySize = Annotated[str | None, Limits(pattern=MEMORY, words="a size with its unit, such as '2g'")]
 SomeCores = Annotated[int | None, Limits(minimum=1)]
@@ -104,6 +111,24 @@ class AutoScaleSettings(Described):
 
 
 @dataclass(frozen=True, kw_only=True)
+class HealthRules(Stored):
+    """When results change the state of a supervisor, as its spec says.
+
+    :param unhealthy_after: the number of consecutive failed runs that makes it unhealthy.
+    :param healthy_after: the number of consecutive successful runs that makes it healthy again.
+    :param jobs_unhealthy_after: the number of consecutive failed jobs that makes it unhealthy.
+    :param jobs_healthy_after: the number of consecutive successful jobs that makes it healthy again.
+    :param errors_kept: how many of the latest errors are kept.
+    """
+
+    unhealthy_after: int = IN_A_ROW
+    healthy_after: int = IN_A_ROW
+    jobs_unhealthy_after: int = IN_A_ROW
+    jobs_healthy_after: int = IN_A_ROW
+    errors_kept: int = EVENTS_KEPT
+
+
+@dataclass(frozen=True, kw_only=True)
 class SuperviseSettings(Described):
     """How a source is supervised.
 
@@ -120,6 +145,11 @@ class SuperviseSettings(Described):
     :param late_message_rejection_start: reject records older than this instant (aware).
     :param early_message_rejection_period: reject records later than the job's planned end plus this duration.
     :param auto_scale: how the number of jobs follows the lag; None for a fixed number.
+    :param unhealthiness_threshold: how many polls in a row must fail to make the supervisor unhealthy.
+    :param healthiness_threshold: how many polls in a row must succeed to make it healthy again.
+    :param task_unhealthiness_threshold: how many jobs in a row must fail to make it unhealthy.
+    :param task_healthiness_threshold: how many jobs in a row must succeed to make it healthy again.
+    :param max_stored_exception_events: how many of the latest errors its status keeps.
     :param terminate_when_done: whether to terminate the supervisor once every partition is COMPLETED, for a bounded
         read.
     """
@@ -142,6 +172,11 @@ class SuperviseSettings(Described):
     late_message_rejection_start: datetime | None = None
     early_message_rejection_period: NotNegative = None
     auto_scale: AutoScaleSettings | None = None
+    unhealthiness_threshold: Threshold = IN_A_ROW
+    healthiness_threshold: Threshold = IN_A_ROW
+    task_unhealthiness_threshold: Threshold = IN_A_ROW
+    task_healthiness_threshold: Threshold = IN_A_ROW
+    max_stored_exception_events: Annotated[int, Limits(minimum=1, maximum=MOST_EVENTS_KEPT)] = EVENTS_KEPT
     terminate_when_done: bool = False
 
     @override
@@ -153,6 +188,17 @@ class SuperviseSettings(Described):
         if self.rejects and not self.event_time:
             problem = "is missing: name the column of 'schema' that decides whether records are late or early"
             raise FieldError(self.title, "event_time", problem)
+
+    @property
+    def health_rules(self) -> HealthRules:
+        """When results change the state of the supervisor."""
+        return HealthRules(
+            unhealthy_after=self.unhealthiness_threshold,
+            healthy_after=self.healthiness_threshold,
+            jobs_unhealthy_after=self.task_unhealthiness_threshold,
+            jobs_healthy_after=self.task_healthiness_threshold,
+            errors_kept=self.max_stored_exception_events,
+        )
 
     @property
     def rejects(self) -> bool:

@@ -18,7 +18,7 @@ from airflow_provider_coordination.coordination.partition import source_identifi
 from airflow_provider_coordination.settings import FieldError
 from airflow_provider_coordination.sources.kinds import get_kind
 from airflow_provider_coordination.spark.ingestion import Ingestion
-from airflow_provider_coordination.spark.job_settings import RoundSettings, check_function
+from airflow_provider_coordination.spark.job_settings import RoundSettings, check_computed, check_function
 from airflow_provider_coordination.spark.payload_schema import check_time_formats, columns_of
 from airflow_provider_coordination.spark.sink_settings import MAIN, check_described_sinks, check_folders
 from airflow_provider_coordination.spark.writes import Writes, all_of
@@ -180,6 +180,8 @@ class IngestionSpec:
             schema = self.ingestion.schema
             columns = {} if schema is None else columns_of(schema)
             check_time_formats(self.ingestion.time_formats, columns)
+            self.ingestion.payload.check_schema(schema)
+            check_computed(self.ingestion.computed)
         except ConfigurationError as error:
             raise ConfigurationError(f"spec: {error}") from None
         name = self.supervise.event_time

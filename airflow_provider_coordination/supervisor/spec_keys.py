@@ -99,7 +99,7 @@ def _writes_references() -> Mapping[str, str]:
 
 
 def _class(reference: str) -> type:
-    found: type = import_attribute(reference, "class")
+    found: type = import_attribute(reference, f"class {reference!r}")
     return found
 
 
@@ -121,7 +121,7 @@ def _unknown(field: str, kind: str, known: Iterable[str], hint: str) -> Configur
 OPTIONS = fields_of(IngestionOptions)
 """What a spec says of jobs beside `reads` and `writes`."""
 SECTIONS: Mapping[str, type] = {
-    **{name: cls for name, field in OPTIONS.items() for each in field.expected if (cls := each.cls) is not None},
+    **{name: cls for name, field in OPTIONS.items() if (cls := field.settings) is not None},
     "tuning": TuningSettings,
     "supervise": SuperviseSettings,
 }
@@ -241,9 +241,8 @@ def _below(path: str, cls: type) -> Iterator[tuple[str, list[str]]]:
     fields = fields_of(cls)
     yield path, list(fields)
     for name, field in fields.items():
-        for expected in field.expected:
-            if expected.cls is not None:
-                yield from _below(f"{path}.{name}", expected.cls)
+        if field.settings is not None:
+            yield from _below(f"{path}.{name}", field.settings)
 
 
 def _snake(name: str) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
+
+import msgspec
 
 from airflow_provider_coordination.field_hints import Limits
 from airflow_provider_coordination.spark.ingestion import Ingestion, IngestionOptions
@@ -14,29 +16,14 @@ from airflow_provider_coordination.spark.payload_schema import TIME_FORMATS
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings, TuningSettings
 from airflow_provider_coordination.supervisor.spec import VERSION, IngestionSpec
 from airflow_provider_coordination.supervisor.spec_keys import OPTIONS, TOP_LEVEL_KEYS, reads_classes, writes_classes
-from airflow_provider_coordination.supervisor.spec_values import (
-    ExpectedType,
-    Field,
-    ValueType,
-    fields_of,
-    to_json_with_defaults,
-)
+from airflow_provider_coordination.supervisor.spec_values import FUNCTION, Field, fields_of, to_json_with_defaults
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-DURATION = r"^-?P(?=.)(\d+(\.\d+)?W)?(\d+(\.\d+)?D)?(T(?=.)(\d+(\.\d+)?H)?(\d+(\.\d+)?M)?(\d+(\.\d+)?S)?)?$"
-FUNCTION = r"^[^:]+:[^:]+$"
-PRIMITIVE_SCHEMAS: Mapping[ValueType, Mapping[str, Any]] = {
-    ValueType.TEXT: {"type": "string"},
-    ValueType.WHOLE: {"type": "integer"},
-    ValueType.NUMBER: {"type": "number"},
-    ValueType.BOOLEAN: {"type": "boolean"},
-    ValueType.INSTANT: {"type": "string", "format": "date-time"},
-    ValueType.FUNCTION: {"type": "string", "pattern": FUNCTION},
-    ValueType.ANYTHING: {},
-}
+DURATION = r"^-?P(\d+(\.\d+)?W|(?=.)(\d+(\.\d+)?D)?(T(?=.)(\d+(\.\d+)?H)?(\d+(\.\d+)?M)?(\d+(\.\d+)?S)?)?)$"
+NULL = {"type": "null"}
 OPTION_CONSTRAINTS: Mapping[str, Mapping[str, Any]] = {
-    "transform": {"pattern": FUNCTION},
-    "time_formats": {"additionalProperties": {"enum": list(TIME_FORMATS)}},
+    "transform": {"pattern": FUNCTION.pattern},
+    "time_formats": {"additionalProperties": {"anyOf": [{"enum": list(TIME_FORMATS)}, {"pattern": "yyyy"}]}},
 }
 """The constraints of options that `Ingestion.check` checks, as far as a JSON Schema can express them."""
 
@@ -100,30 +87,24 @@ def _schema_of(cls: type, definitions: dict[str, Any]) -> dict[str, Any]:
 
 
 def _of_field(field: Field, definitions: dict[str, Any]) -> dict[str, Any]:
-    choices = [each for expected in field.expected for each in _choices(expected, definitions)]
+    if field.settings is not None:
+        choices = [_reference(field.settings, definitions)]
+    else:
+        written = msgspec.json.schema(field.written)
+        choices = [each for each in written.get("anyOf", [written]) if each != NULL]
+    if timedelta in field.hint.types:
+        choices = [{"type": "string", "pattern": DURATION}, {"type": "number"}]
+    elif datetime in field.hint.types:
+        choices = [{"type": "string", "format": "date-time"}]
     if field.limits is not None:
         choices = [{**choice, **_limits(field.limits, choice)} for choice in choices]
-    if field.may_be_null:
-        choices.append({"type": "null"})
+    if None in field.hint.types:
+        choices.append(NULL)
     schema = choices[0] if len(choices) == 1 else {"anyOf": choices}
     default = to_json_with_defaults(field.default)
     if field.is_required or default is None or isinstance(default, dict):
         return schema
     return {**schema, "default": default}
-
-
-def _choices(expected: ExpectedType, definitions: dict[str, Any]) -> list[dict[str, Any]]:
-    if expected.what is ValueType.DURATION:
-        return [{"type": "string", "pattern": DURATION}, {"type": "number"}]
-    if expected.cls is not None:
-        return [_reference(expected.cls, definitions)]
-    item_types = [each for one in expected.item_types for each in _choices(one, definitions)]
-    held = item_types[0] if len(item_types) == 1 else {"anyOf": item_types}
-    if expected.what is ValueType.LIST:
-        return [{"type": "array", "items": held}]
-    if expected.what is ValueType.OBJECT:
-        return [{"type": "object", "additionalProperties": held}]
-    return [dict(PRIMITIVE_SCHEMAS[expected.what])]
 
 
 def _limits(limits: Limits, choice: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,11 +127,13 @@ def _limits(limits: Limits, choice: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parameters_of(cls: type) -> dict[str, str]:
-    """Return the descriptions of a class's parameters, also of those that it inherits."""
-    texts = [inspect.cleandoc(each.__doc__ or "") for each in reversed(cls.__mro__)]
+    """Return the descriptions of a class's parameters, and then of those that it inherits."""
     pattern = re.compile(r"^:param (\w+):(.*?)(?=^:|\n\n|\Z)", re.MULTILINE | re.DOTALL)
-    found = [each for text in texts for each in pattern.findall(text)]
-    return {name: " ".join(description.replace("(templated)", "").split()) for name, description in found}
+    found: dict[str, str] = {}
+    for each in cls.__mro__:
+        for name, description in pattern.findall(inspect.cleandoc(each.__doc__ or "")):
+            found.setdefault(name, " ".join(description.replace("(templated)", "").split()))
+    return found
 
 
 def _described(schema: Mapping[str, Any], text: str | None) -> dict[str, Any]:

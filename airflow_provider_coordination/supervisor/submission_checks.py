@@ -25,8 +25,7 @@ from airflow_provider_coordination.coordination.source_claim import (
     location_differences,
 )
 from airflow_provider_coordination.coordination.source_view import SourceView
-from airflow_provider_coordination.sources.forgetting import ABOUT_PREVIOUS_DATA, how_to_forget, left_of
-from airflow_provider_coordination.sources.reset import kind_of_stored
+from airflow_provider_coordination.sources.reset import ABOUT_PREVIOUS_DATA, how_to_forget, kind_of_stored, left_of
 from airflow_provider_coordination.spark.payload_schema import (
     AUTO,
     ISO,
@@ -36,6 +35,7 @@ from airflow_provider_coordination.spark.payload_schema import (
     UNITS,
     columns_of,
     required_columns_of,
+    time_pattern,
 )
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 
@@ -250,6 +250,8 @@ def _is_of(kind: str, value: Any, time_format: str | None) -> bool:
         return number is not None and number == int(number)
     if kind in NUMBERS:
         return is_number
+    if time_format not in (None, *TIME_FORMATS):
+        return _has_pattern(str(value), str(time_format))
     if time_format is not None:
         is_text = isinstance(value, str) and DATE.fullmatch(value) is not None
         return (is_number and time_format != ISO) or (is_text and time_format in (ISO, AUTO))
@@ -261,6 +263,14 @@ def _is_of(kind: str, value: Any, time_format: str | None) -> bool:
         return isinstance(value, list)
     if kind in ("STRUCT", "MAP"):
         return isinstance(value, Mapping)
+    return True
+
+
+def _has_pattern(text: str, pattern: str) -> bool:
+    try:
+        time_pattern(pattern).instant(text)
+    except (ValueError, OverflowError):
+        return False
     return True
 
 

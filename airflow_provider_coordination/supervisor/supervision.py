@@ -25,14 +25,9 @@ from airflow_provider_coordination.coordination.job_reports import ErrorEvent
 from airflow_provider_coordination.coordination.json_values import Stored
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.stores.redaction import HIDDEN
+from airflow_provider_coordination.supervisor.settings import HealthRules
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.spec_values import without_secrets
-
-UNHEALTHY_AFTER = 3
-"""The number of consecutive failed runs or jobs that makes a supervisor unhealthy."""
-HEALTHY_AFTER = 3
-"""The number of consecutive successes that makes it healthy again."""
-EVENTS_KEPT = 10
 
 
 class SupervisorState(StrEnum):
@@ -118,6 +113,7 @@ class Health(Stored):
     :param runs_were_unhealthy: whether failed runs made the supervisor unhealthy and it has not recovered.
     :param jobs_were_unhealthy: whether failed jobs made the supervisor unhealthy and it has not recovered.
     :param errors: the latest errors, the latest last.
+    :param rules: when results change the state.
     """
 
     state: DetailedState = DetailedState.PENDING
@@ -129,10 +125,15 @@ class Health(Stored):
     runs_were_unhealthy: bool = False
     jobs_were_unhealthy: bool = False
     errors: tuple[ErrorEvent, ...] = ()
+    rules: HealthRules = field(default_factory=HealthRules)
+
+    def under(self, rules: HealthRules) -> Health:
+        """Return the health under other rules; they apply from the next result on."""
+        return self if rules == self.rules else replace(self, rules=rules, errors=self.errors[-rules.errors_kept :])
 
     def with_error(self, error: ErrorEvent) -> Health:
         """Return the health with one more error."""
-        return replace(self, errors=(*self.errors, error)[-EVENTS_KEPT:])
+        return replace(self, errors=(*self.errors, error)[-self.rules.errors_kept :])
 
     def job_ended(self, *, succeeded: bool) -> Health:
         """Return the health with one more ended job; `with_state` then computes the state."""
@@ -160,14 +161,14 @@ class Health(Stored):
             return self
         if proposed in (DetailedState.STOPPING, DetailedState.TERMINATED):
             return replace(self, state=proposed)
-        if self.failed_runs >= UNHEALTHY_AFTER:
+        if self.failed_runs >= self.rules.unhealthy_after:
             return replace(self, state=self._unhealthy_supervisor, runs_were_unhealthy=True)
-        if self.failed_jobs >= UNHEALTHY_AFTER:
+        if self.failed_jobs >= self.rules.jobs_unhealthy_after:
             return replace(self, state=DetailedState.UNHEALTHY_TASKS, jobs_were_unhealthy=True)
         recovered = replace(
             self,
-            runs_were_unhealthy=self.runs_were_unhealthy and self.successful_runs < HEALTHY_AFTER,
-            jobs_were_unhealthy=self.jobs_were_unhealthy and self.successful_jobs < HEALTHY_AFTER,
+            runs_were_unhealthy=self.runs_were_unhealthy and self.successful_runs < self.rules.healthy_after,
+            jobs_were_unhealthy=self.jobs_were_unhealthy and self.successful_jobs < self.rules.jobs_healthy_after,
         )
         if recovered.runs_were_unhealthy:
             is_of_runs = self.state.basic is SupervisorState.UNHEALTHY_SUPERVISOR
@@ -182,7 +183,7 @@ class Health(Stored):
 
     def restarted(self) -> Health:
         """Return the health of a supervisor that starts again after a termination; its errors are kept."""
-        return Health(errors=self.errors)
+        return Health(errors=self.errors, rules=self.rules)
 
     def cannot_read(self, failing: Collection[str]) -> bool:
         """Return whether a job failed to read a partition because of the source, and no job has read it since.

@@ -13,6 +13,7 @@ from typing import Any
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import BaseOperator, TaskGroup, XComArg, get_current_context, task
 
+from airflow_provider_coordination.airflow_names import REMOVED_PASSES, AirflowFailException
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.registry import registered
 from airflow_provider_coordination.decorators import acknowledges_task
@@ -43,7 +44,7 @@ SUMMED_FIELDS = (
 """The counts that are summed over the jobs' summaries."""
 COUNTED_FIELDS = ("completed", "lost", "handed_over", "resting")
 """The lists in the jobs' summaries whose lengths are summed."""
-SUCCEEDED, FAILED = "success", "failed"
+SUCCEEDED, FAILED, UPSTREAM_FAILED = "success", "failed", "upstream_failed"
 MAX_SHOWN = 10
 """The maximum number of failed partitions that a summary names."""
 
@@ -87,6 +88,23 @@ def plan_jobs(
     return [f"{name}-{number}" for number in range(jobs)]
 
 
+def states_of(ti: Any, *task_ids: str) -> Mapping[str, str]:
+    """Return the states of tasks of this run, by task and map index."""
+    found = ti.get_task_states(dag_id=ti.dag_id, task_ids=list(task_ids), run_ids=[ti.run_id])
+    return {name: str(state) for name, state in found.get(ti.run_id, {}).items()}
+
+
+def fail_if_failed(task_ids: Sequence[str]) -> None:
+    """Decide the outcome of a group: what the rule `none_failed` does where it passes removed tasks.
+
+    :param task_ids: the tasks before.
+    :raises AirflowFailException: naming those that failed.
+    """
+    states = states_of(get_current_context()["ti"], *task_ids)
+    if failed := sorted(name for name, state in states.items() if state in (FAILED, UPSTREAM_FAILED)):
+        raise AirflowFailException(f"failed before: {', '.join(failed)}; their logs have the reasons")
+
+
 def summarize(
     jobs: Iterable[Mapping[str, Any]] | None,
     *,
@@ -108,11 +126,7 @@ def summarize(
     context = get_current_context()
     ti: Any = context["ti"]
 
-    def states_of(*task_ids: str) -> Mapping[str, str]:
-        found = ti.get_task_states(dag_id=ti.dag_id, task_ids=list(task_ids), run_ids=[ti.run_id])
-        return {name: str(state) for name, state in found.get(ti.run_id, {}).items()}
-
-    before = states_of(supplier_task_id, plan_task_id)
+    before = states_of(ti, supplier_task_id, plan_task_id)
     for name in (supplier_task_id, plan_task_id):
         if before.get(name) == FAILED:
             log.error("no job was started, because task %s failed; its log has the reason", name)
@@ -120,7 +134,7 @@ def summarize(
         ti.xcom_pull(task_ids=name) if before.get(name) == SUCCEEDED else None
         for name in (supplier_task_id, plan_task_id)
     )
-    states: Counter[str] = Counter(states_of(job_task_id).values() if planned else ())
+    states: Counter[str] = Counter(states_of(ti, job_task_id).values() if planned else ())
     summary: dict[str, Any] = {
         "source": None if supplied is None else _source_of(supplied),
         "jobs": {"planned": len(planned or ()), **states},
@@ -310,9 +324,15 @@ def coordinated_ingestion(
             coordination_conn_id=coordination_conn_id,
         )
         # The summary is written whatever the outcome of the jobs; all tasks decide the outcome of the group.
-        done = EmptyOperator(task_id="done", trigger_rule="none_failed")
+        before = [planned, *before_the_end, summary]
+        done: Any
+        if REMOVED_PASSES:
+            done = EmptyOperator(task_id="done", trigger_rule="none_failed")
+        else:
+            ids = [getattr(each, "operator", each).task_id for each in before]
+            done = task(task_id="done", trigger_rule="all_done")(fail_if_failed)(ids)
         [supplied, planned, before_the_end[-1]] >> summary
-        [planned, *before_the_end, summary] >> done
+        before >> done
     return group
 
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from enum import Flag, auto
 
 from airflow_provider_coordination.coordination.override import override
+from airflow_provider_coordination.sources.queues import QueueAddress
 from airflow_provider_coordination.supervisor.supervision import Claimant
 
 NEVER = datetime.min.replace(tzinfo=UTC)
@@ -58,6 +59,7 @@ class SourceSnapshot:
     :param jobs: the jobs without an outcome, by owner, and whether each one is overdue: it did not begin, or gave no
         sign of life, in time. None if they were not listed.
     :param is_suspended: whether the source is suspended.
+    :param messages: the queues that have messages to receive; none in a suspended source.
     :param turns: the reason to wake each supervisor, as one word, by claimant; supervisors that may sleep are left out.
     """
 
@@ -72,6 +74,7 @@ class SourceSnapshot:
     parked_until: datetime = ALWAYS
     jobs: Mapping[str, bool] | None = None
     is_suspended: bool = False
+    messages: frozenset[QueueAddress] = frozenset()
     turns: Mapping[Claimant, str] = field(default_factory=dict)
 
 
@@ -82,6 +85,8 @@ class Condition(ABC):
     """The instant up to which unfinished partitions must deliver; None if that does not matter."""
     claimant: Claimant | None = None
     """The supervisor that must be polled; None if there is none."""
+    queue: QueueAddress | None = None
+    """The queue that must be asked for messages; None if there is none."""
 
     @property
     @abstractmethod
@@ -147,13 +152,19 @@ class PartitionsDone(Condition):
 
 @dataclass(frozen=True)
 class WorkAvailable(Condition):
-    """A worker could acquire a partition."""
+    """A worker could acquire a partition, or a queue has messages that announce data.
 
+    :param queue: see `Condition.queue`.
+    """
+
+    queue: QueueAddress | None = None
     wanted = Wanted.AVAILABILITY
 
     @override
     def met_by(self, snapshot: SourceSnapshot) -> str | None:
-        return "available" if snapshot.is_available else None
+        if snapshot.is_available:
+            return "available"
+        return "messages" if self.queue in snapshot.messages else None
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import parse_instant
+from airflow_provider_coordination.sources.queues import QueueAddress, check_queue
 from airflow_provider_coordination.triggers.conditions import (
     Condition,
     PartitionsDone,
@@ -102,19 +103,36 @@ class PartitionsReopenedTrigger(SourceTrigger):
 
 
 class PartitionsAvailableTrigger(SourceTrigger, BaseEventTrigger):
-    """Fires when a worker could acquire a partition; never while the source is suspended.
+    """Fires when a worker could acquire a partition, or a queue has messages; never while the source is suspended.
 
     For a deferred task it fires once. In an `AssetWatcher` it is a wake-up signal: while there is work it fires once an
     interval. As long as it runs, partitions reopen and overdue acknowledgment sets end. An event reports that there is
     work, not which: the DAG run that it starts acquires what there is.
 
     :param interval: the minimum time between two events; timedelta or seconds.
+    :param queue: the URL of an SQS queue that announces data of the source: the event `messages` reports that it has
+        messages. None of them is received. None if there is no queue.
+    :param aws_conn_id: the AWS connection for the queue; None for the AWS default credential chain.
+    :param region_name: the region of the queue, if neither its URL nor the connection names one.
 
     The other parameters are those of `SourceTrigger`. Without a `deadline`, no task waits.
     """
 
-    def __init__(self, *, interval: timedelta | float = DEFAULT_INTERVAL, **arguments: Any) -> None:
+    def __init__(
+        self,
+        *,
+        interval: timedelta | float = DEFAULT_INTERVAL,
+        queue: str | None = None,
+        aws_conn_id: str | None = "aws_default",
+        region_name: str | None = None,
+        **arguments: Any,
+    ) -> None:
         super().__init__(**arguments)
+        if queue is not None:
+            check_queue(queue)
+        self.queue = queue
+        self.aws_conn_id = aws_conn_id
+        self.region_name = region_name
         self.interval = interval.total_seconds() if isinstance(interval, timedelta) else float(interval)
         if not self.interval > 0:
             raise ValueError(f"field 'interval' must be a positive timedelta or number of seconds; got {interval!r}")
@@ -122,10 +140,15 @@ class PartitionsAvailableTrigger(SourceTrigger, BaseEventTrigger):
 
     @override
     def condition(self) -> Condition:
-        return WorkAvailable()
+        if self.queue is None:
+            return WorkAvailable()
+        return WorkAvailable(QueueAddress(url=self.queue, aws_conn_id=self.aws_conn_id, region_name=self.region_name))
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Yield an event `available` once an interval while there is work; for a task a single one, or `error`."""
+        """Yield an event `available` or `messages` once an interval while there is work.
+
+        For a task it is a single one, or `error`.
+        """
         settling = Settling(self)
         for_a_task = self.deadline is not None
         while True:

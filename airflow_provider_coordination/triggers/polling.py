@@ -7,13 +7,14 @@ hangs blocks only its own threads; the event loop never waits for a store.
 The cost of a poll depends on what is wanted, not on the number of triggers. A poll in which nothing is due makes one
 query for the next expiry and one for the next reopening. Waiting for acknowledgment sets adds one query, waiting for
 availability or a job adds two, waiting for completion one to three. A supervisor reads its item, its jobs and the
-unfinished partitions; it queries the source itself once a period. Whether the source is suspended is read at most once
+unfinished partitions; it queries the source itself once a period. A queue is asked for messages every 20 seconds, and
+whether messages are kept is looked up once a minute. Whether the source is suspended is read at most once
 in five seconds, and only if partitions are available or a trigger waits for a reopening.
 """
 
 from __future__ import annotations
 
-import asyncio
+import logging
 import random
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -22,9 +23,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TypeVar
 
+from asgiref.sync import sync_to_async
+
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.errors import SupervisedElsewhereError
+from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError, SupervisedElsewhereError
 from airflow_provider_coordination.coordination.jobs import Jobs
 from airflow_provider_coordination.coordination.partition import (
     PARKED_UNTIL,
@@ -34,11 +37,93 @@ from airflow_provider_coordination.coordination.partition import (
     parse_instant,
 )
 from airflow_provider_coordination.coordination.store import CoordinationStore, all_partitions
+from airflow_provider_coordination.hooks.connections import AirflowConnections
 from airflow_provider_coordination.hooks.supervision import supervisor_of
+from airflow_provider_coordination.sources.kept_messages import KeptMessages
+from airflow_provider_coordination.sources.queues import Queue, QueueAddress
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.supervisor.supervision import Claimant
 from airflow_provider_coordination.supervisor.turn import Supervisor
 from airflow_provider_coordination.triggers.conditions import ALWAYS, NEVER, SourceSnapshot, Wanted
+
+log = logging.getLogger(__name__)
+
+ASKED_EVERY = timedelta(seconds=20)
+"""How often a queue is asked whether it has messages."""
+TENDED_EVERY = timedelta(minutes=1)
+"""How often the messages that a source keeps are looked at."""
+REOPENED_EVERY = timedelta(hours=1)
+"""How often the connection of a queue is read again."""
+
+
+class QueueWatch:
+    """Watches the queues of one source; one call at a time.
+
+    :param coordinator: an initialized coordinator of the source.
+    :param region: the AWS region if nothing else names one.
+    :param open_queue: returns a queue by its address.
+    """
+
+    def __init__(
+        self,
+        coordinator: SourceCoordinator,
+        region: str | None,
+        open_queue: Callable[[QueueAddress], Queue] | None = None,
+    ) -> None:
+        self.keeps = False
+        self._view = coordinator.view
+        self._clock = coordinator.clock
+        self._kept = KeptMessages(coordinator.view)
+        self._open = open_queue or (lambda address: address.open(AirflowConnections(region)))
+        self._opened: dict[QueueAddress, tuple[Queue, datetime]] = {}
+        self._asked: dict[QueueAddress, tuple[bool, datetime]] = {}
+        self._tended_at: datetime | None = None
+
+    def waiting(self, queues: Collection[QueueAddress]) -> frozenset[QueueAddress]:
+        """Return the queues that have messages to receive; none if the source is suspended.
+
+        A queue that does not respond has none for now, and the reason is logged.
+        """
+        found = frozenset(address for address in queues if self._has_messages(address))
+        return frozenset() if found and self._view.suspension() is not None else found
+
+    def tend(self) -> None:
+        """Delete kept messages whose data is delivered, and hide the others for longer, if it is time."""
+        now = self._clock.now()
+        if self._tended_at is not None and now - self._tended_at < TENDED_EVERY:
+            return
+        if not self.keeps:  # the queue is called by the next poll, on a thread for sources
+            self.keeps = bool(self._kept.queues())
+            self._tended_at = None if self.keeps else now
+            return
+        self._tended_at = now
+        try:
+            self.keeps = self._kept.tend(self._queue) > 0
+        except (ConfigurationError, SourceError) as error:
+            self._opened.clear()
+            log.warning("the kept messages of source %s are received again: %s", self._view.source, error)
+
+    def _has_messages(self, address: QueueAddress) -> bool:
+        now = self._clock.now()
+        has_messages, asked_at = self._asked.get(address, (False, None))
+        if asked_at is None or now - asked_at >= ASKED_EVERY:
+            try:
+                has_messages = self._queue(address).waiting() > 0
+            except (ConfigurationError, SourceError) as error:
+                has_messages = False
+                self._opened.pop(address, None)
+                log.warning("source %s is not woken by its queue: %s", self._view.source, error)
+            self._asked[address] = has_messages, now
+        return has_messages
+
+    def _queue(self, address: QueueAddress) -> Queue:
+        now = self._clock.now()
+        queue, opened_at = self._opened.get(address, (None, now))
+        if queue is None or now - opened_at >= REOPENED_EVERY:
+            queue = self._open(address)
+            self._opened[address] = queue, now
+        return queue
+
 
 THREADS_PER_STORE = 4
 THREADS_FOR_SOURCES = 16
@@ -73,12 +158,13 @@ class SharedStore:
             return self._store
 
     async def run(self, work: Callable[[], T], *, queries_source: bool = False) -> T:
-        """Run work that queries the store in one of the threads; return its result.
+        """Run work that queries the store in one of the threads, which may query Airflow; return its result.
 
         :param queries_source: whether the work may also query a source.
         """
         threads = self._threads_for_sources if queries_source else self._threads
-        return await asyncio.get_running_loop().run_in_executor(threads, work)
+        # The threads have to know the event loop: some triggerers take the requests of others out of order, then fail.
+        return await sync_to_async(work, thread_sensitive=False, executor=threads)()
 
     def enter(self) -> None:
         """Add a user."""
@@ -145,17 +231,28 @@ class SourcePoller:
         self._clock = coordinator.clock
         self._ended_since: datetime | None = None
         self._listed_at: datetime | None = None
+        self._messages = QueueWatch(coordinator, region)
         # Pollers that start together must not purge together.
         self._purge_at = self._clock.now() + PURGE_INTERVAL * random.random()
         self._behind: str | None = None
 
+    @property
+    def keeps_messages(self) -> bool:
+        """Whether the source keeps messages of a queue, so that the next poll may call the queue."""
+        return self._messages.keeps
+
     def poll(
-        self, wanted: Wanted, instants: Iterable[datetime] = (), claimants: Collection[Claimant] = ()
+        self,
+        wanted: Wanted,
+        instants: Iterable[datetime] = (),
+        claimants: Collection[Claimant] = (),
+        queues: Collection[QueueAddress] = (),
     ) -> PollResult:
         """Do what is due, and read what is wanted.
 
         :param instants: the instants up to which triggers wait for partitions to deliver.
         :param claimants: the supervisors of the source: usually one, or none.
+        :param queues: the queues that triggers wait for messages of.
         :raises CoordinationError: if the store does not respond.
         """
         began = self._clock.now()
@@ -169,6 +266,7 @@ class SourcePoller:
         reopens_at = None if closed is None or closed.is_parked else closed.priority
         jobs = self._unfinished_jobs() if Wanted.JOBS in wanted else None
         turns, supervisor_polls_due = self._supervise(claimants)
+        self._messages.tend()
         snapshot = SourceSnapshot(
             pending=pending,
             ended=self._ended() if Wanted.SETS in wanted and pending is None else frozenset(),
@@ -181,6 +279,7 @@ class SourcePoller:
             parked_until=ALWAYS if parked_until is None else parked_until,
             is_suspended=Wanted.SUSPENSION in wanted and self.coordinator.view.suspension() is not None,
             jobs=None if jobs is None else {owner: at is not None and at <= began for owner, at in jobs.items()},
+            messages=self._messages.waiting(queues),
             turns=turns,
         )
         due = [expires_at, reopens_at]

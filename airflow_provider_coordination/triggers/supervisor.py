@@ -16,7 +16,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import parse_instant
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings
-from airflow_provider_coordination.hooks.job_termination import end_local_processes
+from airflow_provider_coordination.hooks.job_resources import end_local_processes
 from airflow_provider_coordination.supervisor.store import SupervisionStore
 from airflow_provider_coordination.supervisor.supervision import Claimant
 from airflow_provider_coordination.triggers.conditions import Condition, JobOver, TurnNeeded

@@ -30,7 +30,7 @@ from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.hooks.configuration import DEFAULT_WATCH_INTERVAL_SECONDS, Configuration
 from airflow_provider_coordination.hooks.coordination import ConnectionSettings, CoordinationHook
-from airflow_provider_coordination.hooks.job_termination import stop_job
+from airflow_provider_coordination.hooks.job_resources import stop_job
 from airflow_provider_coordination.sources.kinds import SourceBatches
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.triggers.conditions import Condition, SourceSnapshot, Wanted
@@ -181,7 +181,7 @@ class Watchers:
     async def stop_job(
         self, coordination_conn_id: str, source: str, owner: str, reason: str, *, was_killed: bool
     ) -> None:
-        """Stop a job; see `hooks.job_termination.stop_job`.
+        """Stop a job; see `hooks.job_resources.stop_job`.
 
         :raises CoordinationError: if the connection is not usable, or the store does not respond.
         """
@@ -358,7 +358,11 @@ class _Watcher:
             wanted |= subscription.condition.wanted
         instants = {s.condition.instant for s in waiting if s.condition.instant is not None}
         claimants = {s.condition.claimant for s in waiting if s.condition.claimant is not None}
-        result = await store.run(lambda: poller.poll(wanted, instants, claimants), queries_source=bool(claimants))
+        queues = {s.condition.queue for s in waiting if s.condition.queue is not None}
+        result = await store.run(
+            lambda: poller.poll(wanted, instants, claimants, queues),
+            queries_source=bool(claimants or queues or poller.keeps_messages),
+        )
         for subscription in waiting:
             subscription.check(result.snapshot)
         return result.next_due

@@ -22,7 +22,6 @@ from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import ConnectionDetails, DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import get_user, requires_access_connection, requires_authenticated
 from airflow.api_fastapi.logging.decorators import action_logging
-from airflow.configuration import conf
 from airflow.models import connection as stored
 from airflow.models.dag import DagModel
 from airflow.secrets.environment_variables import CONN_ENV_PREFIX
@@ -32,6 +31,7 @@ from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 from sqlalchemy import select
 
+from airflow_provider_coordination.airflow_names import conf
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 
 if TYPE_CHECKING:

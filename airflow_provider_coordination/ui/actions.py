@@ -33,9 +33,15 @@ from airflow_provider_coordination.sources.kinds import SourceBatches
 from airflow_provider_coordination.sources.reset import Resets, check_target, restarted
 from airflow_provider_coordination.sources.reset_targets import ResetAction, Target, parse_target
 from airflow_provider_coordination.ui.access import UserName, audit, may_change_connection
-from airflow_provider_coordination.ui.bodies import ActionBody, PartitionVersion, ResumeBody, SuspendBody
+from airflow_provider_coordination.ui.bodies import (
+    ActionBody,
+    PartitionRow,
+    PartitionVersion,
+    ResumeBody,
+    SuspendBody,
+    row_of,
+)
 from airflow_provider_coordination.ui.cards import SourceCard
-from airflow_provider_coordination.ui.facts import PartitionRow, row_of
 from airflow_provider_coordination.ui.sources import card_of
 from airflow_provider_coordination.ui.store_queries import SOURCE, Queries, QueryScheduler, json_response, json_text
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import logging
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
-from fastapi import FastAPI, HTTPException, Request
+from fastapi import APIRouter, FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from sqlalchemy.exc import OperationalError
@@ -27,17 +31,15 @@ from airflow_provider_coordination.hooks.configuration import Configuration
 from airflow_provider_coordination.ui import (
     acknowledgments,
     actions,
+    holdings,
     manual,
-    pages,
     partitions,
-    runs,
     sources,
     supervisors,
-    timeline,
     workers,
 )
 from airflow_provider_coordination.ui.access import MAX_BODY_CHARACTERS, requires_login
-from airflow_provider_coordination.ui.kinds import routers_of_kinds
+from airflow_provider_coordination.ui.bodies import routers_of_kinds
 from airflow_provider_coordination.ui.store_queries import QueryScheduler, Stores
 
 log = logging.getLogger(__name__)
@@ -70,8 +72,9 @@ def application() -> FastAPI:
     app.state.viewers_may_read = Configuration.read().viewers_may_read
     # Names of sources may contain slashes. So routes that end in more fixed words come first, then those that end in
     # one, then those that end in the name of a set.
-    for part in (supervisors, sources, partitions, timeline, workers, runs, actions, pages, manual):
+    for part in (supervisors, sources, partitions, holdings, workers, actions, manual):
         app.include_router(part.router())
+    app.include_router(page_files())
     for router in routers_of_kinds():
         app.include_router(router)
     app.include_router(acknowledgments.router())
@@ -153,3 +156,70 @@ class BodySizeLimit:
             return message
 
         await self._app(scope, bounded, send)
+
+
+FOLDER = Path(__file__).with_name("static")
+"""The folder of the pages' JavaScript modules."""
+EDITION_LENGTH = 16
+EDITION_PREFIX = re.compile(rf"([0-9a-f]{{{EDITION_LENGTH}}})/")
+MEDIA_TYPES = {
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".json": "application/json",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".txt": "text/plain; charset=utf-8",
+}
+"""The types of files that are served. All others are not found."""
+
+
+def edition() -> str:
+    """Return a digest of the pages' modules, which distinguishes versions."""
+    digest = hashlib.sha256()
+    for file in sorted(file for file in FOLDER.rglob("*") if file.is_file()):
+        digest.update(file.relative_to(FOLDER).as_posix().encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:EDITION_LENGTH]
+
+
+def page_files() -> APIRouter:
+    """Return the route of the pages' JavaScript modules. A mounted folder would require no login."""
+    routes = APIRouter()
+    current = edition()
+
+    @routes.get("/static/{path:path}")
+    async def static(request: Request, path: str) -> Response:
+        """Return a file of the pages."""
+        prefix = EDITION_PREFIX.match(path)
+        # Not in the threads that query stores: those may hang.
+        file = await asyncio.to_thread(_read_page_file, path if prefix is None else path[prefix.end() :])
+        if file is None:
+            raise HTTPException(404, "the pages have no such file")
+        return _file_response(request, *file, is_settled=prefix is not None and prefix[1] == current)
+
+    return routes
+
+
+def _file_response(request: Request, content: bytes, media_type: str, *, is_settled: bool) -> Response:
+    """Return a file.
+
+    :param is_settled: whether the URL names the current edition. Then a browser caches the file, so that the many
+        modules are fetched once. Otherwise it revalidates each time. A file that is requested by the URL of another
+        edition, during an upgrade of the servers, must not be cached.
+    """
+    headers = {
+        "ETag": f'"{hashlib.sha256(content).hexdigest()[:32]}"',
+        "Cache-Control": "private, max-age=31536000, immutable" if is_settled else "no-cache",
+        "X-Content-Type-Options": "nosniff",
+    }
+    known = request.headers.get("if-none-match", "").split(",")
+    if headers["ETag"] in [each.strip().removeprefix("W/") for each in known]:
+        return Response(status_code=304, headers=headers)
+    return Response(content, media_type=media_type, headers=headers)
+
+
+def _read_page_file(path: str) -> tuple[bytes, str] | None:
+    """Return the content of a file and its media type; None if it does not exist, or is not for browsers."""
+    # The name is compared with the files that exist: nothing from a request becomes a path.
+    file = next((each for each in FOLDER.rglob("*") if each.relative_to(FOLDER).as_posix() == path), None)
+    media_type = None if file is None else MEDIA_TYPES.get(file.suffix)
+    return None if file is None or media_type is None else (file.read_bytes(), media_type)

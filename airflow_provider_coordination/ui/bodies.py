@@ -1,9 +1,18 @@
-"""The bodies of requests. A reason is required for every action."""
+"""The bodies of requests, and what the routes return about partitions, their owners and what a kind of source adds.
+
+A reason is required for every action.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from functools import cache
+from typing import Annotated, Any, Protocol
 
+from fastapi import APIRouter
 from pydantic import (
     AfterValidator,
     AwareDatetime,
@@ -13,12 +22,25 @@ from pydantic import (
     StrictBool,
     StrictInt,
     StringConstraints,
+    field_serializer,
     field_validator,
 )
 
+from airflow_provider_coordination.coordination.browsing import state_of
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.coordination.partition import check_partition_key
+from airflow_provider_coordination.coordination.history import Holding, Transition
+from airflow_provider_coordination.coordination.partition import (
+    AWAITING_SUFFIX,
+    Partition,
+    PartitionFacts,
+    check_partition_key,
+)
+from airflow_provider_coordination.coordination.partition_actions import actions_for
+from airflow_provider_coordination.coordination.registry import import_attribute
+from airflow_provider_coordination.coordination.workers import task_of
+from airflow_provider_coordination.sources.kinds import KINDS, get_kind, inspect_partition, known_kind
 from airflow_provider_coordination.sources.reset_targets import EARLIEST
+from airflow_provider_coordination.sources.source_kind import Inspection
 
 MAX_REASON_CHARACTERS = 500
 MAX_PARTITIONS_AT_ONCE = 500
@@ -135,3 +157,142 @@ class ReleaseBody(BaseModel):
     reason: str | None = None
     release_id: str | None = None
     version: StrictInt | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owner:
+    """The owner of a lease. All fields but `name` are null if the owner is not a task."""
+
+    name: str
+    host: str | None = None
+    dag_id: str | None = None
+    run_id: str | None = None
+    task_id: str | None = None
+    map_index: int | None = None
+    try_number: int | None = None
+
+
+def owner_of(name: str) -> Owner:
+    """Return an owner with its task. The owner of a partition that awaits acknowledgment keeps the task of its job."""
+    task = task_of(name.removesuffix(AWAITING_SUFFIX))
+    if task is None:
+        return Owner(name=name)
+    return Owner(name=name, host=name.partition(":")[0], **task._asdict())
+
+
+def known_owner(name: str | None) -> Owner | None:
+    """Return an owner; None if there is none."""
+    return None if name is None else owner_of(name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionRow(PartitionFacts, Inspection):
+    """The summary of a partition.
+
+    :param state: its state now.
+    :param leased_until: when its lease ends (aware); None unless it is leased.
+    :param has_positions: whether it can be reset to another position than its start.
+    :param actions: the names of the actions that apply to it now.
+    """
+
+    state: str
+    leased_until: datetime | None
+    has_positions: bool
+    actions: list[str]
+
+    @field_serializer("owner")
+    def _owner(self, name: str | None) -> Owner | None:
+        return known_owner(name)
+
+
+def row_of(partition: Partition, now: datetime) -> PartitionRow:
+    """Return the summary of a partition.
+
+    :param partition: the partition.
+    :param now: the current time (aware).
+    """
+    kind = known_kind(partition)
+    facts = {each.name: getattr(partition, each.name) for each in fields(PartitionFacts)}
+    return PartitionRow(
+        **facts | {"reopen_at": None if partition.is_parked else partition.reopen_at},
+        **vars(inspect_partition(partition, now)),
+        state=state_of(partition, now).value,
+        leased_until=partition.ownership_timeout,
+        has_positions=kind is not None and kind.has_positions,
+        actions=actions_for(partition, now),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransitionFacts(Transition):
+    """A change of a partition's status or owner. `status` is null if the partition was deleted."""
+
+    @field_serializer("owner", "previous_owner")
+    def _owner(self, name: str | None) -> Owner | None:
+        return known_owner(name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HoldingFacts(Holding):
+    """A time during which one owner held a partition. `began_at` is null if the history no longer has it."""
+
+    @field_serializer("owner")
+    def _owner(self, name: str) -> Owner:
+        return owner_of(name)
+
+
+log = logging.getLogger(__name__)
+
+
+class KindPages(Protocol):
+    """The pages and routes of one kind of source."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """The pages that its sources have in addition to those of every source."""
+        ...
+
+    def router(self) -> APIRouter:
+        """Return its routes."""
+        ...
+
+    def details(self, partition: Partition, now: datetime) -> Mapping[str, Any]:
+        """Return the details that only partitions of this kind have.
+
+        :param partition: the partition.
+        :param now: the current time (aware).
+        """
+        ...
+
+
+def routers_of_kinds() -> Iterator[APIRouter]:
+    """Yield the routes of every kind that has some. A kind that cannot be imported is logged and skipped."""
+    for name in KINDS.names():
+        if (pages := pages_of(name)) is not None:
+            yield pages.router()
+
+
+@cache
+def pages_of(kind: str) -> KindPages | None:
+    """Return the pages of a kind of source; None if it has none, or the kind is unknown."""
+    try:
+        if kind not in KINDS.names() or (where := get_kind(kind).pages) is None:
+            return None
+        pages: KindPages = import_attribute(where, f"pages of the kind of source {kind!r}, {where!r}")
+    except ConfigurationError as error:
+        log.error("%s", error)
+        return None
+    return pages
+
+
+def pages_named(kind: str | None) -> list[str]:
+    """Return the names of the pages that sources of a kind have in addition to those of every source."""
+    pages = None if kind is None else pages_of(kind)
+    return [] if pages is None else list(pages.names)
+
+
+def details_of(partition: Partition, now: datetime) -> dict[str, Any]:
+    """Return the details of a partition that its kind adds."""
+    kind = known_kind(partition)
+    pages = None if kind is None else pages_of(kind.name)
+    return {} if pages is None else dict(pages.details(partition, now))

@@ -12,10 +12,10 @@ from typing import Literal
 
 from airflow_provider_coordination.coordination.acknowledgment import FAMILY as ACKNOWLEDGMENT_FAMILY
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentView
+from airflow_provider_coordination.coordination.browsing import PartitionState, state_of
 from airflow_provider_coordination.coordination.job_reports import SinkReport, sinks_of
 from airflow_provider_coordination.coordination.jobs import Jobs
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.coordination.partition_state import PartitionState, state_of
 from airflow_provider_coordination.coordination.source_statistics import ScanLimits, SourceStatistics, source_statistics
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import latest_completed
@@ -25,8 +25,7 @@ from airflow_provider_coordination.sources.source_kind import Inspection
 from airflow_provider_coordination.supervisor.status import is_abandoned
 from airflow_provider_coordination.supervisor.store import StoredSupervision, SupervisionStore
 from airflow_provider_coordination.ui.access import is_paused
-from airflow_provider_coordination.ui.facts import Owner, owner_of
-from airflow_provider_coordination.ui.kinds import pages_named
+from airflow_provider_coordination.ui.bodies import Owner, owner_of, pages_named
 from airflow_provider_coordination.ui.manual import MANUAL
 from airflow_provider_coordination.ui.workers import registered_workers
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
+from airflow_provider_coordination.coordination.browsing import state_of
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.coordination.partition_state import state_of
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.sources.kinds import inspect_partition, known_kind
 from airflow_provider_coordination.sources.kinesis.leases import (
@@ -25,8 +25,7 @@ from airflow_provider_coordination.sources.kinesis.leases import (
 )
 from airflow_provider_coordination.sources.kinesis.progress import ShardRange, parse_partition_key
 from airflow_provider_coordination.ui.access import may_read_connection
-from airflow_provider_coordination.ui.facts import Owner, known_owner
-from airflow_provider_coordination.ui.kinds import KindPages
+from airflow_provider_coordination.ui.bodies import KindPages, Owner, known_owner
 from airflow_provider_coordination.ui.store_queries import SOURCE, Queries, query_response
 
 MAX_PARTITIONS = 20_000

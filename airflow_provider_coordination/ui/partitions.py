@@ -17,6 +17,7 @@ from airflow_provider_coordination.coordination.browsing import (
     EXAMINED_PER_PAGE,
     BrowsePosition,
     Filter,
+    PageRequest,
     SortOrder,
     position_of,
 )
@@ -40,9 +41,7 @@ from airflow_provider_coordination.sources.kinds import (
     unreadable_items,
 )
 from airflow_provider_coordination.ui.access import may_read_connection
-from airflow_provider_coordination.ui.bodies import NO_NUL, Key
-from airflow_provider_coordination.ui.facts import PartitionRow, TransitionFacts, row_of
-from airflow_provider_coordination.ui.kinds import details_of
+from airflow_provider_coordination.ui.bodies import NO_NUL, Key, PartitionRow, TransitionFacts, details_of, row_of
 from airflow_provider_coordination.ui.store_queries import SOURCE, Queries, query_response
 
 LISTED = (PartitionStatus.ASSIGNED, PartitionStatus.CLOSED, PartitionStatus.UNASSIGNED, PartitionStatus.COMPLETED)
@@ -170,13 +169,15 @@ def page_of(
         if len(gathered) >= limit:
             return gathered, cursor
         browsed = view.store.browse(
-            view.source_identifier,
-            replace(wanted, statuses=statuses),
-            order=segment.order,
-            descending=segment.descending,
-            after=cursor.position or cursor.ended.get(statuses[0]),
-            limit=limit - len(gathered),
-            examine=EXAMINED_PER_PAGE,
+            PageRequest(
+                source_identifier=view.source_identifier,
+                wanted=replace(wanted, statuses=statuses),
+                order=segment.order,
+                descending=segment.descending,
+                after=cursor.position or cursor.ended.get(statuses[0]),
+                limit=limit - len(gathered),
+                examine=EXAMINED_PER_PAGE,
+            )
         )
         partitions, is_over = _within_segment(segment, browsed.partitions, view.clock.now())
         gathered += partitions

@@ -29,12 +29,13 @@ class CoordinationPlugin(AirflowPlugin):
     @cached_property
     def react_apps(self) -> list[dict[str, Any]]:  # type: ignore[override]
         """The pages: one in the menu, and a tab of each DAG run and task instance; none without the routes."""
-        from airflow_provider_coordination.hooks.configuration import ROUTE, Configuration
-        from airflow_provider_coordination.ui.urls import edition, path_prefix
+        from airflow_provider_coordination.hooks.configuration import ROUTE, Configuration, path_prefix
 
         configuration = Configuration.read()
         if not (configuration.http_api and configuration.ui):
             return []
+        from airflow_provider_coordination.ui.application import edition
+
         # Airflow registers a module by this name. All places share one module, so they have one name.
         pages = {"name": PAGES, "bundle_url": f"{path_prefix()}/static/{edition()}/coordination.js"}
         return [

@@ -16,11 +16,10 @@ from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.store import all_partitions
 from airflow_provider_coordination.coordination.workers import FAMILY, Worker
+from airflow_provider_coordination.hooks.configuration import path_prefix
 from airflow_provider_coordination.ui.access import may_read_connection
-from airflow_provider_coordination.ui.bodies import Key
-from airflow_provider_coordination.ui.facts import Owner, owner_of
+from airflow_provider_coordination.ui.bodies import Key, Owner, owner_of
 from airflow_provider_coordination.ui.store_queries import SOURCE, Queries, query_response
-from airflow_provider_coordination.ui.urls import path_prefix
 
 MAX_LEASES = 20_000
 MAX_WORKERS = 2_000

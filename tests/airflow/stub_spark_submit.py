@@ -8,6 +8,7 @@ or on a stop request. `kubernetes`: the API server where the driver's pod is mad
 
 from __future__ import annotations
 
+import ast
 import base64
 import json
 import os
@@ -28,8 +29,8 @@ def main() -> int:
     folder, arguments = Path(sys.argv[1]), sys.argv[2:]
     plan = json.loads((folder / "plan.json").read_text())
     settings_file = Path(arguments[-2])
-    if not settings_file.is_absolute():  # cluster mode: it would travel in --files
-        settings_file = Path(arguments[arguments.index("--files") + 1].split(",")[-1])
+    if not settings_file.is_absolute():  # cluster mode on YARN: they travel in the program
+        settings_file = Path(arguments[-3])
     archive = Path(arguments[arguments.index("--py-files") + 1].split(",")[-1])
     call = {
         "arguments": arguments,
@@ -40,7 +41,7 @@ def main() -> int:
     if "kubernetes" in plan:
         settings = run_pod(arguments, plan)
     else:
-        settings = json.loads(settings_file.read_text())
+        settings = settings_in(settings_file)
         call["mode"] = oct(settings_file.stat().st_mode & 0o777)
         call["folder_mode"] = oct(settings_file.parent.stat().st_mode & 0o777)
     call["settings"] = settings
@@ -65,6 +66,17 @@ def main() -> int:
     else:
         time.sleep(plan.get("sleep", 0))
     return int(plan.get("exit", 0))
+
+
+def settings_in(file: Path) -> dict[str, Any]:
+    """Return the settings of a settings file, or of the program that brings them to a container."""
+    text = file.read_text()
+    if file.suffix == ".py":
+        [statement] = ast.parse(text).body[-1:]
+        assert isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
+        text = ast.literal_eval(statement.value.args[1])
+    settings: dict[str, Any] = json.loads(text)
+    return settings
 
 
 def coordinator_of(settings: dict[str, Any]) -> SourceCoordinator:

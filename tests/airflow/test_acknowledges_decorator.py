@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from airflow.sdk import DAG, task
 
+from airflow_provider_coordination import airflow_names
 from airflow_provider_coordination.airflow_names import AirflowFailException, AirflowSkipException, AirflowTaskTimeout
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentState
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
@@ -247,15 +248,31 @@ def test_failed_rejection_raises_the_error_of_the_function(
     assert state(coordination, waiting) is PENDING
 
 
-def test_coroutine_acknowledges(coordination: SourceCoordinator) -> None:
+def test_coroutine_acknowledges_where_airflow_awaits_it(coordination: SourceCoordinator) -> None:
     [waiting] = delivered(coordination, "a")
 
     @task.acknowledges(source="clicks")
     async def check(acknowledgment_sets: list[dict[str, Any]]) -> int:
         return len(acknowledgment_sets)
 
+    if airflow_names.AIRFLOW < airflow_names.COROUTINES_SINCE:
+        with pytest.raises(ValueError, match=r"needs Airflow 3\.2 or newer"):
+            check()
+        return
     assert run(check) == 1
     assert state(coordination, waiting) is ACKNOWLEDGED
+
+
+def test_coroutine_is_refused_where_airflow_would_not_await_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(airflow_names, "AIRFLOW", (3, 1, 8))
+
+    @task.acknowledges(source="clicks")
+    async def check() -> None: ...
+
+    with pytest.raises(
+        ValueError, match=r"@task.acknowledges: function '.*check' is 'async', which needs Airflow 3.2 or"
+    ):
+        check()
 
 
 @pytest.mark.integration  # needs no server, but whole processes, and so seconds

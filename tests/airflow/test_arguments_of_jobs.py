@@ -9,7 +9,7 @@ import pytest
 from airflow.sdk import DAG
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.shard_sync import ShardSyncOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.ingestion import Ingestion
@@ -32,7 +32,7 @@ def group(**arguments: Any) -> None:
         lambda **arguments: CoordinatedSparkSubmitOperator(task_id="ingest", **JOB, **arguments),
         lambda **arguments: CoordinatedSparkSubmitOperator.partial(task_id="ingest", **JOB, **arguments),
         lambda **arguments: group(**JOB, **arguments),
-        lambda **arguments: KinesisShardSyncOperator(task_id="sync", reads=PARTS["reads"], **arguments),
+        lambda **arguments: ShardSyncOperator(task_id="sync", reads=PARTS["reads"], **arguments),
     ],
     ids=["operator", "mapped", "group", "shard sync"],
 )

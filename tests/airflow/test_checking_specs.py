@@ -11,6 +11,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.hooks.supervision import check_against_source
+from airflow_provider_coordination.sources.kinesis.stream_names import StreamService
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from tests.supervisor.specs import SPEC, spec_with
 from tests.support.aggregation import aggregate
@@ -28,6 +29,7 @@ class Stream:
         self.client = InProcessClient(Engine(VirtualClock(datetime.now(UTC))))
         self.client.create_stream(StreamName="clicks", ShardCount=2)
         self.client.engine.clock.sleep(60)
+        self.service = StreamService(self.client, ("clicks",))
 
     def put(self, *payloads: bytes) -> None:
         for number, payload in enumerate(payloads):
@@ -35,7 +37,7 @@ class Stream:
 
     def checked(self, path: str, value: Any, **more: Any) -> tuple[str, ...]:
         spec = IngestionSpec.read(spec_with(path, value) | more)
-        return check_against_source(spec, service=lambda kind, settings: self.client)
+        return check_against_source(spec, service=lambda kind, settings: self.service)
 
 
 @pytest.fixture
@@ -134,7 +136,7 @@ def test_slow_source_counts_as_unreachable(stream: Stream) -> None:
 
     def service(kind: object, settings: object) -> Any:
         ends.wait(60)
-        return stream.client
+        return stream.service
 
     try:
         with pytest.raises(SourceError, match=r"did not respond within 0\.01 s"):

@@ -15,11 +15,11 @@ from airflow_provider_coordination.airflow_names import AirflowFailException
 from airflow_provider_coordination.operators import supervisor
 from airflow_provider_coordination.operators.acknowledge import AcknowledgeOperator
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
-from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.maintain_table import MaintainTableOperator
 from airflow_provider_coordination.operators.partitions import ReleasePartitionsOperator, ResetPartitionsOperator
 from airflow_provider_coordination.operators.prepared_jobs import FollowJobOperator
 from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
+from airflow_provider_coordination.operators.shard_sync import ShardSyncOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.supervise import SuperviseOperator
 from airflow_provider_coordination.operators.supervisor import (
@@ -50,7 +50,7 @@ GIVEN: dict[type[Any], Mapping[str, Any]] = {
     AcknowledgeOperator: {},
     AcknowledgmentSensor: {},
     CreatePartitionsOperator: {"partitions": ["p"]},
-    KinesisShardSyncOperator: {"reads": KinesisStreams("clicks")},
+    ShardSyncOperator: {"reads": KinesisStreams("clicks")},
     PartitionsAvailableSensor: {},
     PartitionsCompletedSensor: {},
     ReleasePartitionsOperator: {"expired": True},

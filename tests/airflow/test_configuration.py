@@ -70,7 +70,7 @@ def test_unreadable_option_is_named_with_its_value(configure: Any, option: str, 
     with pytest.raises(ConfigurationError) as error:
         Configuration.read()
     assert str(error.value) == (
-        f"configuration [coordination] {option}: the value must be {wanted}; got '{value}'; correct it in "
+        f"configuration [coordination]: field {option!r} must be {wanted}; got '{value}'; correct it in "
         f"airflow.cfg or in AIRFLOW__COORDINATION__{option.upper()}"
     )
 

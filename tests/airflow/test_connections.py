@@ -8,9 +8,14 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.hooks.connections import AirflowConnections, airflow_connection, aws_settings
+from airflow_provider_coordination.hooks.connections import (
+    AirflowConnections,
+    airflow_connection,
+    aws_settings,
+    check_readable,
+)
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
-from airflow_provider_coordination.sources.jdbc.database import database_of
+from airflow_provider_coordination.sources.jdbc.kind import database_of
 from airflow_provider_coordination.sources.opensearch.kind import cluster_of
 from airflow_provider_coordination.sources.own_source import Items
 from tests.airflow.conftest import SECRET
@@ -39,6 +44,22 @@ def test_ignored_variable_is_named_without_its_value(monkeypatch: pytest.MonkeyP
         CoordinationHook("c").settings  # noqa: B018
     assert str(error.value).startswith(f"connection 'c': {NAMED}{wrong}")
     assert 'give a JSON object such as {"conn_type": "…"' in str(error.value)
+    assert SECRET not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "wrong"),
+    [
+        (f'{{"conn_type": "coordination", "extra": "{{{SECRET}"}}', "is not JSON"),
+        (f"coordination://host?__extra__=%7B{SECRET}", "is not JSON"),
+        (f'{{"conn_type": "coordination", "extra": ["{SECRET}"]}}', "is not a JSON object"),
+    ],
+)
+def test_unusable_extra_of_a_variable_is_named(monkeypatch: pytest.MonkeyPatch, value: str, wrong: str) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_C", value)
+    with pytest.raises(ConfigurationError) as error:
+        check_readable("c", "connection 'c'")
+    assert str(error.value).startswith(f"connection 'c': {NAMED}has an 'extra' that {wrong}; give a JSON object")
     assert SECRET not in str(error.value)
 
 

@@ -23,8 +23,8 @@ from airflow_provider_coordination.operators.create_partitions import (
     supply,
     work_for_jobs,
 )
-from airflow_provider_coordination.sources.forgetting import forget
 from airflow_provider_coordination.sources.own_source import Items
+from airflow_provider_coordination.sources.reset import forget
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.airflow.weather import weather

@@ -15,12 +15,12 @@ from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.source_claim import SourceClaim, claim
 from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
-from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.shard_sync import ShardSyncOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sources.connections import ConnectionResolver
+from airflow_provider_coordination.sources.items import PartitionProgress
 from airflow_provider_coordination.sources.jdbc.kind import JdbcTable
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
-from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.sources.reads import Reads
 from airflow_provider_coordination.sources.s3.kind import S3Objects
 from airflow_provider_coordination.spark.writes import ParquetDataset
@@ -52,8 +52,8 @@ def source_of(coordination: SourceCoordinator, name: str) -> SourceCoordinator:
 # Streams
 
 
-def sync(**arguments: Any) -> KinesisShardSyncOperator:
-    return KinesisShardSyncOperator(**{"task_id": "sync", "reads": KinesisStreams("clicks")} | arguments)
+def sync(**arguments: Any) -> ShardSyncOperator:
+    return ShardSyncOperator(**{"task_id": "sync", "reads": KinesisStreams("clicks")} | arguments)
 
 
 def ingest(spark: StubSpark, folder: Any, **arguments: Any) -> CoordinatedSparkSubmitOperator:

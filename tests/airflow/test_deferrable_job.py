@@ -28,7 +28,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.jobs import Job, JobRecord, Jobs, JobState
 from airflow_provider_coordination.coordination.partition import PartitionStatus, format_instant
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
-from airflow_provider_coordination.hooks.job_termination import job_processes
+from airflow_provider_coordination.hooks.job_resources import job_processes
 from airflow_provider_coordination.hooks.task_try import owner_of_try
 from airflow_provider_coordination.operators import job_follower, job_submission
 from airflow_provider_coordination.operators.job_follower import JobFollower, digest_of
@@ -43,6 +43,7 @@ from airflow_provider_coordination.spark.writes import ParquetDataset
 from airflow_provider_coordination.triggers.supervisor import JobTrigger
 from airflow_provider_coordination.triggers.watchers import Watchers
 from tests.airflow.conftest import SECRET, StubSpark, until
+from tests.support import java_home
 from tests.support.ingestions import with_ingestion
 from tests.support.job_settings import changed, streams_of
 from tests.support.watched import first_payload, in_loop
@@ -158,6 +159,11 @@ def test_deferred_task_returns_the_result_of_a_waiting_one(
         (Outcome(exit_code=EXIT_FAILED, error="failed: partition=p1"), AirflowException, "p1; landed data is kept"),
         (Outcome(exit_code=-9, tail="the last words"), AirflowException, "killed by SIGKILL; no data is lost"),
         (Outcome(exit_code=3, tail="the last words"), AirflowException, r"exit code 3; no data[\s\S]*the last words"),
+        (
+            Outcome(exit_code=1, tail=java_home.TOO_OLD),
+            AirflowFailException,
+            "Java 11 is too old for this Spark, which needs Java 17; ",
+        ),
     ],
 )
 def test_failed_job_fails_the_task_with_the_usual_error(
@@ -300,6 +306,16 @@ def test_job_with_other_settings_is_stopped_and_replaced(
 
 
 @pytest.mark.integration  # needs no server, but packs the archive, and so seconds
+def test_running_job_of_a_cleared_try_is_stopped_and_replaced(
+    operator: Any, context: Any, jobs: Jobs, running: JobRecord, submitted_job: IngestSettings, no_spark: list[str]
+) -> None:
+    context["ti"].max_tries = 1
+    deferred(operator(), context)
+    assert len(no_spark) == 1
+    assert known(jobs, submitted_job.owner).stop == "another try of its task began"
+
+
+@pytest.mark.integration  # needs no server, but packs the archive, and so seconds
 def test_vanished_job_is_given_up_and_replaced(
     operator: Any, context: Any, jobs: Jobs, follower: JobFollower, job_settings: IngestSettings, no_spark: list[str]
 ) -> None:
@@ -376,10 +392,10 @@ def test_digest_ignores_owner_time_and_credentials(job_settings: IngestSettings)
     later = replace(job_settings, owner="b", expires_at=job_settings.expires_at + timedelta(hours=1))
     other = replace(streams_of(job_settings).aws, access_key_id="AKIAOTHER", secret_access_key="other")
     rotated = changed(later, aws=other)
-    assert digest_of(job_settings, "salt") == digest_of(rotated, "salt")
+    assert digest_of(job_settings, "salt", 0) == digest_of(rotated, "salt", 0)
     other_leases = replace(job_settings, leases=LeaseSettings(max_leases=3))
-    assert digest_of(job_settings, "salt") != digest_of(other_leases, "salt")
-    assert digest_of(job_settings, "salt") != digest_of(job_settings, "pepper")
+    assert digest_of(job_settings, "salt", 0) != digest_of(other_leases, "salt", 0)
+    assert digest_of(job_settings, "salt", 0) != digest_of(job_settings, "pepper", 0)
 
 
 # The end of the task before the end of the job

@@ -10,6 +10,8 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.hooks.connections import AirflowConnections
+from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
+from airflow_provider_coordination.operators.shard_sync import ShardSyncOperator
 from airflow_provider_coordination.sources.dynamodb.kind import DynamoDBTable
 from airflow_provider_coordination.sources.dynamodb.segments import SegmentReader
 from airflow_provider_coordination.sources.dynamodb_export.files import ExportReader
@@ -17,6 +19,8 @@ from airflow_provider_coordination.sources.dynamodb_export.kind import DynamoDBE
 from airflow_provider_coordination.sources.kinds import reader_of
 from airflow_provider_coordination.sources.opensearch.kind import OpenSearchIndices
 from airflow_provider_coordination.sources.opensearch.slices import SliceReader
+from airflow_provider_coordination.supervisor.spec import IngestionSpec
+from airflow_provider_coordination.task_groups.ingestion import creating_operator
 from tests.airflow.conftest import REPOSITORY
 from tests.support.airflow_dags import DagBag
 
@@ -124,6 +128,11 @@ def test_undefined_connection_is_named() -> None:
     [
         (DynamoDBTable(table="orders", scan="a"), "dynamodb-orders", {"table": "orders", "region_name": None}),
         (DynamoDBTable(table="orders", source="mine"), "mine", {"table": "orders", "region_name": None}),
+        (
+            DynamoDBTable("orders", follow=True, region_name="eu-west-1"),
+            "dynamodb-orders",
+            {"tables": ["orders"], "region": "eu-west-1", "items_first": True},
+        ),
         (DynamoDBExport(table_arn=TABLE_ARN, bucket="b"), "dynamodb-export-orders", {"table_arn": TABLE_ARN}),
         (DynamoDBExport(location="s3://b/AWSDynamoDB/0169-2d8/"), "dynamodb-export-0169-2d8", {}),
         (
@@ -141,3 +150,44 @@ def test_source_has_a_name_and_reports_its_location(reads: Any, source: str, rea
 def test_examples_are_dags(name: str) -> None:
     bag = DagBag(str(REPOSITORY / "dags" / f"{name}.py"))
     assert bag.import_errors == {} and bag.dags[name].catchup is False
+
+
+def test_followed_table_has_one_operator_for_items_and_shards() -> None:
+    reads = DynamoDBTable("orders", follow=True)
+    assert creating_operator(reads) is ShardSyncOperator
+    assert creating_operator(DynamoDBTable("orders")) is CreatePartitionsOperator
+    assert ShardSyncOperator(task_id="sync", reads=reads).reads == reads
+    with pytest.raises(ValueError, match="of kind 'dynamodb', without shards; use CreatePartitionsOperator"):
+        ShardSyncOperator(task_id="sync", reads=DynamoDBTable("orders"))
+
+
+def test_followed_table_must_be_known_when_a_dag_is_parsed() -> None:
+    with pytest.raises(ConfigurationError, match=r"'follow' must be true or false; got '\{\{ params.follow \}\}'"):
+        ShardSyncOperator(task_id="sync", reads=DynamoDBTable("orders", follow="{{ params.follow }}"))  # type: ignore[arg-type]
+
+
+def test_followed_table_connects_to_both_services(connect: Any) -> None:
+    services = {
+        "dynamodb": {"endpoint_url": "http://tables"},
+        "dynamodbstreams": {"endpoint_url": "http://streams"},
+    }
+    connect("aws_default", "aws", extra={"region_name": "eu-west-1", "service_config": services})
+    read = DynamoDBTable("orders", follow=True, segments=3).connect(AirflowConnections()).reads
+    assert (read.kind, read.settings["aws"]["endpoint_url"]) == ("dynamodb_streams", "http://streams")
+    assert read.settings["items"]["aws"] == read.settings["table_aws"]
+    assert (read.settings["items"]["segments"], read.settings["table_aws"]["endpoint_url"]) == (3, "http://tables")
+    assert (read.settings["view_type"], read.settings["initial_position"]) == ("NEW_IMAGE", "LATEST")
+
+
+def test_spec_takes_a_followed_table() -> None:
+    given = {"dynamodb": {"table": "orders", "follow": True}}
+    spec = IngestionSpec.read({"version": 1, "reads": given, "writes": {"parquet": {"path": "/data/orders"}}})
+    reads = spec.ingestion.reads
+    assert (reads.kind, reads.is_endless, reads.is_synced, spec.source) == (
+        "dynamodb_streams",
+        True,
+        True,
+        "dynamodb-orders",
+    )
+    assert IngestionSpec.read(spec.to_mapping()).ingestion.reads == reads
+    assert not spec.job_ingestion().rounds.until_caught_up

@@ -12,9 +12,9 @@ from airflow_provider_coordination.airflow_names import AirflowFailException
 from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
+from airflow_provider_coordination.coordination.source_view import GLOBAL_STATE_KEY
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator
-from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.shard_sync import ShardSyncOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.s3.kind import S3Objects
@@ -42,10 +42,8 @@ def source_of(coordination: SourceCoordinator, name: str = NAME) -> SourceCoordi
     return source
 
 
-def sync(**arguments: Any) -> KinesisShardSyncOperator:
-    return KinesisShardSyncOperator(
-        **{"task_id": "sync", "reads": KinesisStreams("clicks"), "interval": INTERVAL} | arguments
-    )
+def sync(**arguments: Any) -> ShardSyncOperator:
+    return ShardSyncOperator(**{"task_id": "sync", "reads": KinesisStreams("clicks"), "interval": INTERVAL} | arguments)
 
 
 def ingest(spark: StubSpark, folder: Any, **arguments: Any) -> CoordinatedSparkSubmitOperator:
@@ -84,7 +82,7 @@ def test_interval_partly_beyond_retention_is_read_on_request(
     coordination: SourceCoordinator, context: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     old = f"{(START - 48 * HOUR).isoformat()}/{START.isoformat()}"
-    summary = sync(interval=old, reads=KinesisStreams("clicks", on_data_loss="reset")).execute(context)
+    summary = sync(interval=old, reads=KinesisStreams("clicks", on_data_loss="earliest")).execute(context)
     assert "data loss: stream 'clicks' keeps records for 24 hours" in caplog.text
     assert len(list(source_of(coordination, summary["source"]).view.partitions())) == 2
 

@@ -16,7 +16,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import Partition
-from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
+from airflow_provider_coordination.coordination.source_view import GLOBAL_STATE_KEY
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from tests.airflow.conftest import REPOSITORY
 

@@ -10,11 +10,12 @@ from deltalake import DeltaTable as Table
 
 from airflow_provider_coordination.airflow_names import AirflowFailException
 from airflow_provider_coordination.operators.maintain_table import MaintainTableOperator
-from airflow_provider_coordination.spark.writes import DeltaTable, ParquetDataset
+from airflow_provider_coordination.spark.writes import DeltaTable, ForeachBatch
 from airflow_provider_coordination.spark.writes.iceberg import IcebergTable
 from tests.support.sinks import SINKS, SinkTarget, an_attempt, catalog_in
 
 VALUES = {"a-1": [1, 2], "b-1": [3]}
+FUNCTION = ForeachBatch("job:write", staging_path="/data/staging")
 
 
 @pytest.fixture(params=["delta", "iceberg"])
@@ -52,7 +53,7 @@ def test_dry_run_returns_the_same_counts_and_changes_nothing(target: SinkTarget)
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({"table": ParquetDataset("/data/lake/clicks")}, "of kind 'parquet', which needs no maintenance"),
+        ({"table": FUNCTION}, "of kind 'foreach_batch', which needs no maintenance"),
         ({"table": DeltaTable("/nowhere/clicks")}, "there is no table"),
         ({"table": DeltaTable("/nowhere/clicks"), "retention": 60}, "'retention' must be at least PT1H"),
     ],

@@ -1,7 +1,8 @@
-"""The archive of the package for a Spark job."""
+"""The archive of the package for a Spark job, and the program that brings its settings to a container."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import zipfile
@@ -11,7 +12,7 @@ from zipimport import zipimporter
 
 import pytest
 
-from airflow_provider_coordination.operators.packaging import write_package_archive
+from airflow_provider_coordination.operators.packaging import write_container_program, write_package_archive
 
 
 @pytest.fixture
@@ -97,3 +98,29 @@ def test_asserts_are_kept_under_an_optimizing_python(tmp_path: Path, package: Pa
     )
     subprocess.run([sys.executable, "-O", "-c", script, tmp_path, package], check=True)
     assert "it travels" in _code(tmp_path / "shipped.zip").co_consts
+
+
+def test_container_program_gives_settings_to_the_application_alone(tmp_path: Path) -> None:
+    application, settings_file = tmp_path / "app.py", tmp_path / "job.json"
+    application.write_text(
+        "import json, os, sys\n"
+        "if __name__ == '__main__':\n"
+        "    mode = oct(os.stat(sys.argv[1]).st_mode & 0o777)\n"
+        "    print(json.dumps([sys.argv, open(sys.argv[1]).read(), mode]))\n"
+        "    sys.exit(78)\n"
+    )
+    secret = '{"password": "\'\\"\\\\ Łódź"}'
+    settings_file.write_text(secret, encoding="utf-8")
+    program = write_container_program(settings_file, f"hdfs://apps/{application.name}")
+    assert (program.stat().st_mode & 0o777, settings_file.exists()) == (0o600, False)
+    container = tmp_path / "container"
+    container.mkdir()
+    (container / program.name).symlink_to(program)
+    (container / application.name).symlink_to(application)
+
+    command = [sys.executable, str(container / program.name), settings_file.name, "owner"]
+    done = subprocess.run(command, cwd=container, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 78, done.stderr
+    assert json.loads(done.stdout) == [[application.name, settings_file.name, "owner"], secret, "0o600"]
+    assert not program.exists(), "the node keeps what it fetched for a container"

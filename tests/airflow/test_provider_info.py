@@ -159,6 +159,7 @@ def test_form_covers_every_setting(connect: Any) -> None:
             "max_closed_count": 9, "history_days": 9, "aws_conn_id": "keys", "endpoint_url": "http://h",
             "sts_role_arn": "arn:aws:iam::1:role/r", "sts_external_id": "e", "skip_table_creation": True, "ttl": 9,
             "provisioned_read_capacity_units": 9, "provisioned_write_capacity_units": 9,
+            "point_in_time_recovery": True, "deletion_protection": True, "tags": {"a": "b"},
         },
         "sql": {"url": "sqlite:////x.db"},
     }  # fmt: skip

@@ -11,9 +11,9 @@ import pytest
 from airflow_provider_coordination.airflow_names import AirflowFailException
 from airflow_provider_coordination.coordination.administration import Administration
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.owner import new_owner
 from airflow_provider_coordination.coordination.partition import AWAITING_SUFFIX, Partition, PartitionStatus
-from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
+from airflow_provider_coordination.coordination.source_view import GLOBAL_STATE_KEY
+from airflow_provider_coordination.coordination.workers import new_owner
 from airflow_provider_coordination.operators.partitions import ReleasePartitionsOperator, release_seen
 
 MINUTE = timedelta(minutes=1)

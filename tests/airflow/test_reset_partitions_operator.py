@@ -13,9 +13,9 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.operators.partitions import ResetPartitionsOperator
+from airflow_provider_coordination.sources.items import PartitionProgress
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, partition_key
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
-from airflow_provider_coordination.sources.progress import PartitionProgress
 from tests.support.split_stream import SplitStream
 
 

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.coordination.errors import SourceError
+from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.hooks import supervision
 from airflow_provider_coordination.hooks.supervision import SourceProbe
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from tests.airflow.conftest import SECRET, FakeKinesis
+from tests.support.dynamodb_server import REGION, DynamoDbServer
 
 WRITES = [{"parquet": {"path": "/lake/clicks"}}]
 
@@ -114,3 +115,34 @@ def test_supervisor_must_discover_partitions_of_items(probe: SourceProbe) -> Non
     probe.follow(spec(s3={"paths": "s3://inbox/clicks/", "format": "json"}))
 
     assert (probe.must_discover_partitions, probe.count()) == (True, None)
+
+
+@pytest.mark.integration
+def test_followed_table_is_discovered_counted_and_queried(
+    probe: SourceProbe, coordination: SourceCoordinator, dynamodb: DynamoDbServer, dynamodb_table: str, connect: Any
+) -> None:
+    extra = {"region_name": REGION, "endpoint_url": dynamodb.endpoint_url}
+    connect("aws_default", "aws", login="test", password="test", extra=extra)
+    given = spec(dynamodb={"table": dynamodb_table, "follow": True})
+    probe.follow(given)
+    assert not probe.must_discover_partitions
+    table = {
+        "TableName": dynamodb_table,
+        "KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}],
+        "AttributeDefinitions": [{"AttributeName": "id", "AttributeType": "S"}],
+        "BillingMode": "PAY_PER_REQUEST",
+    }
+    client = dynamodb.client()
+    client.create_table(**table)
+    with pytest.raises(ConfigurationError, match=r"'reads\.dynamodb': .*aws dynamodb update-table"):
+        supervision.check_against_source(given)
+    stream = {"StreamEnabled": True, "StreamViewType": "NEW_IMAGE"}
+    client.update_table(TableName=dynamodb_table, StreamSpecification=stream)
+    client.put_item(TableName=dynamodb_table, Item={"id": {"S": "a"}})
+    supervision.check_against_source(given)
+    probe.discover_partitions()
+    history, shard = sorted(coordination.view.partitions(), key=lambda each: each.partition_key)
+    assert (history.progress["kind"], shard.progress["kind"]) == ("dynamodb", "dynamodb_streams")
+    assert (probe.count(), probe.lag(history)) == (1, None)
+    lag = probe.lag(shard)
+    assert lag is not None and lag >= 0

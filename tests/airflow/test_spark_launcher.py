@@ -16,10 +16,11 @@ import pytest
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.jobs import Job, Jobs, JobState
-from airflow_provider_coordination.coordination.owner import task_of as task_of_owner
 from airflow_provider_coordination.coordination.source_claim import SourceClaim, claim
+from airflow_provider_coordination.coordination.workers import task_of as task_of_owner
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
-from airflow_provider_coordination.hooks.job_termination import job_processes, settings_file_of
+from airflow_provider_coordination.hooks.job_resources import job_processes, settings_file_of
+from airflow_provider_coordination.operators.spark_hook import YARN_CLIENT
 from airflow_provider_coordination.operators.supervise import SparkLauncher
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.supervision import SupervisedJob
@@ -156,7 +157,7 @@ CLUSTERS = {
         "Submitted application application_1760000000000_0042",
         "application_1760000000000_0042",
         "spark.yarn.submit.waitAppCompletion=false",
-        ["yarn", "application", "-kill", "application_1760000000000_0042"],
+        ["spark-class", YARN_CLIENT, "application", "-kill", "application_1760000000000_0042"],
     ),
     "kubernetes": (
         {"host": "k8s://https://cluster", "port": 6443, "namespace": "ingest"},
@@ -210,8 +211,8 @@ def test_cluster_job_is_handed_over_and_followed_by_the_store(
     [call] = spark.calls
     assert option in call["arguments"]
     folder, name = "/etc/coordination", Path(call["settings_file"]).name
-    found = f"{folder}/settings.json" if "kubernetes" in option else name
-    assert call["arguments"][-2] == found, "the driver finds its settings where '--files' or the Secret puts them"
+    found = f"{folder}/settings.json" if "kubernetes" in option else f"{Path(name).stem}.json"
+    assert call["arguments"][-2] == found, "the driver finds its settings where its program or the Secret puts them"
     assert call["settings"]["owner"] == ordered.job.owner
     job = jobs.get(ordered.job.owner)
     assert job is not None

@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import sys
 import threading
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -24,10 +25,11 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.jobs import Jobs, JobState
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.hooks.job_termination import job_processes
+from airflow_provider_coordination.hooks.job_resources import job_processes
 from airflow_provider_coordination.operators import spark_submit
 from airflow_provider_coordination.operators.job_results import JobOutput
 from airflow_provider_coordination.operators.packaging import local_environment, packaged_application
+from airflow_provider_coordination.operators.spark_hook import YARN_CLIENT
 from airflow_provider_coordination.operators.spark_submit import NOTHING_LEFT, CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.operators.supervisor import SubmitSupervisorOperator
 from airflow_provider_coordination.settings import read_settings, write_settings
@@ -45,6 +47,7 @@ from airflow_provider_coordination.spark.writes import DeltaTable, ForeachBatch,
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.kinds.sql import SqlSettings
 from tests.airflow.conftest import REPOSITORY, SECRET, StubSpark
+from tests.support import java_home
 from tests.support.ingestions import with_ingestion
 from tests.support.spark_home import make_spark_home
 
@@ -178,6 +181,7 @@ def test_sinks_and_bad_record_settings_reach_the_job(operator: Any, spark: StubS
         "dead_letter_path": "/lake/dead",
         "max_parse_exceptions": 10,
         "max_saved_parse_exceptions": 3,
+        "max_refused_share": None,
         "keeps_rejected": True,
     }
 
@@ -308,7 +312,7 @@ def test_standalone_cluster_without_python_drivers_is_refused(
     assert spark.calls == []
 
 
-def test_cluster_mode_ships_the_file_by_its_bare_name(
+def test_cluster_mode_on_yarn_ships_settings_in_the_program(
     operator: Any,
     spark: StubSpark,
     context: Any,
@@ -321,8 +325,9 @@ def test_cluster_mode_ships_the_file_by_its_bare_name(
     operator(files="mine.conf", env_vars=None).execute(context)
     (call,) = spark.calls
     given, name = call["arguments"][call["arguments"].index("--files") + 1], call["arguments"][-2]
-    assert given == f"mine.conf,{call['settings_file']}"
-    assert name == Path(call["settings_file"]).name
+    assert given == f"mine.conf,{packaged_application('ingest.py')}", "files reach every executor"
+    assert name == Path(call["settings_file"]).with_suffix(".json").name
+    assert (call["arguments"][-3], call["mode"]) == (call["settings_file"], "0o600")
     assert not any("PYSPARK_PYTHON" in argument for argument in call["arguments"])
     assert "spark.yarn.maxAppAttempts=1" in call["arguments"], "the settings serve one driver"
     assert call["settings"]["is_followed"], "the store knows which driver that is"
@@ -349,7 +354,7 @@ def a(topic: Any, **values: Any) -> Any:
         ),
         (
             {"rounds": a(RoundSettings, max_duration="1h")},
-            "RoundSettings: field 'max_duration' must be a duration such as PT1H; got '1h'",
+            "RoundSettings: field 'max_duration' must be an ISO 8601 duration such as PT1H",
         ),
         (
             {"rounds": a(RoundSettings, max_idle_rounds=1.5)},
@@ -542,6 +547,16 @@ def test_job_with_wrong_settings_fails_without_a_retry(operator: Any, spark: Stu
     assert str(error.value) == said
 
 
+def test_too_old_java_fails_without_a_retry(operator: Any, spark: StubSpark, context: Any) -> None:
+    spark.will(exit=1, lines=java_home.TOO_OLD.splitlines())
+    with pytest.raises(AirflowFailException) as error:
+        operator().execute(context)
+    assert str(error.value) == (
+        "Java 11 is too old for this Spark, which needs Java 17; "
+        "install Java 17 or newer, and name its folder in JAVA_HOME"
+    )
+
+
 def test_job_that_lost_its_leases_may_be_retried(operator: Any, spark: StubSpark, context: Any) -> None:
     spark.will(exit=EXIT_LOST_WORK, lines=[ERROR_LINE.format("leases were lost: p1")])
     with pytest.raises(AirflowException, match="leases were lost: p1; no data is lost, a retry") as error:
@@ -552,6 +567,45 @@ def test_job_that_lost_its_leases_may_be_retried(operator: Any, spark: StubSpark
 def test_killed_job_is_reported_as_killed() -> None:
     assert "killed by SIGKILL; no data is lost, a retry" in str(JobOutput().exception_for(-signal.SIGKILL))
     assert "killed by signal 200" in str(JobOutput().exception_for(-200))
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "message"),
+    [
+        ("\t diagnostics: User application exited with status 78", AirflowFailException, "refused to begin"),
+        ("\t diagnostics: User application exited with status 1", AirflowException, "exit code 1 and recorded no"),
+        ("org.apache.spark.SparkUserAppException: User application exited with 137", AirflowException,
+         "exit code 137 (SIGKILL) and recorded no outcome; read its log, as by 'yarn logs -applicationId "),
+    ],
+)  # fmt: skip
+def test_exit_code_of_a_container_explains_the_failure(line: str, kind: type[Exception], message: str) -> None:
+    output = JobOutput()
+    for _ in output.observe(["1 INFO YarnClientImpl: Submitted application application_1_2", line]):
+        pass
+    error = output.exception_for(1)
+    assert type(error) is kind
+    assert message in str(error)
+    assert output.application_id == "application_1_2"
+
+
+@pytest.mark.integration  # needs no server, but whole processes, and so seconds
+def test_killed_task_ends_its_yarn_application_without_yarn(
+    operator: Any, spark: StubSpark, context: Any, connect: Any, monkeypatch: pytest.MonkeyPatch,
+    coordination: SourceCoordinator, killed_like_a_task: Any,
+) -> None:  # fmt: skip
+    """The command `yarn`, which the provider would need, is not among what pip installs."""
+    connect("spark_default", "spark", host="yarn", extra={"deploy-mode": "cluster"})
+    monkeypatch.setenv("PATH", spark.path)
+    ended = spark.folder / "ended"
+    (spark.folder / "spark-class").write_text(f'#!/bin/sh\necho "$@" > {ended}\n')
+    (spark.folder / "spark-class").chmod(0o755)
+    spark.will(acquire=2, lines=["1 INFO Client: Submitted application application_1_2"], sleep=60)
+    op = operator(env_vars=None)
+    killed_like_a_task(op, is_due=lambda: op._hook is not None and op._hook._yarn_application_id is not None)
+    with pytest.raises(AirflowException):
+        op.execute(context)
+    assert ended.read_text().split() == [YARN_CLIENT, "application", "-kill", "application_1_2"]
+    assert set(owners(coordination).values()) == {None}
 
 
 def test_failed_job_reports_its_own_error(operator: Any, spark: StubSpark, context: Any) -> None:
@@ -623,15 +677,17 @@ def test_leases_of_others_are_left_alone(
 
 
 @pytest.fixture
-def killed_like_a_task(spark: StubSpark) -> Iterator[Callable[[CoordinatedSparkSubmitOperator], None]]:
+def killed_like_a_task(spark: StubSpark) -> Iterator[Callable[..., None]]:
     """Arrange for what Airflow does: SIGTERM to the task process, whose handler calls `on_kill`."""
     before = signal.getsignal(signal.SIGTERM)
 
-    def arrange(operator: CoordinatedSparkSubmitOperator) -> None:
+    def arrange(operator: CoordinatedSparkSubmitOperator, *, is_due: Callable[[], bool] = lambda: True) -> None:
         signal.signal(signal.SIGTERM, lambda signum, frame: operator.on_kill())
 
         def kill() -> None:
             spark.wait_for_a_call()
+            while not is_due():
+                time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGTERM)
 
         threading.Thread(target=kill, daemon=True).start()

@@ -12,7 +12,7 @@ from airflow_provider_coordination.airflow_names import AirflowFailException
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.operators.interval import Interval
-from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.shard_sync import ShardSyncOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sources.kinesis.bounds import Bounds, ShardBounds, bounds_value
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
@@ -110,6 +110,10 @@ def test_invalid_bounds_are_refused_with_the_remedy(given: Any, message: str) ->
             {"bounds": INSTANTS, "stop_at": "start"},
             "field 'stop_at' is .*but field 'bounds' also sets where reading ends",
         ),
+        (
+            {"bounds": INSTANTS, "on_data_loss": "latest"},
+            "field 'on_data_loss' must be 'fail' or 'earliest' beside 'bounds', which end in the past; got 'latest'",
+        ),
     ],
     ids=str,
 )
@@ -171,7 +175,7 @@ def services(connect: Any, kinesis: FakeKinesis, coordination: SourceCoordinator
 def test_sync_within_bounds_creates_partitions_with_an_end(coordination: SourceCoordinator, context: Any) -> None:
     end = datetime.now(UTC).replace(microsecond=0)
     reads = KinesisStreams("clicks", bounds={"start": end - timedelta(hours=1), "end": end})
-    summary = KinesisShardSyncOperator(task_id="sync", reads=reads).execute(context)
+    summary = ShardSyncOperator(task_id="sync", reads=reads).execute(context)
     assert summary["source"] == reads.default_source
     ends = [p.progress["end"] for p in source_of(coordination, summary["source"]).view.partitions()]
     assert ends == [f"AT_TIMESTAMP:{end:%Y-%m-%dT%H:%M:%S}.000000Z"] * 2
@@ -182,7 +186,7 @@ def test_sync_within_bounds_creates_partitions_with_an_end(coordination: SourceC
 def test_missing_shard_fails_the_task_without_a_retry(context: Any) -> None:
     reads = KinesisStreams("clicks", bounds={"start": {"s9": "1"}, "end": {"s9": "2"}})
     with pytest.raises(AirflowFailException, match="stream 'clicks' has no shard 's9'"):
-        KinesisShardSyncOperator(task_id="sync", reads=reads).execute(context)
+        ShardSyncOperator(task_id="sync", reads=reads).execute(context)
 
 
 @pytest.mark.usefixtures("services")
@@ -191,7 +195,7 @@ def test_job_within_bounds_does_no_shard_sync(
 ) -> None:
     end = datetime.now(UTC).replace(microsecond=0)
     reads = KinesisStreams("clicks", bounds={"start": end - timedelta(hours=1), "end": end})
-    KinesisShardSyncOperator(task_id="sync", reads=reads).execute(context)
+    ShardSyncOperator(task_id="sync", reads=reads).execute(context)
     ingest = CoordinatedSparkSubmitOperator(
         task_id="ingest",
         ingestion=Ingestion(reads=reads, writes=ParquetDataset(str(tmp_path))),

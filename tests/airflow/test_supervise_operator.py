@@ -16,7 +16,7 @@ import yaml
 from airflow_provider_coordination.airflow_names import AirflowException, TaskDeferred
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.jobs import Job, Jobs
-from airflow_provider_coordination.hooks.job_termination import job_processes, settings_file_of
+from airflow_provider_coordination.hooks.job_resources import job_processes, settings_file_of
 from airflow_provider_coordination.operators.supervise import SuperviseOperator
 from airflow_provider_coordination.spark.outcome import Outcome
 from airflow_provider_coordination.supervisor.store import SupervisionStore

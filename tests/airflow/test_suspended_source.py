@@ -19,9 +19,9 @@ from airflow_provider_coordination.coordination.suspension import KEY
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.operators.create_partitions import CreatePartitionsOperator, work_for_jobs
 from airflow_provider_coordination.operators.job_follower import JobFollower
-from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
 from airflow_provider_coordination.operators.partitions import ReleasePartitionsOperator, ResetPartitionsOperator
 from airflow_provider_coordination.operators.reopen_partitions import ReopenPartitionsOperator
+from airflow_provider_coordination.operators.shard_sync import ShardSyncOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sensors.partitions import PartitionsAvailableSensor, PartitionsCompletedSensor
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
@@ -165,7 +165,7 @@ def test_shard_sync_does_nothing_and_reports_the_reason(
     connect("aws_default", "aws", login="AKIAEXAMPLE", password=SECRET, extra=extra)
     kinesis.streams["clicks"] = ["shardId-000000000000"]
     suspend(coordination)
-    summary = KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks")).execute(context)
+    summary = ShardSyncOperator(task_id="sync", reads=KinesisStreams("clicks")).execute(context)
     assert summary["skipped"].startswith("the source is suspended by ann since ")
     assert list(coordination.view.partitions()) == [] and kinesis.requests == []
 

@@ -16,9 +16,10 @@ from airflow.triggers.base import BaseTrigger
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentState, run_name
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.coordination.held_leases import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.jobs import JobRecord, Jobs
 from airflow_provider_coordination.coordination.partition import PartitionStatus, format_instant
-from airflow_provider_coordination.coordination.renewal import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.triggers import deferral
@@ -37,6 +38,7 @@ from tests.support.clock import ManualClock
 from tests.support.delivered import RUN, delivered, state, status
 from tests.support.watched import QUICK, first_payload, in_loop, pause, payload_of, until
 
+QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/events"
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
 DEADLINE = "2026-02-01T00:00:00.000000Z"
 TO_A_TASK = {"deadline": DEADLINE}
@@ -82,6 +84,7 @@ TRIGGERS = [
     PartitionsCompletedTrigger(source="s", delivered_until=format_instant(NOON), deadline=DEADLINE),
     PartitionsReopenedTrigger(source="s", reopens_at=format_instant(NOON), partitions=7, partition_keys=("a",)),
     PartitionsAvailableTrigger(source="s", coordination_conn_id="c", interval=timedelta(minutes=2)),
+    PartitionsAvailableTrigger(source="s", queue=QUEUE, aws_conn_id=None, region_name="eu-west-1"),
     JobTrigger(source="s", owner="o", coordination_conn_id="c", job_log="/tmp/job/job.log", deadline=DEADLINE),
 ]
 
@@ -102,6 +105,11 @@ def test_serialized_trigger_holds_no_secret(connect: Any) -> None:
 def test_doorbell_interval_must_be_positive() -> None:
     with pytest.raises(ValueError, match="field 'interval' must be a positive timedelta or number of seconds; got 0"):
         PartitionsAvailableTrigger(source="s", interval=0)
+
+
+def test_doorbell_refuses_what_is_no_queue() -> None:
+    with pytest.raises(ConfigurationError, match=r"field 'queue' must be the URL of a queue, .*; got 'events'"):
+        PartitionsAvailableTrigger(source="s", queue="events")
 
 
 def test_event_waits_for_the_deferral_to_settle(

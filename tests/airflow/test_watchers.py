@@ -11,13 +11,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentState
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.held_leases import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.coordination.renewal import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.suspension import CACHE_SECONDS
+from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.triggers.conditions import (
     ALWAYS,
     NEVER,
@@ -68,6 +70,25 @@ def poller(store: WatchedStore, clicks: SourceCoordinator, clock: ManualClock) -
     coordinator.initialize()
     store.calls.clear()
     return SourcePoller(coordinator, AcknowledgmentSets(coordinator))
+
+
+def test_work_can_query_airflow_from_any_thread(store: WatchedStore) -> None:
+    """A triggerer of Airflow 3.1 or 3.2 answers a request only in its own event loop."""
+    settings = StoreSettings.from_url("sqlite:////nowhere/coordination.db")
+
+    async def requested() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    async def run(watchers: Watchers) -> None:
+        shared = watchers.enter(settings)
+        answered_in = [
+            await shared.run(async_to_sync(requested), queries_source=queries_source)
+            for queries_source in (False, True)
+        ]
+        assert answered_in == [asyncio.get_running_loop()] * 2
+        watchers.leave(settings)
+
+    in_loop(run)
 
 
 # Sharing

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.cli.commands import CommandContext
-from airflow_provider_coordination.coordination.owner import new_owner
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY, Page
+from airflow_provider_coordination.coordination.workers import new_owner
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from tests.cli.conftest import Clicks, Shell
 

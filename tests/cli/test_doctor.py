@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from airflow_provider_coordination import diagnosis
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.cli.app import application
 from airflow_provider_coordination.cli.commands import CommandContext
 from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.store import CoordinationStore
-from airflow_provider_coordination.diagnosis import checks
 from airflow_provider_coordination.sources.kinds import get_kind
 from airflow_provider_coordination.stores import StoreSettings, open_store, sql_schema
 from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
@@ -211,7 +211,7 @@ def test_store_without_a_table_is_a_warning(doctor: DoctorCommand, tmp_path: Pat
 def test_unreachable_store_is_an_error_without_its_password(
     doctor: DoctorCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checks, "RETRY_DEADLINE_SECONDS", 0.1)
+    monkeypatch.setattr(diagnosis, "RETRY_DEADLINE_SECONDS", 0.1)
     found = doctor("--store", f"postgresql://leases:{SECRET}@127.0.0.1:1/leases")
     assert found.wrong == ["store"]
     assert "Connection refused" in found.text or "connection failed" in found.text

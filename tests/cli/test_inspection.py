@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, format_instant
-from airflow_provider_coordination.sources.progress import FailedItem, PartitionProgress
+from airflow_provider_coordination.sources.items import FailedItem, PartitionProgress
 from tests.cli.conftest import Clicks, Shell
 from tests.support.clock import ManualClock
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.sources.kinesis import reset
 from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress, partition_key
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
 from airflow_provider_coordination.sources.landed import LandedBatch
@@ -124,6 +125,7 @@ class Stream:
         clicks.a.create_partitions({k: ShardProgress.first("clicks", s).to_mapping() for k, s in shards.items()})
         self.parent, *self.children = shards
         clicks.store.transact(update=[clicks[self.parent].completed(clicks.clock.now())])
+        self.arn = self.client.describe_stream_summary(StreamName="clicks")["StreamDescriptionSummary"]["StreamARN"]
         self.options = ["--region", "us-east-1", "--endpoint-url", account.endpoint_url]
 
 
@@ -146,6 +148,24 @@ def test_stream_or_source_is_reset_parents_first(
     assert "2 of these partitions depend on others and are removed" in " ".join(ended.err.split())
     assert position(clicks, stream.parent) == "TRIM_HORIZON"
     assert not any(child in clicks for child in stream.children)
+
+
+@pytest.mark.integration
+def test_stream_is_reset_by_its_arn(
+    shell: Shell, clicks: Clicks, stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named: list[str] = []
+
+    def described(client: Any, name: str) -> Any:
+        named.append(name)
+        return describe_stream(client, name)
+
+    monkeypatch.setattr(reset, "describe_stream", described)
+    ended = shell("reset", "clicks", "--part", stream.arn, "--yes", "--json", *stream.options[2:])
+    assert [record["partition_key"] for record in ended.records] == [stream.parent, *stream.children]
+    assert named == [stream.arn]
+    other = shell("reset", "clicks", "--part", stream.arn.replace("stream/clicks", "stream/views"), "--yes")
+    assert other.exit_code == 2 and "source 'clicks' has no part 'arn:aws:kinesis:" in other.err
 
 
 @pytest.mark.integration

@@ -7,10 +7,10 @@ from datetime import timedelta
 from typing import Any
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.held_leases import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
 from airflow_provider_coordination.coordination.partition import Partition
-from airflow_provider_coordination.coordination.renewal import DEFAULT_OWNERSHIP_TIMEOUT, DEFAULT_SAFETY_MARGIN
+from airflow_provider_coordination.coordination.source_view import GLOBAL_STATE_KEY
 from airflow_provider_coordination.coordination.store import CoordinationStore
-from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.coordination.unreliable_store import UnreliableStore
 from tests.support.clock import ManualClock

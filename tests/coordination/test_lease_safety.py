@@ -29,10 +29,10 @@ from airflow_provider_coordination.coordination.errors import (
     StoreUnavailableError,
 )
 from airflow_provider_coordination.coordination.leases import LOST
-from airflow_provider_coordination.coordination.owner import is_earlier_try
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY, Page
+from airflow_provider_coordination.coordination.workers import is_earlier_try
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from airflow_provider_coordination.stores.sql import SqlStore
 from tests.coordination.lease_model import (

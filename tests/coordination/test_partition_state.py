@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_coordination.coordination.browsing import state_of
 from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, Partition
-from airflow_provider_coordination.coordination.partition_state import state_of
 from tests.support.partitions import NOW, a_partition
 
 LATER, EARLIER = NOW + timedelta(seconds=1), NOW - timedelta(seconds=1)

@@ -135,7 +135,7 @@ def test_failing_entry_point_is_named_with_its_distribution(shapes: Registry[str
 
 def test_entry_point_without_its_object_is_named(shapes: Registry[str], install: Install) -> None:
     install("empty", "hollow", "hollow_of_test", "")
-    with pytest.raises(ConfigurationError, match=r"of empty 1\.0 cannot be imported: AttributeError: .*'OBJECT'"):
+    with pytest.raises(ConfigurationError, match=r"of empty 1\.0: module 'hollow_of_test' has no 'OBJECT'; fix that"):
         shapes.load("hollow")
 
 
@@ -148,7 +148,7 @@ def test_object_that_is_no_implementation_is_refused(shapes: Registry[str], inst
 @pytest.mark.parametrize("reference", ["nowhere_of_test:OBJECT", "squares_of_test:CIRCLE", "squares_of_test", ""])
 def test_failing_import_names_the_package_to_ship(shapes: Registry[str], install: Install, reference: str) -> None:
     install("squares", "square", "squares_of_test", "OBJECT = 'square'")
-    with pytest.raises(ConfigurationError, match=r"cannot be imported: .*; ship its module with 'py_files'"):
+    with pytest.raises(ConfigurationError, match=r"(cannot be imported: |has no ).*; ship its module with 'py_files'"):
         shapes.load("square", reference)
 
 

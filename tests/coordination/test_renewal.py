@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
-from airflow_provider_coordination.coordination.renewal import LeaseRenewer
+from airflow_provider_coordination.coordination.held_leases import LeaseRenewer
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 
 

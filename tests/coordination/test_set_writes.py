@@ -6,9 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentSet
+from airflow_provider_coordination.coordination.acknowledgment import (
+    AcknowledgmentSet,
+    Lookup,
+    Settlement,
+    WholePartition,
+)
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
-from airflow_provider_coordination.coordination.batches import Lookup, Settlement, WholePartition
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
     PartitionNotOwnedError,

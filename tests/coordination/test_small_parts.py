@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_coordination.coordination.clock import SystemClock
-from airflow_provider_coordination.coordination.owner import TaskTry, new_owner, task_of
 from airflow_provider_coordination.coordination.partition import format_instant, parse_instant
+from airflow_provider_coordination.coordination.workers import TaskTry, new_owner, task_of
 
 instants = st.datetimes(min_value=datetime(1970, 1, 2), max_value=datetime(9999, 1, 1), timezones=st.just(UTC))
 

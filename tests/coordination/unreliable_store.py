@@ -9,11 +9,8 @@ from datetime import datetime
 from typing import TypeVar
 
 from airflow_provider_coordination.coordination.browsing import (
-    EXAMINED_PER_PAGE,
     BrowsePage,
-    BrowsePosition,
-    Filter,
-    SortOrder,
+    PageRequest,
 )
 from airflow_provider_coordination.coordination.errors import PartitionUpdateError, StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
@@ -117,23 +114,8 @@ class UnreliableStore:
             "query", lambda: self.store.query(source_identifier, status, since=since, after=after, limit=limit)
         )
 
-    def browse(
-        self,
-        source_identifier: str,
-        wanted: Filter,
-        *,
-        order: SortOrder = SortOrder.KEY,
-        descending: bool = False,
-        after: BrowsePosition | None = None,
-        limit: int = 100,
-        examine: int = EXAMINED_PER_PAGE,
-    ) -> BrowsePage:
-        return self._read(
-            "browse",
-            lambda: self.store.browse(
-                source_identifier, wanted, order=order, descending=descending, after=after, limit=limit, examine=examine
-            ),
-        )
+    def browse(self, request: PageRequest) -> BrowsePage:
+        return self._read("browse", lambda: self.store.browse(request))
 
     def count_by_status(
         self, source_identifier: str, statuses: Collection[PartitionStatus] = tuple(PartitionStatus)

@@ -34,6 +34,19 @@ class Mutation:
 
 
 MUTATIONS = {
+    "messages are deleted before their objects are recorded": Mutation(
+        "sources/s3/announcements.py",
+        "            if taken:\n                yield page_of(taken, self._limits)\n",
+        "            self._settle(reading)\n            if taken:\n"
+        "                yield page_of(taken, self._limits)\n",
+        "sources/s3/test_announcements.py::test_struck_run_loses_and_doubles_nothing[killed-recorded]",
+    ),
+    "a kept message is deleted although its object was set aside": Mutation(
+        "sources/kept_messages.py",
+        "partition if index is None else self._split(each, index)",
+        "partition",
+        "sources/s3/test_announcements.py::test_message_of_undeliverable_object_goes_to_the_dead[unreadable]",
+    ),
     "staged files are listed, and none is an empty result": Mutation(
         "spark/sinks/parquet.py",
         '        for staged in self._alone.sealed(attempt)["files"]:\n',
@@ -68,8 +81,8 @@ MUTATIONS = {
         "spark/sinks/test_parquet.py::test_late_commit_without_rows_leaves_the_next_file",
     ),
     "what was published is not as good as what was landed": Mutation(
-        "spark/sinks/parquet.py",
-        "batch_landed_in(published, self.access) != batch.batch_id",
+        "spark/landed_files.py",
+        "batch_landed_in(published, access) != batch.batch_id",
         "True",
         "spark/sinks/test_publishing_landed.py::test_rejected_delivery_is_replaced_despite_its_renamed_file",
     ),
@@ -110,7 +123,7 @@ MUTATIONS = {
         "spark/test_storage.py::test_safe_names_differ_in_other_scripts_and_stay_short",
     ),
     "a lease that is lost while its partition is taken over ends the round": Mutation(
-        "spark/acquisition.py",
+        "spark/active_partitions.py",
         '            log.warning("partition %s is left to its next owner: %s", key, error)\n',
         "            raise\n",
         "spark/test_struck_jobs.py::test_lease_lost_within_a_round_does_not_end_it",
@@ -139,6 +152,18 @@ MUTATIONS = {
         "for limit in LATEST[:-1]:",
         "spark/sinks/test_delta.py::test_batch_is_found_behind_any_number_of_commits",
     ),
+    "a commit to a Delta table names no tombstones": Mutation(
+        "spark/sinks/delta/log.py",
+        "        if tombstones is not None:\n",
+        "        if tombstones == 0:\n",
+        "spark/sinks/test_ordered_merging.py::test_late_change_does_not_restore_a_deleted_key",
+    ),
+    "a Delta table that nothing changed gets no commit": Mutation(
+        "spark/sinks/delta/log.py",
+        '    if not done["num_target_files_added"] and not done["num_target_files_removed"]:',
+        "    if done is None:",
+        "spark/sinks/test_ordered_merging.py::test_batch_of_late_changes_counts_as_delivered",
+    ),
     "a RESTORE of a Delta table is not noticed": Mutation(
         "spark/sinks/delta/log.py",
         'if entry.get("operation") == "RESTORE":',
@@ -164,13 +189,19 @@ MUTATIONS = {
         "spark/sinks/test_iceberg.py::test_picked_batch_is_not_delivered_again",
     ),
     "nobody waits for the locks of an abandoned session": Mutation(
-        "spark/sql/locks.py",
+        "spark/sinks/sql/database.py",
         "if now - self._began >= LOCKED_SECONDS:",
         "if self._began:",
         "spark/sinks/test_lock_wait.py::test_lock_is_waited_for_until_sessions_have_ended",
     ),
+    "simultaneous merges do not wait for deletes that are not committed": Mutation(
+        "spark/sinks/sql/__init__.py",
+        "            self._taken.lock_target(connection)\n",
+        "            pass\n",
+        "spark/sinks/test_sql_merging.py::test_older_change_waits_for_an_uncommitted_delete[postgresql-absent key]",
+    ),
     "a session that stopped within a COPY keeps its locks": Mutation(
-        "spark/sql/locks.py",
+        "spark/sinks/sql/database.py",
         "            self._end(holder)\n",
         "",
         "spark/sinks/test_lock_wait.py::test_session_stalled_in_a_copy_is_ended_once_abandoned",

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.cli.imports import TransferState, compare_with_store, write_to_store
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.supplier import Page
-from airflow_provider_coordination.coordination.transfer import TransferState, compare, write
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.data_prepper import (
     CheckedItem,
@@ -81,7 +81,7 @@ def sql_copy(calls: DynamoDbCalls, clock: ManualClock, tmp_path: Path) -> Iterat
     """The items copied into SQL, and a worker there."""
     store = open_store(StoreSettings.from_url(f"sqlite:///{tmp_path}/coordination.db"))
     worker = a_worker(store, clock)
-    assert write(store, compare(store, copies(calls))) == []
+    assert write_to_store(store, compare_with_store(store, copies(calls))) == []
     yield worker
     store.close()
 
@@ -308,11 +308,11 @@ def test_repeated_copy_changes_nothing_after_work_began(calls: DynamoDbCalls, sq
     store = sql_copy.store
     sql_copy.leases.acquire(50)
 
-    again = compare(store, copies(calls))
+    again = compare_with_store(store, copies(calls))
 
     assert {transfer.state for transfer in again} == {TransferState.PRESENT}
     before = {p.partition_key: p for p in sql_copy.view.partitions()}
-    write(store, again)
+    write_to_store(store, again)
     assert {p.partition_key: p for p in sql_copy.view.partitions()} == before
 
 
@@ -321,8 +321,8 @@ def test_further_progress_is_a_conflict_and_stays(calls: DynamoDbCalls, sql_copy
     sql_copy.leases.save_progress(key("with-state"), {"lastRecord": 43})
     sql_copy.leases.complete(key("fresh"))
 
-    again = compare(sql_copy.store, copies(calls))
-    write(sql_copy.store, again)
+    again = compare_with_store(sql_copy.store, copies(calls))
+    write_to_store(sql_copy.store, again)
 
     conflicts = [transfer.partition for transfer in again if transfer.state is TransferState.CONFLICT]
     assert named(conflicts) == keys("with-state", "fresh")

@@ -23,7 +23,7 @@ from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandin
 from airflow_provider_coordination.spark.kinesis.landing import land
 from tests.support.aggregation import aggregate
 
-pytestmark = pytest.mark.share(0.5)
+pytestmark = pytest.mark.share(0.3)
 
 
 SECRET, TOKEN = "hush-hush-hush", "token-token-token"

@@ -32,7 +32,7 @@ from tests.support.faulty_s3 import Fault, FaultyS3
 from tests.support.s3_server import OPEN_BUCKET, S3Server
 from tests.support.sinks import an_attempt
 
-pytestmark = pytest.mark.share(0.4)
+pytestmark = pytest.mark.share(0.3)
 
 
 BATCH = "shard-1-abc"

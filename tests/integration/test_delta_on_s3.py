@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable as Table
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
@@ -24,9 +24,12 @@ from airflow_provider_coordination.spark.parquet_files import write_table
 from airflow_provider_coordination.spark.sinks import owed
 from airflow_provider_coordination.spark.sinks.delta.log import storage_options
 from airflow_provider_coordination.spark.sinks.delta.sink import DeltaSink
-from airflow_provider_coordination.spark.storage import file_size, publish
+from airflow_provider_coordination.spark.storage import file_size, files_below, publish
+from airflow_provider_coordination.spark.tombstones import FOLDER
+from airflow_provider_coordination.spark.writes import DeltaTable
 from tests.support.landed_tables import deliver as deliver_landed
 from tests.support.landed_tables import prepare
+from tests.support.merged_tables import BY_CHANGES, CHANGES, MergedRows
 from tests.support.s3_server import ALLOWED, OPEN_BUCKET, S3Server
 from tests.support.sinks import BatchRows, an_attempt, under_next_lease
 
@@ -38,8 +41,9 @@ def no_ambient_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
 
 
-def a_sink(path: str, aws: AwsSettings) -> DeltaSink:
-    return DeltaSink(name="main", path=path, access=Access(((path, aws),)))
+def a_sink(path: str, aws: AwsSettings, **settings: Any) -> DeltaSink:
+    described = DeltaTable(path, **settings)
+    return DeltaSink(name="main", path=path, access=Access(((path, aws),)), settings=described)
 
 
 def deliver(sink: DeltaSink, aws: AwsSettings, values: dict[str, list[int]], *attempts: Any) -> None:
@@ -49,7 +53,7 @@ def deliver(sink: DeltaSink, aws: AwsSettings, values: dict[str, list[int]], *at
 
 
 def batches_in(path: str, aws: AwsSettings) -> dict[str, list[int]]:
-    table = DeltaTable(path, storage_options=storage_options(path, Access(((path, aws),)))())
+    table = Table(path, storage_options=storage_options(path, Access(((path, aws),)))())
     found: dict[str, list[int]] = {}
     for row in table.to_pyarrow_table().to_pylist():
         found.setdefault(row["_batch_id"], []).append(row["n"])
@@ -129,6 +133,27 @@ def test_concurrent_jobs_commit_their_batches_to_a_bucket_once(s3: S3Server, s3_
         **{f"j{job}-{number}": [number] for job in range(1, jobs + 1) for number in range(1, rounds + 1)},
         **{f"shared-{number}": [number] for number in range(1, rounds + 1)},
     }
+
+
+def test_concurrent_jobs_keep_deleted_keys_in_a_bucket(s3: S3Server, s3_bucket: str) -> None:
+    path, rounds, keys = f"s3://{s3_bucket}/lake/keys", 3, "vwxyz"
+    access = Access(((path, s3.settings),))
+
+    def work(job: int) -> None:
+        sink = a_sink(path, s3.settings, merge_on=("Key",), **BY_CHANGES)
+        for number in range(1, rounds + 1):
+            attempt, version = an_attempt(f"j{job}-{number}"), 10 * (1 + (number + job) % rounds) + job
+            op = "REMOVE" if version > 30 and job == 1 else None
+            sink.prepare(
+                [attempt], MergedRows({attempt.batch_id: [(k, job, version, op) for k in keys]}, CHANGES, access)
+            )
+            sink.commit([attempt])
+            sink.discard([attempt])
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(work, (1, 0)))
+    assert batches_in(path, s3.settings) == {}, "the delete of job 1 has the greatest version, 31"
+    assert len(files_below(f"{path}/{FOLDER}", access)) == 1
 
 
 def test_unwritable_bucket_is_named_by_the_field(s3: S3Server) -> None:

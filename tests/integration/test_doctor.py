@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.clock import SystemClock
-from airflow_provider_coordination.diagnosis import CheckStatus
-from airflow_provider_coordination.diagnosis.checks import permission_findings, store_findings
+from airflow_provider_coordination.diagnosis import CheckStatus, permission_findings, store_findings
 from airflow_provider_coordination.sources.kinds import get_kind
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings

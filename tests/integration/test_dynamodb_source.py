@@ -27,10 +27,10 @@ from airflow_provider_coordination.sources.items import (
     Item,
     ItemGoneError,
     ItemUnreadableError,
+    PartitionProgress,
     ReadPage,
     SourceUnavailableError,
 )
-from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.aws_wire import AwsWire
 from tests.support.dynamodb_export import FOLDER, export_objects

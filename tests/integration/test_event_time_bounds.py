@@ -13,11 +13,11 @@ from pyspark.sql import DataFrame, functions
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.landed import EventTimeBounds
 from airflow_provider_coordination.spark.job_settings import RejectionSettings
-from airflow_provider_coordination.spark.kinesis.landed_shard import SHARD_RECORDS
+from airflow_provider_coordination.spark.kinesis.shard_format import SHARD_RECORDS
 from airflow_provider_coordination.spark.payload import JsonPayload, bounds_of
 from tests.support.landed_batches import NOW, LandedBatches, fragile, marking_nothing
 
-pytestmark = pytest.mark.share(0.4)
+pytestmark = pytest.mark.share(0.3)
 
 
 SECOND = timedelta(seconds=1)

@@ -24,7 +24,7 @@ from airflow_provider_coordination.spark.item_landing import LandedItems
 from airflow_provider_coordination.spark.landed_identity import partition_folder
 from airflow_provider_coordination.spark.slots import JOB_GROUP, LandingOptions
 
-pytestmark = pytest.mark.share(0.5)
+pytestmark = pytest.mark.share(0.3)
 
 
 SCHEMA = "id long, text string"

@@ -146,6 +146,21 @@ def test_yes_option_imports_and_repeating_changes_nothing(
     assert everything(store) == written
 
 
+def test_stream_may_be_named_by_its_arn(
+    shell: Shell, store: CoordinationStore, kcl: KclApplication, kinesis: Any
+) -> None:
+    kcl.leaves(lease_item(1, kcl.low, put(kinesis, kcl.stream)), lease_item(1, kcl.high, "TRIM_HORIZON"))
+    assert shell.run(*kcl.arguments, "--yes") == 0
+    written = everything(store)
+    kcl.stream = kinesis.client().describe_stream_summary(StreamName=kcl.stream)["StreamDescriptionSummary"][
+        "StreamARN"
+    ]
+
+    assert shell.run(*kcl.arguments, "--yes") == 0
+
+    assert "the store already has everything that can be written" in shell.out and everything(store) == written
+
+
 def test_import_without_a_terminal_needs_yes(shell: Shell, store: CoordinationStore, kcl: KclApplication) -> None:
     kcl.leaves(lease_item(3, kcl.low, "TRIM_HORIZON"))
 

@@ -19,15 +19,12 @@ from sqlalchemy.pool import NullPool
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
-from airflow_provider_coordination.sources.items import ItemUnreadableError, SourceUnavailableError
-from airflow_provider_coordination.sources.jdbc.column import Query
+from airflow_provider_coordination.sources.items import ItemUnreadableError, PartitionProgress, SourceUnavailableError
 from airflow_provider_coordination.sources.jdbc.kind import JdbcTable
 from airflow_provider_coordination.sources.jdbc.ranges import Range
-from airflow_provider_coordination.sources.jdbc.reader import RangeReader, columns_of
-from airflow_provider_coordination.sources.jdbc.supplier import RangeSupplier
-from airflow_provider_coordination.sources.jdbc.types import type_of
+from airflow_provider_coordination.sources.jdbc.reader import RangeReader, columns_of, type_of
+from airflow_provider_coordination.sources.jdbc.supplier import Query, RangeSupplier
 from airflow_provider_coordination.sources.kinds import ReadsSettings
-from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.spark.frame_landing import arriving_columns, converted, land_frames, landed_columns
 from airflow_provider_coordination.spark.item_file import ItemPlan
 from airflow_provider_coordination.spark.item_landing import LandedItems

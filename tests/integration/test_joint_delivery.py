@@ -18,7 +18,8 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from airflow_provider_coordination.sources.landed import EventTimeBounds
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, Prepared, Transform
-from airflow_provider_coordination.spark.kinesis.landed_shard import RECORD_SCHEMA, SHARD_RECORDS
+from airflow_provider_coordination.spark.ingestion import IngestionOptions
+from airflow_provider_coordination.spark.kinesis.shard_format import RECORD_SCHEMA, SHARD_RECORDS
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.parquet_files import write_table
 from airflow_provider_coordination.spark.payload import JsonPayload
@@ -31,7 +32,7 @@ from airflow_provider_coordination.spark.transformed_delivery import Transformed
 from tests.support.executor_python import executors_running, python_without
 from tests.support.sinks import an_attempt
 
-pytestmark = pytest.mark.share(0.5)
+pytestmark = pytest.mark.share(0.3)
 
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -84,7 +85,12 @@ class JointDeliveries:
         sinks = [*([self.sink("dead_letter")] if dead else []), self.sink("main"), *more]
         payload = None if schema is None else JsonPayload(schema, layout)
         transformation = Transformation(
-            self.spark, routed_sinks(sinks), layout=layout, transform=transform, per_batch=per_batch, payload=payload
+            self.spark,
+            routed_sinks(sinks),
+            layout=layout,
+            transform=transform,
+            options=IngestionOptions(per_batch=per_batch),
+            payload=payload,
         )
         return TransformedDelivery(transformation, sinks, source="clicks", bad_records=self.found, is_final=is_final)
 

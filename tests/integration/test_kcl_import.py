@@ -17,10 +17,10 @@ import pyarrow.dataset as ds
 import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
+from airflow_provider_coordination.cli.imports import TransferState, compare_with_store, write_to_store
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.coordination.transfer import TransferState, compare, write
 from airflow_provider_coordination.sources.kinesis.aggregation import expand
 from airflow_provider_coordination.sources.kinesis.batch_reading import BatchStart
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
@@ -100,7 +100,7 @@ def outcomes(prepared: KclImport) -> dict[str, ImportOutcome]:
 
 def import_into(store: Any, prepared: KclImport) -> list[Partition]:
     partitions = partitions_of(prepared.plan, SOURCE, datetime.now(UTC))
-    assert write(store, compare(store, partitions)) == []
+    assert write_to_store(store, compare_with_store(store, partitions)) == []
     return partitions
 
 
@@ -335,10 +335,10 @@ def test_second_import_changes_nothing(
     import_into(store, prepare(leases, client, stream))
     before = store.query(SOURCE, PartitionStatus.UNASSIGNED)
 
-    again = compare(store, partitions_of(prepare(leases, client, stream).plan, SOURCE, datetime.now(UTC)))
+    again = compare_with_store(store, partitions_of(prepare(leases, client, stream).plan, SOURCE, datetime.now(UTC)))
 
     assert {transfer.state for transfer in again} == {TransferState.PRESENT}
-    write(store, again)
+    write_to_store(store, again)
     assert store.query(SOURCE, PartitionStatus.UNASSIGNED) == before
 
 
@@ -357,8 +357,9 @@ def test_partition_with_other_progress_is_a_conflict_and_stays(
     [shard] = list_shards(client, stream)
     write_leases(lease_item(2, shard, put(aws, stream, b"one")))
 
-    [transfer] = compare(store, partitions_of(prepare(leases, client, stream).plan, SOURCE, datetime.now(UTC)))
-    write(store, [transfer])
+    wanted = partitions_of(prepare(leases, client, stream).plan, SOURCE, datetime.now(UTC))
+    [transfer] = compare_with_store(store, wanted)
+    write_to_store(store, [transfer])
 
     assert transfer.state is TransferState.CONFLICT
     stored = coordinator.view.get(key)
@@ -396,7 +397,7 @@ class UnfinishedApplication:
 
 
 def read_all(client: KinesisClient, stream: str, shard_id: str, start: str = "TRIM_HORIZON") -> Iterator[Any]:
-    for page in read_shard(client, stream, shard_id, start, min_interval_seconds=0.02):
+    for page in read_shard(client, stream, shard_id, start, reads_per_second=50.0):
         yield from page.records
         if not page.records:
             return
@@ -407,7 +408,7 @@ def read_the_rest(client: KinesisClient, coordinator: SourceCoordinator, stream:
     while partitions := coordinator.leases.acquire(10):
         for partition in partitions:
             progress = ShardProgress.from_mapping(partition.progress)
-            for page in read_shard(client, stream, progress.shard_id, progress.checkpoint, min_interval_seconds=0.02):
+            for page in read_shard(client, stream, progress.shard_id, progress.checkpoint, reads_per_second=50.0):
                 for record in page.records:
                     yield from (data for _, _, data in expand(record.data, record.partition_key))
                 if page.end_of_shard:

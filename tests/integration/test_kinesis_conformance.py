@@ -6,6 +6,7 @@ is asserted is what AWS documents.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from botocore.exceptions import (
 )
 
 from tests.support.kinesis_server.clock import VirtualClock
-from tests.support.kinesis_server.engine import Engine
+from tests.support.kinesis_server.engine import Engine, connect
 from tests.support.kinesis_server.in_process import InProcessClient
 from tests.support.kinesis_server.limits import MIB, Limits
 from tests.support.kinesis_server.state import Behaviour
@@ -38,6 +39,7 @@ WITNESS = "kinesis-local"
 HAS_NO_CLOCK = "its time is the machine's and does not move"
 HAS_NO_LIMITS = "it throttles nothing"
 HAS_NO_FAULTS = "it does no harm on demand"
+HAS_ONE_ACCOUNT = "whatever the key, it has one account"
 NO_SUBSCRIPTIONS = "what it sends to a subscriber has no initial response, which boto3 refuses"
 
 ONLY_OURS = {
@@ -63,6 +65,9 @@ ONLY_OURS = {
     "test_pages_of_a_listing_keep_its_filter": "its token forgets the filter",
     "test_listings_have_a_quota": HAS_NO_LIMITS,
     "test_iterators_have_a_quota": HAS_NO_LIMITS,
+    "test_lists_have_quotas": HAS_NO_LIMITS,
+    "test_listing_token_continues_a_list_of_streams": "it lists streams without tokens and summaries",
+    "test_policy_opens_a_stream_to_one_account_and_action": HAS_ONE_ACCOUNT,
     "test_request_holds_a_maximum_of_five_hundred_records": "it takes more",
     "test_read_may_be_empty_in_the_middle_of_a_shard": "its pages are never empty while there is more",
     "test_closed_shard_may_end_with_an_empty_page": "its last page always carries the last records",
@@ -302,6 +307,92 @@ def test_stream_is_known_by_its_arn(service: KinesisUnderTest) -> None:
 
     assert service.client.list_shards(StreamARN=arn)["Shards"] == service.shards(stream)
     assert service.client.describe_stream_summary(StreamARN=arn)["StreamDescriptionSummary"]["StreamName"] == stream
+
+
+def test_shard_is_read_by_the_arn_of_its_stream(service: KinesisUnderTest) -> None:
+    stream = service.stream()
+    service.put(stream, b"1")
+    arn = service.summary(stream)["StreamARN"]
+
+    iterator = service.client.get_shard_iterator(StreamARN=arn, ShardId=FIRST_SHARD, ShardIteratorType="TRIM_HORIZON")[
+        "ShardIterator"
+    ]
+
+    assert data(service.page(iterator, StreamARN=arn)) == [b"1"]
+
+
+def test_streams_are_listed_page_by_page(service: KinesisUnderTest) -> None:
+    created = sorted(service.stream() for _ in range(3))
+
+    names: list[str] = []
+    page = service.client.list_streams(Limit=2)
+    names += page["StreamNames"]
+    while page["HasMoreStreams"]:
+        page = service.client.list_streams(Limit=2, ExclusiveStartStreamName=names[-1])
+        names += page["StreamNames"]
+
+    assert names == sorted(names)
+    assert [name for name in names if name in created] == created
+
+
+def test_listing_token_continues_a_list_of_streams(service: KinesisUnderTest) -> None:
+    for _ in range(3):
+        service.stream()
+    whole = service.client.list_streams()
+
+    first = service.client.list_streams(Limit=2)
+    rest = service.client.list_streams(NextToken=first["NextToken"])
+
+    assert [*first["StreamNames"], *rest["StreamNames"]] == whole["StreamNames"]
+    assert [each["StreamName"] for each in whole["StreamSummaries"]] == whole["StreamNames"]
+    assert {each["StreamStatus"] for each in whole["StreamSummaries"]} == {"ACTIVE"}
+
+
+def test_tags_of_a_stream_are_listed_page_by_page(service: KinesisUnderTest) -> None:
+    stream = service.stream()
+    service.client.add_tags_to_stream(StreamName=stream, Tags={"team": "web", "stage": "live", "cost": "7"})
+    service.client.remove_tags_from_stream(StreamName=stream, TagKeys=["cost"])
+
+    first = service.client.list_tags_for_stream(StreamName=stream, Limit=1)
+    rest = service.client.list_tags_for_stream(StreamName=stream, ExclusiveStartTagKey="stage")
+
+    assert first == {**first, "Tags": [{"Key": "stage", "Value": "live"}], "HasMoreTags": True}
+    assert rest == {**rest, "Tags": [{"Key": "team", "Value": "web"}], "HasMoreTags": False}
+
+
+def test_new_stream_has_no_tags(service: KinesisUnderTest) -> None:
+    assert service.client.list_tags_for_stream(StreamName=service.stream())["Tags"] == []
+
+
+def test_lists_have_quotas(service: KinesisUnderTest) -> None:
+    stream = service.stream()
+    service.ours.limits = Limits(list_streams_per_second=1, list_tags_per_second=1)
+    service.client.list_streams()
+    service.client.list_tags_for_stream(StreamName=stream)
+
+    assert code_of(service.client.list_streams) == "LimitExceededException"
+    assert code_of(service.client.list_tags_for_stream, StreamName=stream) == "LimitExceededException"
+
+
+def test_policy_opens_a_stream_to_one_account_and_action(service: KinesisUnderTest) -> None:
+    owner, reader, other = (Engine(VirtualClock(), account=digit * 12) for digit in "123")
+    connect(owner, reader, other)
+    client = InProcessClient(owner)
+    client.create_stream(StreamName="clicks", ShardCount=1)
+    arn = client.describe_stream_summary(StreamName="clicks")["StreamDescriptionSummary"]["StreamARN"]
+    listing = InProcessClient(reader).list_shards
+    assert code_of(listing, StreamARN=arn) == "AccessDeniedException"
+
+    statement = {"Effect": "Allow", "Principal": {"AWS": "2" * 12}, "Action": "kinesis:ListShards", "Resource": arn}
+    client.put_resource_policy(ResourceARN=arn, Policy=json.dumps({"Statement": [statement]}))
+
+    assert len(listing(StreamARN=arn)["Shards"]) == 1
+    assert code_of(listing, StreamName="clicks") == "ResourceNotFoundException", "the name is of the own account"
+    assert code_of(InProcessClient(reader).describe_stream_summary, StreamARN=arn) == "AccessDeniedException"
+    assert code_of(InProcessClient(other).list_shards, StreamARN=arn) == "AccessDeniedException"
+    assert json.loads(client.get_resource_policy(ResourceARN=arn)["Policy"]) == {"Statement": [statement]}
+    client.delete_resource_policy(ResourceARN=arn)
+    assert code_of(listing, StreamARN=arn) == "AccessDeniedException"
 
 
 def test_deleted_stream_is_gone_and_its_successor_differs(service: KinesisUnderTest) -> None:

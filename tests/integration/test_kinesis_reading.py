@@ -30,9 +30,10 @@ from airflow_provider_coordination.sources.kinesis.client import (
     StreamNotFoundError,
 )
 from airflow_provider_coordination.sources.kinesis.fan_out import ensure_consumer
+from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
 from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, parse_partition_key
-from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord, RetryBudget, read_shard, reading_client
+from airflow_provider_coordination.sources.kinesis.reader import KinesisRecord, read_shard, reading_client
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
@@ -104,7 +105,7 @@ def split(aws: Any, stream: str, shard_id: str) -> None:
 def read_until(client: KinesisClient, stream: str, shard_id: str, start: str, records: int) -> list[KinesisRecord]:
     found: list[KinesisRecord] = []
     retry = RetryBudget(attempts=3)
-    for page in read_shard(client, stream, shard_id, start, min_interval_seconds=0.05, retry=retry):
+    for page in read_shard(client, stream, shard_id, start, reads_per_second=20.0, retry=retry):
         found += page.records
         if len(found) >= records or page.end_of_shard:
             break
@@ -112,7 +113,7 @@ def read_until(client: KinesisClient, stream: str, shard_id: str, start: str, re
 
 
 def read_to_the_end(client: KinesisClient, stream: str, shard_id: str, start: str = "TRIM_HORIZON") -> list[ShardPage]:
-    return list(read_shard(client, stream, shard_id, start, min_interval_seconds=0.05))
+    return list(read_shard(client, stream, shard_id, start, reads_per_second=20.0))
 
 
 def test_listing_of_several_pages_is_read_whole(client: KinesisClient, create_stream: Callable[[int], str]) -> None:
@@ -158,7 +159,7 @@ def test_shard_is_read_in_pages(client: KinesisClient, aws: Any, create_stream: 
     [shard] = list_shards(client, stream)
     split(aws, stream, shard.shard_id)
 
-    pages = list(read_shard(client, stream, shard.shard_id, "TRIM_HORIZON", page_records=2, min_interval_seconds=0.05))
+    pages = list(read_shard(client, stream, shard.shard_id, "TRIM_HORIZON", page_records=2, reads_per_second=20.0))
 
     assert [record.data for page in pages for record in page.records] == [b"0", b"1", b"2", b"3", b"4"]
     assert max(len(page.records) for page in pages) == 2
@@ -256,7 +257,7 @@ def test_iterator_expiring_between_pages_loses_and_doubles_nothing(
     client.meta.events.register("before-send.kinesis.GetRecords", expire_every_second_read)
     split(aws, stream, shard.shard_id)
 
-    pages = read_shard(client, stream, shard.shard_id, "TRIM_HORIZON", page_records=2, min_interval_seconds=0.05)
+    pages = read_shard(client, stream, shard.shard_id, "TRIM_HORIZON", page_records=2, reads_per_second=20.0)
 
     assert [record.data for page in pages for record in page.records] == [b"%d" % number for number in range(6)]
     assert len(calls) > 3
@@ -574,7 +575,7 @@ def test_only_unread_trimmed_records_are_reported(
     landed = land_from_own_server(first, plan={"delivered_until": since})
     assert landed.gap is not None and landed.error is not None
     assert (landed.gap.after, landed.gap.before, landed.gap.since) == (first, third, since)
-    again = land_from_own_server(first, plan={"delivered_until": since}, on_data_loss="reset")
+    again = land_from_own_server(first, plan={"delivered_until": since}, on_data_loss="earliest")
     assert (payloads(again), again.gap) == ([b"3"], landed.gap)
 
 

@@ -18,12 +18,12 @@ from airflow_provider_coordination.sources.items import (
     Item,
     ItemGoneError,
     ItemUnreadableError,
+    PartitionProgress,
     ReadPage,
     SourceUnavailableError,
 )
 from airflow_provider_coordination.sources.opensearch.kind import OpenSearchCluster, OpenSearchIndices
 from airflow_provider_coordination.sources.opensearch.slices import RECORD_SCHEMA, SliceReader, SliceSupplier
-from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.opensearch_server import OpenSearchServer
 

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivery import Attempt, Prepared, SinkUnavailableError, by_halves
+from airflow_provider_coordination.spark.ingestion import IngestionOptions
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS
 from airflow_provider_coordination.spark.outages import is_outage
 from airflow_provider_coordination.spark.parquet_files import read_table, write_table
@@ -125,7 +126,12 @@ def test_delivery_during_an_outage_is_held_and_blames_no_batch(
         attempts.append(an_attempt(f"b-{n}", file=file, file_bytes=write_table(rows, file, access), records=1))
     sink = ParquetSink(name="main", path=root, access=access)
     transformation = Transformation(
-        spark, [sink], layout=ITEM_RECORDS, transform=transform, per_batch=per_batch, access=access
+        spark,
+        [sink],
+        layout=ITEM_RECORDS,
+        transform=transform,
+        options=IngestionOptions(per_batch=per_batch),
+        access=access,
     )
     delivery = TransformedDelivery(transformation, [sink], source="clicks", access=access)
 

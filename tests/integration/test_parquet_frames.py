@@ -23,7 +23,7 @@ from airflow_provider_coordination.spark.spark_versions import arrow_table
 from tests.support.faulty_s3 import Fault, FaultyS3
 from tests.support.s3_server import DENIED, OPEN_BUCKET, S3Server
 
-pytestmark = pytest.mark.share(0.4)
+pytestmark = pytest.mark.share(0.3)
 
 
 VALUES = {

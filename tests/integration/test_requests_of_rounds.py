@@ -16,7 +16,7 @@ import pytest
 
 from airflow_provider_coordination.aws import AwsSettings, aws_client
 from airflow_provider_coordination.spark.delivery import Delivery
-from airflow_provider_coordination.spark.kinesis.landed_shard import SHARD_RECORDS
+from airflow_provider_coordination.spark.kinesis.shard_format import SHARD_RECORDS
 from airflow_provider_coordination.spark.sinks import make_sinks
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.transformation import Transformation

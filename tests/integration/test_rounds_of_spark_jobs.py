@@ -22,7 +22,7 @@ from airflow_provider_coordination.spark.delivery import (
     Attempt,
     Transform,
 )
-from airflow_provider_coordination.spark.kinesis.landed_shard import SHARD_RECORDS
+from airflow_provider_coordination.spark.kinesis.shard_format import SHARD_RECORDS
 from airflow_provider_coordination.spark.payload import JsonPayload
 from airflow_provider_coordination.spark.sinks import routed_sinks
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
@@ -31,7 +31,7 @@ from airflow_provider_coordination.spark.transformed_delivery import Transformed
 from tests.support.fleet import EPOCH, Crash, FakeStream, Fleet
 from tests.support.landed_batches import PAYLOAD, click
 
-pytestmark = pytest.mark.share(0.4)
+pytestmark = pytest.mark.share(0.3)
 
 
 class InterruptedDelivery(TransformedDelivery):

@@ -232,7 +232,7 @@ def test_repeatedly_interrupted_body_is_left_for_later(bucket: Bucket, truncatin
     TruncatingHandler.left = 1000
     TruncatingHandler.body, whole = b"x", TruncatingHandler.body
     try:
-        item = {"uri": "s3://bucket/key", "size": 10, "version": '"tag"'}
+        item = {"uri": "s3://bucket/key", "size": 1, "version": '"tag"'}
         with pytest.raises(SourceUnavailableError, match="reading was interrupted 5 times at byte 0"):
             read(bucket.reader(truncating_server), item)
     finally:

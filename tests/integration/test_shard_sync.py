@@ -14,7 +14,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import PartitionStatus, parse_instant
-from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.shard_sync import ShardSyncOperator
 from airflow_provider_coordination.sources.kinesis.progress import ShardRange, parse_partition_key
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.stores import StoreSettings, open_store
@@ -60,9 +60,7 @@ def sync(coordination: SourceCoordinator) -> Sync:
     ti = SimpleNamespace(dag_id="dag", run_id="run", task_id="task", map_index=-1, try_number=1)
 
     def run(*streams: str, **options: Any) -> Mapping[str, Any]:
-        operator = KinesisShardSyncOperator(
-            task_id="sync", reads=KinesisStreams(list(streams), **options), source="source"
-        )
+        operator = ShardSyncOperator(task_id="sync", reads=KinesisStreams(list(streams), **options), source="source")
         summary = operator.execute({"ti": ti, "task_state_store": None})  # type: ignore[arg-type,typeddict-item]
         found: Mapping[str, Any] = summary["streams"][0]
         return found
@@ -161,7 +159,7 @@ def test_merged_child_comes_with_its_second_parent(
     assert len(list(coordination.view.partitions())) == 3
 
 
-@pytest.mark.parametrize("on_data_loss", ["fail", "reset"])
+@pytest.mark.parametrize("on_data_loss", ["fail", "earliest"])
 def test_recreated_stream_is_another_one(
     aws: Any, kinesis_stream: Callable[[int], str], sync: Sync, coordination: SourceCoordinator, on_data_loss: str
 ) -> None:
@@ -179,4 +177,4 @@ def test_recreated_stream_is_another_one(
     settled = coordination.view.get(former)
     assert settled is not None
     assert settled.is_parked == (on_data_loss == "fail")
-    assert (settled.status is PartitionStatus.COMPLETED) == (on_data_loss == "reset")
+    assert (settled.status is PartitionStatus.COMPLETED) == (on_data_loss == "earliest")

@@ -35,7 +35,7 @@ from tests.support.executor_python import (
     executor_with_own_disk,
     executors_running,
     older_python,
-    python_with_pyarrow,
+    python_with,
     python_without,
 )
 
@@ -217,8 +217,19 @@ def test_executor_with_old_pyarrow_is_named_with_both_versions(spark: SparkSessi
     old = f"{int(pa.__version__.partition('.')[0]) - 2}.0.0"
     expected = f"pyarrow {old} is too old beside {pa.__version__} on the driver; pyarrow "
     with (
-        executors_running(spark.sparkContext, python_with_pyarrow(old, tmp_path)),
+        executors_running(spark.sparkContext, python_with("pyarrow", old, tmp_path)),
         pytest.raises(ExecutorPythonError, match=rf"{re.escape(expected)}\d+ or newer is supported; install it there"),
+    ):
+        check_executors(spark.sparkContext)
+
+
+def test_executor_with_pandas_3_is_named_with_its_python(spark: SparkSession, tmp_path: Path) -> None:
+    expected = (
+        rf"executor \S+ \(.*\): Spark {spark.version} does not support pandas 3.0.0; run `pip install 'pandas>=2.2,<3'`"
+    )
+    with (
+        executors_running(spark.sparkContext, python_with("pandas", "3.0.0", tmp_path)),
+        pytest.raises(ExecutorPythonError, match=f"^{expected}; install it there, or name another Python"),
     ):
         check_executors(spark.sparkContext)
 

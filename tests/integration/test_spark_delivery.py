@@ -17,7 +17,7 @@ from airflow_provider_coordination.spark.delivery import (
     DeliveryError,
     Transform,
 )
-from airflow_provider_coordination.spark.kinesis.landed_shard import RECORD_SCHEMA, SHARD_RECORDS
+from airflow_provider_coordination.spark.kinesis.shard_format import RECORD_SCHEMA, SHARD_RECORDS
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS
 from airflow_provider_coordination.spark.payload import JsonPayload
 from tests.support.landed_batches import (
@@ -33,7 +33,7 @@ from tests.support.landed_batches import (
     raising,
 )
 
-pytestmark = pytest.mark.share(0.4)
+pytestmark = pytest.mark.share(0.3)
 
 
 # Bad records

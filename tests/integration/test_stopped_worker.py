@@ -20,7 +20,7 @@ import sys, time
 from datetime import timedelta
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import PartitionNotOwnedError
-from airflow_provider_coordination.coordination.renewal import LeaseRenewer
+from airflow_provider_coordination.coordination.held_leases import LeaseRenewer
 from airflow_provider_coordination.stores import StoreSettings, open_store
 
 coordinator = SourceCoordinator(open_store(StoreSettings.from_url(sys.argv[1])), "clicks", "sleeper",

@@ -15,12 +15,12 @@ from airflow_provider_coordination.spark.delivery import (
     TransformError,
 )
 from airflow_provider_coordination.spark.frame_landing import landed_columns
-from airflow_provider_coordination.spark.kinesis.landed_shard import SHARD_RECORDS
+from airflow_provider_coordination.spark.kinesis.shard_format import SHARD_RECORDS
 from airflow_provider_coordination.spark.sinks.delta.sink import DeltaSink
 from airflow_provider_coordination.spark.writes import DeltaTable
 from tests.support.landed_batches import PAYLOAD, LandedBatches, land_items, of_items
 
-pytestmark = pytest.mark.share(0.4)
+pytestmark = pytest.mark.share(0.3)
 
 
 def nothing_returned(records: DataFrame) -> None:

@@ -126,12 +126,12 @@ def test_61_each_source_has_its_own_settings() -> None:
     """Samza layers settings of a system and of its streams; here a job has one set of them."""
     one, other = (
         settings(
-            reads=write_settings(reads_of(KinesisStreams(streams=("s",), on_data_loss="reset"))),
+            reads=write_settings(reads_of(KinesisStreams(streams=("s",), on_data_loss="earliest"))),
             rounds={"round_duration": "PT5S"},
         ),
         settings(source="t"),
     )
-    assert (streams_of(one).on_data_loss, one.rounds.round_duration) == ("reset", timedelta(seconds=5))
+    assert (streams_of(one).on_data_loss, one.rounds.round_duration) == ("earliest", timedelta(seconds=5))
     assert (streams_of(other).on_data_loss, other.rounds) == ("fail", RoundSettings())
 
 

@@ -16,7 +16,7 @@ from airflow_provider_coordination.coordination.errors import (
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.source_claim import SourceClaim, claim, claimed
 from airflow_provider_coordination.coordination.supplier import Page
-from airflow_provider_coordination.sources.forgetting import forget, forgettable, left_of
+from airflow_provider_coordination.sources.reset import forget, forgettable, left_of
 from tests.coordination.fleet import Fleet
 from tests.coordination.unreliable_store import Fault
 

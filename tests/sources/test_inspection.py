@@ -11,6 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_coordination.coordination.partition import PARKED_UNTIL
+from airflow_provider_coordination.sources.items import FailedItem, PartitionProgress
 from airflow_provider_coordination.sources.kinds import (
     Inspection,
     inspect_partition,
@@ -22,7 +23,6 @@ from airflow_provider_coordination.sources.kinds import (
 )
 from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress
-from airflow_provider_coordination.sources.progress import FailedItem, PartitionProgress
 from tests.support.batches import a_batch, a_shard
 from tests.support.depth import examples
 from tests.support.partitions import NOW, a_partition
@@ -62,7 +62,7 @@ def test_open_loss_belongs_to_the_parked_shard() -> None:
     stopped = a_partition("p", **SHARD.with_gap(gap).to_mapping())
     assert open_loss(stopped) is None
     loss, remedy = open_loss(stopped.resting(PARKED_UNTIL)) or ("", "")
-    assert loss == str(gap) and "on_data_loss='reset'" in remedy
+    assert loss == str(gap) and "on_data_loss='earliest'" in remedy
     read_on = SHARD.with_gap(gap).landing(a_batch("100", "220"))
     assert open_loss(a_partition("p", **read_on.to_mapping()).resting(PARKED_UNTIL)) is None
     assert open_loss(a_partition("p", **ITEMS.to_mapping()).resting(PARKED_UNTIL)) is None

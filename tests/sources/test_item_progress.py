@@ -19,15 +19,15 @@ from airflow_provider_coordination.coordination.partition import (
     new_partition,
 )
 from airflow_provider_coordination.sources.item_kind import ItemBatches
-from airflow_provider_coordination.sources.kinds import SourceBatches, landed_progress, progress_of
-from airflow_provider_coordination.sources.landed import LandedBatch, ProgressFormatError
-from airflow_provider_coordination.sources.progress import (
+from airflow_provider_coordination.sources.items import (
     FailedItem,
     ItemPosition,
     PartitionProgress,
     new_batch_id,
     split_key,
 )
+from airflow_provider_coordination.sources.kinds import SourceBatches, landed_progress, progress_of
+from airflow_provider_coordination.sources.landed import LandedBatch, ProgressFormatError
 from tests.support.batches import NOON, a_batch
 from tests.support.depth import examples
 from tests.support.items import named

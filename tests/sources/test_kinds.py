@@ -12,8 +12,8 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.sources.item_kind import ItemKind
+from airflow_provider_coordination.sources.items import PartitionProgress
 from airflow_provider_coordination.sources.kinds import KINDS, SourceBatches, get_kind, inspect_partition, kind_of
-from airflow_provider_coordination.sources.progress import PartitionProgress
 from tests.support.distributions import install
 from tests.support.partitions import NOW, a_partition
 
@@ -38,7 +38,7 @@ def register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, 
 
 
 def test_package_kinds_need_no_central_list() -> None:
-    assert KINDS.names() == ["dynamodb", "dynamodb_export", "jdbc", "kinesis", "opensearch", "s3"]
+    assert KINDS.names() == ["dynamodb", "dynamodb_export", "dynamodb_streams", "jdbc", "kinesis", "opensearch", "s3"]
     assert [get_kind(name).name for name in KINDS.names()] == KINDS.names()
 
 

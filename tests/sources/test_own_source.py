@@ -9,8 +9,8 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Page
+from airflow_provider_coordination.sources.items import PartitionProgress
 from airflow_provider_coordination.sources.own_source import PAGE_SIZE, pages_of
-from airflow_provider_coordination.sources.progress import PartitionProgress
 
 
 def items(page: Page) -> dict[str, list[dict[str, Any]]]:

@@ -19,11 +19,12 @@ from airflow_provider_coordination.coordination.errors import (
     ProgressError,
 )
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
+from airflow_provider_coordination.sources.items import FailedItem, PartitionProgress
 from airflow_provider_coordination.sources.kinds import SourceBatches
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, partition_key
 from airflow_provider_coordination.sources.kinesis.reset import delivered_until, position_of
 from airflow_provider_coordination.sources.kinesis.shards import Shard, describe_stream, list_shards
-from airflow_provider_coordination.sources.progress import FailedItem, PartitionProgress
+from airflow_provider_coordination.sources.kinesis.stream_names import StreamService
 from airflow_provider_coordination.sources.reset import Resets, check_progress
 from airflow_provider_coordination.sources.reset_targets import ResetAction, ResetPlan, ResetStep, Target, parse_target
 from tests.coordination.fleet import Fleet
@@ -131,10 +132,11 @@ class Source:
         return parse_target(to, self.clock.now())
 
     def plan(self, *keys: str, to: Any = "earliest") -> ResetPlan:
-        return self.resets.plan_partitions([self[key] for key in keys], self.target(to), lambda kind: self.kinesis)
+        partitions = [self[key] for key in keys]
+        return self.resets.plan_partitions(partitions, self.target(to), lambda kind: StreamService(self.kinesis))
 
     def plan_stream(self, to: Any = "earliest", name: str = "s") -> ResetPlan:
-        return self.resets.plan_group(name, self.target(to), lambda kind: self.kinesis)
+        return self.resets.plan_group(name, self.target(to), lambda kind: StreamService(self.kinesis))
 
     def do(self, plan: ResetPlan) -> list[tuple[ResetStep, Partition | CoordinationError]]:
         return list(self.resets.apply(plan))
@@ -281,7 +283,7 @@ def test_whole_source_is_reread_for_any_kind_of_partition(source: Source) -> Non
     key = source.lease(source.shards[0], checkpoint="5")
     source.worker.create_partitions({"table:1:2": {"rows_done": 4}})
 
-    source.do(source.resets.plan_source(source.target("earliest"), lambda kind: source.kinesis))
+    source.do(source.resets.plan_source(source.target("earliest"), lambda kind: StreamService(source.kinesis)))
 
     assert (source["table:1:2"].progress, source.progress(key).checkpoint) == ({}, "TRIM_HORIZON")
 
@@ -290,12 +292,12 @@ def test_other_partitions_can_only_restart_from_the_beginning(source: Source) ->
     source.worker.create_partitions({"p": {"rows_done": 4}})
 
     with pytest.raises(ProgressError, match="'p' is read as a whole and has no position 'latest'; reset it"):
-        source.resets.plan_source(source.target("latest"), lambda kind: source.kinesis)
+        source.resets.plan_source(source.target("latest"), lambda kind: StreamService(source.kinesis))
 
 
 def test_source_without_partitions_is_not_reset_silently(source: Source) -> None:
     with pytest.raises(ConfigurationError, match="source 'clicks' has no partitions"):
-        source.resets.plan_source(source.target("earliest"), lambda kind: source.kinesis)
+        source.resets.plan_source(source.target("earliest"), lambda kind: StreamService(source.kinesis))
 
 
 def test_descendants_of_an_unreset_shard_stay(source: Source) -> None:
@@ -350,7 +352,7 @@ def test_item_partition_keeps_items_and_restarts_in_a_new_epoch(source: Source) 
     begun = items("a", "b", checkpoint="1", failed=(FailedItem(item=0, reason="no"),), reads_left=3, waited=2)
     source.worker.create_partitions({"p": begun})
 
-    source.do(source.resets.plan_source(source.target("earliest"), lambda kind: source.kinesis))
+    source.do(source.resets.plan_source(source.target("earliest"), lambda kind: StreamService(source.kinesis)))
 
     epoch = int(source.clock.now().timestamp())
     assert source["p"].progress == items("a", "b", epoch=epoch, reads_left=3)
@@ -371,7 +373,7 @@ def test_split_off_item_is_removed_with_its_reread_partition(source: Source) -> 
     alone = source.resets.plan_partitions([source["p#1"]], source.target("earliest"))
     assert [(step.action, step.partition.partition_key) for step in alone.steps] == [(ResetAction.RESET, "p#1")]
 
-    source.do(source.resets.plan_source(source.target("earliest"), lambda kind: source.kinesis))
+    source.do(source.resets.plan_source(source.target("earliest"), lambda kind: StreamService(source.kinesis)))
     assert source.worker.view.get("p#1") is None and source["p"].progress["checkpoint"] == ""
 
 

@@ -25,6 +25,7 @@ from airflow_provider_coordination.spark.spark_errors import root_cause
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from demo.local_kinesis import LocalKinesis
 from tests.conftest import REPOSITORY
+from tests.spark.test_outages import call_dead_jvm
 from tests.support.job_settings import ingest, parquet
 from tests.support.spark_home import make_spark_home
 
@@ -204,6 +205,14 @@ def test_broken_store_is_a_failure(tmp_path: Path, capsys: pytest.CaptureFixture
     (tmp_path / "c.db").write_bytes(b"damaged" * 1000)
     assert main(arguments(tmp_path, store=StoreSettings.from_url(f"sqlite:///{tmp_path}/c.db"))) == EXIT_FAILED
     assert "the job failed: store sqlite" in capsys.readouterr().out
+
+
+def test_job_without_its_jvm_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("airflow_provider_coordination.spark.application.ingest", lambda *given: call_dead_jvm())
+    assert main(arguments(tmp_path)) == EXIT_FAILED
+    assert "the job failed: the JVM of the Spark driver does not respond: it was killed" in capsys.readouterr().out
 
 
 def test_missing_credentials_are_a_configuration_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ from airflow_provider_coordination.spark.bad_records import (
 )
 from airflow_provider_coordination.spark.delivery import DeliveryError, Stage
 from airflow_provider_coordination.spark.job_settings import BadRecordSettings
-from airflow_provider_coordination.spark.kinesis.landed_shard import RECORD_SCHEMA, SHARD_RECORDS
+from airflow_provider_coordination.spark.kinesis.shard_format import RECORD_SCHEMA, SHARD_RECORDS
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.spark_errors import error_text
 
@@ -169,6 +169,7 @@ def test_dead_letters_hold_record_and_error_in_batch_order() -> None:
         "error": "error 0", "source": "source", "stream": "clicks", "shard_id": "shard-1",
         "sequence_number": str(10**50), "sub_sequence_number": 0, "partition_key": "k",
         "approximate_arrival_timestamp": NOW, "data": b"0", "stage": "schema", "_batch_id": "b", "failed_at": NOW,
+        "sink": None, "row": None,
     }  # fmt: skip
     assert (last["error"], last["data"]) == ("error 3", b"3")
 
@@ -202,6 +203,7 @@ def test_item_dead_letters_hold_the_record_as_json() -> None:
         "error": "error 0", "source": "source", "_origin": "s3://b/k", "_row": 0, "data": None,
         "record": '{"id": 1, "tags": ["a"], "at": "2026-01-01 00:00:00+00:00", "raw": "\\\\xff", "price": "1.5"}',
         "stage": "schema", "_batch_id": "b", "failed_at": NOW,
+        "sink": None, "row": None,
     }  # fmt: skip
     assert ITEM_RECORDS.location_of(letter) == "s3://b/k, row 0"
 

@@ -16,6 +16,7 @@ from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.sources.kinds import SourceBatches
 from airflow_provider_coordination.sources.kinesis.bounds import Bounds, ShardBounds
 from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
+from airflow_provider_coordination.sources.kinesis.stream_names import StreamService
 from airflow_provider_coordination.sources.reset import Resets
 from airflow_provider_coordination.sources.reset_targets import parse_target
 from tests.support.aggregation import aggregate
@@ -178,7 +179,7 @@ def test_trimmed_start_parks_the_shard_with_its_range(tmp_path: Path) -> None:
 
 
 def test_trimmed_start_is_skipped_on_request(tmp_path: Path) -> None:
-    history = History(tmp_path, 1, on_data_loss="reset")
+    history = History(tmp_path, 1, on_data_loss="earliest")
     known = trimmed(history)
     bound_shards(history, {FIRST: (known[2], known[7])})
     history.sync()
@@ -189,7 +190,7 @@ def test_trimmed_start_is_skipped_on_request(tmp_path: Path) -> None:
 
 
 def test_fully_trimmed_range_finishes_on_request(tmp_path: Path) -> None:
-    history = History(tmp_path, 1, on_data_loss="reset")
+    history = History(tmp_path, 1, on_data_loss="earliest")
     known = trimmed(history)
     bound_shards(history, {FIRST: (known[1], known[3])})
     history.sync()
@@ -214,7 +215,7 @@ def test_missing_shard_is_refused_or_skipped(tmp_path: Path) -> None:
     bound_shards(history, {FIRST: (known[0], known[1]), "shardId-000000000007": ("1", "2")})
     with pytest.raises(ConfigurationError, match=r"has no shard 'shardId-000000000007'.*expired with its records"):
         history.sync()
-    history.on_data_loss = "reset"
+    history.on_data_loss = "earliest"
     history.sync()
     history.run()
     assert statuses(history) == {FIRST: PartitionStatus.COMPLETED}
@@ -274,7 +275,7 @@ def test_unbounded_job_creates_no_leases_beside_bounded_ones(tmp_path: Path) -> 
 def test_expired_shard_between_instants_is_left_to_sync(
     tmp_path: Path,
 ) -> None:
-    history = History(tmp_path, 1, on_data_loss="reset")
+    history = History(tmp_path, 1, on_data_loss="earliest")
     history.clock.advance(25 * 3600)
     start = history.clock.now()
     history.send(4)
@@ -313,7 +314,7 @@ def test_reset_to_earliest_starts_at_the_bounds(tmp_path: Path, whole_stream: bo
     target = parse_target("earliest", history.clock.now())
     partitions = list(history.look.view.partitions())
     plan = (
-        resets.plan_group(STREAM, target, lambda kind: history.client)
+        resets.plan_group(STREAM, target, lambda kind: StreamService(history.client))
         if whole_stream
         else resets.plan_partitions(partitions, target)
     )

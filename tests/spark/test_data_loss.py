@@ -55,8 +55,8 @@ def test_fail_parks_only_the_shard_at_its_position(tmp_path: Path) -> None:
     assert history.delivered == Counter(["0/read", "1/read", "1/kept"])
 
 
-def test_reset_resumes_behind_the_gap_and_records_it(tmp_path: Path) -> None:
-    history = with_a_gap(tmp_path, "reset")
+def test_earliest_resumes_behind_the_gap_and_records_it(tmp_path: Path) -> None:
+    history = with_a_gap(tmp_path, "earliest")
     before = history.progress(FIRST).checkpoint
     summary = history.run()
     [gap] = history.progress(FIRST).gaps
@@ -66,6 +66,46 @@ def test_reset_resumes_behind_the_gap_and_records_it(tmp_path: Path) -> None:
     assert (summary.failed, history.losses) == ({}, 1)
     assert history.delivered == Counter(["0/read", "1/read", "0/kept", "1/kept"])
     assert history.run().data_loss == {}, "it is reported once"
+
+
+def test_latest_skips_what_is_left_and_records_it(tmp_path: Path) -> None:
+    history = with_a_gap(tmp_path, "latest")
+    before = history.progress(FIRST).checkpoint
+    summary = history.run()
+    [gap] = history.progress(FIRST).gaps
+    assert (gap.after, gap.before) == (before, None)
+    assert history.progress(FIRST).delivered_until is not None and "skips what is left" in gap.reason
+    assert (summary.failed, history.losses) == ({}, 1)
+    put(history, FIRST, "new")
+    assert history.run().data_loss == {}, "it is reported once"
+    assert history.delivered == Counter(["0/read", "1/read", "1/kept", "0/new"])
+
+
+def test_latest_delivers_landed_batches_before_it_skips(tmp_path: Path) -> None:
+    history = History(tmp_path, 1, on_data_loss="latest")
+    history.sync()
+    history.send(3)
+    worker = history.start()
+    worker.dies_at = ("recorded", 1)
+    history.work(worker)
+    landed = list(history.sent)
+    history.send(2)
+    history.clock.advance(DAY + 60)
+    history.settle()
+    history.send(2)
+    history.settle()
+    assert history.delivered == Counter(landed + history.sent[-2:])
+    assert history.losses == 1
+
+
+def test_children_of_a_skipped_shard_start_at_their_first_record(tmp_path: Path) -> None:
+    history = with_a_gap(tmp_path, "latest")
+    history.split(0)
+    put(history, "shardId-000000000002", "child")
+    history.settle()
+    history.settle()
+    assert history.delivered == Counter(["0/read", "1/read", "1/kept", "2/child"])
+    assert history.losses == 1
 
 
 def test_resetting_a_parked_shard_resumes_it(tmp_path: Path) -> None:
@@ -79,7 +119,7 @@ def test_resetting_a_parked_shard_resumes_it(tmp_path: Path) -> None:
     assert len(history.progress(FIRST).gaps) == 1, "the gap is not forgotten"
 
 
-@pytest.mark.parametrize("on_data_loss", ["fail", "reset"])
+@pytest.mark.parametrize("on_data_loss", ["fail", "earliest"])
 def test_fully_read_stream_loses_nothing_while_idle(tmp_path: Path, on_data_loss: str) -> None:
     history = History(tmp_path, on_data_loss=on_data_loss)
     history.sync()
@@ -90,8 +130,61 @@ def test_fully_read_stream_loses_nothing_while_idle(tmp_path: Path, on_data_loss
     assert (history.losses, history.delivered) == (0, Counter(["0/read"]))
 
 
+HOUR = 3600
+FIVE_DAYS = 5 * DAY
+
+
+@pytest.mark.parametrize("consumer", [None, "web"], ids=["polled", "pushed"])
+@pytest.mark.parametrize("initial_position", ["LATEST", "TRIM_HORIZON"])
+@pytest.mark.parametrize("has_record", [False, True], ids=["never a record", "a record before"])
+def test_five_days_of_silence_are_no_loss(
+    tmp_path: Path, initial_position: str, consumer: str | None, has_record: bool
+) -> None:
+    """One job reads on for five days, with a retention of one, and another takes over for the last hours."""
+    history = History(tmp_path, initial_position=initial_position, on_data_loss="fail")
+    history.consumer = consumer
+    history.sync()
+    history.clock.advance(60)
+    if has_record:
+        put(history, FIRST, "early")
+        history.run()
+    worker = history.start()
+    for _ in range(FIVE_DAYS // (6 * HOUR)):
+        history.work(worker)
+        history.clock.advance(6 * HOUR)
+    history.stop(worker)
+    history.clock.advance(12 * HOUR)
+
+    put(history, FIRST, "late")
+    put(history, SECOND, "late")
+    summary = history.run()
+
+    assert (summary.data_loss, summary.failed, history.losses) == ({}, {}, 0)
+    early = ["0/early"] if has_record else []
+    assert history.delivered == Counter([*early, "0/late", "1/late"])
+
+
+def test_pushed_silence_is_never_subscribed_to_from_its_start(tmp_path: Path) -> None:
+    history = History(tmp_path, 1, initial_position="LATEST")
+    history.consumer = "web"
+    history.sync()
+    asked: list[dict[str, Any]] = []
+    subscribe = history.client.subscribe_to_shard
+    history.client.subscribe_to_shard = lambda **request: (  # type: ignore[method-assign]
+        asked.append(request["StartingPosition"]) or subscribe(**request)
+    )
+    history.clock.advance(60)
+    worker = history.start()
+    for _ in range(FIVE_DAYS // (6 * HOUR)):
+        history.work(worker)
+        history.clock.advance(6 * HOUR)
+
+    assert [position["Type"] for position in asked] == ["AT_TIMESTAMP", *["AFTER_SEQUENCE_NUMBER"] * (len(asked) - 1)]
+    assert len(asked) >= 20
+
+
 def test_unread_expired_shard_finishes_and_its_children_are_read(tmp_path: Path) -> None:
-    history = History(tmp_path, 1, on_data_loss="reset")
+    history = History(tmp_path, 1, on_data_loss="earliest")
     history.sync()
     history.send(3)
     history.split(0)
@@ -117,7 +210,7 @@ def test_unread_expired_shard_is_parked_on_request(tmp_path: Path) -> None:
     assert list(summary.data_loss) == [parked.partition_key]
 
 
-@pytest.mark.parametrize("on_data_loss", ["fail", "reset"])
+@pytest.mark.parametrize("on_data_loss", ["fail", "earliest"])
 def test_data_landed_before_stream_deletion_is_delivered(tmp_path: Path, on_data_loss: str) -> None:
     history = History(tmp_path, 1, on_data_loss=on_data_loss)
     history.sync()

@@ -9,8 +9,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from airflow_provider_coordination.spark.item_file import READING_BYTES, ItemFile, ItemPlan, ItemRoom, NotWrittenError
-from airflow_provider_coordination.spark.records import SMALL_TABLES, Records
+from airflow_provider_coordination.spark.item_file import (
+    READING_BYTES,
+    SMALL_TABLES,
+    ItemFile,
+    ItemPlan,
+    ItemRoom,
+    NotWrittenError,
+    Records,
+)
 from airflow_provider_coordination.spark.slots import LandingOptions
 from tests.support.items import named
 

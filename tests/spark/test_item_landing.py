@@ -18,13 +18,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_coordination.sources.items import (
+    MAX_WITHIN_BYTES,
     Item,
     ItemGoneError,
+    ItemPosition,
     ItemUnreadableError,
     ReadPage,
     SourceUnavailableError,
 )
-from airflow_provider_coordination.sources.progress import MAX_WITHIN_BYTES, ItemPosition
 from airflow_provider_coordination.spark.item_file import READING_BYTES, ItemPlan, ItemRoom
 from airflow_provider_coordination.spark.item_landing import (
     GONE_NAMED,

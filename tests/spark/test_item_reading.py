@@ -12,9 +12,14 @@ import pytest
 
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
 from airflow_provider_coordination.coordination.partition import MAX_PROGRESS_BYTES, PartitionStatus
-from airflow_provider_coordination.sources.items import Item, ItemGoneError, ItemUnreadableError, SourceUnavailableError
+from airflow_provider_coordination.sources.items import (
+    Item,
+    ItemGoneError,
+    ItemUnreadableError,
+    PartitionProgress,
+    SourceUnavailableError,
+)
 from airflow_provider_coordination.sources.kinds import ReadsSettings
-from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.spark import item_landing
 from airflow_provider_coordination.spark.outcome import Summary
 from airflow_provider_coordination.spark.reading import UNREADABLE_ROUNDS, RoundRead

@@ -1,4 +1,4 @@
-"""The archives that Python workers of a job import from are found."""
+"""What a job's Spark gets by its master: settings, and the archives that Python workers import from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_coordination.spark.job_spark import worker_archives
+from airflow_provider_coordination.spark.job_spark import UNIX_SOCKETS, settings_on, worker_archives
 
 ZIPPED = Path("/job/coordination.zip/airflow_provider_coordination")
 
@@ -32,3 +32,8 @@ def test_worker_archives_are_found_from_the_start(master: str, py_files: str, ex
 
 def test_installed_package_is_in_no_archive() -> None:
     assert worker_archives("local[2]", "/job/x.zip", Path("/site-packages/airflow_provider_coordination")) == []
+
+
+@pytest.mark.parametrize(("master", "enabled"), [("local[2]", "true"), ("k8s://there", "true"), ("yarn", "false")])
+def test_sockets_of_containers_on_yarn_have_no_path(master: str, enabled: str) -> None:
+    assert settings_on(master)[UNIX_SOCKETS] == enabled

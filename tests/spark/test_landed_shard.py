@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.kinesis.batch_reading import BatchStart
-from airflow_provider_coordination.sources.kinesis.reader import RetryBudget
+from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
 from airflow_provider_coordination.sources.kinesis.user_records import USER_RECORD_SCHEMA
 from airflow_provider_coordination.spark.kinesis.landed_shard import (
     PAGE_BYTES,

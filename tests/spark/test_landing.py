@@ -16,12 +16,13 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.kinesis import fan_out
 from airflow_provider_coordination.sources.kinesis.aggregation import HashKeyRange
-from airflow_provider_coordination.sources.kinesis.batch_reading import BatchStart, RecentReads, ShardPage
+from airflow_provider_coordination.sources.kinesis.batch_reading import BatchStart, ShardPage
 from airflow_provider_coordination.sources.kinesis.client import (
     AccessDeniedError,
     KinesisUnavailableError,
     ShardNotFoundError,
 )
+from airflow_provider_coordination.sources.kinesis.pacing import RecentReads
 from airflow_provider_coordination.sources.kinesis.positions import at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import ShardRange
 from airflow_provider_coordination.sources.kinesis.records import KinesisRecord
@@ -344,7 +345,7 @@ def test_reading_resumes_behind_a_permitted_gap(service: Service) -> None:
     since = service.clock.now()
     service.clock.advance(2 * 86_400)
     [later] = service.put(b"2")
-    landed = service.land(first, plan={"delivered_until": since}, on_data_loss="reset")
+    landed = service.land(first, plan={"delivered_until": since}, on_data_loss="earliest")
     assert landed.gap is not None and landed.gap.before == later
     assert (landed.start, landed.end, payloads(landed)) == (first, later, [b"2"])
 
@@ -381,7 +382,7 @@ def test_shard_gone_unread_is_a_gap_without_an_end(service: Service) -> None:
     service.client.split_shard(StreamName="s", ShardToSplit=PLAN.shard_id, NewStartingHashKey=str(2**127))
     service.engine.expire_shard("s", PLAN.shard_id)
     since = service.clock.now() - timedelta(days=2)
-    for policy in ("fail", "reset"):
+    for policy in ("fail", "earliest"):
         landed = service.land(number, plan={"delivered_until": since}, on_data_loss=policy)
         assert landed.gap is not None and landed.error is not None
         assert (landed.gap.after, landed.gap.before, landed.gap.since) == (number, None, since)
@@ -454,6 +455,30 @@ def test_full_speed_reading_is_not_throttled(service: Service) -> None:
     assert 10 <= landed.seconds <= 16
 
 
+def test_two_jobs_share_a_shard_by_their_rates(service: Service) -> None:
+    service.engine.limits = Limits.real()
+    rounds: list[RecentReads] = [(), ()]
+    for number in range(60):
+        service.put(b"x")
+        landed = service.land(seconds=2.0, plan={"recent_reads": rounds[number % 2]}, reads_per_second=2)
+        rounds[number % 2] = landed.recent_reads
+        assert landed.throttled == 0
+    assert service.engine.calls["GetRecords"] <= 60 * 2
+
+
+def test_slow_rate_ends_a_round_early(service: Service) -> None:
+    service.put(*[b"x"] * 30)
+    landed = service.land(seconds=10.0, reads_per_second=0.15, records_per_read=10)
+    assert (landed.records, service.engine.calls["GetRecords"]) == (20, 2)
+    assert landed.seconds < 10
+
+
+def test_read_returns_the_given_number_of_records(service: Service) -> None:
+    service.put(*[b"x"] * 25)
+    landed = service.land(records_per_read=10)
+    assert (landed.records, service.engine.calls["GetRecords"]) == (25, 4)
+
+
 def test_short_rounds_keep_the_remaining_budget(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     refused: list[ApiError] = []
     call = Engine.call
@@ -495,7 +520,7 @@ def test_throttled_round_returns_what_it_has(service: Service) -> None:
 
 def test_round_warns_of_filtered_records_and_throttling(caplog: pytest.LogCaptureFixture) -> None:
     of_p = LandedShardRow.without_records("p", filtered=3, throttled=2)
-    landing.log_warnings([of_p, LandedShardRow.without_records("q")])
+    landing.log_warnings([of_p, LandedShardRow.without_records("q")], options(Path()))
     filtered, throttled = [record.getMessage() for record in caplog.records]
     assert "partition p: 3 user records" in filtered and "filter_by_hash_range=False" in filtered
     assert "partition p: 2 reads were throttled" in throttled and "consumer_name" in throttled

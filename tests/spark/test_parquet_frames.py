@@ -25,7 +25,7 @@ def batches(*values: int, of: str = "a") -> list[pa.RecordBatch]:
 
 def read(file: str, *pieces: _FilePart, columns: pa.Schema = COLUMNS) -> list[dict[str, Any]]:
     numbers = [pa.RecordBatch.from_pydict({"id": [0]})]
-    found = _read([pieces or (_FilePart(file),)], columns, DEFAULT_ACCESS, OUTAGE_MARK, numbers)
+    found = _read([pieces or (_FilePart(file),)], columns, DEFAULT_ACCESS, OUTAGE_MARK, None, numbers)
     return [row for batch in found for row in batch.to_pylist()]
 
 
@@ -69,7 +69,9 @@ def test_wide_rows_are_passed_in_small_batches(tmp_path: Path) -> None:
     columns = pa.schema([pa.field("data", pa.binary())])
     pq.write_table(pa.table({"data": [bytes([n]) * MIB for n in range(12)]}, columns), file, use_dictionary=False)
     numbers = [pa.RecordBatch.from_pydict({"id": [0]})]
-    sizes = [batch.num_rows for batch in _read([[_FilePart(file)]], columns, DEFAULT_ACCESS, OUTAGE_MARK, numbers)]
+    sizes = [
+        batch.num_rows for batch in _read([[_FilePart(file)]], columns, DEFAULT_ACCESS, OUTAGE_MARK, None, numbers)
+    ]
     assert sum(sizes) == 12 and max(sizes) <= 4
 
 

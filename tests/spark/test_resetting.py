@@ -21,6 +21,7 @@ from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.sources.kinds import SourceBatches
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, partition_key
+from airflow_provider_coordination.sources.kinesis.stream_names import StreamService
 from airflow_provider_coordination.sources.reset import Resets
 from airflow_provider_coordination.sources.reset_targets import parse_target
 from tests.support.depth import examples
@@ -89,7 +90,7 @@ class ResettingUser:
 
     def reset_stream(self, to: str | datetime) -> None:
         client = cast(KinesisClient, StubListing(self.fleet.stream))
-        self._do(self._resets.plan_group("s", parse_target(to, datetime.now(UTC)), lambda kind: client))
+        self._do(self._resets.plan_group("s", parse_target(to, datetime.now(UTC)), lambda kind: StreamService(client)))
 
     def _do(self, plan: Any) -> None:
         for _, result in self._resets.apply(plan, only_if_unchanged=False):

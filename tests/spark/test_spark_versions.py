@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from airflow_provider_coordination.spark.spark_versions import python_of_executors
 from tests.conftest import REPOSITORY
 
 PACKAGE = REPOSITORY / "airflow_provider_coordination"
@@ -42,3 +43,17 @@ def test_other_modules_name_no_version_of_spark() -> None:
 
 def test_other_modules_use_no_feature_that_versions_lack() -> None:
     assert uses(FEATURE, KNOWS_DIFFERENCES) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "python"),
+    [
+        ("[PYTHON_VERSION_MISMATCH] Python in worker has different version (3, 13) than that in driver 3.11", "3.13"),
+        ("[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.11", "3.9"),
+        ('Error from python worker:\n  Traceback\n  File "/usr/lib/python3.9/runpy.py", line 197', "3.9"),
+        ("Python in worker has different luck", None),
+    ],
+    ids=["Spark 3.5", "Spark 4", "a worker that cannot be imported", "something else"],
+)
+def test_python_of_executors_is_read_from_each_version(text: str, python: str | None) -> None:
+    assert python_of_executors(text) == python

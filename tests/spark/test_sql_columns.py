@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from airflow_provider_coordination.spark.delivery import DeliveryError
-from airflow_provider_coordination.spark.sql.columns import as_json
+from airflow_provider_coordination.spark.sinks.sql.columns import as_json
 
 TEXTS = pa.map_(pa.string(), pa.string())
 NUMBERED = pa.map_(pa.int32(), pa.string())

@@ -9,9 +9,10 @@ from datetime import timedelta
 import pytest
 
 from airflow_provider_coordination.coordination.errors import SourceError, StoreUnavailableError
-from airflow_provider_coordination.sources.kinesis.client import AccessDeniedError, StreamNotFoundError
+from airflow_provider_coordination.sources.kinesis.client import AccessDeniedError, StreamGoneError, StreamNotFoundError
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, partition_key
 from airflow_provider_coordination.sources.kinesis.shards import StreamDescription
+from airflow_provider_coordination.sources.kinesis.stream_names import stream_name
 from airflow_provider_coordination.spark.kinesis.streams import Streams
 from tests.support.kinesis_server.clock import VirtualClock
 
@@ -123,3 +124,76 @@ def test_unavailable_store_raises(descriptions: StubDescriptions, clock: Virtual
     clock.advance(61)
     with pytest.raises(StoreUnavailableError):
         known.refresh()
+
+
+# Streams that shard sync finds
+
+
+class Finding:
+    """What the last sync found, and the streams that exist."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+        self.existing = {"clicks", "views"}
+        self.registered: list[str] = []
+
+    def describe(self, name: str) -> StreamDescription:
+        if stream_name(name) not in self.existing:
+            raise StreamNotFoundError(f"stream '{name}' does not exist")
+        return replace(CLICKS, name=stream_name(name))
+
+    def register(self, stream: StreamDescription) -> str:
+        self.registered.append(stream.name)
+        return f"arn of {stream.name}"
+
+    def streams(self, *given: str, clock: VirtualClock) -> Streams:
+        found = lambda: list(self.found)  # noqa: E731
+        return Streams(given, self.describe, register=self.register, found=found, clock=clock)
+
+
+def test_found_stream_joins_with_its_first_shard(clock: VirtualClock) -> None:
+    finding = Finding()
+    known = finding.streams("clicks", clock=clock)
+    with pytest.raises(SourceError, match="belongs to stream 'views'"):
+        known.check(partition(stream="views"), progress("views"))
+    finding.found = ["clicks", "views"]
+
+    known.check(partition(stream="views"), progress("views"))
+
+    assert (known.consumer_arn("views"), finding.registered) == ("arn of views", ["clicks", "views"])
+
+
+def test_found_stream_joins_with_the_next_refresh(clock: VirtualClock) -> None:
+    finding = Finding()
+    known = finding.streams(clock=clock)
+    finding.found = ["views"]
+    clock.advance(61)
+
+    assert known.refresh()
+    assert known.retention("views") == CLICKS.retention
+
+
+def test_found_stream_that_is_deleted_is_gone(clock: VirtualClock) -> None:
+    finding = Finding()
+    finding.found = ["orders", "views"]
+    known = finding.streams(clock=clock)
+    with pytest.raises(StreamGoneError, match="'orders' was deleted"):
+        known.check(partition(stream="orders"), progress("orders"))
+
+    finding.existing.remove("views")
+    clock.advance(61)
+    known.refresh()
+    with pytest.raises(StreamGoneError, match="'views' was deleted"):
+        known.check(partition(stream="views"), progress("views"))
+
+
+def test_named_stream_that_is_missing_fails_the_job(clock: VirtualClock) -> None:
+    with pytest.raises(StreamNotFoundError, match="orders"):
+        Finding().streams("orders", clock=clock)
+
+
+def test_calls_name_a_stream_by_the_given_arn(clock: VirtualClock) -> None:
+    arn = "arn:aws:kinesis:eu-west-1:123456789012:stream/clicks"
+    known = Finding().streams(arn, "views", clock=clock)
+
+    assert (known.arn("clicks:1:shard-0"), known.arn("views:1:shard-0"), str(known)) == (arn, None, "'clicks', 'views'")

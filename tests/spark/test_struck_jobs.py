@@ -29,7 +29,7 @@ POINTS = 1
 
 
 @pytest.mark.integration
-@pytest.mark.share(0.4)
+@pytest.mark.share(0.3)
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_struck_calls_lose_double_and_change_nothing(case: Case, tmp_path: Path) -> None:
     chosen = seeded(case)

@@ -13,7 +13,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.spark.delivery import Attempt, Prepared
-from airflow_provider_coordination.spark.kinesis.landed_shard import RECORD_SCHEMA, SHARD_RECORDS
+from airflow_provider_coordination.spark.kinesis.shard_format import RECORD_SCHEMA, SHARD_RECORDS
 from airflow_provider_coordination.spark.landed_identity import file_name
 from airflow_provider_coordination.spark.parquet_files import write_table
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink

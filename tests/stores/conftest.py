@@ -10,7 +10,7 @@ from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.kinds.dynamodb import DynamoDbSettings
 from tests.support.dynamodb_server import DynamoDbServer
 
-ON_SERVERS = [pytest.mark.integration, pytest.mark.share(0.5)]
+ON_SERVERS = [pytest.mark.integration, pytest.mark.share(0.3)]
 """All run on SQLite; a run takes half of them on each server."""
 STORES = [
     "in_memory",

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_coordination.coordination.administration import Administration
+from airflow_provider_coordination.coordination.browsing import PartitionState, state_of
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import CoordinationError, StoreUnavailableError
 from airflow_provider_coordination.coordination.history import (
@@ -31,7 +32,6 @@ from airflow_provider_coordination.coordination.partition import (
     PartitionStatus,
     new_partition,
 )
-from airflow_provider_coordination.coordination.partition_state import PartitionState, state_of
 from airflow_provider_coordination.coordination.store import Acquisition, all_partitions
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.stores.history_recording import RETRY_PAUSE_SECONDS, RecordingStore

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from airflow_provider_coordination.coordination.browsing import Filter, SortOrder, position_of
+from airflow_provider_coordination.coordination.browsing import Filter, PageRequest, SortOrder, position_of
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
@@ -509,7 +509,11 @@ def test_mariadb_search_without_a_match_reads_no_further(mariadb_url: str, desce
 
         before = rows_read()
         wanted = Filter(search="none", statuses=(PartitionStatus.COMPLETED,))
-        found = store.browse(SOURCE, wanted, order=SortOrder.PRIORITY, descending=descending, examine=100)
+        found = store.browse(
+            PageRequest(
+                source_identifier=SOURCE, wanted=wanted, order=SortOrder.PRIORITY, descending=descending, examine=100
+            )
+        )
 
         assert found.partitions == [] and found.next is not None
         assert 0 < rows_read() - before < 500

@@ -6,10 +6,17 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from airflow_provider_coordination.coordination.browsing import BrowsePosition, Filter, SortOrder
+from airflow_provider_coordination.coordination.browsing import (
+    BrowsePage,
+    BrowsePosition,
+    Filter,
+    PageRequest,
+    SortOrder,
+)
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
     PartitionUpdateError,
@@ -510,6 +517,10 @@ OF_A_PERSON = [
 ]
 
 
+def page_of(store: CoordinationStore, wanted: Filter, **options: Any) -> BrowsePage:
+    return store.browse(PageRequest(source_identifier=SOURCE, wanted=wanted, **options))
+
+
 def browse(
     store: CoordinationStore,
     wanted: Filter | None = None,
@@ -523,14 +534,8 @@ def browse(
     found: list[Partition] = []
     place: BrowsePosition | None = None
     for _ in range(200):
-        page = store.browse(
-            SOURCE,
-            wanted or Filter(),
-            order=order,
-            descending=descending,
-            after=place,
-            limit=limit,
-            examine=examine,
+        page = page_of(
+            store, wanted or Filter(), order=order, descending=descending, after=place, limit=limit, examine=examine
         )
         assert len(page.partitions) <= limit
         found += page.partitions
@@ -670,26 +675,26 @@ def test_browse_continues_after_a_deleted_partition(store: CoordinationStore) ->
     store.create([a_partition(f"p{n}", age_seconds=9 - n) for n in range(9)])
     waiting = Filter(statuses=[PartitionStatus.UNASSIGNED])
     for order, rest in ((SortOrder.KEY, ["p3", "p4"]), (SortOrder.PRIORITY, ["p4", "p5"])):
-        first = store.browse(SOURCE, waiting, order=order, limit=3)
+        first = page_of(store, waiting, order=order, limit=3)
         assert first.next is not None
         store.delete(first.partitions[-1])
-        assert keys(store.browse(SOURCE, waiting, order=order, after=first.next, limit=2).partitions) == rest
+        assert keys(page_of(store, waiting, order=order, after=first.next, limit=2).partitions) == rest
 
 
 def test_browse_without_matches_ends_with_a_position(store: CoordinationStore) -> None:
     store.create([a_partition(f"p{n:02}") for n in range(12)])
-    page = store.browse(SOURCE, Filter(search="11"), examine=5)
+    page = page_of(store, Filter(search="11"), examine=5)
     assert (page.partitions, page.next) == ([], BrowsePosition("", "p04"))
-    page = store.browse(SOURCE, Filter(search="11"), examine=7, after=page.next)
+    page = page_of(store, Filter(search="11"), examine=7, after=page.next)
     assert keys(page.partitions) == ["p11"]
 
 
 def test_browse_that_no_index_serves_is_refused(store: CoordinationStore) -> None:
     statuses = [PartitionStatus.CLOSED, PartitionStatus.ASSIGNED]
     with pytest.raises(ConfigurationError, match="'priority' needs exactly one status; got ASSIGNED, CLOSED"):
-        store.browse(SOURCE, Filter(statuses=statuses), order=SortOrder.PRIORITY)
+        page_of(store, Filter(statuses=statuses), order=SortOrder.PRIORITY)
     with pytest.raises(ConfigurationError, match="the filter has no status"):
-        store.browse(SOURCE, Filter(statuses=[]))
+        page_of(store, Filter(statuses=[]))
     for order, prefix, place in [
         (SortOrder.KEY, "", BrowsePosition("2026-03-01T12:00:00.000000Z", "a")),
         (SortOrder.KEY, "b", BrowsePosition("", "a")),
@@ -698,4 +703,4 @@ def test_browse_that_no_index_serves_is_refused(store: CoordinationStore) -> Non
     ]:
         wanted = Filter(prefix=prefix, statuses=[PartitionStatus.CLOSED])
         with pytest.raises(ConfigurationError, match="start with the first page"):
-            store.browse(SOURCE, wanted, order=order, after=place)
+            page_of(store, wanted, order=order, after=place)

@@ -93,6 +93,14 @@ def test_invalid_settings_are_refused_before_connecting(settings: StoreSettings,
             "field 'ttl_seconds' must be a whole number, at least 1; got 0",
         ),
         (
+            StoreSettings.of("dynamodb", DynamoDbSettings(tags={"aws:team": "web"})),
+            "field 'tags' has the tag 'aws:team' with the value 'web'; give names of 1 to 128 characters that do not",
+        ),
+        (
+            StoreSettings.of("dynamodb", DynamoDbSettings(tags={str(n): "" for n in range(51)})),
+            "field 'tags' has 51 tags; give at most 50",
+        ),
+        (
             StoreSettings.of("dynamodb", DynamoDbSettings(read_capacity_units=True, write_capacity_units=1)),
             "field 'read_capacity_units' must be a whole number or null; got True",
         ),

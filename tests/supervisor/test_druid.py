@@ -110,7 +110,13 @@ def test_every_spec_field_has_a_row() -> None:
         ("tuningConfig.maxParseExceptions", 2147483647, "bad_records.max_parse_exceptions", {}),
         ("tuningConfig.maxSavedParseExceptions", 5000, "bad_records.max_saved_parse_exceptions", 100),
         ("tuningConfig.reportParseExceptions", True, "bad_records.max_parse_exceptions", 0),
-        ("tuningConfig.resetOffsetAutomatically", True, "reads.kinesis.on_data_loss", "reset"),
+        ("tuningConfig.resetOffsetAutomatically", True, "reads.kinesis.on_data_loss", "latest"),
+        ("tuningConfig.resetOffsetAutomatically", False, "reads.kinesis.on_data_loss", "fail"),
+        ("ioConfig.recordsPerFetch", "4000", "reads.kinesis.records_per_read", 4000),
+        ("ioConfig.recordsPerFetch", 50_000, "reads.kinesis.records_per_read", 10_000),
+        ("ioConfig.fetchDelayMillis", 1000, "reads.kinesis.reads_per_second", 1),
+        ("ioConfig.fetchDelayMillis", 10, "reads.kinesis.reads_per_second", 4),
+        ("ioConfig.fetchDelayMillis", 0, "reads.kinesis.reads_per_second", {}),
         (
             "tuningConfig.repartitionTransitionDuration", "PT2M",
             "reads.kinesis.repartition_transition_duration", "PT2M",
@@ -123,6 +129,26 @@ def test_every_spec_field_has_a_row() -> None:
 )  # fmt: skip
 def test_field_moves_to_its_new_place(field: str, value: Any, target: str, expected: Any) -> None:
     assert at(spec_from(field, value), target) == expected
+
+
+@pytest.mark.parametrize(
+    ("starts_at", "reads_on"),
+    [
+        ({"useEarliestSequenceNumber": True}, "earliest"),
+        ({"useEarliestSequenceNumber": "false"}, "latest"),
+        ({}, "latest"),
+        ({"boundedStreamConfig": {"startSequenceNumbers": {"s": "1"}, "endSequenceNumbers": {"s": "2"}}}, "earliest"),
+    ],
+)
+def test_automatic_reset_continues_where_a_new_stream_starts(starts_at: dict[str, Any], reads_on: str) -> None:
+    given = druid_with("tuningConfig.resetOffsetAutomatically", True)
+    given["spec"]["ioConfig"] |= starts_at
+    assert at(from_druid(given, lake="/lake").spec, "reads.kinesis.on_data_loss") == reads_on
+
+
+def test_too_long_fetch_delay_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"'ioConfig.fetchDelayMillis': it is 60000, .*give at most 10000"):
+        from_druid(druid_with("ioConfig.fetchDelayMillis", 60_000), lake="/lake")
 
 
 def test_scaling_thresholds_become_durations_with_summed_lag() -> None:
@@ -181,14 +207,48 @@ def test_kinesis_format_around_json_is_json() -> None:
         None,
     ],
 )
-def test_discovered_dimensions_are_left_to_the_user(dimensions: dict[str, Any] | None) -> None:
+def test_discovered_dimensions_need_a_transform(dimensions: dict[str, Any] | None) -> None:
     given = druid_with("dataSchema.dimensionsSpec", dimensions)
     if dimensions is None:
         del given["spec"]["dataSchema"]["dimensionsSpec"]
     del given["spec"]["dataSchema"]["metricsSpec"]
-    translation = from_druid(given, lake="/lake")
+    with pytest.raises(ConfigurationError, match=r"Druid discovers dimensions in the records; .* List the dimensions"):
+        from_druid(given, lake="/lake")
+    translation = from_druid(given, lake="/lake", transform="clicks:split")
     assert translation.spec["schema"] == "`at` TIMESTAMP NOT NULL"
     assert [(row.field, row.target) for row in translation.manual] == [("dataSchema.dimensionsSpec", "schema")]
+
+
+@pytest.mark.parametrize(
+    ("time_format", "missing", "computed"),
+    [
+        (None, "2010-01-01", {"at": "coalesce(`at`, TIMESTAMP '2010-01-01T00:00:00.000000Z')"}),
+        ("dd.MM.yyyy", "2010", {"at": "coalesce(`at`, TIMESTAMP '2010-01-01T00:00:00.000000Z')"}),
+        ("millis", "2010-01-01T00:00:00.5+01:00", {"at": "coalesce(`at`, 1262300400500L)"}),
+        ("nano", "1970-01-01T00:00:01Z", {"at": "coalesce(`at`, 1000000000L)"}),
+    ],
+)
+def test_missing_time_is_filled_in(time_format: str | None, missing: str, computed: dict[str, str]) -> None:
+    spec = spec_from("dataSchema.timestampSpec", {"column": "at", "format": time_format, "missingValue": missing})
+    assert (spec["computed"], "NOT NULL" in spec["schema"]) == (computed, False)
+
+
+def test_time_without_a_column_is_the_missing_value() -> None:
+    given = druid_with("dataSchema.timestampSpec", {"column": "!!!_no_such_column_!!!", "missingValue": "2010-01-01"})
+    given["spec"]["dataSchema"]["transformSpec"] = {
+        "filter": {"type": "interval", "dimension": "__time", "intervals": ["2010-01-01/P1D"]}
+    }
+    spec = from_druid(given, lake="/lake").spec
+    assert spec["computed"] == {"__time": "TIMESTAMP '2010-01-01T00:00:00.000000Z'"}
+    assert spec["schema"].startswith("`page` STRING")
+    assert at(spec, "writes.0.parquet.where").startswith("(`__time` >= TIMESTAMP '2010-01-01")
+
+
+def test_time_that_is_filled_in_rejects_no_records() -> None:
+    given = druid_with("dataSchema.timestampSpec", {"column": "at", "missingValue": "2010-01-01"})
+    given["spec"]["ioConfig"]["lateMessageRejectionPeriod"] = "P1D"
+    with pytest.raises(ConfigurationError, match="records are rejected before 'missingValue' gives them a time"):
+        from_druid(given, lake="/lake")
 
 
 @pytest.mark.parametrize(
@@ -200,6 +260,9 @@ def test_discovered_dimensions_are_left_to_the_user(dimensions: dict[str, Any] |
         ("micro", "`at` TIMESTAMP NOT NULL", {"at": "micros"}),
         ("millis", "`at` BIGINT NOT NULL", None),
         ("nano", "`at` BIGINT NOT NULL", None),
+        ("ruby", "`at` TIMESTAMP NOT NULL", {"at": "seconds"}),
+        ("yyyy-MM-dd'T'HH:mm:ss.SSSZZ", "`at` TIMESTAMP NOT NULL", {"at": "yyyy-MM-dd'T'HH:mm:ss.SSSZZ"}),
+        ("dd/MMM/YYYY:HH 'Y'", "`at` TIMESTAMP NOT NULL", {"at": "dd/MMM/yyyy:HH 'Y'"}),
     ],
 )
 def test_time_format_is_kept(druid: str | None, column: str, formats: dict[str, str] | None) -> None:
@@ -283,29 +346,98 @@ def test_spec_from_the_druid_api_is_translated() -> None:
     }  # fmt: skip
     given["tuningConfig"] |= {
         "basePersistDirectory": "/tmp/x", "buildV9Directly": True, "releaseLocksOnHandoff": False, "chatAsync": True,
-        "recordsPerFetch": 4000, "maxParseExceptions": "2147483647", "indexSpec": {"bitmap": {"type": "roaring"}},
+        "replicas": 2, "maxParseExceptions": "2147483647", "indexSpec": {"bitmap": {"type": "roaring"}},
     }  # fmt: skip
     translation = from_druid({"type": "kinesis", "spec": given, **given, "suspended": False}, lake="s3://lake")
     expected = from_druid(druid_with("ioConfig.useEarliestSequenceNumber", True), lake="s3://lake").spec
     assert translation.spec == expected
     notes = {row.field: row.note for row in translation.rows}
-    assert notes["tuningConfig.recordsPerFetch"].startswith("Druid ignores it here; it belongs to `ioConfig.records")
+    assert notes["tuningConfig.replicas"].startswith("Druid ignores it here; it belongs to `ioConfig.replicas`")
     assert "tuning.spark.conf" not in notes["tuningConfig.indexSpec"]
     assert [row.field for row in translation.manual] == ["ioConfig.awsAccessKeyId"]
 
 
-@pytest.mark.parametrize("kind", ["csv", "tsv"])
-def test_transform_splits_payloads_without_a_schema(kind: str) -> None:
-    spec = spec_from("ioConfig.inputFormat", {"type": kind, "columns": ["at", "page"]}, transform="my_project:split")
+@pytest.mark.parametrize("given", [{"type": "regex"}, {"type": "csv", "columns": ["at"], "listDelimiter": "|"}])
+def test_transform_splits_payloads_without_a_schema(given: dict[str, Any]) -> None:
+    spec = spec_from("ioConfig.inputFormat", given, transform="my_project:split")
     assert "schema" not in spec and spec["transform"] == "my_project:split"
+
+
+COLUMNS = ["at", "page", "added", "value"]
+AVRO_SCHEMA = {"type": "record", "name": "Edit", "fields": [{"name": "page", "type": "string"}]}
+
+
+@pytest.mark.parametrize(
+    ("given", "payload"),
+    [
+        ({"type": "csv", "columns": COLUMNS}, {"csv": {"columns": COLUMNS}}),
+        (
+            {"type": "tsv", "findColumnsFromHeader": True, "skipHeaderRows": "1"},
+            {"csv": {"delimiter": "\t", "skip_rows": 1, "header": True}},
+        ),
+        ({"type": "tsv", "columns": COLUMNS, "delimiter": ";"}, {"csv": {"delimiter": ";", "columns": COLUMNS}}),
+        ({"type": "json", "assumeNewlineDelimited": True}, {"json": {"many": True}}),
+        ({"type": "kinesis", "valueFormat": {"type": "csv", "columns": COLUMNS}}, {"csv": {"columns": COLUMNS}}),
+        (
+            {"type": "avro_stream", "avroBytesDecoder": {"type": "schema_inline", "schema": AVRO_SCHEMA}},
+            {"avro": {"schema": json.dumps(AVRO_SCHEMA)}},
+        ),
+        (
+            {"type": "avro_stream", "avroBytesDecoder": {"type": "schema_registry", "url": "http://registry:8081"}},
+            {"avro": {"confluent": {"url": ["http://registry:8081"]}}},
+        ),
+        ({"type": "avro_ocf", "schema": AVRO_SCHEMA}, {"avro": {"schema": json.dumps(AVRO_SCHEMA)}}),
+        (
+            {
+                "type": "protobuf",
+                "protoBytesDecoder": {"type": "file", "descriptor": "/x.desc", "protoMessageType": "wiki.Edit"},
+            },
+            {"protobuf": {"descriptor_set": "/x.desc", "message": "wiki.Edit"}},
+        ),
+        (
+            {
+                "type": "protobuf",
+                "protoBytesDecoder": {"type": "inline", "descriptorString": "eA==", "protoMessageType": "wiki.Edit"},
+            },
+            {"protobuf": {"descriptor_set": "data:;base64,eA==", "message": "wiki.Edit"}},
+        ),
+        ({"type": "json"}, None),
+    ],
+)
+def test_format_of_payloads_is_kept(given: dict[str, Any], payload: dict[str, Any] | None) -> None:
+    assert spec_from("ioConfig.inputFormat", given).get("payload") == payload
 
 
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
-        ("ioConfig.inputFormat", {"type": "csv"}, "payloads are 'csv'.*splits the column 'data'"),
-        ("ioConfig.inputFormat", {"type": "tsv"}, "payloads are 'tsv'"),
-        ("ioConfig.inputFormat", {"type": "avro_stream"}, "payloads are 'avro_stream'"),
+        ("ioConfig.inputFormat", {"type": "regex"}, "payloads are 'regex'.*splits the column 'data'"),
+        ("ioConfig.inputFormat", {"type": "csv"}, "'columns' must name the values if 'findColumnsFromHeader' is not"),
+        ("ioConfig.inputFormat", {"type": "tsv", "columns": ["at"], "listDelimiter": "|"}, "a value of CSV is no list"),
+        ("ioConfig.inputFormat", {"type": "csv", "columns": ["at"]}, "column 'page' is not in 'payload.csv.columns'"),
+        ("ioConfig.inputFormat", {"type": "avro_ocf"}, "'schema' is missing: give the Avro schema of readers"),
+        (
+            "ioConfig.inputFormat",
+            {"type": "avro_stream", "avroBytesDecoder": {"type": "schema_repo"}},
+            "is of the type 'schema_repo'; only 'schema_inline' and 'schema_registry' can be translated",
+        ),
+        (
+            "ioConfig.inputFormat",
+            {
+                "type": "avro_stream",
+                "avroBytesDecoder": {
+                    "type": "schema_registry",
+                    "url": "http://a",
+                    "config": {"basic.auth.user.info": "x"},
+                },
+            },
+            "may hold a login; remove them, and give an Airflow connection as 'registry_conn_id'",
+        ),
+        (
+            "ioConfig.inputFormat",
+            {"type": "protobuf", "protoBytesDecoder": {"type": "schema_registry"}},
+            "only 'file' and",
+        ),
         (
             "ioConfig.inputFormat",
             {"type": "json", "flattenSpec": {"fields": [{"type": "path", "name": "page", "expr": "$.a.b"}]}},
@@ -316,7 +448,11 @@ def test_transform_splits_payloads_without_a_schema(kind: str) -> None:
             {"type": "json", "flattenSpec": {"fields": [{"type": "root", "name": "page", "expr": "url"}]}},
             "'page' is read from 'url', but a schema only reads a field of its column's name",
         ),
-        ("dataSchema.timestampSpec", {"column": "at", "format": "ruby"}, "a schema cannot parse the format 'ruby'"),
+        (
+            "dataSchema.timestampSpec",
+            {"column": "at", "format": "nanos"},
+            "'nanos' of a time cannot be used: 'n' is no",
+        ),
         ("tuningConfig.taskCount", 2, "Druid ignores it here; move it to 'ioConfig.taskCount'"),
         ("ioConfig.useEarliestSequenceNumber", "yes", "must be true or false; got 'yes'"),
         ("ioConfig.taskCount", "two", "must be a whole number; got 'two'"),
@@ -326,13 +462,13 @@ def test_transform_splits_payloads_without_a_schema(kind: str) -> None:
         ("ioConfig.boundedStreamConfig", {"startSequenceNumbers": {"a": "1"}}, "must name the same shards"),
         (
             "dataSchema.timestampSpec",
-            {"column": "at", "format": "yyyy-MM"},
-            "a schema cannot parse the format 'yyyy-MM'",
+            {"column": "at", "format": "yy-MM-dd"},
+            "the pattern 'yy-MM-dd' of a time cannot be used: 'yy' has no exact meaning; write 'yyyy'; write it as a",
         ),
-        ("dataSchema.timestampSpec", {"column": "at", "missingValue": "2020-01-01"}, "'missingValue' is '2020-01-01'"),
+        ("dataSchema.timestampSpec", {"column": "at", "missingValue": "never"}, "must be an instant such as .*'never'"),
         ("dataSchema.dimensionsSpec", {"dimensions": ["shard_id"]}, "every record has a column 'shard_id' already"),
         ("dataSchema.dimensionsSpec", {"dimensions": ["Page", "page"]}, "'page' and 'Page' are one column for Spark"),
-        ("dataSchema.transformSpec", {"transforms": [{"name": "upper"}]}, "'transforms' computes the columns upper"),
+        ("dataSchema.transformSpec", {"transforms": [{"name": "upper"}]}, "the transform 'upper' of the type None"),
         ("dataSchema.transformSpec", {"filter": {"type": "javascript"}}, "'javascript' cannot be translated"),
     ],
 )
@@ -342,7 +478,7 @@ def test_untranslatable_field_is_an_error_with_its_remedy(field: str, value: Any
 
 
 def test_error_names_all_untranslatable_fields() -> None:
-    given = druid_with("ioConfig.inputFormat", {"type": "csv"})
+    given = druid_with("ioConfig.inputFormat", {"type": "regex"})
     given["spec"]["tuningConfig"]["unheardOf"] = 1
     with pytest.raises(ConfigurationError, match=r"'ioConfig.inputFormat': .*; field 'tuningConfig.unheardOf': "):
         from_druid(given, lake="/lake")

@@ -13,7 +13,7 @@ from airflow_provider_coordination.supervisor.druid import from_druid
 
 MISSING: Any = None
 """What a translated spec has at a place that it does not name."""
-NOT_JSON = "'ioConfig.inputFormat': payloads are '{}', but a schema only parses JSON"
+NOT_DECODED = "'ioConfig.inputFormat': payloads are '{}', which 'payload' does not decode"
 SCALER = {"enableTaskAutoScaler": True, "taskCountMin": 2, "taskCountMax": 6}
 
 
@@ -133,11 +133,11 @@ def test_combination_is_translated_as_druid_reads_it(changes: dict[str, Any], pa
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
-        *((parser("string", kind), NOT_JSON.format(kind)) for kind in ("csv", "tsv", "regex")),
-        (parser("string", None), NOT_JSON.format("tsv")),
-        (parser("avro_stream", "avro"), NOT_JSON.format("avro_stream")),
-        (parser("protobuf", "json", descriptor="orders.desc"), NOT_JSON.format("protobuf")),
-        (parser("thrift", "json"), NOT_JSON.format("thrift")),
+        (parser("string", "regex"), NOT_DECODED.format("regex")),
+        (parser("string", None), "'columns' must name the values"),
+        (parser("avro_stream", "avro"), "'avroBytesDecoder' is of the type None"),
+        (parser("protobuf", "json", descriptor="orders.desc"), "'protoBytesDecoder' is of the type None"),
+        (parser("thrift", "json"), NOT_DECODED.format("thrift")),
         ({"ioConfig.inputFormat": ...}, "'ioConfig.inputFormat': it is missing; give the format of the payloads"),
         (
             fields({"type": "path", "name": "meta.at", "expr": "$.meta.at"}),
@@ -145,7 +145,6 @@ def test_combination_is_translated_as_druid_reads_it(changes: dict[str, Any], pa
         ),
         (fields({"type": "tree", "name": "at", "nodes": ["meta", "at"]}), r"is read from \['meta', 'at'\]"),
         (fields(featureSpec={"ALLOW_COMMENTS": True}), "'featureSpec' enables ALLOW_COMMENTS"),
-        (fields(assumeNewlineDelimited=True), "'assumeNewlineDelimited' allows several lines .* set it to false"),
         (fields(flatenSpec={}), "inputFormat has the unknown field 'flatenSpec'; the known fields are type, flattenSp"),
         (dimensions({"name": "place", "type": "spatial", "dims": ["x", "y"]}), "spatial dimensions belong to Druid's"),
         (dimensions({"name": "n", "type": "auto", "castToType": "COMPLEX"}), "'n' has the castToType 'COMPLEX'; use"),
@@ -192,7 +191,7 @@ def test_schema_leaves_out_columns_of_the_transform(changes: dict[str, Any], sch
     "changes",
     [
         computed(("__time", "timestamp_parse(at)")),
-        {"ioConfig.inputFormat": {"type": "csv", "columns": ["at"]}},
+        {"ioConfig.inputFormat": {"type": "regex"}},
     ],
 )
 def test_time_of_the_transform_rejects_no_records(changes: dict[str, Any]) -> None:

@@ -133,6 +133,10 @@ def jdbc(**reads: Any) -> dict[str, Any]:
     return {"jdbc": {"table": "orders", "column": "id", **reads}}
 
 
+def followed(table: str) -> dict[str, Any]:
+    return {"dynamodb": {"table": table, "follow": True}}
+
+
 def opensearch(indices: Any, **reads: Any) -> dict[str, Any]:
     return {"opensearch": {"indices": indices, **reads}}
 
@@ -157,6 +161,9 @@ def s3(*paths: str, **reads: Any) -> dict[str, Any]:
         (jdbc(), jdbc(column="at"), "column 'id'", ""),
         (jdbc(), jdbc(jdbc_conn_id="replica"), "", "jdbc_conn_id 'replica' here"),
         ({"dynamodb": {"table": "orders"}}, {"dynamodb": {"table": "returns"}}, "table 'orders'", ""),
+        ({"dynamodb": {"table": "orders"}}, followed("orders"), "kind 'dynamodb'", ""),
+        (followed("orders"), {"dynamodb": {"table": "orders"}}, "kind 'dynamodb_streams'", ""),
+        (followed("orders"), {"dynamodb_streams": {"tables": "orders"}}, "the changes with the items before them", ""),
         (opensearch("logs"), opensearch("events"), "index 'logs'", ""),
         (opensearch("logs-2026"), opensearch("logs-*"), "", "indices ['logs-*'] here"),
         (opensearch("logs-*"), opensearch("logs-2026"), "", "indices ['logs-2026'] here"),

@@ -20,7 +20,6 @@ from airflow_provider_coordination.spark.job_settings import AcknowledgmentSetti
 from airflow_provider_coordination.spark.writes import ParquetDataset
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
 from airflow_provider_coordination.supervisor.spec import IngestionSpec, SpecChange, change_between
-from airflow_provider_coordination.supervisor.spec_values import read_duration
 from tests.supervisor.specs import SPEC, spec_with, spec_without
 
 
@@ -158,7 +157,7 @@ def test_spark_tuning_keys_are_arguments_of_the_spark_operator() -> None:
         ("schema", "id STRING", SpecChange.JOBS),
         ("transform", "my_project.transforms:other", SpecChange.JOBS),
         ("per_batch", True, SpecChange.JOBS),
-        ("reads.kinesis.on_data_loss", "reset", SpecChange.JOBS),
+        ("reads.kinesis.on_data_loss", "earliest", SpecChange.JOBS),
         ("writes.0.parquet.where", "amount > 1", SpecChange.JOBS),
         ("bad_records.max_parse_exceptions", 1, SpecChange.JOBS),
         ("acknowledgments.timeout", "PT2H", SpecChange.JOBS),
@@ -183,12 +182,23 @@ def test_first_spec_of_a_source_concerns_jobs() -> None:
         ("P1DT2H", timedelta(hours=26)),
         ("P7D", timedelta(days=7)),
         ("PT0.5S", timedelta(milliseconds=500)),
-        ("PT0S", timedelta(0)),
-        ("-PT1H", timedelta(hours=-1)),
+        ("P31D", timedelta(days=31)),
     ],
 )
 def test_duration_round_trips(text: str, length: timedelta) -> None:
-    assert read_duration("x", text) == length
+    spec = IngestionSpec.read(spec_with("reads", {"s3": {"paths": "s3://raw-data/clicks/", "range": text}}))
+    assert spec.ingestion.reads.range == length  # type: ignore[attr-defined]
+    assert format_duration(length) == text
+
+
+def test_duration_may_be_in_weeks() -> None:
+    assert IngestionSpec.read(spec_with("tuning.start_timeout", "P2W")).tuning.start_timeout == timedelta(weeks=2)
+
+
+@pytest.mark.parametrize(
+    ("length", "text"), [(timedelta(0), "PT0S"), (timedelta(hours=-1), "-PT1H"), (timedelta(days=1.5), "P1DT12H")]
+)
+def test_duration_is_written_as_iso(length: timedelta, text: str) -> None:
     assert format_duration(length) == text
 
 

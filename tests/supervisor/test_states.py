@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from airflow_provider_coordination.coordination.job_reports import ErrorEvent
-from airflow_provider_coordination.supervisor.supervision import EVENTS_KEPT, DetailedState, Health, SupervisorState
+from airflow_provider_coordination.supervisor.settings import EVENTS_KEPT, HealthRules, SuperviseSettings
+from airflow_provider_coordination.supervisor.supervision import DetailedState, Health, SupervisorState
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 RUNNING, SUSPENDED = DetailedState.RUNNING, DetailedState.SUSPENDED
@@ -121,7 +122,62 @@ def test_latest_errors_are_kept() -> None:
     assert [event.message for event in health.errors] == [str(n) for n in range(5, EVENTS_KEPT + 5)]
 
 
+def test_number_of_kept_errors_is_a_setting() -> None:
+    health = Health().under(HealthRules(errors_kept=2))
+    for number in range(5):
+        health = health.with_error(error(number))
+    assert [event.message for event in health.errors] == ["3", "4"]
+    assert [event.message for event in health.under(HealthRules(errors_kept=1)).errors] == ["4"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "outcomes", "state"),
+    [
+        (HealthRules(unhealthy_after=1), "-", DetailedState.UNHEALTHY_SUPERVISOR),
+        (HealthRules(unhealthy_after=5), "+----", RUNNING),
+        (HealthRules(unhealthy_after=5), "+-----", DetailedState.UNHEALTHY_SUPERVISOR),
+        (HealthRules(healthy_after=1), "---+", RUNNING),
+        (HealthRules(healthy_after=4), "---+++", DetailedState.UNHEALTHY_SUPERVISOR),
+    ],
+)
+def test_thresholds_of_runs_are_settings(rules: HealthRules, outcomes: str, state: DetailedState) -> None:
+    assert runs(Health().under(rules), outcomes).state is state
+
+
+@pytest.mark.parametrize(
+    ("rules", "outcomes", "state"),
+    [
+        (HealthRules(jobs_unhealthy_after=1), "-", DetailedState.UNHEALTHY_TASKS),
+        (HealthRules(jobs_unhealthy_after=4), "---", RUNNING),
+        (HealthRules(jobs_healthy_after=1), "---+", RUNNING),
+        (HealthRules(jobs_healthy_after=4), "---+++", DetailedState.UNHEALTHY_TASKS),
+    ],
+)
+def test_thresholds_of_jobs_are_settings(rules: HealthRules, outcomes: str, state: DetailedState) -> None:
+    assert jobs(Health().under(rules), outcomes).state is state
+
+
+def test_spec_sets_the_rules() -> None:
+    said = SuperviseSettings(
+        unhealthiness_threshold=1,
+        healthiness_threshold=2,
+        task_unhealthiness_threshold=4,
+        task_healthiness_threshold=5,
+        max_stored_exception_events=6,
+    )
+    assert said.health_rules == HealthRules(
+        unhealthy_after=1, healthy_after=2, jobs_unhealthy_after=4, jobs_healthy_after=5, errors_kept=6
+    )
+    assert SuperviseSettings().health_rules == HealthRules()
+
+
+def test_restarted_supervisor_keeps_its_rules() -> None:
+    rules = HealthRules(unhealthy_after=1)
+    assert Health().under(rules).restarted().rules == rules
+
+
 def test_health_survives_being_written() -> None:
-    health = replace(runs(jobs(Health(), "--"), "+---", of_stream=True), successful_jobs=7)
+    ruled = Health(rules=HealthRules(healthy_after=9))
+    health = replace(runs(jobs(ruled, "--"), "+---", of_stream=True), successful_jobs=7)
     assert Health.from_mapping(health.to_mapping()) == health
     assert Health.from_mapping({"state": "of a newer version", "errors": [{}], "failed_runs": True}) == Health()

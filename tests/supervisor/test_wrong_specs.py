@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.settings import TYPE_NAMES
 from airflow_provider_coordination.supervisor.druid.fields import FIELDS
 from airflow_provider_coordination.supervisor.druid.rows import DruidField
 from airflow_provider_coordination.supervisor.spec import MAX_BYTES, IngestionSpec
-from airflow_provider_coordination.supervisor.spec_values import ValueType
 from tests.supervisor.specs import SPEC, spec_with, spec_without
 
 
@@ -30,7 +30,11 @@ def test_misplaced_key_names_the_right_section() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "remedy"),
     [
-        ("supervise.task_duration", "1h", f"must be {ValueType.DURATION}; got '1h': write PT1H"),
+        (
+            "supervise.task_duration",
+            "1h",
+            f"must be {TYPE_NAMES['duration']}, or a number of seconds; got '1h': write PT1H",
+        ),
         ("supervise.task_duration", "90 minutes", "got '90 minutes': write PT90M"),
         ("supervise.task_duration", "60000ms", "got '60000ms': write 60, in seconds"),
         ("supervise.task_duration", "P1M", "years and months vary in length; write days, such as P30D"),
@@ -209,7 +213,7 @@ def test_druid_spec_is_referred_to_its_translation() -> None:
         (
             "reads.kinesis.on_data_loss",
             "ignore",
-            "'reads.kinesis.on_data_loss' must be one of fail, reset; got 'ignore'",
+            "'reads.kinesis.on_data_loss' must be one of fail, earliest, latest; got 'ignore'",
         ),
         ("reads.kinesis.streams", "clicks-{{ ds }}", "'reads.kinesis.streams' is a template, but a spec belongs to no"),
         ("writes", [], "field 'writes' must be a list of sinks"),
@@ -222,6 +226,10 @@ def test_druid_spec_is_referred_to_its_translation() -> None:
         ("bad_records.max_parse_exceptions", 1.5, "must be a whole number; got 1.5"),
         ("bad_records.max_parse_exceptions", True, "must be a whole number; got True"),
         ("tuning.spark.env_vars", {"A": 1}, "field 'tuning.spark.env_vars.A' must be text; got 1: write it in quotes"),
+        ("supervise.period", True, "must be an ISO 8601 duration such as PT1H, or a number of seconds; got True"),
+        ("supervise.period", 1e300, "must be an ISO 8601 duration such as PT1H, or a number of seconds; got 1e+300"),
+        ("supervise.period", "60", "must be an ISO 8601 duration such as PT1H, or a number of seconds; got '60'"),
+        ("reads", {"items": {"kind": "a", "reader": "b:c", "supplier": "find"}}, "must be the name of a function"),
         ("tuning.spark.deploy_mode", "cloud", "'tuning.spark.deploy_mode' must be one of client, cluster; got 'cloud'"),
         ("supervise.late_message_rejection_start", "2026-01-01T00:00:00", "must be an instant with a time zone"),
         ("supervise.late_message_rejection_period", "PT1H", "field 'supervise.event_time' is missing"),

@@ -12,7 +12,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 
 from airflow_provider_coordination.spark.sinks import sql
-from airflow_provider_coordination.spark.sql.database import SinkDatabase
+from airflow_provider_coordination.spark.sinks.sql.database import SinkDatabase
 from airflow_provider_coordination.spark.writes.sql import SqlTable
 from airflow_provider_coordination.sql import POSTGRESQL
 from tests.support.delta_tables import counted_tables

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,9 +15,7 @@ from airflow_provider_coordination.spark import parquet_files, storage
 from airflow_provider_coordination.spark.delivery import Stage
 from airflow_provider_coordination.spark.layout import BATCH_ID, RecordLayout
 from airflow_provider_coordination.spark.payload import EPOCH, MILLISECONDS
-from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER, MAIN
-from airflow_provider_coordination.spark.sinks import Sink
-from airflow_provider_coordination.spark.transformation import (
+from airflow_provider_coordination.spark.rows import (
     ROUTE,
     RowFiles,
     Transformed,
@@ -24,6 +23,8 @@ from airflow_provider_coordination.spark.transformation import (
     groups_of,
     shared_files_of,
 )
+from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER, MAIN
+from airflow_provider_coordination.spark.sinks import Sink
 
 CHECK = "check"
 BAD = b"bad"
@@ -70,7 +71,7 @@ class Case:
     :param first: the victim's version of the DAG.
     :param then: the version of every later job.
     :param rejects: whether the downstream check rejects each batch once.
-    :param items: whether the source holds items; shards if not.
+    :param source: what the source holds: `shards`, `items`, or `changes` of a table.
     :param object_store: where files cannot be renamed: `copied` is a move that is a copy and a delete, `s3` has
         conditional writes; empty where they can.
     :param lands_first: whether a round is landed before the one before it is delivered; after that if not.
@@ -80,13 +81,13 @@ class Case:
     first: Dag
     then: Dag
     rejects: bool = False
-    items: bool = False
+    source: str = "shards"
     object_store: str = ""
     lands_first: bool = False
 
     def __str__(self) -> str:
         order = "landing-first" if self.lands_first else ""
-        return "-".join((self.name, "items" if self.items else "shards", *filter(None, (self.object_store, order))))
+        return "-".join((self.name, self.source, *filter(None, (self.object_store, order))))
 
 
 PLAIN = Dag("plain")
@@ -118,11 +119,13 @@ STORIES: dict[str, tuple[Dag, Dag, bool]] = {
     "late-bound-moved": (LATE, LATER, False),
     "check-dropped": (CHECKED_OLD, OLD, False),
 }
+CHANGES = ("plain", "sinks-and-dead-letters", "rejected-then-fixed")
+"""The stories that shards of changes go through as well: after landing, they are as those of Kinesis."""
 CASES = [
-    Case(name, first, then, rejects, items, object_store)
+    Case(name, first, then, rejects, source, object_store)
     for name, (first, then, rejects) in STORIES.items()
-    for items in (False, True)
-    for object_store in ("", "copied", "s3")
+    for source in ("shards", "items", *(("changes",) if name in CHANGES else ()))
+    for object_store in (("", "copied", "s3") if source != "changes" else ("",))
 ]
 
 
@@ -190,7 +193,9 @@ class ArrowTransformation:
 
 
 def text_of(payload: str | bytes) -> str:
-    return payload.decode() if isinstance(payload, bytes) else payload
+    """Return the event that a payload is, or that it has as an item."""
+    text = payload.decode() if isinstance(payload, bytes) else payload
+    return str(json.loads(text)["event"]) if text.startswith("{") else text
 
 
 def number_of(payload: str | bytes) -> int:

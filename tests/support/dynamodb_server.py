@@ -1,5 +1,7 @@
 """An open DynamoDB engine on this machine, for tests and benchmarks: MiniStack, from the PyPI package `ministack`.
 
+The same process has an engine for SQS.
+
 `make servers` installs it into `.venv/servers`, since it requires other versions of packages than ours. The server
 keeps everything in memory, a set of tables for each account and region, and cannot outlive the process that started it.
 """
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,8 @@ class DynamoDbServer(ServerProcess):
     """A running DynamoDB server, as a context manager.
 
     It differs from AWS: nothing is throttled, expired items stay until a sweep, nobody is denied anything, and an
-    index is never behind its table.
+    index is never behind its table. A message of SQS is hidden to the second, is never received twice at once, and the
+    handle of an earlier receipt is refused. `test_s3_queue.py` compares it with AWS's documentation.
 
     :param servers: the directory that holds ``ministack``; default ``$COORDINATION_SERVERS``, else ``.venv/servers`` of
         this repository.
@@ -52,6 +56,10 @@ class DynamoDbServer(ServerProcess):
         """
         return local_client("dynamodb", self.endpoint_url, options)
 
+    def sqs_client(self) -> Any:
+        """A boto3 SQS client of this server."""
+        return local_client("sqs", self.endpoint_url, {})
+
     def _launch(self, folder: Path) -> None:
         """Start the server and wait until it answers.
 
@@ -73,9 +81,29 @@ class DynamoDbServer(ServerProcess):
                 "PYTHONPATH": str(self._package),
                 "BIND_HOST": "127.0.0.1",
                 "GATEWAY_PORT": str(self._port),
-                "SERVICES": "dynamodb",
+                "SERVICES": "dynamodb,dynamodbstreams,sqs",
                 "IOT_MTLS_ENABLED": "0",
                 "SFTP_ENABLED": "0",
                 "LOG_LEVEL": "WARNING",
             },
         )
+
+
+def create_streamed_table(
+    client: Any, name: str, view_type: str = "NEW_IMAGE", keys: Sequence[str] = ("id",), key_type: str = "S"
+) -> None:
+    """Create a table whose stream is on.
+
+    :param client: a boto3 DynamoDB client.
+    :param name: the table.
+    :param view_type: what its stream holds.
+    :param keys: the partition key, and the sort key if there is one.
+    :param key_type: the type of both, as DynamoDB names it.
+    """
+    client.create_table(
+        TableName=name,
+        KeySchema=[{"AttributeName": key, "KeyType": of} for key, of in zip(keys, ("HASH", "RANGE"), strict=False)],
+        AttributeDefinitions=[{"AttributeName": key, "AttributeType": key_type} for key in keys],
+        BillingMode="PAY_PER_REQUEST",
+        StreamSpecification={"StreamEnabled": True, "StreamViewType": view_type},
+    )

@@ -27,10 +27,10 @@ class Without:
 
 sys.meta_path.insert(0, Without())
 """
-OLD_PYARROW = """
-import pyarrow
+OTHER_VERSION = """
+import {module}
 
-pyarrow.__version__ = {version!r}
+{module}.__version__ = {version!r}
 """
 OLDER = """
 import sys
@@ -61,9 +61,9 @@ def python_without(module: str, folder: Path) -> str:
     return _started_with(WITHOUT.format(module=module), folder)
 
 
-def python_with_pyarrow(version: str, folder: Path) -> str:
-    """Return the path of an interpreter whose pyarrow says it is this version."""
-    return _started_with(OLD_PYARROW.format(version=version), folder)
+def python_with(module: str, version: str, folder: Path) -> str:
+    """Return the path of an interpreter in which a module says it is this version."""
+    return _started_with(OTHER_VERSION.format(module=module, version=version), folder)
 
 
 def older_python(folder: Path) -> str:

@@ -24,8 +24,10 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric, MetricTotals
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.kinesis.bounds import Bounds
+from airflow_provider_coordination.sources.kinesis.fan_out import ensure_consumer
+from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, parse_partition_key, partition_key
-from airflow_provider_coordination.sources.kinesis.shards import describe_stream
+from airflow_provider_coordination.sources.kinesis.shards import StreamDescription, describe_stream
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery
 from airflow_provider_coordination.spark.ingestion_job import IngestionJob
@@ -33,11 +35,13 @@ from airflow_provider_coordination.spark.kinesis import reading as shard_reading
 from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, land_shard
 from airflow_provider_coordination.spark.kinesis.reading import ShardReading
+from airflow_provider_coordination.spark.kinesis.shard_format import KINESIS, ShardFormat
 from airflow_provider_coordination.spark.kinesis.streams import Streams
 from airflow_provider_coordination.spark.outcome import Summary
 from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery, ParquetSink
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
+from tests.support.dag_versions import text_of
 from tests.support.fleet import Crash, MortalStore, MortalWorker
 from tests.support.job_settings import ingest, streams_of
 from tests.support.kinesis_server.clock import VirtualClock
@@ -63,7 +67,7 @@ class Sink:
         return [event for events in self.batches.values() for event in events]
 
 
-def published(sink: ParquetSink, attempt: Attempt) -> list[bytes]:
+def published(sink: ParquetSink, attempt: Attempt) -> list[bytes | str]:
     """Return the records of a batch that a dataset has."""
     file = sink.file_with(attempt)
     assert file is not None
@@ -83,7 +87,7 @@ class PublishInOrder(ParquetLandedDelivery):
         for attempt in attempts:
             if attempt.batch_id not in self._seen.batches:
                 data = published(self._sink, attempt)
-                self._seen.batches[attempt.batch_id] = [payload.decode() for payload in data]
+                self._seen.batches[attempt.batch_id] = [text_of(payload) for payload in data]
 
 
 class ManualEvent(threading.Event):
@@ -107,21 +111,24 @@ class History:
     :param on_data_loss: what becomes of shards whose data is gone.
     """
 
+    format: ShardFormat = KINESIS
+    """What the records are."""
+
     def __init__(
         self,
         folder: Path,
         shards: int = 2,
         *,
         initial_position: str = "TRIM_HORIZON",
-        on_data_loss: str = "reset",
+        on_data_loss: str = "earliest",
         **settings: Any,
     ) -> None:
         self.folder, self.on_data_loss, self.settings = folder, on_data_loss, settings
         self.initial_position = initial_position
         self.bounds: Bounds | None = None
+        self.consumer: str | None = None
         self.clock = VirtualClock()
-        self.engine = Engine(self.clock)
-        self.client = InProcessClient(self.engine)
+        self.client = self.connect(shards)
         self.store = InMemoryStore()
         self.sink = Sink()
         self.metrics = MetricTotals()
@@ -130,9 +137,15 @@ class History:
         self.started = 0
         self.entered = 0
         self.look = self.coordinator("look", self.store)
-        self.client.create_stream(StreamName=STREAM, ShardCount=shards)
 
     # What happens to the stream
+
+    def connect(self, shards: int) -> Any:
+        """Create the stream; return a client."""
+        self.engine = Engine(self.clock)
+        client = InProcessClient(self.engine)
+        client.create_stream(StreamName=STREAM, ShardCount=shards)
+        return client
 
     def send(self, count: int, keys: int = 5) -> None:
         for _ in range(count):
@@ -213,7 +226,7 @@ class History:
         self.started += 1
         name = f"worker-{self.started}"
         store = MortalStore(self.store)
-        coordinator = self.coordinator(name, store)
+        coordinator = self.coordinator(name, self.as_reached(store))
         settings = ingest(
             **{
                 "source": STREAM,
@@ -237,6 +250,7 @@ class History:
             streams_of(settings).streams,
             lambda stream: describe_stream(self.client, stream, clock=self.clock, sleep=self.clock.sleep),
             sync=lambda: sync.run(streams_of(settings).streams, forced=False),
+            register=self.register if self.consumer else None,
             clock=self.clock,
         )
         worker: MortalWorker
@@ -244,7 +258,7 @@ class History:
             settings,
             coordinator,
             self.delivery(),
-            reading=partial(ShardReading, None, streams_of(settings), streams),
+            reading=self.reading(streams_of(settings), streams),
             stop_at=streams_of(settings).stop_at,
             is_bounded=streams_of(settings).bounds is not None,
             stop=ManualEvent(self.clock),
@@ -253,6 +267,18 @@ class History:
         )
         worker = self.workers[name] = MortalWorker(name, job, store)
         return worker
+
+    def as_reached(self, store: Any) -> Any:
+        """Return a store as a job reaches it."""
+        return store
+
+    def reading(self, reads: Any, streams: Streams) -> Any:
+        """Return what makes the reading of a job."""
+        return partial(ShardReading, None, reads, streams, format=self.format)
+
+    def register(self, stream: StreamDescription) -> str:
+        retry = RetryBudget(clock=self.clock, sleep=self.clock.sleep)
+        return ensure_consumer(self.client, stream.name, stream.arn, str(self.consumer), retry=retry)
 
     def round(self, worker: MortalWorker) -> None:
         """Let a worker make a round; it is gone if it dies on the way."""

@@ -25,10 +25,9 @@ from airflow_provider_coordination.coordination.metrics import MetricTotals
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.settings import read_settings, write_settings
-from airflow_provider_coordination.sources.items import Item, ReadPage, Wait
+from airflow_provider_coordination.sources.items import Item, PartitionProgress, ReadPage, Wait
 from airflow_provider_coordination.sources.kinds import ReadsSettings, SourceBatches
 from airflow_provider_coordination.sources.landed import LandedBatch
-from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.sources.reset import Resets
 from airflow_provider_coordination.sources.reset_targets import parse_target
 from airflow_provider_coordination.spark import item_reading

@@ -13,6 +13,14 @@ for option in $SPARK_SUBMIT_OPTS; do
 done
 """
 
+TOO_OLD = """
+Error: LinkageError occurred while loading main class org.apache.spark.launcher.Main
+    java.lang.UnsupportedClassVersionError: org/apache/spark/launcher/Main has been compiled by a more recent version \
+of the Java Runtime (class file version 61.0), this version of the Java Runtime only recognizes class file versions \
+up to 55.0
+"""
+"""The output of Spark 4's spark-submit with Java 11."""
+
 
 def make_java(folder: Path, version: str, machine: str = "OpenJDK 64-Bit Server VM") -> str:
     """Make a Java that knows nothing but its version; return its home."""

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from airflow_provider_coordination.sources.jdbc.database import JdbcDatabase
-from airflow_provider_coordination.sources.jdbc.kind import JdbcTable
+from airflow_provider_coordination.sources.jdbc.kind import JdbcDatabase, JdbcTable
 
 
 def jdbc_table(

@@ -34,9 +34,8 @@ from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.sources.items import Item, ItemReader, ReadPage
+from airflow_provider_coordination.sources.items import Item, ItemReader, PartitionProgress, ReadPage
 from airflow_provider_coordination.sources.kinds import ReadsSettings
-from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.spark import ingestion_job, item_reading
 from airflow_provider_coordination.spark.ingestion_job import IngestionJob
 from airflow_provider_coordination.spark.item_file import ItemPlan

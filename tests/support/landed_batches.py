@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,16 +14,19 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from airflow_provider_coordination.sources.landed import LandedBatch
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS
 from airflow_provider_coordination.spark.bad_records import BadRecords
+from airflow_provider_coordination.spark.decoded_payload import payload_of
 from airflow_provider_coordination.spark.delivery import (
     Attempt,
     Prepared,
     Transform,
 )
-from airflow_provider_coordination.spark.kinesis.landed_shard import RECORD_SCHEMA, SHARD_RECORDS
+from airflow_provider_coordination.spark.ingestion import IngestionOptions
+from airflow_provider_coordination.spark.kinesis.shard_format import RECORD_SCHEMA, SHARD_RECORDS
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.parquet_files import write_table
-from airflow_provider_coordination.spark.payload import JsonPayload
+from airflow_provider_coordination.spark.payload_settings import Payload
 from airflow_provider_coordination.spark.sinks import Sink, routed_sinks
 from airflow_provider_coordination.spark.sinks.parquet import ParquetSink
 from airflow_provider_coordination.spark.storage import files_below
@@ -88,6 +92,9 @@ class LandedBatches:
         transform: Transform | None = None,
         layout: RecordLayout = SHARD_RECORDS,
         keeps_rejected: bool = False,
+        payload: Payload | None = None,
+        time_formats: Mapping[str, str] | None = None,
+        options: IngestionOptions | None = None,
     ) -> TransformedDelivery:
         sinks: list[Sink] = [*([self.sink("dead_letter")] if dead else []), self.sink("main", where), *more]
         transformation = Transformation(
@@ -95,7 +102,8 @@ class LandedBatches:
             routed_sinks(sinks),
             layout=layout,
             transform=transform,
-            payload=None if schema is None else JsonPayload(schema, layout),
+            options=options,
+            payload=payload_of(payload or Payload(), schema, layout, time_formats, DEFAULT_ACCESS),
         )
         return TransformedDelivery(
             transformation, sinks, source="clicks", bad_records=self.found, keeps_rejected=keeps_rejected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import uuid
@@ -9,11 +10,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow.dataset as ds
 
+from airflow_provider_coordination.spark.payload_settings import Avro, Payload
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.writes import ForeachBatch
 from tests.support.job_settings import parquet
@@ -21,6 +25,19 @@ from tests.support.spark_job import Job, Pipeline
 from tests.support.sql_tables import SqlTarget
 from tests.support.table_readers import read_delta, read_iceberg, read_mariadb, read_postgresql
 
+AVRO = {
+    "type": "record",
+    "name": "Click",
+    "fields": [
+        {"name": "id", "type": "string"},
+        {"name": "n", "type": "long"},
+        {"name": "amount", "type": "double"},
+        {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2}},
+        {"name": "text", "type": "string"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+    ],
+}
 SCHEMA = "id STRING NOT NULL, n BIGINT, amount DOUBLE, price DECIMAL(12, 2), text STRING, at TIMESTAMP, day DATE"
 KINDS = ("parquet", "delta", "iceberg", "postgresql", "mariadb", "function")
 """The sinks of a job, in the order in which a delivery is committed to them."""
@@ -37,10 +54,12 @@ class ManySinks(Pipeline):
 
     :param postgres: the SQLAlchemy URL of an empty database, for a table and for the catalog of the Iceberg table.
     :param mariadb: another one.
+    :param has_avro: whether records are Avro, and not JSON.
     """
 
     postgres: str
     mariadb: str
+    has_avro: bool = False
     rows: list[Row] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -76,9 +95,8 @@ class ManySinks(Pipeline):
                 "at": at.isoformat(timespec="microseconds"),
                 "day": at.date().isoformat(),
             }
-            self.client.put_record(
-                StreamName=self.stream, PartitionKey=record["id"], Data=json.dumps(record, ensure_ascii=False).encode()
-            )
+            data = as_avro(record, at) if self.has_avro else json.dumps(record, ensure_ascii=False).encode()
+            self.client.put_record(StreamName=self.stream, PartitionKey=record["id"], Data=data)
             self.rows.append(as_row([*record.values()]))
 
     def writes(self) -> tuple[SinkSettings, ...]:
@@ -100,6 +118,8 @@ class ManySinks(Pipeline):
     def start(self, *application: Path, env: dict[str, str] | None = None, **changes: Any) -> Job:
         """Start a job that writes to all of them."""
         given = {"writes": self.writes(), "schema": SCHEMA, "landing_path": str(self.folder / "landing")}
+        if self.has_avro:
+            given["payload"] = Payload(avro=Avro(schema=json.dumps(AVRO)))
         return super().start(
             *application, env={"PUBLISHED": str(self.published), **(env or {})}, **{**given, **changes}
         )
@@ -170,6 +190,14 @@ MARIADB_QUERY = (
     "SELECT JSON_ARRAY(id, CAST(n AS CHAR), CAST(amount AS CHAR), CAST(price AS CHAR), text, "
     "DATE_FORMAT(at, '%Y-%m-%dT%H:%i:%s.%f'), CAST(day AS CHAR)) FROM clicks"
 )
+
+
+def as_avro(record: dict[str, Any], at: datetime) -> bytes:
+    """Return a record as a datum of `AVRO`."""
+    stream = io.BytesIO()
+    values = {**record, "price": Decimal(record["price"]), "at": at, "day": at.date()}
+    fastavro.schemaless_writer(stream, fastavro.parse_schema(AVRO), values)
+    return stream.getvalue()
 
 
 def as_row(values: list[Any]) -> Row:

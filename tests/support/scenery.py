@@ -23,7 +23,6 @@ from airflow_provider_coordination.coordination.job_reports import (
     SinkReport,
 )
 from airflow_provider_coordination.coordination.jobs import JobRecord, Jobs
-from airflow_provider_coordination.coordination.owner import new_owner
 from airflow_provider_coordination.coordination.partition import (
     PARKED_UNTIL,
     Partition,
@@ -31,11 +30,12 @@ from airflow_provider_coordination.coordination.partition import (
     new_partition,
     source_identifier,
 )
+from airflow_provider_coordination.coordination.workers import new_owner
+from airflow_provider_coordination.sources.items import PartitionProgress
 from airflow_provider_coordination.sources.kinds import SourceBatches
 from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress, ShardRange, partition_key
 from airflow_provider_coordination.sources.kinesis.shards import MAX_HASH_KEY
 from airflow_provider_coordination.sources.landed import LandedBatch
-from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.stores.history_recording import RecordingStore
 from airflow_provider_coordination.stores.kind import DEFAULT_TABLE
 from airflow_provider_coordination.stores.sql import SqlStore

@@ -104,6 +104,15 @@ def dynamodb_table(dynamodb: DynamoDbServer) -> Iterator[str]:
         client.delete_table(TableName=name)
 
 
+@pytest.fixture
+def sqs_queue(dynamodb: DynamoDbServer) -> Iterator[str]:
+    """The URL of an empty queue of SQS, deleted after the test."""
+    client = dynamodb.sqs_client()
+    url = str(client.create_queue(QueueName=f"test-{uuid.uuid4().hex[:12]}")["QueueUrl"])
+    yield url
+    client.delete_queue(QueueUrl=url)
+
+
 @pytest.fixture(scope="session")
 def opensearch() -> Iterator[OpenSearchServer]:
     """An OpenSearch node, shared by the whole test run: use `opensearch_index` to have indices for yourself."""

@@ -7,20 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
+from pyarrow import dataset
 
 from airflow_provider_coordination.sources.landed import LandedBatch
-from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
+from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access, is_s3
 from airflow_provider_coordination.spark.delivery import Attempt
+from airflow_provider_coordination.spark.merging import Merging
 from airflow_provider_coordination.spark.parquet_files import write_table
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Sink, make_sinks
+from airflow_provider_coordination.spark.sinks.iceberg.snapshots import known_tombstones
 from airflow_provider_coordination.spark.storage import join
+from airflow_provider_coordination.spark.tombstones import Tombstones
 from tests.support.sql_tables import SERVERS, SqlTarget
 
 Batches = dict[str, list[dict[str, Any]]]
@@ -54,6 +59,23 @@ class ParquetUnderTest:
 
     def leftovers(self, folder: Path) -> list[str]:
         return [str(path) for path in (folder / "_staging").rglob("*") if path.is_file()]
+
+
+class PartitionedUnderTest(ParquetUnderTest):
+    """See `SinkUnderTest`: a dataset in Hive folders by value."""
+
+    def settings(self, folder: Path) -> SinkSettings:
+        return SinkSettings(
+            name="main",
+            kind="parquet",
+            location=str(folder),
+            settings={"partition_by": ["n"], "compression": "gzip", "compression_level": 9},
+        )
+
+    def batches(self, folder: Path) -> Batches:
+        if not any(folder.glob("n=*/*.parquet")):
+            return {}
+        return by_batch(dataset.dataset(folder, partitioning="hive").to_table().to_pylist())
 
 
 class DeltaUnderTest:
@@ -97,7 +119,7 @@ class IcebergUnderTest:
 
     def leftovers(self, folder: Path) -> list[str]:
         table = self._table(folder)
-        known = set() if table is None else files_named_by(table)
+        known = set() if table is None else files_named_by(table) | tombstones_named_by(table)
         kinds = (".parquet", "/_manifest.json")
         return [path for path in self.files(folder) if path.endswith(kinds) and path not in known]
 
@@ -130,6 +152,15 @@ def files_named_by(table: Any) -> set[str]:
     """Return the data files that any snapshot of an Iceberg table names."""
     manifests = [manifest for snapshot in table.snapshots() for manifest in snapshot.manifests(table.io)]
     return {entry.data_file.file_path for each in manifests for entry in each.fetch_manifest_entry(table.io)}
+
+
+def tombstones_named_by(table: Any) -> set[str]:
+    """Return the files of tombstones that an Iceberg table or a snapshot of it names; no table in a bucket has any."""
+    if is_s3(table.location()):
+        return set()
+    found = Tombstones(table.location(), Merging(), timedelta(0))
+    soon = datetime.now(UTC) + timedelta(minutes=1)
+    return {*found.unneeded([], soon)} - {*found.unneeded(known_tombstones(table.metadata), soon)}
 
 
 class SqlUnderTest:
@@ -171,6 +202,7 @@ SINKS: dict[str, SinkUnderTest | OnServer] = {
     "delta": DeltaUnderTest(),
     "iceberg": IcebergUnderTest(),
     "parquet": ParquetUnderTest(),
+    "parquet, partitioned": PartitionedUnderTest(),
     **{f"sql, {server}": OnServer(fixture, SqlUnderTest) for server, fixture in SERVERS.items()},
 }
 """The sinks that take each batch once: the kind, and behind a comma what it is tried on."""

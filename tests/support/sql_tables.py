@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import sqlalchemy as sa
+
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.sinks.sql import SqlSink
-from airflow_provider_coordination.spark.sql.database import SinkDatabase, database_of
+from airflow_provider_coordination.spark.sinks.sql.database import SinkDatabase, database_of
 from airflow_provider_coordination.spark.writes.sql import SqlServer, SqlTable
 from airflow_provider_coordination.sql import MYSQL, POSTGRESQL
 
@@ -28,6 +30,7 @@ class SqlTarget:
     """
 
     def __init__(self, url: str, folder: Path, table: str = TABLE) -> None:
+        self.url = url
         parts = urlsplit(url)
         self.is_postgresql = parts.scheme.startswith("postgres")
         catalog = parts.path.strip("/")
@@ -39,6 +42,10 @@ class SqlTarget:
             user=parts.username,
         )
         self.settings = SqlTable(table, conn_id="warehouse", staging_path=str(folder), server=server)
+        # The server ends an idle session of a sink, after a second in some tests: never the test's own.
+        self._engine = sa.create_engine(
+            self.database.engine.url, poolclass=sa.NullPool, isolation_level="READ COMMITTED"
+        )
 
     @property
     def database(self) -> SinkDatabase:
@@ -55,20 +62,20 @@ class SqlTarget:
 
     def run(self, statement: str) -> list[tuple[Any, ...]]:
         """Run one statement, and return its rows."""
-        with self.database.engine.begin() as connection:
+        with self._engine.begin() as connection:
             found = connection.exec_driver_sql(statement)
             return [tuple(row) for row in found] if found.returns_rows else []
 
     def rows(self, columns: str = "_batch_id, n") -> list[tuple[Any, ...]]:
         """Return what the table holds, sorted; nothing where there is no table."""
-        return sorted(self.run(f"SELECT {columns} FROM {self.settings.table}")) if self._is_made() else []
+        return sorted(self.run(f"SELECT {columns} FROM {self.database.table}")) if self._is_made() else []
 
     def records(self) -> list[dict[str, Any]]:
         """Return what the table holds, by the names of columns."""
         if not self._is_made():
             return []
-        with self.database.engine.connect() as connection:
-            return [dict(row) for row in connection.exec_driver_sql(f"SELECT * FROM {self.settings.table}").mappings()]
+        with self._engine.connect() as connection:
+            return [dict(row) for row in connection.exec_driver_sql(f"SELECT * FROM {self.database.table}").mappings()]
 
     def _is_made(self) -> bool:
         tables = f"SELECT table_name FROM information_schema.tables WHERE table_schema = '{self.settings.schema}'"

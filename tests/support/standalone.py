@@ -315,16 +315,17 @@ class Standalone(Airflow):
 
 
 @contextmanager
-def starting_airflow(folder: Path, dags: Path, examples: Iterable[str]) -> Iterator[Standalone]:
+def starting_airflow(folder: Path, dags: Path, examples: Iterable[str], **environment: str) -> Iterator[Standalone]:
     """Start an Airflow without waiting for it, and end it; see `Standalone`.
 
     :param dags: the folder of those that a test brings.
     :param examples: those of the project that it runs as well, by name.
+    :param environment: further environment variables of Airflow.
     """
     copied = shutil.copytree(dags, folder / "dags")
     for example in examples:
         shutil.copy(REPOSITORY / "dags" / f"{example}.py", copied)
-    airflow = Standalone(folder, copied, {"CRASHING_APPLICATION": str(CRASHING)})
+    airflow = Standalone(folder, copied, {"CRASHING_APPLICATION": str(CRASHING), **environment})
     try:
         airflow.start()
         yield airflow

@@ -12,7 +12,7 @@ import contextvars
 import threading
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -32,23 +32,30 @@ from airflow_provider_coordination.coordination.errors import (
 )
 from airflow_provider_coordination.coordination.jobs import JobRecord, Jobs
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
-from airflow_provider_coordination.sources.items import Item, ItemReader, ReadPage, SourceUnavailableError
+from airflow_provider_coordination.sources.dynamodb_streams.client import StreamsClient
+from airflow_provider_coordination.sources.items import (
+    Item,
+    ItemReader,
+    PartitionProgress,
+    ReadPage,
+    SourceUnavailableError,
+)
 from airflow_provider_coordination.sources.kinds import ReadsSettings, SourceBatches, landed_progress
 from airflow_provider_coordination.sources.kinesis.client import KinesisUnavailableError
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
-from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.spark import item_reading
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Delivery
+from airflow_provider_coordination.spark.dynamodb_streams.reading import ChangeFormat
 from airflow_provider_coordination.spark.ingestion_job import IngestionJob
 from airflow_provider_coordination.spark.item_landing import land_partition
 from airflow_provider_coordination.spark.item_reading import ItemReading
 from airflow_provider_coordination.spark.kinesis import reading as shard_reading
-from airflow_provider_coordination.spark.kinesis.landed_shard import SHARD_RECORDS
 from airflow_provider_coordination.spark.kinesis.landing import land_shard
 from airflow_provider_coordination.spark.kinesis.reading import ShardReading
+from airflow_provider_coordination.spark.kinesis.shard_format import KINESIS, ShardFormat
 from airflow_provider_coordination.spark.kinesis.streams import Streams
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS, RecordLayout
 from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER, MAIN
@@ -58,6 +65,7 @@ from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.counted_tables import counted_sinks
 from tests.support.dag_versions import BAD, CHECK, ArrowTransformation, Case, Dag, number_of, text_of
+from tests.support.dynamodb_streams import DynamoDbStreams, InProcessDynamoDb, client_of, strings
 from tests.support.fleet import Crash
 from tests.support.freezing import (
     HOUR_SECONDS,
@@ -457,12 +465,19 @@ class StruckSource(ABC):
 class StruckShards(StruckSource):
     """A stream of two shards, one of which is split on the way."""
 
+    format: ShardFormat = KINESIS
+
     def __init__(self, *details: Any, **more: Any) -> None:
         super().__init__(*details, **more)
-        self.client = InProcessClient(Engine(self.clock))
-        self.client.create_stream(StreamName=STREAM, ShardCount=2)
+        self.client = self.connect()
         self._send(6)
         self._sync(self.client, self.look).run([STREAM], forced=True)
+
+    def connect(self) -> Any:
+        """Create the stream; return a client."""
+        client = InProcessClient(Engine(self.clock))
+        client.create_stream(StreamName=STREAM, ShardCount=2)
+        return client
 
     def steps(self) -> Sequence[Callable[[], None]]:
         return [lambda: None, lambda: self._send(3), self._split, lambda: self._send(3), lambda: self._send(3)]
@@ -473,8 +488,11 @@ class StruckShards(StruckSource):
             key = f"k{number % 4}"
             event = f"{'bad' if number == 1 else ''}{key}/{number}"
             self.clock.advance(0.001)
-            self.client.put_record(StreamName=STREAM, Data=event.encode(), PartitionKey=key)
+            self.put(key, event)
             self.sent.append(event)
+
+    def put(self, key: str, event: str) -> None:
+        self.client.put_record(StreamName=STREAM, Data=event.encode(), PartitionKey=key)
 
     def _split(self) -> None:
         shard = self.client.list_shards(StreamName=STREAM)["Shards"][0]
@@ -488,7 +506,7 @@ class StruckShards(StruckSource):
 
     @property
     def layout(self) -> RecordLayout:
-        return SHARD_RECORDS
+        return self.format.layout
 
     def reading(self, coordinator: SourceCoordinator, *, counts: bool) -> dict[str, Any]:
         client = self._client(counts=counts)
@@ -499,12 +517,14 @@ class StruckShards(StruckSource):
             sync=lambda: sync.run((STREAM,), forced=False),
             clock=self.clock,
         )
-        return {"reading": partial(ShardReading, None, KinesisStreams(streams=(STREAM,)), streams)}
+        return {"reading": partial(ShardReading, None, KinesisStreams(streams=(STREAM,)), streams, format=self.format)}
 
     def _client(self, *, counts: bool) -> Any:
-        if not counts:
-            return self.client
-        return CountedClient(self.client, self.calls, lambda: KinesisUnavailableError("connection reset"))
+        return self.counted(self.client) if counts else self.client
+
+    def counted(self, client: Any) -> Any:
+        """Return a client whose calls count."""
+        return CountedClient(client, self.calls, lambda: KinesisUnavailableError("connection reset"))
 
     @contextmanager
     def _in_process(self) -> Iterator[None]:
@@ -514,6 +534,33 @@ class StruckShards(StruckSource):
 
         with super()._in_process(), patch.object(shard_reading, "land", land):
             yield
+
+
+class StruckChanges(StruckShards):
+    """The stream of a table, of which one shard ends and has two children on the way."""
+
+    format = ChangeFormat()
+
+    def connect(self) -> Any:
+        self.service = DynamoDbStreams(self.clock)
+        self.service.create_table(STREAM, shards=2)
+        return client_of(self.service)
+
+    def put(self, key: str, event: str) -> None:
+        self.service.put(STREAM, strings(id=key, event=event))
+
+    def _split(self) -> None:
+        stream = self.service.stream_of(STREAM)
+        self.service.end(stream, next(iter(stream.shards.values())), split=True)
+
+    def counted(self, client: Any) -> Any:
+        """Return a client each of whose calls to the service counts."""
+        error = partial(KinesisUnavailableError, "connection reset")
+        streams, tables = (
+            CountedClient(InProcessDynamoDb(self.service, name), self.calls, error)
+            for name in ("dynamodbstreams", "dynamodb")
+        )
+        return StreamsClient(streams, tables, sleep=self.clock.sleep)
 
 
 class StruckItems(StruckSource):
@@ -575,6 +622,9 @@ class _CountedReader(ItemReader):
         return self._items.origin(item)
 
 
+STRUCK: Mapping[str, type[StruckSource]] = {"shards": StruckShards, "items": StruckItems, "changes": StruckChanges}
+
+
 def live(
     case: Case,
     folder: Path,
@@ -593,7 +643,7 @@ def live(
     """
     others = None if successor is None else Calls(successor, worker=SUCCESSOR)
     calls = Calls(point, strike, others=others)
-    life = (StruckItems if case.items else StruckShards)(case, folder, calls, gives_up=gives_up, places=places)
+    life = STRUCK[case.source](case, folder, calls, gives_up=gives_up, places=places)
     try:
         life.live()
     except AssertionError as error:

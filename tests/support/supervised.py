@@ -11,8 +11,8 @@ from typing import Any
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.job_reports import JobReport, RecordCounts
-from airflow_provider_coordination.coordination.owner import new_owner
 from airflow_provider_coordination.coordination.store import CoordinationStore
+from airflow_provider_coordination.coordination.workers import new_owner
 from airflow_provider_coordination.sources.kinesis.progress import partition_key
 from airflow_provider_coordination.stores.history_recording import RecordingStore
 from airflow_provider_coordination.stores.kind import DEFAULT_TABLE

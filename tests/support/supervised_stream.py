@@ -19,7 +19,7 @@ import yaml
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.jobs import Jobs, JobState
 from airflow_provider_coordination.coordination.json_values import json_of
-from airflow_provider_coordination.hooks.job_termination import job_processes, settings_file_of
+from airflow_provider_coordination.hooks.job_resources import job_processes, settings_file_of
 from airflow_provider_coordination.supervisor.operations import SupervisorVerbs
 from airflow_provider_coordination.supervisor.status import read_status
 from tests.support.spark_job import Pipeline

@@ -10,8 +10,8 @@ from typing import Any
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.metrics import MetricTotals
 from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.coordination.source_view import GLOBAL_STATE_KEY
 from airflow_provider_coordination.coordination.store import CoordinationStore
-from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, ShardRange, parse_partition_key
 from airflow_provider_coordination.sources.kinesis.shards import Shard, list_shards
@@ -102,8 +102,15 @@ class SyncedSource:
     :param client: answers as Kinesis; a server in this process by default.
     """
 
-    def __init__(self, shards: int = 2, *, client: Any = None, store: CoordinationStore | None = None) -> None:
-        self.clock = VirtualClock()
+    def __init__(
+        self,
+        shards: int = 2,
+        *,
+        client: Any = None,
+        store: CoordinationStore | None = None,
+        clock: VirtualClock | None = None,
+    ) -> None:
+        self.clock = clock or VirtualClock()
         self.engine = Engine(self.clock)
         self.client: Any = client or InProcessClient(self.engine)
         self.store = store or InMemoryStore()

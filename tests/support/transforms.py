@@ -48,8 +48,9 @@ def _doubled(number: pd.Series) -> pd.Series:
 
 
 def converted(records: DataFrame) -> DataFrame:
-    """Use both kinds of Python functions, and timestamps with a zone and without one."""
-    return records.select("id", "at", "local", _later("local").alias("later"), _doubled("number").alias("doubled"))
+    """Use both kinds of Python functions, timestamps with a zone and without one, and say which Spark it is."""
+    later, doubled = _later("local").alias("later"), _doubled("number").alias("doubled")
+    return records.select("id", "at", "local", later, doubled, functions.expr("version()").alias("spark"))
 
 
 @functions.udf("string")

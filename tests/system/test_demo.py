@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from demo.events import FLIGHTS
-from demo.story import DAG
+from demo.stream_story import DAG
 from tests.support.depth import at_depth
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -51,6 +51,26 @@ def test_demo_ingests_each_event_once_across_split_and_crash(tmp_path: Path, opt
         assert event in demo.stdout
     assert still_running(tmp_path) == []
     assert (report["killed_worker"] is not None) == (options == "--cluster")
+
+
+@pytest.mark.usefixtures("java", "dynamodb")
+@pytest.mark.only_deep
+@pytest.mark.parametrize("sink", ["delta", "iceberg"])
+def test_demo_follows_a_table_with_its_deletes(tmp_path: Path, sink: str) -> None:
+    demo = subprocess.run(
+        [sys.executable, "-m", "demo.run", "--folder", str(tmp_path), "--source", "dynamodb", "--sink", sink],
+        cwd=REPOSITORY,
+        env=os.environ | {"FAST": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert demo.returncode == 0, demo.stdout + demo.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["faults"] == [] and report["deletes"] > 200 and report["items_put"] == report["changes"] == 1_000
+    assert report["table"]["items"] == report["table"]["rows"] > 800
+    assert {report["table"][name] for name in ("missing", "deleted", "differing", "doubled")} == {0}
+    assert report["tries"] == {"0": 2} and report["crash"]["batches"]
+    assert still_running(tmp_path) == []
 
 
 def still_running(folder: Path) -> list[list[str]]:

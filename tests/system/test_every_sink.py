@@ -41,7 +41,7 @@ def make_sinks(
     client = kinesis.client()
     with ExitStack() as stack:
 
-        def make(port: int | None = None) -> ManySinks:
+        def make(port: int | None = None, *, has_avro: bool = False) -> ManySinks:
             stream, folder = f"stream-{uuid.uuid4().hex[:12]}", tmp_path_factory.mktemp("sinks")
             client.create_stream(StreamName=stream, ShardCount=2)
             stack.callback(client.delete_stream, StreamName=stream, EnforceConsumerDeletion=True)
@@ -51,7 +51,7 @@ def make_sinks(
                 postgres = str(make_url(postgres).set(host="127.0.0.1", port=port, query={}))
             mariadb = mariadb_server.url(stack.enter_context(mariadb_server.database()))
             store = f"sqlite:///{folder}/coordination.db"
-            made = ManySinks(kinesis, stream, folder, store, postgres=postgres, mariadb=mariadb)
+            made = ManySinks(kinesis, stream, folder, store, postgres=postgres, mariadb=mariadb, has_avro=has_avro)
             stack.callback(lambda: [job.kill() for job in made.jobs])
             made.sync()
             return made
@@ -61,8 +61,8 @@ def make_sinks(
 
 @pytest.fixture(scope="module")
 def survivor(make_sinks: Callable[..., ManySinks]) -> ManySinks:
-    """Sinks after drivers were killed, and one that stood still between two commits went on when all was delivered."""
-    sinks = make_sinks()
+    """Sinks of Avro records after drivers were killed, and one between two commits went on when all was delivered."""
+    sinks = make_sinks(has_avro=True)  # JSON goes to them with each Spark of the matrix
     for death in DEATHS:
         sinks.send(20)
         crashed = sinks.crash(death)

@@ -17,8 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy.pool import NullPool
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
-from airflow_provider_coordination.sources.jdbc.column import Query
-from airflow_provider_coordination.sources.jdbc.supplier import RangeSupplier
+from airflow_provider_coordination.sources.jdbc.supplier import Query, RangeSupplier
 from airflow_provider_coordination.sources.kinds import ReadsSettings
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings, open_store

@@ -15,8 +15,8 @@ import sqlalchemy as sa
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.retries import RetryPolicy
 from airflow_provider_coordination.settings import write_settings
+from airflow_provider_coordination.sources.items import PartitionProgress
 from airflow_provider_coordination.sources.kinds import ReadsSettings
-from airflow_provider_coordination.sources.progress import PartitionProgress
 from demo.local_kinesis import LocalKinesis
 from tests.support.metric_receivers import otlp_receiver
 from tests.support.spark_job import Job, Pipeline

@@ -94,6 +94,7 @@ const RULES = [
 ];
 
 export default [
+  { ignores: ["**/vendor/"] },
   {
     linterOptions: { reportUnusedDisableDirectives: "error" },
     rules: {

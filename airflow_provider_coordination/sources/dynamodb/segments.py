@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import pyarrow as pa
@@ -55,32 +55,48 @@ class SegmentSupplier(ItemSupplier[DynamoDBTable]):
             raise SourceUnavailableError(
                 f"DynamoDB table {self._settings.table!r} is {table['TableStatus']}; try again when it is ACTIVE"
             )
+        self.check_size(table)
         table_id = table_identity(table)
         keys = [key["AttributeName"] for key in sorted(table["KeySchema"], key=lambda key: key["KeyType"])]
-        total = self._total(table_id, table)
+        total = self.total(table_id, table)
         size = int(table.get("TableSizeBytes", 0)) // total
         log.info("table %s: %d segments of about %d bytes", self._settings.table, total, size)
         for start in range(0, total, PAGE_PARTITIONS):
             yield Page(
                 {
-                    self._key(table_id, segment): self.first_progress(
-                        {"segment": segment, "total": total, "keys": keys, "table_id": table_id, "size": size},
+                    self.key(table_id, segment): self.first_progress(
+                        self.item(segment=segment, total=total, keys=keys, table_id=table_id, size=size),
                         **self._settings.rereads,
                     )
                     for segment in range(start, min(start + PAGE_PARTITIONS, total))
                 }
             )
 
-    def _total(self, table_id: str, table: Mapping[str, Any]) -> int:
+    def total(self, table_id: str, table: Mapping[str, Any]) -> int:
         """Return the number of segments: of the existing partitions, from the settings, or by the table's size."""
-        if first := self.items_of(self._key(table_id, 0)):
+        if first := self.items_of(self.key(table_id, 0)):
             return int(first[0]["total"])
         if self._settings.segments is not None:
             return self._settings.segments
         wanted = -(-int(table.get("TableSizeBytes", 0)) // SEGMENT_BYTES)
         return min(max(wanted, 1), MAX_DERIVED_SEGMENTS)
 
-    def _key(self, table_id: str, segment: int) -> str:
+    def check_size(self, table: Mapping[str, Any]) -> None:
+        """Check that a table is not too large to be read; by default, no table is.
+
+        :param table: as DynamoDB describes it.
+        :raises ConfigurationError: if it is too large.
+        """
+
+    def item(self, **facts: Any) -> dict[str, Any]:
+        """Return the item of a segment.
+
+        :param facts: what every segment has.
+        """
+        return facts
+
+    def key(self, table_id: str, segment: int) -> str:
+        """Return the key of the partition of a segment."""
         return "/".join(filter(None, (self._settings.table, table_id, self._settings.scan, str(segment))))
 
 
@@ -114,7 +130,7 @@ class SegmentReader(ItemReader):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle without the client."""
-        return SegmentReader, (self._settings, self._sleep)
+        return partial(type(self), sleep=self._sleep), (self._settings,)
 
     @cached_property
     def calls(self) -> DynamoDBCalls:

@@ -21,7 +21,6 @@ from airflow_provider_coordination.sources.dynamodb_export.kind import DynamoDBE
 from airflow_provider_coordination.sources.item_kind import ItemSupplier
 from airflow_provider_coordination.sources.items import Item, ItemGoneError, ItemReader, ItemUnreadableError, ReadPage
 from airflow_provider_coordination.sources.s3.kind import AUTO
-from airflow_provider_coordination.sources.s3.lines import DATA, PAGE_BYTES, JsonDataFormat
 from airflow_provider_coordination.sources.s3.object_streams import FileObject, ReadableObject, S3Object
 from airflow_provider_coordination.sources.s3.objects import (
     bucket_and_key,
@@ -32,6 +31,7 @@ from airflow_provider_coordination.sources.s3.objects import (
     open_filesystem,
     s3_client,
 )
+from airflow_provider_coordination.sources.s3.text_formats import DATA, PAGE_BYTES, JsonDataFormat
 
 log = logging.getLogger(__name__)
 

@@ -29,17 +29,18 @@ class DynamoDBExport(AwsReads):
     `ExportTableToPointInTime` writes it to S3, in DynamoDB's JSON. Give one of `location`, `export_arn` and
     `table_arn`. There are no partitions while an export is in progress: run the supplier again later.
 
-    :param location: the folder of a finished export that holds `manifest-summary.json`: an `s3://` URI, or a path that
-        every worker can read. (templated)
+    :param location: the folder of a finished export that holds `manifest-summary.json`, such as
+        `s3://bucket/prefix/AWSDynamoDB/<export id>`, or a path that every worker reaches. (templated)
     :param export_arn: the ARN of an export that was started elsewhere. (templated)
     :param table_arn: the ARN of the table that the supplier exports; it needs point-in-time recovery. (templated)
-    :param bucket: the bucket of an export that the supplier starts. (templated)
+    :param bucket: the bucket of an export that the supplier starts; required with `table_arn`. (templated)
     :param prefix: the prefix of the keys of its objects. (templated)
     :param bucket_owner: the account that owns the bucket, if it is another account. (templated)
     :param kms_key_id: the key that encrypts its objects; the S3 managed key by default. (templated)
     :param export: a name for the export that the supplier starts. Another name, such as `"{{ ds }}"`, starts another
         export. (templated)
     :param files_per_partition: the maximum number of files in a partition. (templated)
+    :param aws_conn_id: the AWS connection, for DynamoDB and S3; None for the AWS default credential chain. (templated)
     :param source: the source's name if the operator sets none; by default `dynamodb-export-` and the table, or the
         export's id. (templated)
     """

@@ -20,6 +20,7 @@ from datetime import datetime, timedelta
 
 from airflow_provider_coordination.sources.kinesis.aggregation import HashKeyRange
 from airflow_provider_coordination.sources.kinesis.client import KinesisUnavailableError
+from airflow_provider_coordination.sources.kinesis.pacing import RecentReads
 from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position, position_order
 from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardRange
 from airflow_provider_coordination.sources.kinesis.records import KinesisRecord, KinesisRecords, microseconds
@@ -28,15 +29,6 @@ from airflow_provider_coordination.sources.kinesis.shards import MIN_RETENTION
 SETTLING = timedelta(seconds=3)
 """After this time every record that arrived can be read: the service dates its responses in whole seconds, and a record
 can be read a moment after its arrival."""
-
-
-RecentReads = tuple[tuple[float, int], ...]
-"""The recent reads of a shard: for each, until when it counts, in seconds of some clock, and its size in bytes."""
-
-
-def shifted(recent_reads: RecentReads, seconds: float) -> RecentReads:
-    """Shift reads from one clock to another by this many seconds; reads that no longer count after 0 are left out."""
-    return tuple((until + seconds, size) for until, size in recent_reads if until + seconds > 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +44,7 @@ class ShardPage:
         is known.
     :param throttled: the number of reads since the previous page that were throttled because of other readers: this
         reader kept within the limits.
-    :param next_iterator: the Kinesis iterator after the page; None if there is none.
+    :param next_iterator: the Kinesis iterator after the page, or where a subscription continues; None if there is none.
     :param recent_reads: the recent reads of the shard, including this page, by the monotonic clock.
     """
 
@@ -125,6 +117,7 @@ class ShardPart:
     :param hash_keys: the hash keys of the shard; None if unknown.
     :param end: the position at which reading ends; None if it has no end of its own.
     :param consumer_arn: read by enhanced fan-out as this consumer; None polls.
+    :param stream_arn: the ARN with which calls name the stream; None for its name.
     """
 
     stream: str
@@ -133,6 +126,12 @@ class ShardPart:
     hash_keys: HashKeyRange | None = None
     end: str | None = None
     consumer_arn: str | None = None
+    stream_arn: str | None = None
+
+    @property
+    def address(self) -> str:
+        """How calls name the stream."""
+        return self.stream_arn or self.stream
 
 
 class DataLostError(Exception):

@@ -17,7 +17,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -45,6 +45,8 @@ DATE_ACCURACY = timedelta(seconds=1)
 """The service reports the time in whole seconds."""
 CREATION_SECONDS = timedelta(seconds=60)
 """The creation time of a stream may be this much earlier than the creation time of its first shards."""
+CLOCK_DIFFERENCE = timedelta(minutes=1)
+"""By how much the clocks of a service may differ: changes begin this much before their history is read."""
 EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -58,6 +60,11 @@ class StartPosition:
 
     position: str
     began: str
+
+    def earlier(self, by: timedelta) -> StartPosition:
+        """Return it with new leases that start earlier, if they start at an instant."""
+        instant = parse_position(self.began).timestamp
+        return self if instant is None else replace(self, began=at_timestamp(instant - by))
 
 
 def resolve_start(
@@ -113,13 +120,15 @@ def first_shards(
     start = resolve_start(position, described, listed_at=None, is_known=is_known, now=now)
     shard_filter = _filter(start.position, described, now)
     try:
-        listing = complete_listing(client, described.name, shard_filter=shard_filter, sleep=sleep)
+        listing = complete_listing(client, described.address, shard_filter=shard_filter, sleep=sleep)
     except IncompleteListingError:
         at = shard_filter.get("Timestamp") or described.described_at or now
         if shard_filter["Type"] == "AT_LATEST" or not _is_near_creation(at, described):
             raise
         # At that instant the stream had no shard yet. The shards that it was created with hold everything since.
-        listing = complete_listing(client, described.name, shard_filter={"Type": "FROM_TRIM_HORIZON"}, sleep=sleep)
+        listing = complete_listing(
+            client, described.address or described.name, shard_filter={"Type": "FROM_TRIM_HORIZON"}, sleep=sleep
+        )
     return listing, resolve_start(start.position, described, listed_at=listing.listed_at, is_known=is_known, now=now)
 
 
@@ -278,10 +287,28 @@ def _instant(part: str, value: Any) -> datetime:
     return instant
 
 
+def check_unchanged(source: str, stream: str, before: str | None, now: str | None) -> None:
+    """Check that a source reads a stream within the same bounds as before.
+
+    :param before: the name of the bounds so far, see `Bounds.name`; None without bounds.
+    :param now: the name of the bounds in the settings.
+    :raises ConfigurationError: if they differ.
+    """
+
+    def within(bounds: str | None) -> str:
+        return "without bounds" if bounds is None else f"within the bounds {bounds}"
+
+    if before != now:
+        raise ConfigurationError(
+            f"source {source!r} reads stream {stream!r} {within(before)}, and the settings now read it "
+            f"{within(now)}; use another source for that"
+        )
+
+
 def check_kept(stream: StreamDescription, bounds: Bounds, on_data_loss: str) -> None:
     """Check that a stream still keeps the records between two instants; log what is lost if reading continues.
 
-    :param on_data_loss: `"fail"`, or `"reset"` to continue with what is left.
+    :param on_data_loss: `"fail"`, or another value to continue with what is left.
     :raises ConfigurationError: if records are lost and `on_data_loss` is `"fail"`.
     """
     lost = None if bounds.start is None or bounds.end is None else trimmed_part(stream, bounds.start, bounds.end)
@@ -289,7 +316,7 @@ def check_kept(stream: StreamDescription, bounds: Bounds, on_data_loss: str) -> 
         return
     lost = f"{lost}, but the bounds {bounds.name} include them"
     if on_data_loss == "fail":
-        raise ConfigurationError(f"{lost}; start later, or set on_data_loss='reset' to read the remaining records")
+        raise ConfigurationError(f"{lost}; start later, or set on_data_loss='earliest' to read the remaining records")
     log.error("data loss: %s", lost)
 
 
@@ -314,7 +341,7 @@ def bounded_shards(
 
     :param described: the stream.
     :param listed: all its shards.
-    :param on_data_loss: what happens to a shard that is not listed: `"fail"`, or `"reset"` to leave it out.
+    :param on_data_loss: what happens to a shard that is not listed: `"fail"`, or `"earliest"` to leave it out.
     :param now: the present instant (aware).
     :raises ConfigurationError: if the stream does not have a shard, or a shard does not have a number.
     """
@@ -335,6 +362,7 @@ def bounded_shards(
         first[wanted.shard_id] = ShardProgress.first(
             described.name,
             shard,
+            kind=described.kind,
             checkpoint=checkpoint,
             owed_since=owed_since,
             start=at_sequence_number(wanted.start),
@@ -370,7 +398,7 @@ def _report_missing(stream: str, wanted: ShardBounds, on_data_loss: str) -> None
         f"{wanted.end}: it expired with its records, or never existed"
     )
     if on_data_loss == "fail":
-        raise ConfigurationError(f"{lost}; correct its name, remove it, or set on_data_loss='reset' to leave it out")
+        raise ConfigurationError(f"{lost}; correct its name, remove it, or set on_data_loss='earliest' to leave it out")
     log.error("data loss: %s", lost)
 
 

@@ -156,7 +156,8 @@ def _refusal(error: ClientError, call: Call) -> CoordinationError:
         return AccessDeniedError(f"{call}: {clock}: {message}; set the clock of that machine with NTP")
     if code in ACCESS_CODES or (code.startswith("KMS") and code != "KMSThrottlingException"):
         return AccessDeniedError(
-            f"{call}: access denied: {message}; check the credentials, their policy and the stream's KMS key"
+            f"{call}: access denied: {message}; check the credentials, their policy, and the stream's resource policy "
+            "and KMS key"
         )
     if code == "ExpiredIteratorException":
         return ExpiredIteratorError(f"{call}: {message}")
@@ -181,7 +182,8 @@ def _not_found(call: Call, message: str) -> CoordinationError:
     if call.shard_id is None:
         return StreamNotFoundError(
             f"stream '{call.stream}' does not exist in region {call.region} at {call.endpoint_url}:"
-            " check its name, the region, the account of the credentials and endpoint_url, or create it"
+            " check its name, the region, the account of the credentials and endpoint_url, or create it; give the"
+            " ARN of a stream of another account"
         )
     return ShardNotFoundError(
         f"{call}: not found: {message}; the shard has expired, or the stream was deleted: run a shard sync"

@@ -26,16 +26,17 @@ from airflow_provider_coordination.sources.kinesis.client import (
     ThrottledError,
     kinesis_errors,
 )
+from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
 from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position
 from airflow_provider_coordination.sources.kinesis.progress import ShardRange
 from airflow_provider_coordination.sources.kinesis.reader import (
-    RetryBudget,
     ShardCursor,
     read_shard,
     service_time,
     starting_position,
 )
 from airflow_provider_coordination.sources.kinesis.records import KinesisRecords, records_of
+from airflow_provider_coordination.sources.kinesis.stream_names import is_arn
 
 log = logging.getLogger(__name__)
 
@@ -66,27 +67,34 @@ def ensure_consumer(
     :param client: as `kinesis_client` returns it.
     :param stream_name: the stream, for errors.
     :param stream_arn: its ARN.
-    :param consumer_name: the consumer.
+    :param consumer_name: the name of the consumer, or its ARN. One that is given by its ARN must
+        exist: only the account that owns a stream can register consumers.
     :param ready_within_seconds: how long to wait at most until it is ACTIVE.
     :param retry: the clock, and how to wait.
     :raises StreamNotFoundError: if the stream does not exist.
-    :raises ConfigurationError: if the stream already has the greatest number of consumers.
+    :raises ConfigurationError: if the stream already has the greatest number of consumers, or a consumer that is given
+        by its ARN does not exist.
     :raises StreamNotReadyError: if the consumer is not ACTIVE after that time.
     """
     retry = retry or RetryBudget()
     give_up_at = retry.clock.monotonic() + ready_within_seconds
+    by_name = {"StreamARN": stream_arn, "ConsumerName": consumer_name}
+    consumer_of = {"ConsumerARN": consumer_name} if is_arn(consumer_name) else by_name
     status = "missing"
     while True:
         try:
             with kinesis_errors(client, stream_name):
-                consumer = client.describe_stream_consumer(StreamARN=stream_arn, ConsumerName=consumer_name)[
-                    "ConsumerDescription"
-                ]
+                consumer = client.describe_stream_consumer(**consumer_of)["ConsumerDescription"]
             status = consumer["ConsumerStatus"]
             if status == "ACTIVE":
                 arn: str = consumer["ConsumerARN"]
                 return arn
-        except StreamNotFoundError:
+        except StreamNotFoundError as error:
+            if is_arn(consumer_name):
+                raise ConfigurationError(
+                    f"stream '{stream_name}': consumer {consumer_name} does not exist; correct the ARN in "
+                    "'consumer_name', or let the account that owns the stream register the consumer"
+                ) from error
             status = "missing"
             _register(client, stream_name, stream_arn, consumer_name)
         except QuotaExceededError as error:  # the quota of describe calls, which the fleet shares
@@ -122,6 +130,7 @@ def subscribe_shard(
     *,
     inclusive: bool = False,
     retry: RetryBudget | None = None,
+    continues_at: str | None = None,
 ) -> Generator[ShardPage]:
     """Yield the pages that a shard pushes, until its end. An open shard has no end: the caller stops and closes it.
 
@@ -129,8 +138,14 @@ def subscribe_shard(
     one continues where it ended. If another subscription of the same consumer and shard exists, it waits for it until
     the retry budget ends.
 
+    A shard without records moves on, too: Kinesis names a sequence number with each event, at which the next
+    subscription continues. So an old start is never searched twice, however long the shard was silent. It would be
+    searched from the beginning in each round otherwise, possibly without reaching the present.
+
     :param consumer_arn: the registered consumer.
     :param stream_name: the stream, for errors; the others are as for `read_shard`.
+    :param continues_at: `next_iterator` of the last page of an earlier subscription from the same start; None if there
+        was none. If Kinesis refuses it, the start applies.
     :raises ValueError: if `start` is not a position.
     :raises ConfigurationError: while reading, if the consumer does not exist.
     :raises ShardNotFoundError: while reading, if the shard or its stream is gone.
@@ -146,6 +161,7 @@ def subscribe_shard(
         position=position,
         inclusive=inclusive or position.has_record_ahead,
         retry=retry or RetryBudget(),
+        continues_at=continues_at,
     )
     return subscribing.pages()
 
@@ -159,17 +175,27 @@ def shard_pages(
     :param part: the shard, the start, and the consumer.
     :param inclusive: start with the record of the start's sequence number itself, if it still exists.
     :param retry: how long to retry.
-    :param polling: other arguments of `read_shard`, for polling.
+    :param polling: other arguments of `read_shard`, for polling; `iterator` also continues a subscription.
     """
-    stream, shard_id, start = part.stream, part.shard_id, part.start.position
+    stream, shard_id, start = part.address, part.shard_id, part.start.position
     if part.consumer_arn is None:
         return read_shard(client, stream, shard_id, start, inclusive=inclusive, retry=retry, **polling)
-    return subscribe_shard(client, part.consumer_arn, stream, shard_id, start, inclusive=inclusive, retry=retry)
+    return subscribe_shard(
+        client,
+        part.consumer_arn,
+        stream,
+        shard_id,
+        start,
+        inclusive=inclusive,
+        retry=retry,
+        continues_at=polling.get("iterator"),
+    )
 
 
 @dataclass(kw_only=True)
 class _Subscribing(ShardCursor):
     consumer_arn: str
+    continues_at: str | None
     last_record: Position = field(default_factory=Position)
     failures: int = 0
 
@@ -178,6 +204,10 @@ class _Subscribing(ShardCursor):
             try:
                 subscription = self._subscribe()
             except PositionRefusedError as error:
+                if self.continues_at is not None:
+                    log.info("%s; subscribing at %s instead", error, self.position)
+                    self.continues_at = None
+                    continue
                 yield ShardPage(millis_behind_latest=0, read_at=self.wait_for(error))
                 continue
             if subscription is None:
@@ -204,7 +234,7 @@ class _Subscribing(ShardCursor):
                     response = self.client.subscribe_to_shard(
                         ConsumerARN=self.consumer_arn,
                         ShardId=self.shard_id,
-                        StartingPosition=starting_position(self.position, inclusive=self.inclusive),
+                        StartingPosition=self._start(),
                     )
                 return response["EventStream"], service_time(response, requested_at)
             except ShardNotFoundError:
@@ -248,16 +278,21 @@ class _Subscribing(ShardCursor):
                 end_of_shard=not continues_at,
                 children=tuple(ShardRange.of_child(child) for child in body.get("ChildShards") or ()),
                 read_at=known_at,
+                next_iterator=continues_at,
             )
+
+    def _start(self) -> dict[str, Any]:
+        if self.continues_at is not None:
+            return starting_position(Position(sequence_number=self.continues_at), inclusive=False)
+        return starting_position(self.position, inclusive=self.inclusive)
 
     def _advance(self, records: KinesisRecords, continues_at: str | None) -> None:
         """Record where another subscription would start."""
         if records:
             self.position = self.last_record = Position(sequence_number=records.last.sequence_number)
             self.inclusive = False
-        elif continues_at and self.position.sequence_number is not None and not self.inclusive:
-            # Before the first record, the start itself is kept: it may be in the future, or name a record to find.
-            self.position = Position(sequence_number=continues_at)
+        if not self.inclusive:  # until then, the record that the start names must be found
+            self.continues_at = continues_at
 
     def _again(self, error: SourceError) -> None:
         """Wait after a temporary error; raise it once the retries are used up."""

@@ -31,14 +31,15 @@ from airflow_provider_coordination.sources.kinesis.kcl_table import (
     read_items,
     read_stable_items,
 )
+from airflow_provider_coordination.sources.kinesis.pacing import READS_PER_SECOND
 from airflow_provider_coordination.sources.kinesis.positions import AT_TIMESTAMP
 from airflow_provider_coordination.sources.kinesis.progress import partition_key
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
+from airflow_provider_coordination.sources.kinesis.stream_names import naming
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls
 
 MAX_PAGES_READ = 50
 """How many pages without a record are read before the record at a checkpoint counts as unknown."""
-READ_INTERVAL_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def prepare_import(
 
     :param leases: makes calls to the lease table.
     :param client: as `kinesis_client` returns it.
-    :param stream_name: the stream whose leases are imported.
+    :param stream_name: the name or ARN of the stream whose leases are imported.
     :param now: as for `plan_import`, also `account`.
     :param settle_seconds: the wait between two readings of the table.
     :param sleep: waits that many seconds.
@@ -126,7 +127,7 @@ def checkpoint_record(
     try:
         with kinesis_errors(client, stream_name, shard_id):
             iterator = client.get_shard_iterator(
-                StreamName=stream_name,
+                **naming(stream_name),
                 ShardId=shard_id,
                 ShardIteratorType="AT_SEQUENCE_NUMBER",
                 StartingSequenceNumber=sequence_number,
@@ -138,7 +139,7 @@ def checkpoint_record(
                 iterator = page.get("NextShardIterator")
                 if not iterator or page.get("MillisBehindLatest") == 0:
                     return CheckpointRecord()
-                sleep(READ_INTERVAL_SECONDS)
+                sleep(1 / READS_PER_SECOND)
     except SourceError as error:
         return CheckpointRecord(problem=str(error))
     return CheckpointRecord(problem=f"{MAX_PAGES_READ} reads in a row returned no record; try again")

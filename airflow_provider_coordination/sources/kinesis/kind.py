@@ -9,13 +9,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination.aws import AwsSettings, Permission
-from airflow_provider_coordination.coordination.batches import BatchLedger
+from airflow_provider_coordination.coordination.acknowledgment import BatchLedger
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.sources.kinesis import reset
-from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
+from airflow_provider_coordination.sources.kinesis.client import kinesis_client
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, at_timestamp, parse_position
 from airflow_provider_coordination.sources.kinesis.progress import KIND as NAME
 from airflow_provider_coordination.sources.kinesis.progress import (
@@ -27,7 +27,14 @@ from airflow_provider_coordination.sources.kinesis.progress import (
     sibling_key,
 )
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
-from airflow_provider_coordination.sources.kinesis.shards import describe_stream
+from airflow_provider_coordination.sources.kinesis.shards import open_shards
+from airflow_provider_coordination.sources.kinesis.stream_names import (
+    StreamService,
+    all_streams,
+    region_of,
+    split_consumer,
+    stream_name,
+)
 from airflow_provider_coordination.sources.kinesis.sync_state import StreamState, SyncState
 from airflow_provider_coordination.sources.landed import (
     LandedProgress,
@@ -61,8 +68,8 @@ class KinesisKind(SourceKind):
     has_positions = True
     reads = "airflow_provider_coordination.sources.kinesis.settings:KinesisStreams"
     reading = "airflow_provider_coordination.spark.kinesis.reading:KinesisSource"
-    pages = "airflow_provider_coordination.ui.kinesis:PAGES"
-    import_commands = "airflow_provider_coordination.cli.kinesis:register"
+    pages: str | None = "airflow_provider_coordination.ui.kinesis:PAGES"
+    import_commands: str | None = "airflow_provider_coordination.cli.kinesis:register"
 
     @property
     @override
@@ -86,7 +93,7 @@ class KinesisKind(SourceKind):
     @override
     def supplier(self, described: Any, coordinator: SourceCoordinator, connections: ConnectionResolver) -> Supplier:
         raise ConfigurationError(
-            f"KinesisStreams: KinesisShardSyncOperator creates the partitions of source {coordinator.source!r}; use it "
+            f"KinesisStreams: ShardSyncOperator creates the partitions of source {coordinator.source!r}; use it "
             "instead of CreatePartitionsOperator"
         )
 
@@ -109,7 +116,7 @@ class KinesisKind(SourceKind):
         throughput = number_of(partition.progress.get("throughput"))
         return replace(glance, lag=_lag(partition.progress, glance.position, now), throughput=throughput)
 
-    loss_remedy = "Sync shards once with on_data_loss='reset', reopen what stays parked, run a job with it"
+    loss_remedy = "Sync shards once with on_data_loss='earliest', reopen what stays parked, run a job with it"
 
     @override
     def lost(self, progress: Mapping[str, Any]) -> list[str]:
@@ -142,6 +149,12 @@ class KinesisKind(SourceKind):
         return self.stream_of(partition.partition_key)
 
     @override
+    def named_group(self, name: str) -> tuple[str, Settings]:
+        """A stream may be named by its ARN, as in `KinesisStreams`."""
+        region = region_of([name])
+        return stream_name(name), {"streams": [name], "aws": {} if region is None else {"region": region}}
+
+    @override
     def short_name(self, partition: Partition) -> str | None:
         key = _key(partition.partition_key)
         return None if key is None else key.shard_id
@@ -161,14 +174,15 @@ class KinesisKind(SourceKind):
         reset.check_progress(partition, progress)
 
     @override
-    def service(self, settings: Settings) -> KinesisClient:
-        return kinesis_client(read_settings(AwsSettings, "AWS settings of Kinesis", settings.get("aws", {})))
+    def service(self, settings: Settings) -> StreamService:
+        aws = read_settings(AwsSettings, "AWS settings of Kinesis", settings.get("aws", {}))
+        return StreamService(kinesis_client(aws), tuple(settings.get("streams", ())))
 
     @override
-    def sample(self, service: KinesisClient, settings: Settings) -> Sequence[bytes]:
+    def sample(self, service: StreamService, settings: Settings) -> Sequence[bytes]:
         from airflow_provider_coordination.sources.kinesis.service import sample
 
-        return sample(service, settings["streams"])
+        return sample(service.client, all_streams(service.client, settings))
 
     @override
     def plan_partitions(self, partitions: Sequence[Partition], target: Target, access: Access | None) -> ResetPlan:
@@ -187,11 +201,12 @@ class KinesisKind(SourceKind):
         return reset.plan_stream(group, partitions, target, access(self))
 
     @override
-    def open_partitions(self, service: KinesisClient, settings: Settings) -> int:
-        return sum(describe_stream(service, name, ready_within_seconds=0).open_shards for name in settings["streams"])
+    def open_partitions(self, service: StreamService, settings: Settings) -> int:
+        streams = all_streams(service.client, settings)
+        return sum(open_shards(service.client, each) for each in streams)
 
     @override
-    def unread_lag(self, service: KinesisClient, partition: Partition) -> timedelta | None:
+    def unread_lag(self, service: StreamService, partition: Partition) -> timedelta | None:
         from airflow_provider_coordination.sources.kinesis.service import unread_lag
 
         return unread_lag(service, partition)
@@ -211,7 +226,8 @@ class KinesisKind(SourceKind):
         limits = capacity_of(settings)
         if not ask:
             return limits
-        partitions, retention = extent_of(self.service(settings), settings["streams"])
+        client = self.service(settings).client
+        partitions, retention = extent_of(client, all_streams(client, settings))
         given = objects_in(settings.get("bounds") or {}, "shards")
         return replace(limits, partitions=len(given) or partitions, retention=retention)
 
@@ -219,7 +235,10 @@ class KinesisKind(SourceKind):
     def location(self, settings: Settings) -> dict[str, Any]:
         aws = settings.get("aws", {})
         endpoint = {name: aws[name] for name in ("region", "endpoint_url") if aws.get(name) is not None}
-        return {"streams": sorted(settings["streams"]), **endpoint}
+        # Without accounts: a stream stays the same however it is named, and the shard sync knows its account.
+        names = sorted(map(stream_name, settings["streams"]))
+        search = {name: settings[name] for name in ("name_pattern", "tags") if settings.get(name)}
+        return {"streams": names, **search, **endpoint}
 
     @override
     def left(self, before: Settings, now: Settings) -> Sequence[str]:
@@ -231,17 +250,18 @@ class KinesisKind(SourceKind):
     def permissions(
         self, what: str, access: Callable[[str], AwsSettings]
     ) -> tuple[AwsSettings, Sequence[Permission]] | None:
-        """`what` is a stream, optionally with `:` and a consumer of enhanced fan-out."""
+        """`what` is a stream, optionally with `:` and a consumer of enhanced fan-out; each by its name or ARN."""
         from airflow_provider_coordination.sources.kinesis.service import permissions
 
-        stream, _, consumer_name = what.partition(":")
+        stream, consumer_name = split_consumer(what)
         settings = access(self.name)
-        return settings, list(permissions(kinesis_client(settings), stream, consumer_name or None))
+        return settings, list(permissions(kinesis_client(settings), stream, consumer_name))
 
     @override
     def datasets(self, settings: Settings) -> Iterable[DatasetName]:
         host = aws_host(self.name, settings.get("aws", {}))
-        return (DatasetName(f"kinesis://{host}", stream) for stream in settings.get("streams", ()))
+        names = map(stream_name, settings.get("streams", ()))
+        return (DatasetName(f"kinesis://{host}", name) for name in names)
 
 
 def _key(partition_key: str) -> ShardKey | None:

@@ -209,14 +209,24 @@ class LeaseChanges:
                 self._coordinator.events.completed(key, ())
         return after
 
-    def put_aside(self, lease: ShardLease) -> bool:
-        """Park the lease of a stream that is no longer named, until it is named again; return whether it was parked."""
-        return self._park(lease, NOT_NAMED, lease.progress, stream_gone=False) is not lease
+    def put_aside(self, leases: Iterable[ShardLease]) -> list[str]:
+        """Park the leases of a stream that is no longer named, until it is named again; return the parked partitions.
+
+        Leases that are finished, parked or held stay as they are.
+        """
+        return [
+            lease.partition.partition_key
+            for lease in leases
+            if not (lease.is_finished or lease.partition.is_parked or self.is_held(lease))
+            and self._park(lease, NOT_NAMED, lease.progress, stream_gone=False) is not lease
+        ]
 
     def fill_range(self, lease: ShardLease, shard: Shard | None) -> ShardLease:
         """Store the hash range of a lease that has none, if the listing has it."""
         progress = lease.progress
-        if progress is None or shard is None or progress.hash_keys is not None or self.is_held(lease):
+        if progress is None or shard is None or shard.hash_keys is None:
+            return lease
+        if progress.hash_keys is not None or self.is_held(lease):
             return lease
         return self._write(lease, lambda p: p, progress.with_range_of(shard))
 

@@ -10,6 +10,9 @@ The audit: at any time, every hash key belongs to an unfinished lease, or to a f
 other parent. A range that belongs to neither is a hole: a missing lease. Reading the store is not a snapshot, so a hole
 counts only once it is found three times in a row, as in the Kinesis Client Library. Unlike in that library, the covered
 range ends at the largest end of all leases, and a merge that waits for its second parent is no hole.
+
+Where shards have no hash keys, the audit follows the lineage: every finished lease has a child, and each child that is
+known has a lease. A child without a lease, and a finished shard whose children are not known, are a hole.
 """
 
 from __future__ import annotations
@@ -184,6 +187,7 @@ def first_progress(
         return ShardProgress.first(
             described.name,
             new.shard,
+            kind=described.kind,
             checkpoint=checkpoint,
             epoch=epoch,
             owed_since=max(ends, default=now),
@@ -196,6 +200,7 @@ def first_progress(
     return ShardProgress.first(
         described.name,
         new.shard,
+        kind=described.kind,
         checkpoint=began,
         delivered_until=began_at if is_kept else None,
         owed_since=None if is_kept else now,
@@ -296,19 +301,59 @@ def _holes(ranges: Iterable[HashKeyRange]) -> Iterator[HashKeyRange]:
         yield HashKeyRange(expected, MAX_HASH_KEY)
 
 
-def hole_between(leases: Leases, shards: Collection[Shard] = ()) -> HashKeyRange | None:
-    """Return the first range of hash keys that is read neither now nor later; None if there is none.
+@dataclass(frozen=True)
+class LineageHole:
+    """The children of a finished shard, if one of them has no lease, or none is known.
+
+    :param parent: the finished shard.
+    """
+
+    parent: str
+
+    def __str__(self) -> str:
+        return f"children of {self.parent}"
+
+
+Hole = HashKeyRange | LineageHole
+"""What is read neither now nor later."""
+
+
+def hole_between(leases: Leases, shards: Collection[Shard] = ()) -> Hole | None:
+    """Return the first range of hash keys, or the first children, read neither now nor later; None if there are none.
 
     :param leases: of one stream, including finished ones.
     :param shards: the listed shards, if there is a listing: it has the children of finished shards, and hash ranges.
     """
+    if leases and not _have_hash_keys(leases):
+        return _unfollowed(leases, shards)
     return first_hole(found for found in _covered(leases, shards) if found is not None)
+
+
+def covers_every_hash_key(leases: Leases) -> bool:
+    """Return whether these leases of one stream show that all of it is read; never where shards have no hash keys."""
+    return _have_hash_keys(leases) and hole_between(leases) is None
+
+
+def _have_hash_keys(leases: Leases) -> bool:
+    return not any(lease.progress is not None and not lease.progress.has_hash_keys for lease in leases.values())
+
+
+def _unfollowed(leases: Leases, shards: Collection[Shard]) -> LineageHole | None:
+    """Return the first finished shard without a child, or with a child that has no lease."""
+    listed = children_by_parent(shards)
+    for name, lease in sorted(leases.items()):
+        if lease.is_finished and lease.progress is not None and lease.progress.is_followed:
+            children = {child.shard_id for child in (*lease.progress.children, *listed.get(name, ()))}
+            if not children or not children <= leases.keys():
+                return LineageHole(name)
+    return None
 
 
 def holes_between(leases: Leases) -> list[HashKeyRange]:
     """Return every range of hash keys that is read neither now nor later, as far as the leases alone show.
 
     Empty if the leases cannot show it: nothing is left to read, or an unfinished lease has no hash range.
+    Shards without hash keys never show it.
 
     :param leases: of one stream, including finished ones.
     """
@@ -343,7 +388,7 @@ class HoleTracker:
     hole: str | None = None
     sights: int = 0
 
-    def after_check(self, hole: HashKeyRange | None) -> HoleTracker:
+    def after_check(self, hole: Hole | None) -> HoleTracker:
         """Return the tracker after one more check. Another hole starts at one again."""
         if hole is None:
             return HoleTracker()

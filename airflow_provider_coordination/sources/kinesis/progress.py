@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, ClassVar, NamedTuple, Self
 
-from airflow_provider_coordination.coordination.batches import Lookup, Settlement
+from airflow_provider_coordination.coordination.acknowledgment import Lookup, Settlement
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.kinesis.aggregation import HashKeyRange, hash_keys_between
@@ -78,9 +78,15 @@ def sibling_key(key: str, shard_id: str) -> str:
 
 
 KIND = "kinesis"
-"""The kind of source."""
-ON_DATA_LOSS = ("fail", "reset")
-"""What happens to a shard whose data is gone before it was read: it is parked, or reading continues after the gap."""
+"""The kind of source whose shards have ranges of hash keys."""
+LINEAGE_KIND = "dynamodb_streams"
+"""The kind of source whose shards have parents, and no hash keys."""
+SHARD_KINDS = (KIND, LINEAGE_KIND)
+READ_ON = "earliest"
+SKIP_TO_LATEST = "latest"
+ON_DATA_LOSS = ("fail", READ_ON, SKIP_TO_LATEST)
+"""What happens to a shard whose data is gone before it was read: it is parked, or reading continues after the gap, with
+the earliest record that is left or with those that arrive from now on."""
 MAX_GAPS = 16
 """How many of the latest gaps a progress keeps; each gap was reported when it was found."""
 THROUGHPUT_SMOOTHING = 0.5
@@ -104,7 +110,7 @@ class ShardRange:
 
     :param shard_id: its name, unique in the stream.
     :param parent_shard_ids: all the shards that it came from: none, one (split), or two (merge).
-    :param starting_hash_key: the first hash key of its range, a decimal number.
+    :param starting_hash_key: the first hash key of its range, a decimal number; empty if the stream has no hash keys.
     :param ending_hash_key: the last hash key of its range.
     """
 
@@ -126,10 +132,13 @@ class ShardRange:
     @classmethod
     def of_child(cls, child: Mapping[str, Any]) -> ShardRange:
         """Return the shard that an entry of ChildShards describes."""
-        keys = child["HashKeyRange"]
-        return ShardRange(
-            child["ShardId"], tuple(child["ParentShards"]), keys["StartingHashKey"], keys["EndingHashKey"]
-        )
+        return ShardRange(child["ShardId"], tuple(child["ParentShards"]), *hash_key_texts(child))
+
+
+def hash_key_texts(described: Mapping[str, Any]) -> tuple[str, str]:
+    """Return the first and the last hash key of a shard or child that the service describes; empty if it has none."""
+    keys = described.get("HashKeyRange") or {}
+    return keys.get("StartingHashKey", ""), keys.get("EndingHashKey", "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,8 +225,8 @@ class ShardProgress(LandedProgress):
     end: str | None = None
 
     def __post_init__(self) -> None:
-        if self.kind != KIND:
-            raise ValueError(f"field 'kind' must be {KIND!r}; got {self.kind!r}")
+        if self.kind not in SHARD_KINDS:
+            raise ValueError(f"field 'kind' must be {' or '.join(map(repr, SHARD_KINDS))}; got {self.kind!r}")
         position_order(self.checkpoint)
         for bound in filter(None, (self.start, self.end)):
             position_order(bound)
@@ -229,6 +238,11 @@ class ShardProgress(LandedProgress):
     @override
     def name(self) -> str:
         return f"shard '{self.shard_id}'"
+
+    @property
+    def has_hash_keys(self) -> bool:
+        """Whether shards of its kind of source have hash keys; otherwise only their lineage relates them."""
+        return self.kind == KIND
 
     @property
     def hash_keys(self) -> HashKeyRange | None:
@@ -331,6 +345,19 @@ class ShardProgress(LandedProgress):
             return self
         return replace(self, gaps=(*self.gaps, gap)[-MAX_GAPS:])
 
+    def skipping(self, gap: Gap) -> Self:
+        """Return the progress without the rest of the shard as it is now: reading continues at the end of a gap.
+
+        :param gap: from the shard's position to an instant; landed batches must be delivered before.
+        """
+        assert gap.until is not None and not self.landed
+        return replace(self.with_gap(gap), checkpoint=at_timestamp(gap.until), delivered_until=gap.until)
+
+    @property
+    def has_skipped(self) -> bool:
+        """Whether it is at the end of a gap, with nothing read after it; see `skipping`."""
+        return any(gap.until is not None and self.checkpoint == at_timestamp(gap.until) for gap in self.gaps)
+
     def without_loss(self) -> Self:
         """Return the progress without the gap for the lost rest of the shard, which turned out to be wrong."""
         rest = (self.landed_position, None)
@@ -368,7 +395,8 @@ class ShardProgress(LandedProgress):
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
         """The field `kind` is required."""
         if "kind" not in mapping:
-            raise ProgressFormatError(f"stored progress: field 'kind' is missing; for a shard it must be {KIND!r}")
+            kinds = " or ".join(map(repr, SHARD_KINDS))
+            raise ProgressFormatError(f"stored progress: field 'kind' is missing; for a shard it must be {kinds}")
         return super().from_mapping(mapping)
 
 
@@ -379,11 +407,17 @@ def start_of_child(parents: Iterable[ShardProgress]) -> tuple[str, int]:
     After a reset to an instant, that instant also applies to the children: if a parent had no record from the instant
     on, its children may have older records.
 
+    That does not apply to an instant up to which lost data was skipped: the children have lost nothing yet.
+
     :param parents: the progress of the finished parents, as far as they are known.
     """
     known = list(parents)
     epoch = max((parent.epoch for parent in known), default=0)
-    reset = [parse_position(parent.checkpoint).timestamp for parent in known if epoch and parent.epoch == epoch]
+    reset = [
+        None if parent.has_skipped else parse_position(parent.checkpoint).timestamp
+        for parent in known
+        if epoch and parent.epoch == epoch
+    ]
     instants = [instant for instant in reset if instant is not None]
     if not instants or len(instants) < len(reset):
         return TRIM_HORIZON, epoch
@@ -427,6 +461,7 @@ def _first(
     return ShardProgress.first(
         parent.stream,
         child,
+        kind=parent.kind,
         checkpoint=checkpoint,
         delivered_until=max((instant for instant in known if instant), default=None),
         epoch=epoch,

@@ -2,32 +2,19 @@
 
 Each page has what the caller needs to make a batch: the records, the lag, and on the last page the child shards. The
 reader stores nothing: the position belongs to the caller. `fan_out` returns the same pages without polling.
-
-A shard allows five reads and 2 MiB a second, for all pollers together. One page may hold up to 10 MiB; it uses up the
-budget of the next five seconds.
 """
 
 from __future__ import annotations
 
 import logging
-import random
-import time
-from collections import deque
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
 from airflow_provider_coordination.aws import AwsSettings, aws_client, aws_session, response_time
-from airflow_provider_coordination.coordination.clock import Clock, SystemClock
-from airflow_provider_coordination.sources.kinesis.batch_reading import (
-    RecentReads,
-    ShardPage,
-    check_order,
-    from_position,
-    shifted,
-)
+from airflow_provider_coordination.sources.kinesis.batch_reading import ShardPage, check_order, from_position
 from airflow_provider_coordination.sources.kinesis.client import (
     ExpiredIteratorError,
     KinesisClient,
@@ -35,6 +22,13 @@ from airflow_provider_coordination.sources.kinesis.client import (
     PositionRefusedError,
     ThrottledError,
     kinesis_errors,
+)
+from airflow_provider_coordination.sources.kinesis.pacing import (
+    MAX_RECORDS_PER_READ,
+    READS_PER_SECOND,
+    Pace,
+    RecentReads,
+    RetryBudget,
 )
 from airflow_provider_coordination.sources.kinesis.positions import (
     AT_TIMESTAMP,
@@ -50,115 +44,7 @@ from airflow_provider_coordination.sources.kinesis.records import (
     ShardCalls,
     records_of,
 )
-
-READ_INTERVAL_SECONDS = 0.25
-"""The minimum time between two reads of a shard. Kinesis allows five a second. Four leave a margin, since calls may
-arrive closer together than they were sent."""
-READ_BYTES_PER_SECOND = 2 * 1024 * 1024
-OWN_READS_FADE_SECONDS = 5.0
-"""For this time, pages that a previous owner of the shard or the last round read may still count against the limit."""
-LONGEST_PAUSE_SECONDS = 5.0
-FIRST_PAUSE_SECONDS = 0.25
-
-
-@dataclass(frozen=True, kw_only=True)
-class RetryBudget:
-    """How long to retry, and with which clock.
-
-    :param until: the time of the monotonic clock at which retries end; None to end when `attempts` are used up.
-    :param attempts: how often a call with a temporary error is made, including the first time.
-    :param clock: measures the time.
-    :param sleep: waits that many seconds.
-    :param jitter: returns a number from 0 to 1, to spread workers that wait for the same resource.
-    """
-
-    until: float | None = None
-    attempts: int = 10
-    clock: Clock = field(default_factory=SystemClock)
-    sleep: Callable[[float], None] = time.sleep
-    jitter: Callable[[], float] = random.random
-
-    def pause(self, failures: int, *, longest: float = LONGEST_PAUSE_SECONDS) -> bool:
-        """Wait after the nth failure in a row; return whether time was left. Waits grow, and half of each is random.
-
-        :param failures: the number of failures in a row.
-        :param longest: the longest wait, in seconds.
-        """
-        whole = min(longest, FIRST_PAUSE_SECONDS * 2 ** min(failures - 1, 10))
-        seconds = whole * (1 + self.jitter()) / 2
-        if self.is_over(after=seconds):
-            return False
-        self.sleep(seconds)
-        return True
-
-    def is_over(self, *, after: float = 0.0) -> bool:
-        """Return whether the time is over once this many seconds have passed."""
-        return self.until is not None and self.clock.monotonic() + after >= self.until
-
-
-class Pace:
-    """Keeps the reads of one shard within what Kinesis allows; for one reader.
-
-    :param retry: provides the clock.
-    :param interval_seconds: the minimum time between two reads.
-    :param bytes_per_second: how much may be read.
-    :param recent_reads: the reads of an earlier reader of the shard, relative to now.
-    """
-
-    def __init__(
-        self,
-        retry: RetryBudget,
-        interval_seconds: float = READ_INTERVAL_SECONDS,
-        bytes_per_second: int = READ_BYTES_PER_SECOND,
-        recent_reads: RecentReads = (),
-    ) -> None:
-        self._clock = retry.clock
-        self._sleep = retry.sleep
-        self._interval_seconds = interval_seconds
-        self._bytes_per_second = bytes_per_second
-        self._since = self._clock.monotonic()
-        self._last: float | None = None
-        self._recent_reads = deque(shifted(recent_reads, self._since))
-
-    def wait(self) -> None:
-        """Wait until the next read is due."""
-        due_in = self.due_in()
-        if due_in > 0:
-            self._sleep(due_in)
-        self._last = self._clock.monotonic()
-
-    def due_in(self) -> float:
-        """Return in how many seconds the next read is due; 0 or less is now."""
-        now = self._clock.monotonic()
-        due = now if self._last is None else self._last + self._interval_seconds
-        left = sum(size for until, size in self._recent_reads if until > now)
-        for until, size in sorted(self._recent_reads):
-            if left < self._bytes_per_second:
-                break
-            if until > now:
-                left -= size
-                due = max(due, until)
-        return due - now
-
-    @property
-    def recent_reads(self) -> RecentReads:
-        """The recent reads, for the next reader of the shard."""
-        return tuple(self._recent_reads)
-
-    def took(self, size: int) -> None:
-        """Record the size of the last read. It counts for a second, or longer if it exceeds the budget of a second."""
-        now = self._clock.monotonic()
-        while self._recent_reads and self._recent_reads[0][0] <= now:
-            self._recent_reads.popleft()
-        if size:
-            seconds = max(1.0, size / self._bytes_per_second)
-            self._recent_reads.append((now + seconds, size))
-
-    @property
-    def accounts_for_everything(self) -> bool:
-        """Whether earlier reads can no longer cause throttling, so that only other readers can."""
-        return self._clock.monotonic() - self._since >= OWN_READS_FADE_SECONDS
-
+from airflow_provider_coordination.sources.kinesis.stream_names import naming, naming_read
 
 __all__ = ["KinesisRecord", "ShardPage", "read_shard", "reading_client"]
 
@@ -211,13 +97,13 @@ def shared_reading_client(settings: AwsSettings) -> KinesisClient:
 
 def read_shard(
     client: KinesisClient,
-    stream_name: str,
+    stream: str,
     shard_id: str,
     start: str,
     *,
     inclusive: bool = False,
-    page_records: int = 10_000,
-    min_interval_seconds: float = READ_INTERVAL_SECONDS,
+    page_records: int = MAX_RECORDS_PER_READ,
+    reads_per_second: float = READS_PER_SECOND,
     retry: RetryBudget | None = None,
     room: PageMemory | None = None,
     iterator: str | None = None,
@@ -225,7 +111,8 @@ def read_shard(
 ) -> Generator[ShardPage]:
     """Yield the pages of a shard until its end. An open shard has no end: the caller stops.
 
-    Reads keep within the limits of a shard. A call with a temporary error is made again after a wait. While the shard
+    Reads keep to a rate, and within the limits of a shard. Pages also end if no further read is due before the retry
+    budget ends. A call with a temporary error is made again after a wait. While the shard
     is throttled, calls are repeated until the retry budget ends. Then a last page without records reports how often it
     was throttled, and the pages end before the shard does.
 
@@ -235,13 +122,13 @@ def read_shard(
     If the start is ahead of the service's clock, pages without records are yielded until that time.
 
     :param client: as `reading_client` or `kinesis_client` returns it; may be shared by threads.
-    :param stream_name: the stream.
+    :param stream: the name or ARN of the stream.
     :param shard_id: the shard.
     :param start: the position before the first record. If it lies inside an aggregated record, reading starts with
         that whole record.
     :param inclusive: start with the record of the start's sequence number itself, if it still exists.
     :param page_records: the maximum number of records of a page; Kinesis allows up to 10,000.
-    :param min_interval_seconds: the minimum time between two reads.
+    :param reads_per_second: how often the shard is read at most; half as often while it is caught up.
     :param retry: how long to retry.
     :param room: reserved for each page that is requested; None if memory is not limited.
     :param iterator: a Kinesis iterator at the start; by default a new one is requested.
@@ -255,13 +142,13 @@ def read_shard(
     retry, position = retry or RetryBudget(), parse_position(start)
     polling = _Polling(
         client=client,
-        stream=stream_name,
+        stream=stream,
         shard_id=shard_id,
         position=position,
         inclusive=inclusive or position.has_record_ahead,
         page_records=page_records,
         retry=retry,
-        pace=Pace(retry, min_interval_seconds, recent_reads=recent_reads),
+        pace=Pace(retry, reads_per_second, recent_reads=recent_reads),
         room=room,
         iterator=iterator,
     )
@@ -289,7 +176,7 @@ class ShardCursor:
     """Where a shard is read, as a base of its readers.
 
     :param client: as `reading_client` returns it.
-    :param stream: the stream.
+    :param stream: the name or ARN of the stream.
     :param shard_id: the shard.
     :param position: the position before the next record.
     :param inclusive: whether the record that it names may come next.
@@ -333,7 +220,7 @@ class _Polling(ShardCursor):
                 page = self._next()
                 if page is not None:
                     yield page
-                    if page.end_of_shard:
+                    if page.end_of_shard or self.retry.is_over(after=self.pace.due_in()):
                         return
         except _OutOfTimeError:
             yield ShardPage(
@@ -356,7 +243,7 @@ class _Polling(ShardCursor):
         self.renewals = 0
         self.iterator = response.get("NextShardIterator")
         records = self._records_of(response)
-        self.pace.took(records.size)
+        self.pace.took(records.size, is_caught_up=response.get("MillisBehindLatest") == 0)
         records = from_position(self.position, records)
         check_order(records, self.position, inclusive=self.inclusive, of=f"{self.stream}' shard '{self.shard_id}")
         if records:
@@ -375,7 +262,7 @@ class _Polling(ShardCursor):
     def _new_iterator(self) -> str:
         kind = starting_position(self.position, inclusive=self.inclusive)
         response = self.client.get_shard_iterator(
-            StreamName=self.stream,
+            **naming(self.stream),
             ShardId=self.shard_id,
             ShardIteratorType=kind["Type"],
             **({"StartingSequenceNumber": kind["SequenceNumber"]} if "SequenceNumber" in kind else {}),
@@ -401,7 +288,8 @@ class _Polling(ShardCursor):
         if until is not None:
             left = max(0.0, until - self.retry.clock.monotonic()) + LATE_RESPONSE_SECONDS
         within = {"within": left} if isinstance(self.client, ShardCalls) else {}
-        return self.client.get_records(ShardIterator=self.iterator, Limit=self.page_records, **within), requested_at
+        request = {"ShardIterator": self.iterator, "Limit": self.page_records, **naming_read(self.stream)}
+        return self.client.get_records(**request, **within), requested_at
 
     def _records_of(self, response: Mapping[str, Any]) -> KinesisRecords:
         if COLUMNS in response:

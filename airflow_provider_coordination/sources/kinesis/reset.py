@@ -9,7 +9,6 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressError
 from airflow_provider_coordination.coordination.partition import Partition, new_partition
-from airflow_provider_coordination.sources.kinesis.client import KinesisClient
 from airflow_provider_coordination.sources.kinesis.leases import Leases, ShardLease, ancestors
 from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position
 from airflow_provider_coordination.sources.kinesis.progress import (
@@ -18,6 +17,7 @@ from airflow_provider_coordination.sources.kinesis.progress import (
     partition_key,
 )
 from airflow_provider_coordination.sources.kinesis.shards import MIN_RETENTION, Shard, describe_stream, list_shards
+from airflow_provider_coordination.sources.kinesis.stream_names import StreamService
 from airflow_provider_coordination.sources.landed import ProgressFormatError
 from airflow_provider_coordination.sources.reset_targets import (
     ResetAction,
@@ -75,7 +75,7 @@ def check_progress(partition: Partition, values: Mapping[str, Any]) -> None:
         )
 
 
-def checked_with_service(partitions: Sequence[Partition], target: Target, client: KinesisClient) -> Target:
+def checked_with_service(partitions: Sequence[Partition], target: Target, service: StreamService) -> Target:
     """Check a target against the stream, and return it by the service's clock.
 
     :raises ConfigurationError: if it is a sequence number that is not in the shard.
@@ -84,7 +84,7 @@ def checked_with_service(partitions: Sequence[Partition], target: Target, client
     if (number := position_of(target).sequence_number) is not None:
         for key in keys:
             # A shard that the stream no longer has is reported when it is read.
-            for shard in list_shards(client, key.stream):
+            for shard in list_shards(service.client, service.address(key.stream)):
                 if shard.shard_id == key.shard_id and not shard.may_have(number):
                     raise ConfigurationError(
                         f"sequence number {target.name!r} is not in shard {key.shard_id!r} of stream {key.stream!r}, "
@@ -92,18 +92,19 @@ def checked_with_service(partitions: Sequence[Partition], target: Target, client
                     )
     if target.is_latest:
         for stream in sorted({key.stream for key in keys}):
-            target = _not_ahead_of(target, describe_stream(client, stream).described_at)
+            target = _not_ahead_of(target, describe_stream(service.client, service.address(stream)).described_at)
     return target
 
 
-def plan_stream(name: str, partitions: Sequence[Partition], target: Target, kinesis: KinesisClient) -> ResetPlan:
+def plan_stream(name: str, partitions: Sequence[Partition], target: Target, service: StreamService) -> ResetPlan:
     """Plan to read a whole stream again, parents before children; see `plan_stream_reset`.
 
     :raises ProgressError: if a stored progress cannot be read.
     :raises ConfigurationError: if the stream does not exist.
     :raises SourceError: if it cannot be listed.
     """
-    stream, listed = describe_stream(kinesis, name), list_shards(kinesis, name)
+    kinesis, address = service.client, service.address(name)
+    stream, listed = describe_stream(kinesis, address), list_shards(kinesis, address)
     target = _not_ahead_of(target, stream.described_at)
     warnings = []
     if target.instant is not None and target.requested_at - target.instant >= stream.retention:
@@ -140,7 +141,7 @@ def plan_stream(name: str, partitions: Sequence[Partition], target: Target, kine
     created = [
         new_partition(
             family, partition_key(name, stream.creation_epoch, shard.shard_id), target.requested_at
-        ).with_progress(ShardProgress.first(name, shard, start=start, end=end).to_mapping())
+        ).with_progress(ShardProgress.first(name, shard, kind=stream.kind, start=start, end=end).to_mapping())
         for shard in plan.create
     ]
     steps = [step(ResetAction.RESET, own[shard_id]) for shard_id in plan.begin]

@@ -14,14 +14,16 @@ from airflow_provider_coordination.coordination.errors import SourceError
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.kinesis.aggregation import expand
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_errors
+from airflow_provider_coordination.sources.kinesis.pacing import READ_BYTES_PER_SECOND, READS_PER_SECOND, RetryBudget
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
-from airflow_provider_coordination.sources.kinesis.reader import (
-    READ_BYTES_PER_SECOND,
-    READ_INTERVAL_SECONDS,
-    RetryBudget,
-    read_shard,
+from airflow_provider_coordination.sources.kinesis.reader import read_shard
+from airflow_provider_coordination.sources.kinesis.shards import (
+    MIN_RETENTION,
+    describe_stream,
+    list_shards,
+    open_shards,
 )
-from airflow_provider_coordination.sources.kinesis.shards import MIN_RETENTION, describe_stream, list_shards
+from airflow_provider_coordination.sources.kinesis.stream_names import StreamService, is_arn, naming, naming_read
 from airflow_provider_coordination.sources.landed import ProgressFormatError
 from airflow_provider_coordination.sources.source_kind import Capacity
 
@@ -37,7 +39,7 @@ def capacity_of(settings: Mapping[str, Any]) -> Capacity:
         read_bytes_per_second=READ_BYTES_PER_SECOND,
         is_shared=not uses_fan_out,
         written_bytes_per_second=WRITTEN_BYTES_PER_SECOND,
-        reads_per_second=0.0 if uses_fan_out else 1 / READ_INTERVAL_SECONDS,
+        reads_per_second=0.0 if uses_fan_out else settings.get("reads_per_second", READS_PER_SECOND),
     )
 
 
@@ -47,19 +49,18 @@ def extent_of(client: KinesisClient, streams: Sequence[str]) -> tuple[int, timed
     :raises SourceError: if the service is unavailable, or a stream does not exist.
     :raises ConfigurationError: if access is denied.
     """
-    described = [describe_stream(client, name, ready_within_seconds=0) for name in streams]
-    retention = min(each.retention for each in described)
-    return sum(each.open_shards for each in described), retention
+    retention = min(describe_stream(client, name, ready_within_seconds=0).retention for name in streams)
+    return sum(open_shards(client, name) for name in streams), retention
 
 
 PAGES = 3
 """How many pages are requested at most: the first ones may be empty although records follow."""
 
 
-def unread_lag(client: KinesisClient, partition: Partition, retry: RetryBudget | None = None) -> timedelta | None:
+def unread_lag(service: StreamService, partition: Partition, retry: RetryBudget | None = None) -> timedelta | None:
     """Return how long the first unread record of a shard has waited; None if that is not known.
 
-    :param client: as `kinesis_client` returns it.
+    :param service: the client, and how to name the streams.
     :param partition: the partition of the shard, which has no reader now.
     :param retry: how long to retry; by default there is one attempt.
     """
@@ -68,8 +69,8 @@ def unread_lag(client: KinesisClient, partition: Partition, retry: RetryBudget |
         if progress.is_ended:
             return timedelta(0)
         pages = read_shard(
-            client,
-            progress.stream,
+            service.client,
+            service.address(progress.stream),
             progress.shard_id,
             progress.landed_position,
             page_records=1,
@@ -89,20 +90,20 @@ def unread_lag(client: KinesisClient, partition: Partition, retry: RetryBudget |
 def permissions(client: KinesisClient, stream: str, consumer_name: str | None = None) -> Iterator[Permission]:
     """Yield the permissions that a stream's tasks and jobs need.
 
-    :param stream: its name.
-    :param consumer_name: the consumer that reads it by enhanced fan-out; None if it is polled.
+    :param stream: its name or ARN.
+    :param consumer_name: the name or ARN of the consumer that reads it by enhanced fan-out; None if it is polled.
     """
     facts: dict[str, Any] = {}
 
     def describe() -> None:
-        facts.update(client.describe_stream_summary(StreamName=stream)["StreamDescriptionSummary"])
+        facts.update(client.describe_stream_summary(**naming(stream))["StreamDescriptionSummary"])
 
     def list_shards() -> None:
-        shards = client.list_shards(StreamName=stream, MaxResults=1)["Shards"]
+        shards = client.list_shards(**naming(stream), MaxResults=1)["Shards"]
         facts.update({"shard": shards[0]["ShardId"]} if shards else {})
 
     def iterate() -> None:
-        response = client.get_shard_iterator(StreamName=stream, ShardId=facts["shard"], ShardIteratorType="LATEST")
+        response = client.get_shard_iterator(**naming(stream), ShardId=facts["shard"], ShardIteratorType="LATEST")
         facts["iterator"] = response["ShardIterator"]
 
     # Each call needs the response of the previous one; without it, the permission cannot be tested.
@@ -116,18 +117,23 @@ def permissions(client: KinesisClient, stream: str, consumer_name: str | None = 
     else:
         yield Permission(action="kinesis:GetShardIterator", resource=arn, call=iterate)
         prove(iterate)
-        read = partial(client.get_records, ShardIterator=facts["iterator"], Limit=1) if "iterator" in facts else None
+        read = None
+        if "iterator" in facts:
+            read = partial(client.get_records, ShardIterator=facts["iterator"], Limit=1, **naming_read(stream))
         yield Permission(action="kinesis:GetRecords", resource=arn, call=read)
     if consumer_name is not None:
         yield from _fan_out(client, arn, consumer_name)
 
 
 def _fan_out(client: KinesisClient, arn: str, consumer_name: str) -> Iterator[Permission]:
-    describe = None
-    if arn.startswith("arn:"):
-        describe = partial(client.describe_stream_consumer, StreamARN=arn, ConsumerName=consumer_name)
-    yield Permission(action="kinesis:DescribeStreamConsumer", resource=arn, call=describe)
     # Registering or subscribing would disturb another reader, so these are not tested.
+    if is_arn(consumer_name):
+        describe = partial(client.describe_stream_consumer, ConsumerARN=consumer_name)
+        yield Permission(action="kinesis:DescribeStreamConsumer", resource=consumer_name, call=describe)
+        yield Permission(action="kinesis:SubscribeToShard", resource=consumer_name)
+        return
+    known = partial(client.describe_stream_consumer, StreamARN=arn, ConsumerName=consumer_name) if is_arn(arn) else None
+    yield Permission(action="kinesis:DescribeStreamConsumer", resource=arn, call=known)
     yield Permission(action="kinesis:RegisterStreamConsumer", resource=arn)
     yield Permission(action="kinesis:SubscribeToShard", resource=arn)
 
@@ -157,11 +163,11 @@ def _payloads(client: KinesisClient, stream: str) -> Iterator[bytes]:
     for shard in open_shards[:SHARDS]:
         with kinesis_errors(client, stream, shard.shard_id):
             iterator = client.get_shard_iterator(
-                StreamName=stream, ShardId=shard.shard_id, ShardIteratorType="AT_TIMESTAMP", Timestamp=begin
+                **naming(stream), ShardId=shard.shard_id, ShardIteratorType="AT_TIMESTAMP", Timestamp=begin
             )["ShardIterator"]
         for _ in range(SAMPLED_PAGES):
             with kinesis_errors(client, stream, shard.shard_id):
-                page = client.get_records(ShardIterator=iterator, Limit=RECORDS)
+                page = client.get_records(ShardIterator=iterator, Limit=RECORDS, **naming_read(stream))
             for record in page["Records"]:
                 yield from (data for _, _, data in expand(record["Data"], record["PartitionKey"]))
             iterator = page.get("NextShardIterator")

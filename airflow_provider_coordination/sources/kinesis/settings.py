@@ -3,25 +3,59 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.field_hints import Limits, ParsedBy, Texts
 from airflow_provider_coordination.settings import NOTHING, FieldError, text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.kinesis.bounds import EARLIEST, Bounds, bounds_value
+from airflow_provider_coordination.sources.kinesis.pacing import (
+    MAX_READS_PER_SECOND,
+    MAX_RECORDS_PER_READ,
+    MIN_READS_PER_SECOND,
+    READS_PER_SECOND,
+)
 from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON, at_timestamp, aware_instant
-from airflow_provider_coordination.sources.kinesis.progress import ON_DATA_LOSS
+from airflow_provider_coordination.sources.kinesis.progress import ON_DATA_LOSS, SKIP_TO_LATEST
+from airflow_provider_coordination.sources.kinesis.stream_names import (
+    EXAMPLE_ARN,
+    StreamSearch,
+    check_streams,
+    is_arn,
+    region_of,
+    stream_name,
+    stream_of_consumer,
+    with_found,
+)
 from airflow_provider_coordination.sources.reads import AwsReads
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+    from airflow_provider_coordination.coordination.supplier import Page
+    from airflow_provider_coordination.sources.kinesis.client import KinesisClient
+    from airflow_provider_coordination.sources.kinesis.shards import StreamDescription
     from airflow_provider_coordination.sources.kinesis.sync_state import ShardSyncSummary
 
+NAME_PATTERN = r"[A-Za-z0-9_.*?\[\]!-]{1,128}"
+PATTERN_WORDS = "a pattern of names such as 'clicks-*', of letters, digits, '_', '.', '-', '*', '?' and '[…]'"
 CONSUMER_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+
+
+def streams_value(value: Any) -> list[str]:
+    """Return the names and ARNs of streams, given as one text or a list.
+
+    :raises FieldError: if one is neither, or two cannot be read by one source.
+    """
+    streams = [value] if isinstance(value, str) else list(value)
+    texts = [str(stream) for stream in streams]
+    if (problem := check_streams(texts)) is not None:
+        raise FieldError("KinesisStreams", "streams", problem)
+    return texts
 
 
 def position_text(value: Any) -> str:
@@ -46,71 +80,83 @@ def _wrong_position(problem: str) -> FieldError:
     return FieldError("KinesisStreams", "initial_position", problem)
 
 
-@dataclass
-class KinesisStreams(AwsReads):
-    """Kinesis streams, for the `reads` of operators. Partitions are shards; `KinesisShardSyncOperator` creates them.
+@dataclass(kw_only=True)
+class ShardReads(AwsReads):
+    """What is read of streams whose partitions are shards.
 
-    :param streams: the name of the stream, or a list of names. Partitions of a stream that is no longer named are put
-        aside until it is named again. (templated)
-    :param source: the source's name if the operator sets none; by default the name of the stream. Several streams need
-        a name. (templated)
-    :param initial_position: where reading starts in a stream that is new to the source: `"TRIM_HORIZON"`, `"LATEST"`,
-        or an instant, as an aware datetime or its ISO 8601 text. (templated)
-    :param stop_at: deliver exactly what arrived before this instant, then stop: an aware datetime, its ISO 8601 text,
-        or `"start"` for the instant when the task begins. None continues reading. (templated)
-    :param bounds: read only this part of the streams, under leases of its own, then end: `{"start": …, "end": …}`.
-        Either both are instants: the end is exclusive, and the start may be `"TRIM_HORIZON"`. Or both map shards of the
-        only stream to sequence numbers, both inclusive. None sets no bounds. (templated)
-    :param on_data_loss: what to do if a shard or stream is gone before it was read: `"fail"` parks its partition,
-        `"reset"` records the gap and continues after it. (templated)
-    :param filter_by_hash_range: drop user records of an aggregate that belong to another shard. (templated)
-    :param consumer_name: read by enhanced fan-out, as the consumer of this name; it is registered if missing. None
-        polls. (templated)
-    :param shard_sync_interval: how often a job syncs the shards itself; 0 leaves that to
-        `KinesisShardSyncOperator`. (templated)
+    :param initial_position: where reading starts in a stream new to the source: `"TRIM_HORIZON"`, `"LATEST"`, or an
+        instant, as an aware datetime or ISO 8601 text. (templated)
+    :param stop_at: deliver what arrived before this instant, then stop: an aware datetime, ISO 8601 text, or `"start"`,
+        when the task begins. It replaces `until_caught_up`. None continues reading. (templated)
+    :param bounds: read only this part of the streams, then end: `{"start": …, "end": …}`, two instants, or sequence
+        numbers by shard. It has leases of its own. The end instant is exclusive, and the start may be `"TRIM_HORIZON"`.
+        Sequence numbers are those of the only stream, both inclusive. None sets no bounds. (templated)
+    :param on_data_loss: after a loss of unread data: `"fail"` parks its partition, `"earliest"` reads on behind the
+        gap, `"latest"` from now on. (templated)
+    :param reads_per_second: how often a job polls a shard at most, half as often while the shard is caught up. All
+        pollers of a shard share its limits. (templated)
+    :param records_per_read: how many records a poll returns at most. (templated)
+    :param shard_sync_interval: how often a job syncs the shards itself; 0 leaves that to the task that syncs them.
+        (templated)
     :param repartition_transition_duration: how long after the end of a shard its children are first read.
         (templated)
     """
 
     is_endless: ClassVar[bool] = True
     is_synced: ClassVar[bool] = True
-    kind: ClassVar[str] = "kinesis"
+    filter_by_hash_range: ClassVar[bool] = False
 
-    streams: Annotated[Texts, Limits(min_items=1, is_unique=True)]
-    _: KW_ONLY
     initial_position: Annotated[str, ParsedBy(parse=position_text)] = TRIM_HORIZON
     stop_at: datetime | None = None
     bounds: Annotated[Bounds | None, ParsedBy(parse=bounds_value, written=Mapping[str, Any])] = None
     on_data_loss: Annotated[str, Limits(one_of=ON_DATA_LOSS)] = "fail"
-    filter_by_hash_range: bool = True
-    consumer_name: str | None = None
+    reads_per_second: Annotated[float, Limits(minimum=MIN_READS_PER_SECOND, maximum=MAX_READS_PER_SECOND)] = (
+        READS_PER_SECOND
+    )
+    records_per_read: Annotated[int, Limits(minimum=1, maximum=MAX_RECORDS_PER_READ)] = MAX_RECORDS_PER_READ
     shard_sync_interval: Annotated[timedelta, Limits(minimum=timedelta(0))] = timedelta(minutes=1)
     repartition_transition_duration: Annotated[timedelta, Limits(minimum=timedelta(0))] = timedelta(0)
 
     @property
-    @override
-    def parts(self) -> Sequence[str]:
-        """The names of the streams."""
-        return self.listed("streams")
+    @abstractmethod
+    def addresses(self) -> Sequence[str]:
+        """The names or ARNs of the streams, as given; rendered."""
+
+    @abstractmethod
+    def client(self) -> KinesisClient:
+        """Return the client with which streams are described and shards are listed, once connections are resolved."""
+
+    def history(self, coordinator: SourceCoordinator) -> Callable[[StreamDescription], Iterable[Page]] | None:
+        """Return what returns the partitions that are read before the shards of a stream; None if there are none.
+
+        :param coordinator: of the source.
+        """
+        return None
 
     @property
     @override
-    def reads_from(self) -> Mapping[str, Any]:
-        region = text_value(self.region_name)
-        return {"streams": sorted(self.parts), **({} if region is None else {"region": region})}
+    def parts(self) -> Sequence[str]:
+        """The names of the streams, as far as they are given."""
+        return [stream_name(stream) for stream in self.addresses]
 
     @property
     @override
     def own_name(self) -> str:
         """The name of the only stream; a bounded part of a stream is a source of its own."""
-        if len(self.parts) != 1:
+        if len(self.parts) != 1 or self.search:
+            what = "the streams " + ", ".join(map(repr, self.parts)) if self.parts else "streams that are searched for"
             raise FieldError(
                 type(self).__name__,
                 "source",
-                f"is missing: the streams {', '.join(map(repr, self.parts))} need a common source name; give 'source'",
+                f"is missing: {what} need a common source name; give 'source'",
             )
         bounds = bounds_value(self.bounds)
         return self.parts[0] if bounds is None else f"{self.parts[0]}@{bounds.name}"
+
+    @property
+    def search(self) -> StreamSearch:
+        """What the streams have in common that are searched for."""
+        return StreamSearch()
 
     @property
     def syncs_every(self) -> timedelta | None:
@@ -126,13 +172,15 @@ class KinesisStreams(AwsReads):
             return self.initial_position
         return at_timestamp(datetime.fromisoformat(self.initial_position))
 
-    @override
-    def check_together(self) -> None:
-        if self.consumer_name is not None and not CONSUMER_NAME.fullmatch(self.consumer_name):
-            raise self.invalid("consumer_name", "must be 1 to 128 letters, digits, '_', '.' and '-'")
+    def _check_bounds(self) -> None:
         if self.bounds is None:
             return
-        self.bounds.check(self.streams)
+        try:
+            self.bounds.check(self.addresses)
+        except FieldError as error:
+            raise error.of(self.title) from None
+        if self.on_data_loss == SKIP_TO_LATEST:
+            raise self.invalid("on_data_loss", "must be 'fail' or 'earliest' beside 'bounds', which end in the past")
         if self.initial_position != TRIM_HORIZON:
             raise self._conflict(
                 "initial_position", self.initial_position, "field 'bounds' also sets where reading starts"
@@ -141,7 +189,7 @@ class KinesisStreams(AwsReads):
             raise self._conflict("stop_at", self.stop_at.isoformat(), "field 'bounds' also sets where reading ends")
 
     @override
-    def within(self, start: datetime, end: datetime) -> KinesisStreams:
+    def within(self, start: datetime, end: datetime) -> Self:
         own = (("stop_at", NOTHING), ("bounds", NOTHING), ("initial_position", (*NOTHING, TRIM_HORIZON)))
         for name, nothing in own:
             if (given := getattr(self, name)) not in nothing:
@@ -154,7 +202,7 @@ class KinesisStreams(AwsReads):
     @override
     def beside(
         self, other: SourceCoordinator, coordinator: SourceCoordinator, start: datetime, end: datetime
-    ) -> KinesisStreams | None:
+    ) -> Self | None:
         """Return the interval without what arrived after the other source began; None if nothing is left."""
         from airflow_provider_coordination.sources.kinesis.sync_state import began_at
 
@@ -164,18 +212,108 @@ class KinesisStreams(AwsReads):
     @override
     def sync(self, coordinator: SourceCoordinator, connections: ConnectionResolver) -> ShardSyncSummary:
         """Sync the shards; return what was found and done."""
-        from airflow_provider_coordination.sources.kinesis.client import kinesis_client
         from airflow_provider_coordination.sources.kinesis.sync import ShardSync
 
         streams = self.resolved()
         streams.set_connections(connections)
+        client = streams.client()
+        found = streams.search.find(client) if streams.search else None
         sync = ShardSync(
-            kinesis_client(streams.aws),
+            client,
             coordinator,
             initial_position=streams.start_position,
             on_data_loss=streams.on_data_loss,
             bounds=streams.bounds,
+            history=streams.history(coordinator),
         )
-        summary = sync.run(streams.parts, forced=True)
+        summary = sync.run(
+            streams.addresses if found is None else with_found(streams.addresses, found.matching),
+            forced=True,
+            existing=None if found is None else found.existing,
+        )
         assert summary is not None  # only a sync that is not forced may leave the work to another worker
         return summary
+
+
+@dataclass
+class KinesisStreams(ShardReads):
+    """Kinesis streams, for the `reads` of operators. Partitions are shards; `ShardSyncOperator` creates them.
+
+    :param streams: the name or ARN of the stream, or a list of **all** streams of the source. Partitions of a stream
+        that is no longer named are put aside until it is named again. (templated)
+    :param source: the source's name if the operator sets none; by default the name of the stream. Several streams need
+        a name. (templated)
+    :param name_pattern: also read the streams of the account and region whose names match this pattern, such as
+        `"clicks-*"`. `*` is any text, `?` any character, `[…]` one of some. Each sync of a task searches again.
+        (templated)
+    :param tags: also read the streams of the account and region that have all these tags, by name. With
+        `name_pattern`, those that match both. (templated)
+    :param filter_by_hash_range: drop and count user records of an aggregate that belong to another shard. (templated)
+    :param consumer_name: read by enhanced fan-out, as the consumer of this name, which is registered if missing, or of
+        this ARN. None polls. (templated)
+    """
+
+    kind: ClassVar[str] = "kinesis"
+
+    streams: Annotated[Texts, ParsedBy(parse=streams_value)] = ()
+    _: KW_ONLY
+    name_pattern: Annotated[str | None, Limits(pattern=NAME_PATTERN, words=PATTERN_WORDS)] = None
+    tags: Mapping[str, str] | None = None
+    filter_by_hash_range: bool = True  # type: ignore[misc]  # of the other kinds, no stream has hash keys
+    consumer_name: str | None = None
+
+    @property
+    @override
+    def addresses(self) -> Sequence[str]:
+        return self.listed("streams")
+
+    @override
+    def client(self) -> KinesisClient:
+        from airflow_provider_coordination.sources.kinesis.client import kinesis_client
+
+        return kinesis_client(self.aws)
+
+    @property
+    @override
+    def reads_from(self) -> Mapping[str, Any]:
+        region = text_value(self.region_name)
+        search = {"name_pattern": text_value(self.name_pattern), "tags": dict(self.tags or {}) or None}
+        known = {**search, "region": region}
+        return {"streams": sorted(self.parts), **{name: value for name, value in known.items() if value is not None}}
+
+    @property
+    @override
+    def search(self) -> StreamSearch:
+        """What the streams have in common that are searched for."""
+        return StreamSearch(text_value(self.name_pattern), self.tags or {})
+
+    @override
+    def check_together(self) -> None:
+        if not self.streams and not self.search:
+            raise FieldError(type(self).__name__, "streams", "is missing; name a stream, or give name_pattern or tags")
+        if (arn_region := region_of(self.streams)) is not None and self.region_name not in (None, arn_region):
+            raise self._conflict("region_name", self.region_name, f"field 'streams' has an ARN of region {arn_region}")
+        self._check_consumer()
+        if self.bounds is not None and self.search:
+            field = "name_pattern" if self.name_pattern is not None else "tags"
+            raise self._conflict(field, str(self.search), "a part of streams can be read only if 'streams' names them")
+        self._check_bounds()
+
+    def _check_consumer(self) -> None:
+        if self.consumer_name is None:
+            return
+        if not is_arn(self.consumer_name):
+            if not CONSUMER_NAME.fullmatch(self.consumer_name):
+                raise self.invalid("consumer_name", "must be 1 to 128 letters, digits, '_', '.' and '-', or an ARN")
+            return
+        stream = stream_of_consumer(self.consumer_name)
+        if stream is None:
+            raise self.invalid("consumer_name", f"must be a name, or an ARN like {EXAMPLE_ARN}/consumer/web:1700000000")
+        name = stream_name(stream)
+        if self.search or list(self.parts) != [name] or (is_arn(self.streams[0]) and self.streams[0] != stream):
+            raise self.invalid("consumer_name", f"must be of the only stream; name {name!r} alone in 'streams'")
+
+    @override
+    def set_connections(self, connections: ConnectionResolver) -> None:
+        region = text_value(self.region_name) or region_of(self.streams)
+        self.aws = connections.aws(self.aws_conn_id, region, self.kind)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 from airflow_provider_coordination.aws import response_time
@@ -15,20 +16,17 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.kinesis.client import (
     IncompleteListingError,
     KinesisClient,
-    QuotaExceededError,
     ShardNotFoundError,
     StreamNotFoundError,
     StreamNotReadyError,
     kinesis_errors,
 )
-from airflow_provider_coordination.sources.kinesis.progress import ShardRange
+from airflow_provider_coordination.sources.kinesis.progress import KIND, ShardRange, hash_key_texts
+from airflow_provider_coordination.sources.kinesis.stream_names import account_of, naming, stream_name, within_quota
 
 log = logging.getLogger(__name__)
 
 STATUS_POLL_SECONDS = 1.0
-QUOTA_PAUSE_SECONDS = 1.5
-QUOTA_TRIES = 50
-"""How often a page of a listing is requested while the quota is exceeded, as in the Kinesis Client Library."""
 COMPLETE_LISTING_TRIES = 3
 COMPLETE_LISTING_PAUSE_SECONDS = 1.0
 MIN_RETENTION = timedelta(hours=24)
@@ -67,11 +65,12 @@ class Shard(ShardRange):
     def from_api(cls, shard: Mapping[str, Any]) -> Shard:
         """Return the shard that an entry of ListShards describes."""
         parents = (shard.get("ParentShardId"), shard.get("AdjacentParentShardId"))
+        first_key, last_key = hash_key_texts(shard)
         return cls(
             shard_id=shard["ShardId"],
             parent_shard_ids=tuple(parent for parent in parents if parent),
-            starting_hash_key=shard["HashKeyRange"]["StartingHashKey"],
-            ending_hash_key=shard["HashKeyRange"]["EndingHashKey"],
+            starting_hash_key=first_key,
+            ending_hash_key=last_key,
             starting_sequence_number=shard["SequenceNumberRange"]["StartingSequenceNumber"],
             ending_sequence_number=shard["SequenceNumberRange"].get("EndingSequenceNumber"),
         )
@@ -84,18 +83,32 @@ class StreamDescription:
     :param name: its name.
     :param creation_epoch: when it was created, in whole seconds since 1970; distinguishes it from earlier and
         later streams of the same name.
-    :param open_shards: the number of open shards.
+    :param open_shards: the number of open shards; None if only a listing has it.
     :param retention_hours: how long it keeps records, in hours.
     :param described_at: the time of the response by the service's clock (aware, UTC); None if unknown.
     :param arn: its ARN; empty if the service did not return it.
+    :param address: how calls name it: its name, or its ARN if the user gave that or the name does not identify it.
+    :param kind: the kind of source.
+    :param ended: why it receives no more records, in a sentence with the remedy; None if it does. The last shards of
+        such a stream have no children.
+    :param earlier: the ARNs of earlier streams of this name that can still be read, by creation epoch.
     """
 
     name: str
     creation_epoch: int
-    open_shards: int
+    open_shards: int | None
     retention_hours: int
     described_at: datetime | None = field(default=None, compare=False)
     arn: str = field(default="", compare=False)
+    address: str = field(default="", compare=False)
+    kind: str = field(default=KIND, compare=False)
+    ended: str | None = field(default=None, compare=False)
+    earlier: Mapping[int, str] = field(default_factory=dict, compare=False)
+
+    @property
+    def account(self) -> str | None:
+        """The account that owns it; None if unknown."""
+        return account_of(self.arn)
 
     @property
     def retention(self) -> timedelta:
@@ -107,6 +120,15 @@ class StreamDescription:
         """When it was created (aware)."""
         return datetime.fromtimestamp(self.creation_epoch, UTC)
 
+    def check_new(self, *, is_known: bool) -> None:
+        """Check that a stream which is new to a source receives records.
+
+        :param is_known: whether the source reads it already; then it is read to its end.
+        :raises StreamNotFoundError: if it does not.
+        """
+        if self.ended is not None and not is_known:
+            raise StreamNotFoundError(self.ended)
+
     def kept_since(self, now: datetime) -> datetime:
         """Return the instant (aware) from which it still has every record.
 
@@ -117,7 +139,7 @@ class StreamDescription:
 
 def describe_stream(
     client: KinesisClient,
-    name: str,
+    stream: str,
     *,
     ready_within_seconds: float = 60.0,
     clock: Clock | None = None,
@@ -126,7 +148,7 @@ def describe_stream(
     """Describe a stream; wait for a stream that is being created.
 
     :param client: as `kinesis_client` returns it.
-    :param name: the stream's name.
+    :param stream: the name or ARN of the stream.
     :param ready_within_seconds: how long to wait at most until it can be read.
     :param clock: measures the wait.
     :param sleep: waits that many seconds.
@@ -136,24 +158,28 @@ def describe_stream(
     clock = clock or SystemClock()
     give_up_at = clock.monotonic() + ready_within_seconds
     while True:
-        with kinesis_errors(client, name):
-            response = client.describe_stream_summary(StreamName=name)
+        with kinesis_errors(client, stream):
+            response = client.describe_stream_summary(**naming(stream))
         summary = response["StreamDescriptionSummary"]
         status = summary["StreamStatus"]
         if status in ("ACTIVE", "UPDATING"):
             return StreamDescription(
-                name=name,
+                name=stream_name(stream),
                 creation_epoch=int(summary["StreamCreationTimestamp"].timestamp()),
-                open_shards=summary["OpenShardCount"],
+                open_shards=summary.get("OpenShardCount"),
                 retention_hours=summary["RetentionPeriodHours"],
                 described_at=response_time(response),
                 arn=summary.get("StreamARN", ""),
+                address=summary.get("Address", stream),
+                kind=summary.get("Kind", KIND),
+                ended=summary.get("Ended"),
+                earlier=summary.get("EarlierStreams", {}),
             )
         if status == "DELETING":
-            raise StreamNotFoundError(f"stream '{name}' is being deleted; name another stream, or create it again")
+            raise StreamNotFoundError(f"stream '{stream}' is being deleted; name another stream, or create it again")
         if clock.monotonic() >= give_up_at:
             raise StreamNotReadyError(
-                f"stream '{name}' is {status} after {ready_within_seconds:g} s; try again when it is ACTIVE"
+                f"stream '{stream}' is {status} after {ready_within_seconds:g} s; try again when it is ACTIVE"
             )
         sleep(STATUS_POLL_SECONDS)
 
@@ -170,20 +196,34 @@ class ShardListing:
     listed_at: datetime | None = None
 
 
+def open_shards(client: KinesisClient, stream: str) -> int:
+    """Return the number of open shards of a stream.
+
+    :param client: as `kinesis_client` returns it.
+    :param stream: the name or ARN of the stream.
+    :raises SourceError: if the service is unavailable.
+    :raises ConfigurationError: if the stream does not exist, or access is denied.
+    """
+    described = describe_stream(client, stream, ready_within_seconds=0)
+    if described.open_shards is not None:
+        return described.open_shards
+    return sum(shard.is_open for shard in list_shards(client, described.address))
+
+
 def list_shards(
     client: KinesisClient,
-    name: str,
+    stream: str,
     *,
     shard_filter: Mapping[str, Any] | None = None,
     sleep: Callable[[float], None] = time.sleep,
 ) -> list[Shard]:
     """Return the shards of a stream; see `shard_listing`."""
-    return list(shard_listing(client, name, shard_filter=shard_filter, sleep=sleep).shards)
+    return list(shard_listing(client, stream, shard_filter=shard_filter, sleep=sleep).shards)
 
 
 def shard_listing(
     client: KinesisClient,
-    name: str,
+    stream: str,
     *,
     shard_filter: Mapping[str, Any] | None = None,
     sleep: Callable[[float], None] = time.sleep,
@@ -193,7 +233,7 @@ def shard_listing(
     If the quota of ListShards is exceeded, it waits, as the Kinesis Client Library does.
 
     :param client: as `kinesis_client` returns it.
-    :param name: the stream's name.
+    :param stream: the name or ARN of the stream.
     :param shard_filter: a ShardFilter as in the Kinesis API; by default every shard that is still listed,
         including closed ones.
     :param sleep: waits that many seconds.
@@ -201,24 +241,24 @@ def shard_listing(
     :raises StreamNotReadyError: if it is being created.
     :raises QuotaExceededError: if the quota stays exceeded for `QUOTA_TRIES` calls.
     """
-    request: dict[str, Any] = {"StreamName": name}
+    request: dict[str, Any] = naming(stream)
     if shard_filter:
         request["ShardFilter"] = dict(shard_filter)
     shards: list[Shard] = []
     listed_at: datetime | None = None
     while True:
-        page = _page(client, name, request, sleep)
+        page = within_quota(partial(client.list_shards, **request), client, stream, sleep)
         listed_at = listed_at or response_time(page)
         shards.extend(map(Shard.from_api, page["Shards"]))
         if not page.get("NextToken"):
             return ShardListing(shards, listed_at)
-        # The token includes the name and the filter; the API rejects them together with it.
+        # The token stands for the stream and the filter; the API rejects them beside it.
         request = {"NextToken": page["NextToken"]}
 
 
 def complete_listing(
     client: KinesisClient,
-    name: str,
+    stream: str,
     *,
     shard_filter: Mapping[str, Any],
     sleep: Callable[[float], None] = time.sleep,
@@ -228,7 +268,7 @@ def complete_listing(
     While a stream is resharded, a listing may contain both a parent and its child; then only the parent counts.
 
     :param client: as `kinesis_client` returns it.
-    :param name: the stream's name.
+    :param stream: the name or ARN of the stream.
     :param shard_filter: a ShardFilter that names one instant.
     :param sleep: waits that many seconds.
     :raises IncompleteListingError: if `COMPLETE_LISTING_TRIES` listings in a row miss hash keys, or cover some twice.
@@ -237,15 +277,15 @@ def complete_listing(
     for attempt in range(COMPLETE_LISTING_TRIES):
         if attempt:
             sleep(COMPLETE_LISTING_PAUSE_SECONDS)
-        listing = shard_listing(client, name, shard_filter=shard_filter, sleep=sleep)
+        listing = shard_listing(client, stream, shard_filter=shard_filter, sleep=sleep)
         listed = {shard.shard_id for shard in listing.shards}
         oldest = [shard for shard in listing.shards if listed.isdisjoint(shard.parent_shard_ids)]
         fault = hash_range_fault(oldest)
         if not fault:
             return ShardListing(oldest, listing.listed_at)
-        log.warning("stream %s: the listing of its shards is not complete: %s", name, fault)
+        log.warning("stream %s: the listing of its shards is not complete: %s", stream, fault)
     raise IncompleteListingError(
-        f"stream '{name}': {COMPLETE_LISTING_TRIES} listings of its shards in a row were not complete: {fault}; "
+        f"stream '{stream}': {COMPLETE_LISTING_TRIES} listings of its shards in a row were not complete: {fault}; "
         "is it being resharded? Try again"
     )
 
@@ -254,7 +294,7 @@ def is_gone(client: KinesisClient, stream: str, shard_id: str) -> bool:
     """Return whether the service reports that a shard does not exist, whatever a listing contains."""
     try:
         with kinesis_errors(client, stream, shard_id):
-            client.get_shard_iterator(StreamName=stream, ShardId=shard_id, ShardIteratorType="TRIM_HORIZON")
+            client.get_shard_iterator(**naming(stream), ShardId=shard_id, ShardIteratorType="TRIM_HORIZON")
     except ShardNotFoundError:
         return True
     except (SourceError, ConfigurationError) as error:
@@ -265,9 +305,11 @@ def is_gone(client: KinesisClient, stream: str, shard_id: str) -> bool:
 
 
 def hash_range_fault(shards: Sequence[Shard]) -> str:
-    """Return the problem if the shards do not cover every hash key exactly once; empty if they do."""
+    """Return the problem if the shards do not cover every hash key exactly once; empty if they do, or have none."""
     if not shards:
         return "no shard is listed"
+    if not any(shard.starting_hash_key for shard in shards):
+        return ""
     expected, before = 0, "the first hash key"
     for start, end, name in sorted(
         (int(shard.starting_hash_key), int(shard.ending_hash_key), shard.shard_id) for shard in shards
@@ -280,20 +322,3 @@ def hash_range_fault(shards: Sequence[Shard]) -> str:
     if expected != MAX_HASH_KEY + 1:
         return f"the last hash range, of {before}, ends at {expected - 1} and not at {MAX_HASH_KEY}"
     return ""
-
-
-def _page(
-    client: KinesisClient, name: str, request: Mapping[str, Any], sleep: Callable[[float], None]
-) -> Mapping[str, Any]:
-    tries = 1
-    while True:
-        try:
-            with kinesis_errors(client, name):
-                page: Mapping[str, Any] = client.list_shards(**request)
-                return page
-        except QuotaExceededError as error:
-            if tries == QUOTA_TRIES:
-                raise
-            tries += 1
-            log.warning("%s; trying again in %.1f s", error, QUOTA_PAUSE_SECONDS)
-            sleep(QUOTA_PAUSE_SECONDS)

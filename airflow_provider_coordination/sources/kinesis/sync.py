@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,17 +19,16 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import UNFINISHED, PartitionStatus
 from airflow_provider_coordination.coordination.supplier import SUPPLIER_WAIT_TIMEOUT, Page
 from airflow_provider_coordination.sources.kinesis.bounds import (
+    CLOCK_DIFFERENCE,
     Bounds,
     StartPosition,
     bounded_shards,
     check_kept,
+    check_unchanged,
     first_shards,
     resolve_start,
 )
-from airflow_provider_coordination.sources.kinesis.client import (
-    KinesisClient,
-    StreamNotFoundError,
-)
+from airflow_provider_coordination.sources.kinesis.client import KinesisClient, StreamNotFoundError
 from airflow_provider_coordination.sources.kinesis.lease_changes import (
     CHILDREN_STARTED,
     EXPIRED,
@@ -44,18 +43,14 @@ from airflow_provider_coordination.sources.kinesis.leases import (
     ShardLease,
     StreamKey,
     children_of_open_shards,
+    covers_every_hash_key,
     first_progress,
     hole_between,
     leases_by_stream,
     leases_to_create,
 )
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON
-from airflow_provider_coordination.sources.kinesis.progress import (
-    ShardKey,
-    ShardProgress,
-    parse_partition_key,
-    partition_key,
-)
+from airflow_provider_coordination.sources.kinesis.progress import ShardKey, ShardProgress, partition_key
 from airflow_provider_coordination.sources.kinesis.shards import (
     ShardListing,
     StreamDescription,
@@ -63,6 +58,7 @@ from airflow_provider_coordination.sources.kinesis.shards import (
     is_gone,
     shard_listing,
 )
+from airflow_provider_coordination.sources.kinesis.stream_names import check_account, stream_name, stream_of
 from airflow_provider_coordination.sources.kinesis.sync_state import (
     ShardSyncMetric,
     ShardSyncSummary,
@@ -94,12 +90,13 @@ class ShardSync:
     :param coordinator: of the source, initialized.
     :param initial_position: where a stream that is new to the source starts: `TRIM_HORIZON`, `LATEST` or
         `AT_TIMESTAMP:<instant>`, see `positions.at_timestamp`.
-    :param on_data_loss: what happens to a partition whose shard is gone before it was read: `"fail"` parks it,
-        `"reset"` records the gap, completes the partition and continues with its children.
+    :param on_data_loss: what happens to a partition whose shard is gone before it was read: `"fail"` parks it;
+        otherwise the gap is recorded, the partition completed, and its children follow.
     :param keep_completed: how long finished partitions are kept at least.
     :param bounds: the part of the streams that is read; None for everything from the initial position on. The shards
         within bounds are listed once. Their children are created as their parents end.
     :param full_listing_interval: how often shards are listed even if nothing seems to have changed.
+    :param history: returns the partitions that are read before the shards of a stream; None if there are none.
     :param sleep: waits that many seconds.
     """
 
@@ -111,9 +108,12 @@ class ShardSync:
     keep_completed: timedelta = KEEP_COMPLETED
     bounds: Bounds | None = None
     full_listing_interval: timedelta = FULL_LISTING_INTERVAL
+    history: Callable[[StreamDescription], Iterable[Page]] | None = None
     sleep: Callable[[float], None] = time.sleep
 
-    def run(self, streams: Sequence[str], *, forced: bool) -> ShardSyncSummary | None:
+    def run(
+        self, streams: Sequence[str], *, forced: bool, existing: Collection[str] | None = None
+    ) -> ShardSyncSummary | None:
         """Sync once.
 
         A forced run is what a task does. The named streams are all streams of the source, and their shards are listed.
@@ -122,7 +122,9 @@ class ShardSync:
         A job runs it unforced from time to time. It then syncs only if something may have changed, and logs and counts
         errors. It ignores streams that are not named, and streams that no forced run has synced yet.
 
-        :param streams: the names of the source's streams.
+        :param streams: the names or ARNs of the source's streams.
+        :param existing: the names of all streams that exist, if `streams` were found among them. Others of the source
+            are deleted, and not put aside. None if no stream was searched for.
         :returns: the result; None if the run is not forced and another worker is running a sync, or the source is
             suspended.
         :raises StreamNotFoundError: forced, if a stream does not exist and never existed in this source.
@@ -131,13 +133,14 @@ class ShardSync:
         :raises SourceError: forced, if a stream cannot be listed; always, if the global state cannot be read.
         :raises StoreUnavailableError: if the store is unavailable.
         """
-        if not forced and not self._may_have_changed(streams):
+        names = [stream_name(stream) for stream in streams]
+        if not forced and not self._may_have_changed(names):
             self.coordinator.events.count(ShardSyncMetric.SKIPPED)
             return ShardSyncSummary(self.coordinator.source, skipped=NOTHING_TO_DO)
-        if self._is_within_bounds(streams):
+        if self._is_within_bounds(names):
             # Its shards are known and their children follow them. Finished partitions must stay finished.
             return ShardSyncSummary(self.coordinator.source, skipped=WITHIN_BOUNDS)
-        run = _Run(self, streams, forced=forced)
+        run = _Run(self, streams, forced=forced, existing=existing)
         created = self.coordinator.supply(
             run.pages, wait_timeout=SUPPLIER_WAIT_TIMEOUT if forced else None, sleep=self.sleep
         )
@@ -158,7 +161,7 @@ class ShardSync:
         if self.bounds is None or not self._state().has_listed(streams, self.bounds.name):
             return False
         closed = self.coordinator.view.partitions(PartitionStatus.CLOSED)
-        return self.on_data_loss != "reset" or not any(partition.is_parked for partition in closed)
+        return self.on_data_loss == "fail" or not any(partition.is_parked for partition in closed)
 
     def _state(self) -> SyncState:
         return SyncState.from_mapping(self.coordinator.view.supplier_state())
@@ -183,25 +186,27 @@ class ShardSync:
             return True
         keys = [each.key for each in known]
         # Finished partitions are read only if the others do not cover every hash key.
-        for statuses_read in (UNFINISHED, tuple(PartitionStatus)):
-            leases = leases_by_stream(self.coordinator.view.partitions(*statuses_read))
-            if all(hole_between(leases.get(key, {})) is None for key in keys):
-                return False
-        return True
+        leases = leases_by_stream(self.coordinator.view.partitions(*UNFINISHED))
+        if all(covers_every_hash_key(leases.get(key, {})) for key in keys):
+            return False
+        leases = leases_by_stream(self.coordinator.view.partitions())
+        return any(hole_between(leases.get(key, {})) is not None for key in keys)
 
 
 class _Run:
     """One run of a shard sync, as a supplier.
 
     :param sync: the shard sync with its settings.
-    :param streams: the names of the streams.
-    :param forced: see `ShardSync.run`.
+    :param streams: see `ShardSync.run`, also for the other parameters.
     """
 
-    def __init__(self, sync: ShardSync, streams: Sequence[str], *, forced: bool) -> None:
+    def __init__(
+        self, sync: ShardSync, streams: Sequence[str], *, forced: bool, existing: Collection[str] | None
+    ) -> None:
         self._sync = sync
         self._coordinator = sync.coordinator
-        self._names = tuple(dict.fromkeys(streams))
+        self._streams = {stream_name(stream): stream for stream in streams}
+        self._existing = existing
         self._forced = forced
         self._begin()
 
@@ -220,7 +225,10 @@ class _Run:
         # Leases are read before shards. A parent whose lease is completed or cleaned up in between still counts as
         # finished, since the later listing has its children.
         self._leases = leases_by_stream(self._coordinator.view.partitions())
-        for name in self._names:
+        if self._existing is not None:
+            gone = {key.stream for key in self._leases} - self._streams.keys() - set(self._existing)
+            self._streams |= {name: name for name in sorted(gone)}
+        for name in self._streams:
             self._results[name] = StreamSync(name)
             try:
                 for page in self._sync_stream(name, self._results[name]):
@@ -240,8 +248,7 @@ class _Run:
 
     def note_created(self, created: Sequence[str]) -> None:
         """Sort the keys that the coordinator created by stream."""
-        for key in created:
-            stream = parse_partition_key(key).stream
+        for key, stream in ((key, stream_of(key)) for key in created):
             self._results.setdefault(stream, StreamSync(stream)).created.append(key)
 
     def summary(self) -> ShardSyncSummary:
@@ -260,26 +267,33 @@ class _Run:
             return
         changes = LeaseChanges(self._coordinator, result, on_data_loss=self._sync.on_data_loss)
         try:
-            described = describe_stream(
-                self._sync.client,
-                name,
-                ready_within_seconds=READY_WITHIN_SECONDS if self._forced else 0,
-                clock=self._coordinator.clock,
-                sleep=self._sync.sleep,
-            )
+            described = self._described(self._streams[name])
         except StreamNotFoundError as error:
             if not any(key.stream == name for key in self._leases):
-                raise
+                if self._existing is None:
+                    raise
+                log.info("shard sync: %s; it was deleted since it was found", error)
+                return
             result.error = str(error)
             log.error("shard sync: %s", error)
             self._lose_previous(name, None, changes, "was deleted", until=self._coordinator.clock.now())
             return
+        known = self._state.latest(name)
+        check_account(self._coordinator.source, name, known.account if known else None, described.account)
         key = StreamKey(name, described.creation_epoch)
         result.creation_epoch = key.creation_epoch
+        described.check_new(is_known=self._state.of(key) is not None)
+        last = None if known is None or self._sync.bounds is not None else known.creation_epoch
+        for epoch, address in sorted(described.earlier.items()):
+            if (earlier := StreamKey(name, epoch)) in self._leases:
+                yield from self._sync_known(earlier, self._described(address), changes, result)
+            elif last is not None and (epoch > last or self._state.of(earlier) is not None):
+                # It came and went since the last sync, or its first sync was interrupted.
+                yield from self._sync_new(earlier, self._described(address), result, was_recreated=True)
         self._check_bounds(key, described)
         result.existing = len(self._leases.get(key, {}))
         was_recreated = self._lose_previous(
-            name, key, changes, "was deleted and created again", until=described.created_at
+            name, key, changes, "was deleted and created again", until=described.created_at, kept=described.earlier
         )
         if self._sync.bounds is not None and self._sync.bounds.shards:
             yield from self._sync_given(key, described, self._sync.bounds, result)
@@ -287,6 +301,15 @@ class _Run:
             yield from self._sync_known(key, described, changes, result)
         else:
             yield from self._sync_new(key, described, result, was_recreated=was_recreated)
+
+    def _described(self, stream: str) -> StreamDescription:
+        return describe_stream(
+            self._sync.client, stream, ready_within_seconds=READY_WITHIN_SECONDS if self._forced else 0,
+            clock=self._coordinator.clock, sleep=self._sync.sleep,
+        )  # fmt: skip
+
+    def _listing(self, described: StreamDescription) -> ShardListing:
+        return shard_listing(self._sync.client, described.address, sleep=self._sync.sleep)
 
     def _only_watches(self, name: str, result: StreamSync) -> bool:
         """Record whether all hash keys are read; return whether that is all, so that no listing is needed."""
@@ -314,38 +337,37 @@ class _Run:
         known, now = self._state.of(key), self._coordinator.clock.now()
         initial = TRIM_HORIZON if was_recreated else self._sync.initial_position
         listing, beginning = first_shards(
-            self._sync.client,
-            described,
-            initial if known is None else known.began,
-            is_known=known is not None,
-            now=now,
-            sleep=self._sync.sleep,
-        )
+            self._sync.client, described, initial if known is None else known.began, is_known=known is not None,
+            now=now, sleep=self._sync.sleep,
+        )  # fmt: skip
+        history = self._sync.history
         if known is None:
+            beginning = beginning if history is None else beginning.earlier(CLOCK_DIFFERENCE)
             # Stored before the leases: if only some of them are created now, the others start at the same position.
-            self._state = self._state.with_stream(self._state_of(key, beginning.began))
+            self._state = self._state.with_stream(self._state_of(key, described, beginning.began))
             yield Page({}, self._state.to_mapping())
+        if history is not None:  # before the leases, which wait for it
+            yield from history(described)
         yield from self._create(key, described, listing, beginning, HoleTracker(), result)
 
     @property
     def _bounds(self) -> str | None:
         return None if self._sync.bounds is None else self._sync.bounds.name
 
-    def _state_of(self, key: StreamKey, began: str) -> StreamState:
-        return StreamState(stream=key.stream, creation_epoch=key.creation_epoch, began=began, bounds=self._bounds)
+    def _state_of(self, key: StreamKey, described: StreamDescription, began: str) -> StreamState:
+        return StreamState(
+            stream=key.stream,
+            creation_epoch=key.creation_epoch,
+            began=began,
+            bounds=self._bounds,
+            account=described.account,
+        )
 
     def _check_bounds(self, key: StreamKey, described: StreamDescription) -> None:
         """Check that a stream has the same bounds as before, and still keeps the records within them."""
-
-        def within(bounds: str | None) -> str:
-            return "without bounds" if bounds is None else f"within the bounds {bounds}"
-
         known = self._state.of(key)
-        if known is not None and known.bounds != self._bounds:
-            raise ConfigurationError(
-                f"source {self._coordinator.source!r} reads stream {key.stream!r} {within(known.bounds)}, and the "
-                f"settings now read it {within(self._bounds)}; use another source for that"
-            )
+        if known is not None:
+            check_unchanged(self._coordinator.source, key.stream, known.bounds, self._bounds)
         if known is None and self._sync.bounds is not None:
             check_kept(described, self._sync.bounds, self._sync.on_data_loss)
 
@@ -353,11 +375,10 @@ class _Run:
         self, key: StreamKey, described: StreamDescription, bounds: Bounds, result: StreamSync
     ) -> Generator[Page]:
         """Create the leases of exactly the shards whose sequence numbers are given."""
-        now = self._coordinator.clock.now()
-        listing = shard_listing(self._sync.client, key.stream, sleep=self._sync.sleep)
+        now, listing = self._coordinator.clock.now(), self._listing(described)
         first = bounded_shards(bounds, described, listing.shards, on_data_loss=self._sync.on_data_loss, now=now)
         result.note_listing(listing.shards)
-        state = self._state_of(key, TRIM_HORIZON)
+        state = self._state_of(key, described, TRIM_HORIZON)
         # Stored before the leases: from now on, reading the source with other bounds is an error.
         self._state = self._state.with_stream(state)
         yield Page({}, self._state.to_mapping())
@@ -372,12 +393,12 @@ class _Run:
         leases = self._leases[key]
         for name, lease in leases.items():
             leases[name] = changes.reopen(lease)
-        listing = shard_listing(self._sync.client, key.stream, sleep=self._sync.sleep)
+        listing = self._listing(described)
         listed = {shard.shard_id: shard for shard in listing.shards}
         for name, lease in leases.items():
             leases[name] = changes.fill_range(lease, listed.get(name))
         tracker = (known.tracker if known is not None else HoleTracker()).after_check(
-            hole_between(leases, listing.shards)
+            hole_between(leases, listing.shards) if described.ended is None else None
         )
         if tracker.sights == CONFIDENCE:
             self._coordinator.events.count(ShardSyncMetric.HOLES)
@@ -391,7 +412,7 @@ class _Run:
         service_now, retention = described.described_at or now, described.retention
         for lease in vanished(leases, listing.shards, now=service_now, retention=retention):
             name = lease.key.shard_id
-            if is_gone(self._sync.client, key.stream, name):
+            if is_gone(self._sync.client, described.address, name):
                 until = service_now - retention
                 leases[name] = changes.record_loss(lease, EXPIRED_UNREAD, until=until, shards=listing.shards)
         yield from self._create(key, described, listing, beginning, tracker, result)
@@ -442,20 +463,25 @@ class _Run:
             child.shard_id for child in children_of_open_shards(listing.shards) if child.shard_id not in leases
         )
         wanted = self._added(key, first)
-        hole = hole_between(leases, listing.shards)
+        hole = hole_between(leases, listing.shards) if described.ended is None else None
         result.hole = None if hole is None else str(hole)
-        state = replace(self._state_of(key, beginning.began), listed_at=now)
+        state = replace(self._state_of(key, described, beginning.began), listed_at=now)
         self._state = self._state.with_stream(state.with_tracker(HoleTracker() if hole is None else tracker))
         yield Page(wanted, self._state.to_mapping())
 
     # Lost shards and streams
 
     def _lose_previous(
-        self, name: str, present: StreamKey | None, changes: LeaseChanges, what: str, *, until: datetime
+        self, name: str, present: StreamKey | None, changes: LeaseChanges, what: str, *, until: datetime, kept: Any = ()
     ) -> bool:
-        """Handle the leases of earlier streams of this name; return whether there are any, or were."""
+        """Handle the leases of earlier streams of this name; return whether there are any, or were.
+
+        :param kept: the creation epochs of those that can still be read.
+        """
         previous = [key for key in self._leases if key.stream == name and key != present]
         for key in previous:
+            if key.creation_epoch in kept:
+                continue
             leases = self._leases[key]
             for shard_id, lease in leases.items():
                 unread = lease.progress is None or not lease.progress.is_ended
@@ -467,12 +493,7 @@ class _Run:
     def _put_aside_unnamed(self) -> None:
         """Park the unfinished partitions of streams that are no longer named: no job reads them, nothing is lost."""
         for key, leases in self._leases.items():
-            if key.stream in self._names:
-                continue
-            changes = LeaseChanges(self._coordinator, StreamSync(key.stream), on_data_loss=self._sync.on_data_loss)
-            for lease in leases.values():
-                if lease.is_finished or lease.partition.is_parked or changes.is_held(lease):
-                    continue
-                if changes.put_aside(lease):
-                    self._put_aside.append(lease.partition.partition_key)
-        self._state = replace(self._state, named=self._names)
+            if key.stream not in self._streams:
+                changes = LeaseChanges(self._coordinator, StreamSync(key.stream), on_data_loss=self._sync.on_data_loss)
+                self._put_aside += changes.put_aside(leases.values())
+        self._state = replace(self._state, named=tuple(self._streams))

@@ -37,6 +37,7 @@ class StreamState:
     :param hole: the uncovered hash keys that the audit found last; None if it found none.
     :param sights: how many times in a row it found this hole.
     :param bounds: the bounds of the read, see `Bounds.name`; None if it is read without bounds.
+    :param account: the account that owns it; None if the service did not return it.
     :raises ValueError: if `began` is not a position.
     """
 
@@ -47,6 +48,7 @@ class StreamState:
     hole: str | None = None
     sights: int = 0
     bounds: str | None = None
+    account: str | None = None
 
     def __post_init__(self) -> None:
         parse_position(self.began)
@@ -190,7 +192,8 @@ class StreamSync:
     :param reopened: the partitions that an earlier sync parked and that it made available again.
     :param held: the partitions that it would have parked, completed or deleted, but that a job holds.
     :param waiting: the shards that wait for a consistent listing: their parent is listed as open.
-    :param hole: the first range of hash keys that no partition covers, as `first-last`; None if there is none.
+    :param hole: what no partition covers: the first range of hash keys, as `first-last`, or the `children of` a shard;
+        None if there is nothing.
     :param error: why the stream could not be synced; None if it could.
     """
 
@@ -254,7 +257,10 @@ class ShardSyncSummary:
             for key, why in stream.removed.items():
                 log.info("shard sync: removed partition=%s: %s", key, why)
             if stream.hole is not None:
-                log.warning("shard sync: stream=%s: no partition covers the hash keys %s", stream.stream, stream.hole)
+                text = "shard sync: stream=%s: no partition reads the %s"
+                if stream.hole[:1].isdigit():
+                    text = "shard sync: stream=%s: no partition covers the hash keys %s"
+                log.warning(text, stream.stream, stream.hole)
         if self.put_aside:
             log.warning(
                 "shard sync: source=%s: parked %d partitions of streams that are no longer named: %s",

@@ -131,7 +131,8 @@ class OpenSearchIndices(RereadReads):
     :param exclude: names of indices to leave out, with the same wildcard. (templated)
     :param slices: the minimum number of slices of an index; by default one for each shard. (templated)
     :param query: read only documents that match this query, in OpenSearch's query DSL; all by default. (templated)
-    :param page_documents: the maximum number of documents in a request. (templated)
+    :param page_documents: the maximum number of documents in a page, up to 10,000; large documents make smaller pages,
+        of about 4 MB. (templated)
     :param context: how to keep a consistent view of a slice while it is read: `"point_in_time"` or `"scroll"`; by
         default what the server supports. (templated)
     :param opensearch_conn_id: the connection to the cluster. (templated)

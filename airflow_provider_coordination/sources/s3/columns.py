@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,10 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.sources.items import ItemUnreadableError
 from airflow_provider_coordination.sources.landed_types import (
     REMEDY,
     WHOLE_NUMBER,
     becomes_infinite,
+    cast_exactly,
     decimals_of,
     exceeds_whole,
     fails,
@@ -88,6 +90,25 @@ class Columns:
         large ones infinite."""
         types = [pa.string() if stays_text(f.type) else f.type for f in self.as_parsed]
         return pa.schema(list(zip(self.names, types, strict=True)))
+
+    def check_found(self, names: Sequence[str]) -> None:
+        """Check that an object has these columns.
+
+        :param names: the names of its columns.
+        :raises ItemUnreadableError: if one is missing.
+        """
+        if missing := [name for name in self.names if name not in names]:
+            raise ItemUnreadableError(
+                f"its columns have changed: expected {', '.join(map(repr, self.names))}, found "
+                f"{', '.join(map(repr, names))}: there is no {', '.join(map(repr, missing))}"
+            )
+
+    def cast(self, rows: pa.Table) -> pa.Table:
+        """Return rows with the columns in order and with their types, each value exactly.
+
+        :raises ItemUnreadableError: if a value does not fit its type.
+        """
+        return pa.table({f.name: cast_exactly(f.name, rows.column(f.name), f.type) for f in self.schema})
 
     def typed(self, parsed: pa.Table) -> pa.Table:
         """Return a parsed table with the columns in order and with their types.

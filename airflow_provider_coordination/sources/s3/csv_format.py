@@ -18,8 +18,8 @@ from airflow_provider_coordination.sources.items import ItemUnreadableError, Rea
 from airflow_provider_coordination.sources.landed_types import REMEDY, fails, first_where, value_text
 from airflow_provider_coordination.sources.s3.columns import Columns
 from airflow_provider_coordination.sources.s3.kind import FormatSettings
-from airflow_provider_coordination.sources.s3.lines import Block, Cut, Format, read_blocks
 from airflow_provider_coordination.sources.s3.object_streams import ReadableObject
+from airflow_provider_coordination.sources.s3.text_formats import Block, Cut, Format, read_blocks
 
 if TYPE_CHECKING:
     from pyarrow.csv import ConvertOptions, ParseOptions

@@ -13,6 +13,7 @@ from airflow_provider_coordination.field_hints import Limits, Texts
 from airflow_provider_coordination.settings import FieldError, read_settings, text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.item_kind import ItemKind
+from airflow_provider_coordination.sources.queues import check_queue_url
 from airflow_provider_coordination.sources.reads import AwsReads
 from airflow_provider_coordination.sources.s3.objects import ListedObject, check_path, is_s3
 from airflow_provider_coordination.sources.s3.selection import glob_regex
@@ -22,8 +23,12 @@ if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 
 
-CSV, JSON, PARQUET, TEXT = "csv", "json", "parquet", "text"
-FORMATS = (CSV, JSON, PARQUET, TEXT)
+AVRO, CSV, JSON, ORC, PARQUET, TEXT = "avro", "csv", "json", "orc", "parquet", "text"
+FORMATS = (AVRO, CSV, JSON, ORC, PARQUET, TEXT)
+WITH_COLUMNS = (AVRO, CSV, ORC, PARQUET)
+"""The formats whose objects have columns of their own."""
+WITH_OWN_COMPRESSION = (AVRO, ORC, PARQUET)
+"""The formats that compress parts of an object, and store how."""
 AUTO, NONE = "auto", "none"
 CODECS: Mapping[str, tuple[str, ...]] = {
     "bzip2": (".bz2",),
@@ -41,12 +46,15 @@ class FormatSettings:
     """The format of objects.
 
     Without `columns`, text and JSON become one column `data` of bytes, like a Kinesis record, which the job's `schema`
-    or transform parses. CSV becomes columns of text, named by the header; Parquet has its own columns.
+    or transform parses. CSV becomes columns of text, named by the header. Avro, ORC and Parquet have their own columns.
 
-    :param name: `csv`, `json` (one JSON object a line), `parquet` or `text` (one record a line).
-    :param compression: `auto` (by the suffix of the name), `none`, or the name of one. Parquet stores its own.
+    :param name: `avro`, `csv`, `json` (one JSON object a line), `orc`, `parquet` or `text` (one record a line).
+    :param compression: `auto` (by the suffix of the name), `none`, or the name of one. Avro, ORC and Parquet store
+        their own.
     :param columns: the columns and their types, as `id BIGINT, name STRING`; None or empty for the format's own. An
-        object without one of them cannot be read. Other fields of JSON and other columns of Parquet are left out.
+        object without one of them cannot be read. Other fields or columns are left
+        out.
+    :param multi_line: whether objects of JSON may have several lines, or be in an array at the top.
     :param header: whether the first row of each CSV names the columns.
     :param delimiter: between the values of CSV; one character.
     :param quote: around a value of CSV that holds delimiters, ends of lines, or itself twice; empty for none.
@@ -57,6 +65,7 @@ class FormatSettings:
     name: str = JSON
     compression: str = AUTO
     columns: str | None = None
+    multi_line: bool = False
     header: bool = True
     delimiter: str = ","
     quote: str = '"'
@@ -72,8 +81,10 @@ class FormatSettings:
             raise _invalid("name", self.name, f"must be one of {', '.join(FORMATS)}")
         if self.compression not in (AUTO, NONE, *CODECS):
             raise _invalid("compression", self.compression, f"must be one of {AUTO}, {NONE}, {', '.join(CODECS)}")
-        if self.name == PARQUET and self.compression not in (AUTO, NONE):
-            raise _invalid("compression", self.compression, f"must be {AUTO} for Parquet, which stores it itself")
+        if self.name in WITH_OWN_COMPRESSION and self.compression not in (AUTO, NONE):
+            raise _invalid("compression", self.compression, f"must be {AUTO} for {self.name}, which stores it itself")
+        if self.multi_line and self.name != JSON:
+            raise _invalid("multi_line", self.multi_line, f"must be left out for {self.name}: it is for {JSON}")
         self._check_columns()
         if self.name == CSV:
             self._check_csv()
@@ -114,6 +125,7 @@ def _invalid(name: str, value: object, remedy: str) -> FieldError:
 
 NO_TIME, DAY, YEAR = timedelta(0), timedelta(days=1), timedelta(days=365)
 AT_LEAST_ONE = Limits(minimum=1)
+RECORDED, DELIVERED = "recorded", "delivered"
 
 
 @dataclass
@@ -123,17 +135,18 @@ class S3Objects(AwsReads):
     Each object is delivered once, by its name and version: an object that is uploaded again with other content is
     delivered again.
 
-    :param paths: the locations: `s3://bucket/prefix`, or a folder or file such as `/data/in` or `hdfs://name:8020/in`;
-        one, or a list. A prefix is the beginning of names; end it with `/` for a folder. (templated)
+    :param paths: one location or a list: `s3://bucket/prefix`, `/data/in`, `hdfs://name:8020/in`. An S3 prefix is the
+        start of names; end it with `/` for a folder. (templated)
     :param source: the source's name if the operator sets none; by default the name of the only path. (templated)
-    :param format: the format of the objects: `"csv"`, `"json"` (one JSON object a line), `"parquet"` or `"text"`.
-        (templated)
+    :param format: the format of the objects: `"avro"`, `"csv"`, `"json"` (one JSON object a line), `"orc"`,
+        `"parquet"` or `"text"`. (templated)
     :param format_options: options of the format; see `FormatSettings`. (templated)
-    :param include: globs of which at least one must match; all objects by default. `*.csv` matches the file name in any
-        folder, `2026/**/*.csv` matches the whole name below the path. (templated)
-    :param exclude: globs of which none may match. (templated)
+    :param include: globs, one or a list, of which at least one must match; all objects by default. `*.csv` matches the
+        file name in any folder, `2026/**/*.csv` matches the whole name below the path. (templated)
+    :param exclude: globs, one or a list, of which none may match. (templated)
     :param exclude_suffixes: suffixes of names to leave out. (templated)
-    :param hidden: include names and folders that begin with `_` or `.`. (templated)
+    :param hidden: also read what Spark treats as hidden: names and folders that begin with `_` or `.`. A Hive folder
+        `_x=1` is never hidden. (templated)
     :param start_time: read only objects modified at this instant or later; an aware datetime or its ISO 8601 text.
         (templated)
     :param end_time: read only objects modified before this instant. (templated)
@@ -143,14 +156,21 @@ class S3Objects(AwsReads):
     :param folder_depth: group objects by the folder at this depth below the path: a partition holds objects of one such
         folder only. (templated)
     :param delete_on_success: delete objects once every sink has acknowledged them. (templated)
-    :param forget_after: how long an S3 object is remembered after it was found; objects that were modified longer ago
-        are never read. At least a day; None remembers every object forever. (templated)
+    :param forget_after: how long an S3 object is remembered, at least a day; None is forever. Objects that were
+        modified longer ago are never read. It counts from when the object was found. (templated)
     :param wait_for: an object, such as `_SUCCESS`, that must be in the same folder before objects are read. This is
         Data Prepper's processing condition, without its check of the object's content. (templated)
     :param wait_delay: how long to wait before the next check for that object. (templated)
     :param wait_retries: the maximum number of further checks; after them the objects are read as they are. (templated)
+    :param queue: the URL of an SQS queue whose messages announce the objects, instead of scans. S3, SNS or EventBridge
+        sends them. (templated)
+    :param acknowledge: when a message is deleted: `"recorded"`, once its objects are in partitions, or `"delivered"`,
+        once every sink has them. (templated)
+    :param reconcile: with `queue`, also scan the paths this often, for objects that were not announced. (templated)
     :param max_objects: the maximum number of objects in a partition. (templated)
     :param max_bytes: the maximum number of bytes in a partition, as stored; a larger object is alone. (templated)
+    :param aws_conn_id: the AWS connection; None for the AWS default credential chain. It is unused if no path is in S3.
+        (templated)
     """
 
     kind: ClassVar[str] = "s3"
@@ -174,6 +194,9 @@ class S3Objects(AwsReads):
     wait_for: str | None = None
     wait_delay: Annotated[timedelta, Limits(above=NO_TIME)] = timedelta(minutes=5)
     wait_retries: Annotated[int, Limits(minimum=0, maximum=1000)] = 10
+    queue: str | None = None
+    acknowledge: Annotated[str, Limits(one_of=(RECORDED, DELIVERED))] = RECORDED
+    reconcile: Annotated[timedelta | None, Limits(above=NO_TIME, maximum=YEAR)] = None
     max_objects: Annotated[int, AT_LEAST_ONE] = 1000
     max_bytes: Annotated[int, AT_LEAST_ONE] = 128 * 1024 * 1024
 
@@ -203,7 +226,7 @@ class S3Objects(AwsReads):
 
     @override
     def within(self, start: datetime, end: datetime) -> S3Objects:
-        for name in ("start_time", "end_time", "range", "interval", "count"):
+        for name in ("start_time", "end_time", "range", "interval", "count", "queue"):
             if text_value(getattr(self, name)) is not None:
                 raise ConfigurationError(
                     f"S3Objects: field {name!r} and the operator's 'interval' are both given; remove one of them"
@@ -233,6 +256,7 @@ class S3Objects(AwsReads):
         if "" in self.exclude_suffixes:
             raise self.invalid("exclude_suffixes", "must not contain an empty text, which matches every name")
         self._check_window()
+        self._check_queue()
         if self.wait_for is not None and "/" in self.wait_for:
             raise self.invalid("wait_for", "must be the name of an object, without its folder")
         try:
@@ -257,6 +281,26 @@ class S3Objects(AwsReads):
             if self.forget_after is not None and not is_s3(path):  # the modification time of a file can be any time
                 raise self.invalid("forget_after", f"must be left out: {path!r} is not in S3")
 
+    def _check_queue(self) -> None:
+        if self.queue is None:
+            for name, value in (("acknowledge", self.acknowledge != RECORDED), ("reconcile", self.reconcile)):
+                if value:
+                    raise self.invalid(name, "needs 'queue', the URL of the queue that announces objects")
+            return
+        if remedy := check_queue_url(self.queue):
+            raise self.invalid("queue", remedy)
+        for path in self.paths:
+            if not is_s3(path):
+                raise self.invalid("queue", f"must be left out: {path!r} is not in S3")
+        for name in ("range", "interval", "count"):
+            if getattr(self, name) is not None:
+                raise self.invalid(
+                    name, "must be left out with 'queue', since it is about scans; 'reconcile' adds scans"
+                )
+        for name in ("delete_on_success", "forget_after"):
+            if getattr(self, name) and self.reconcile is None:
+                raise self.invalid(name, "needs 'reconcile' with 'queue': only a scan finds what was not announced")
+
 
 def _datasets(settings: Settings) -> Iterable[DatasetName]:
     return (file_dataset(path) for path in settings["paths"])
@@ -274,6 +318,7 @@ KIND = ItemKind(
     _datasets,
     reads="airflow_provider_coordination.sources.s3.kind:S3Objects",
     left=_left,
-    supplier="airflow_provider_coordination.sources.s3.scan:S3Scan",
+    supplier="airflow_provider_coordination.sources.s3.announcements:finder",
+    permissions="airflow_provider_coordination.sources.s3.announcements:permissions",
     claims=lambda item: ListedObject.from_item(item).name,
 )

@@ -10,7 +10,7 @@ import io
 import struct
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -242,11 +242,24 @@ class S3Object(ReadableObject):
         bucket, key = bucket_and_key(self.uri)
         part = {} if start == 0 and end == self.size else {"Range": f"bytes={start}-{end - 1}"}
         with object_errors(self.uri, "read", "s3:GetObject"):
-            return self.client.get_object(Bucket=bucket, Key=key, IfMatch=self.version, **part)["Body"]
+            answer = self.client.get_object(Bucket=bucket, Key=key, IfMatch=self.version, **part)
+        size = _stored_size(answer)
+        if size is not None and size != self.size:  # an announcement may be wrong
+            raise ItemUnreadableError(
+                f"{self.uri} has {size} bytes, not {self.size} as it was announced; upload it again, or reset its "
+                "partition once its announcement is corrected"
+            )
+        return answer["Body"]
 
     def _part(self, start: int, size: int) -> bytes:
         end = min(start + size, self.size)
         return _S3Stream(self, start, end).read(end - start) if start < end else b""
+
+
+def _stored_size(answer: Mapping[str, Any]) -> int | None:
+    """Return the size of a whole object, of which the answer may hold a part; None if the answer does not say it."""
+    total = str(answer.get("ContentRange", "")).rpartition("/")[2] or answer.get("ContentLength")
+    return int(total) if total is not None and str(total).isdecimal() else None
 
 
 class _S3Stream(ByteStream):

@@ -16,11 +16,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_coordination.aws import ACCESS_CODES, AwsSettings, aws_client
+from airflow_provider_coordination.aws import ACCESS_CODES, NAME_CREDENTIALS, AwsSettings, aws_client
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError, SourceError
 from airflow_provider_coordination.coordination.partition import format_instant, parse_instant
 from airflow_provider_coordination.coordination.texts import sentence
-from airflow_provider_coordination.sources.items import Item, ItemGoneError, SourceUnavailableError
+from airflow_provider_coordination.sources.items import (
+    Item,
+    ItemGoneError,
+    ItemUnreadableError,
+    SourceUnavailableError,
+)
 
 if TYPE_CHECKING:
     from pyarrow import fs
@@ -184,6 +189,7 @@ def object_errors(uri: str, action: str, right: str) -> Iterator[None]:
     :param action: what is done with it, such as `list`.
     :param right: the permission that it needs, such as `s3:ListBucket`.
     :raises ItemGoneError: if the object does not exist, or was replaced.
+    :raises ItemUnreadableError: if it is shorter than expected.
     :raises BucketNotFoundError: if its bucket does not exist.
     :raises ObjectAccessDeniedError: if the permission is missing.
     :raises SourceUnavailableError: for every other error: trying again may help.
@@ -212,6 +218,8 @@ def object_errors(uri: str, action: str, right: str) -> Iterator[None]:
             raise ItemGoneError(
                 f"{uri} was replaced since it was listed; the new object is read as an item of its own"
             ) from error
+        if code in ("416", "InvalidRange"):
+            raise ItemUnreadableError(f"{uri} is shorter than it was listed or announced; upload it again") from error
         if code in REFUSED_CODES:
             raise ObjectAccessDeniedError(
                 f"{where}: {message}; check the credentials, and that they allow {right} on it"
@@ -220,10 +228,7 @@ def object_errors(uri: str, action: str, right: str) -> Iterator[None]:
             raise ConfigurationError(f"{where}: {message}; give the region that its bucket is in") from error
         raise SourceUnavailableError(f"{where}: {message}") from error
     except (NoCredentialsError, PartialCredentialsError) as error:
-        raise ObjectAccessDeniedError(
-            f"{where}: {sentence(error)}; name an AWS connection in 'aws_conn_id', or provide credentials in the "
-            "AWS default credential chain (environment, shared file, instance role)"
-        ) from error
+        raise ObjectAccessDeniedError(f"{where}: {sentence(error)}; {NAME_CREDENTIALS}") from error
     except ParamValidationError as error:
         raise ConfigurationError(f"{where}: {sentence(error)}; check the name of its bucket") from error
     except BotoCoreError as error:
@@ -285,7 +290,8 @@ def delete_s3(client: Any, listed: ListedObject) -> bool:
     bucket, key = bucket_and_key(listed.uri)
     with object_errors(listed.uri, "delete", "s3:GetObject and s3:DeleteObject"):
         head = client.head_object(Bucket=bucket, Key=key)
-        if head["ETag"] != listed.version or int(head["LastModified"].timestamp()) != int(listed.modified.timestamp()):
+        # An event is never before its object's own time, but may be after it.
+        if head["ETag"] != listed.version or int(head["LastModified"].timestamp()) > int(listed.modified.timestamp()):
             return False
         client.delete_object(Bucket=bucket, Key=key, IfMatch=listed.version)
     return True

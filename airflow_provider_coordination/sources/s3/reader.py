@@ -21,15 +21,17 @@ from airflow_provider_coordination.sources.items import (
     Wait,
 )
 from airflow_provider_coordination.sources.s3.columns import columns_of
+from airflow_provider_coordination.sources.s3.container_formats import AvroFormat, OrcFormat, ParquetFormat
 from airflow_provider_coordination.sources.s3.csv_format import CsvFormat
-from airflow_provider_coordination.sources.s3.kind import CSV, PARQUET, TEXT, FormatSettings, S3Objects
-from airflow_provider_coordination.sources.s3.lines import (
-    DATA_SCHEMA,
-    PAGE_BYTES,
-    Format,
-    JsonDataFormat,
-    JsonFormat,
-    TextFormat,
+from airflow_provider_coordination.sources.s3.kind import (
+    AVRO,
+    CSV,
+    ORC,
+    PARQUET,
+    TEXT,
+    WITH_COLUMNS,
+    FormatSettings,
+    S3Objects,
 )
 from airflow_provider_coordination.sources.s3.object_streams import FetchedObject, FileObject, ReadableObject, S3Object
 from airflow_provider_coordination.sources.s3.objects import (
@@ -41,14 +43,22 @@ from airflow_provider_coordination.sources.s3.objects import (
     open_filesystem,
     s3_client,
 )
-from airflow_provider_coordination.sources.s3.parquet_format import ParquetFormat
+from airflow_provider_coordination.sources.s3.text_formats import (
+    DATA_SCHEMA,
+    PAGE_BYTES,
+    Format,
+    JsonDataFormat,
+    JsonDocumentFormat,
+    JsonFormat,
+    TextFormat,
+)
 
 
 def columns_before_reading(settings: FormatSettings) -> pa.Schema | None:
-    """Return the columns that every object has; None if each one has its own, as Parquet and CSV with a header do."""
+    """Return the columns that every object has; None if each one may have its own."""
     if settings.columns:
         return columns_of(settings.columns).schema
-    return None if settings.name in (CSV, PARQUET) else DATA_SCHEMA
+    return None if settings.name in WITH_COLUMNS else DATA_SCHEMA
 
 
 def format_of(settings: FormatSettings, page_bytes: int = PAGE_BYTES) -> Format:
@@ -60,10 +70,16 @@ def format_of(settings: FormatSettings, page_bytes: int = PAGE_BYTES) -> Format:
     columns = columns_of(settings.columns) if settings.columns else None
     if settings.name == CSV:
         return CsvFormat(settings, columns, page_bytes)
+    if settings.name == AVRO:
+        return AvroFormat(columns, page_bytes)
+    if settings.name == ORC:
+        return OrcFormat(columns, page_bytes)
     if settings.name == PARQUET:
         return ParquetFormat(columns, page_bytes)
     if settings.name == TEXT:
         return TextFormat(settings.compression, page_bytes)
+    if settings.multi_line:
+        return JsonDocumentFormat(columns, settings.compression, page_bytes)
     if columns is None:
         return JsonDataFormat(settings.compression, page_bytes)
     return JsonFormat(columns, settings.compression, page_bytes)

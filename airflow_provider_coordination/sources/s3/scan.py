@@ -8,12 +8,13 @@ were uploaded in parts or copied with an old time are found too, and an object t
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
+from airflow_provider_coordination.coordination.claims import Claims
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.coordination.override import override
@@ -22,8 +23,8 @@ from airflow_provider_coordination.coordination.supplier import Page
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.item_kind import ItemSupplier
+from airflow_provider_coordination.sources.items import PartitionProgress
 from airflow_provider_coordination.sources.landed import ProgressFormatError
-from airflow_provider_coordination.sources.progress import PartitionProgress
 from airflow_provider_coordination.sources.s3.kind import S3Objects
 from airflow_provider_coordination.sources.s3.listing import Listing, ahead, listing_of
 from airflow_provider_coordination.sources.s3.objects import ListedObject, delete_delivered, s3_client
@@ -109,7 +110,7 @@ class S3Scan(ItemSupplier[S3Objects]):
         """
         before = read_settings(ScanState, "state of the scan", state)
         if self._settings.delete_on_success:
-            self._finish_deletions()
+            self.finish_deletions()
         unfinished = before.unfinished
         if unfinished is not None and self._can_continue(unfinished):
             log.info("scan continues: source=%s after=%r", self._coordinator.source, unfinished.after)
@@ -190,11 +191,6 @@ class S3Scan(ItemSupplier[S3Objects]):
             )
         return replace(window, start=forgotten)
 
-    def _still_new(self, objects: Sequence[ListedObject]) -> Iterator[ListedObject]:
-        """Return the unclaimed objects without those that a source with the same claims has just forgotten."""
-        forgotten = self._claims.forgotten_before() if objects else None
-        return (each for each in objects if forgotten is None or each.modified >= forgotten)
-
     def _scan_path(self, before: ScanState, at: Unfinished) -> Iterator[Page]:
         listing = self._list_path(at.path)
         gathering = _Gathering(Selection(self._settings, listing, self._window(at.began)), self._limits)
@@ -203,7 +199,7 @@ class S3Scan(ItemSupplier[S3Objects]):
         for page in ahead(listing.pages(at.after)):
             candidates = {each.name: each for each in page.found if gathering.selection.takes(each)}
             unclaimed = [candidates[name] for name in self._claims.unclaimed(list(candidates))]
-            new += gathering.add(self._still_new(unclaimed))
+            new += gathering.add(still_new(self._claims, unclaimed))
             listed += len(page.found)
             taken += len(candidates)
             at = replace(at, after=page.after)
@@ -221,7 +217,7 @@ class S3Scan(ItemSupplier[S3Objects]):
 
     # Objects that are delivered and not deleted yet
 
-    def _finish_deletions(self) -> None:
+    def finish_deletions(self) -> None:
         """Delete delivered objects, and remove their claims and partitions: a later upload is a new object.
 
         A job has already deleted the objects, unless it was interrupted. The objects are deleted first, then the
@@ -257,6 +253,12 @@ class S3Scan(ItemSupplier[S3Objects]):
         return progress.items_read
 
 
+def still_new(claims: Claims, objects: Sequence[ListedObject]) -> Iterator[ListedObject]:
+    """Return the unclaimed objects without those that a source with the same claims has just forgotten."""
+    forgotten = claims.forgotten_before() if objects else None
+    return (each for each in objects if forgotten is None or each.modified >= forgotten)
+
+
 class _Gathering:
     """Collects the new objects of one path for a page of partitions."""
 
@@ -275,18 +277,28 @@ class _Gathering:
 
     def packed(self, state: ScanState) -> Page:
         """Return everything as a page, and clear the collection."""
-        groups: dict[str, list[ListedObject]] = {}
-        for each in self._found.values():
-            groups.setdefault(self.selection.group(each), []).append(each)
-        self._found = {}
-        partitions, claims, written = {}, {}, cache(format_instant)  # many have the same second
-        for group in groups.values():
-            for packed in pack(group, self._limits):
-                key = partition_key(packed)
-                items = tuple(each.to_item(written) for each in packed)
-                partitions[key] = PartitionProgress(kind=S3Objects.kind, items=items).to_mapping()
-                claims[key] = [each.name for each in packed]
-        return Page(partitions, state=write_settings(state), claims=claims)
+        found, self._found = self._found, {}
+        return page_of(((each, self.selection.group(each)) for each in found.values()), self._limits, state)
+
+
+def page_of(found: Iterable[tuple[ListedObject, str]], limits: PackingLimits, state: ScanState | None = None) -> Page:
+    """Return a page of partitions that claim new objects.
+
+    :param found: the objects, each with its group: only objects of one group share a partition.
+    :param limits: the limits of a partition.
+    :param state: the state of scans after it; None keeps the stored state.
+    """
+    groups: dict[str, list[ListedObject]] = {}
+    for each, group in found:
+        groups.setdefault(group, []).append(each)
+    partitions, claims, written = {}, {}, cache(format_instant)  # many have the same second
+    for objects in groups.values():
+        for packed in pack(objects, limits):
+            key = partition_key(packed)
+            items = tuple(each.to_item(written) for each in packed)
+            partitions[key] = PartitionProgress(kind=S3Objects.kind, items=items).to_mapping()
+            claims[key] = [each.name for each in packed]
+    return Page(partitions, state=None if state is None else write_settings(state), claims=claims)
 
 
 @dataclass(frozen=True)
@@ -332,8 +344,13 @@ class Selection:
         self._listing = listing
         self._window = window
 
+    @property
+    def start(self) -> str:
+        """The prefix of the URIs of all objects of the path."""
+        return self._listing.start
+
     def takes(self, listed: ListedObject) -> bool:
-        """Return whether an object is selected."""
+        """Return whether an object of the path is selected."""
         if not self._window.holds(listed.modified):
             return False
         uri = listed.uri

@@ -16,6 +16,7 @@ from typing import Any
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.sources.kinesis.pacing import MAX_RECORDS_PER_READ
 from airflow_provider_coordination.sources.kinesis.positions import (
     AT_TIMESTAMP,
     LATEST,
@@ -23,14 +24,13 @@ from airflow_provider_coordination.sources.kinesis.positions import (
     aware_instant,
     is_number,
 )
+from airflow_provider_coordination.sources.kinesis.stream_names import EXAMPLE_ARN, arn_parts
 from airflow_provider_coordination.spark.job_settings import MIN_SLOT_MEMORY_BYTES, RoundSettings
 
 FORMAT = "coordinated_kinesis"
 """The name of the data source, for `spark.read.format`."""
 PREFIX = "kinesis."
 """A prefix that every option name may have."""
-MAX_RECORDS_PER_FETCH = 10_000
-"""The maximum number of records that Kinesis returns for one read."""
 
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "streamName": (),
@@ -58,7 +58,6 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
 _SECRETS = ("awsSecretKey", "awsSessionToken")
 _BY_SPELLING = {text.lower(): (name, text) for name, more in OPTIONS.items() for text in (name, *more)}
 _ENDPOINT = re.compile(r"https?://kinesis\.([a-z0-9-]+)\.amazonaws\.com(\.cn)?/?")
-_ARN = re.compile(r"arn:[^:]+:kinesis:([^:]+):\d{12}:stream/([^/]+)")
 _INSTANT = "an instant with a time zone, such as 2026-01-01T00:00:00Z"
 _RANGES = '{"shardId-000000000000": {"start": "495...", "end": "496..."}}'
 
@@ -82,7 +81,7 @@ class ReadOptions:
     """What to read, and how.
 
     :param streams: the names of the streams.
-    :param stream_arn: the ARN that the only stream must have; None for any.
+    :param stream_arn: the ARN of the only stream, with which calls name it; None for its name.
     :param kinesis: how to reach Kinesis.
     :param start: read records that arrived at this instant (aware) or later; `TRIM_HORIZON` for all retained records,
         `LATEST` for records that arrive after the read has begun.
@@ -105,7 +104,7 @@ class ReadOptions:
     shard_ids: tuple[str, ...] = ()
     ranges: tuple[ShardNumbers, ...] = ()
     consumer_name: str | None = None
-    page_records: int = MAX_RECORDS_PER_FETCH
+    page_records: int = MAX_RECORDS_PER_READ
     shards_per_task: int | None = None
     slot_memory_bytes: int = RoundSettings.slot_memory_bytes
     fail_on_data_loss: bool = True
@@ -144,7 +143,7 @@ def read_options(values: Mapping[str, str]) -> ReadOptions:
         shard_ids=shard_ids,
         ranges=ranges,
         consumer_name=consumer,
-        page_records=options.number("maxRecordsPerFetch", ReadOptions.page_records, 1, MAX_RECORDS_PER_FETCH),
+        page_records=options.number("maxRecordsPerFetch", ReadOptions.page_records, 1, MAX_RECORDS_PER_READ),
         shards_per_task=options.number("shardsPerTask", 0, 1) or None,
         slot_memory_bytes=options.number("slotMemoryBytes", ReadOptions.slot_memory_bytes, MIN_SLOT_MEMORY_BYTES),
         fail_on_data_loss=options.one_of("failOnDataLoss", {"true": "true", "false": "false"}) != "false",
@@ -228,10 +227,10 @@ def _streams(options: _OptionValues) -> tuple[tuple[str, ...], str | None, str |
     if names and arn is not None:
         raise options.invalid("streamARN", "cannot be combined with streamName: leave one out")
     if arn is not None:
-        parts = _ARN.fullmatch(arn)
+        parts = arn_parts(arn)
         if parts is None:
-            raise options.invalid("streamARN", "must be like arn:aws:kinesis:eu-west-1:123456789012:stream/clicks")
-        return (parts[2],), arn, parts[1]
+            raise options.invalid("streamARN", f"must be like {EXAMPLE_ARN}")
+        return (parts.name,), arn, parts.region
     if not names:
         raise ConfigurationError(f"{FORMAT}: option 'streamName' is missing: name the stream, or several with commas")
     return names, None, None

@@ -32,9 +32,10 @@ from airflow_provider_coordination.sources.kinesis.batch_reading import (
 from airflow_provider_coordination.sources.kinesis.bounds import beginning_at, trimmed_part
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient, ShardNotFoundError
 from airflow_provider_coordination.sources.kinesis.fan_out import ensure_consumer, shard_pages
+from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
 from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON, Position, at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import ShardRange
-from airflow_provider_coordination.sources.kinesis.reader import DATE_RESOLUTION, PageMemory, RetryBudget
+from airflow_provider_coordination.sources.kinesis.reader import DATE_RESOLUTION, PageMemory
 from airflow_provider_coordination.sources.kinesis.shards import (
     Shard,
     StreamDescription,
@@ -102,7 +103,7 @@ def read_plan(
     streams, begins = [], []
     for name in options.streams:
         asked_at = clock.now()
-        streams.append(describe_stream(client, name))
+        streams.append(describe_stream(client, options.stream_arn or name))
         begins.append(_after(started_at, streams[-1], asked_at, clock.now()))
     begun = max(begins)
     if options.end is not None and options.end > begun + MAX_END_AHEAD:
@@ -156,17 +157,12 @@ class _StreamPlan:
         end: datetime,
         clock: Clock,
     ) -> None:
-        if options.stream_arn is not None and stream.arn and stream.arn != options.stream_arn:
-            raise ConfigurationError(
-                f"{FORMAT}: option 'streamARN' is {options.stream_arn!r}, but the credentials lead to {stream.arn!r}: "
-                "give roleArn, or keys, of the account that owns the stream"
-            )
         self._options, self._stream, self._start, self._end, self._clock = options, stream, start, end, clock
         kept = None
         if start is not None and not (options.shard_ids or options.ranges):
             kept = {"Type": "FROM_TIMESTAMP", "Timestamp": min(start, stream.described_at or clock.now())}
         self.shards: Mapping[str, Shard] = {
-            shard.shard_id: shard for shard in shard_listing(client, stream.name, shard_filter=kept).shards
+            shard.shard_id: shard for shard in shard_listing(client, stream.address, shard_filter=kept).shards
         }
         self._consumer_arn = None
         if options.consumer_name is not None:
@@ -220,6 +216,7 @@ class _StreamPlan:
         )
         return PlannedShardRange(
             stream=self._stream.name,
+            stream_arn=self._options.stream_arn,
             shard_id=shard.shard_id,
             hash_keys=shard.hash_keys,
             start=start,

@@ -12,49 +12,22 @@ import pyarrow.compute as pc
 
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.override import override
-from airflow_provider_coordination.sources.kinesis import RECORD_COLUMNS
-from airflow_provider_coordination.sources.kinesis.batch_reading import RecentReads, ShardPart
-from airflow_provider_coordination.sources.kinesis.progress import new_batch_id
-from airflow_provider_coordination.sources.kinesis.reader import PageMemory, RetryBudget
-from airflow_provider_coordination.sources.kinesis.user_records import USER_RECORD_SCHEMA
+from airflow_provider_coordination.sources.kinesis.batch_reading import ShardPart
+from airflow_provider_coordination.sources.kinesis.pacing import (
+    MAX_RECORDS_PER_READ,
+    READS_PER_SECOND,
+    RecentReads,
+    RetryBudget,
+)
+from airflow_provider_coordination.sources.kinesis.progress import new_batch_id, parse_partition_key
+from airflow_provider_coordination.sources.kinesis.reader import PageMemory
 from airflow_provider_coordination.spark.job_settings import MIN_SLOT_MEMORY_BYTES as PAGE_BYTES
+from airflow_provider_coordination.spark.kinesis.shard_format import KINESIS, ShardFormat
 from airflow_provider_coordination.spark.landed_identity import as_landed, landed_file
-from airflow_provider_coordination.spark.layout import WHAT_FAILED, WHEN_IT_FAILED, RecordLayout
+from airflow_provider_coordination.spark.layout import PAYLOAD
 from airflow_provider_coordination.spark.parquet_files import TableWriter
 from airflow_provider_coordination.spark.slot_memory import Share, SlotMemory
 from airflow_provider_coordination.spark.slots import LandingOptions
-
-TYPES = (
-    pa.string(),
-    pa.string(),
-    pa.string(),
-    pa.int64(),
-    pa.string(),
-    pa.timestamp("us", tz="UTC"),
-    pa.binary(),
-    pa.string(),
-)
-RECORD_SCHEMA = pa.schema([pa.field(name, of, nullable=False) for name, of in zip(RECORD_COLUMNS, TYPES, strict=True)])
-"""The columns of a landed file; `docs/columns.md` describes them."""
-
-SHARD_RECORDS = RecordLayout(
-    position=("sequence_number", "sub_sequence_number"),
-    names=RECORD_COLUMNS,
-    ddl=(  # with a schema, Spark need not open each file first
-        "stream STRING, shard_id STRING, sequence_number STRING, sub_sequence_number BIGINT, partition_key STRING, "
-        "approximate_arrival_timestamp TIMESTAMP, data BINARY, _batch_id STRING"
-    ),
-    dead_letter=pa.schema(
-        [*WHAT_FAILED, *(RECORD_SCHEMA.field(n).with_nullable(True) for n in range(7)), *WHEN_IT_FAILED]
-    ),
-    sample_fields={name: name for name in ("shard_id", "sequence_number", "sub_sequence_number")},
-    location_format="{shard_id}:{sequence_number}/{sub_sequence_number}",
-)
-"""The layout of Kinesis records; see `RECORD_SCHEMA`."""
-
-
-UNIQUE = ("sequence_number", "data")
-"""The columns whose values rarely repeat; the user records of an aggregated record share its sequence number."""
 
 
 class NoRoomError(Exception):
@@ -83,7 +56,9 @@ class LandedShard:
         """The number of bytes of the columns in memory."""
         self.last_arrival: datetime | None = None
         """When the last record arrived."""
-        self._constant = {"stream": plan.stream, "shard_id": plan.shard_id, "_batch_id": self.batch_id}
+        self._format = options.format
+        self._constant = {self._format.stream: plan.stream, "shard_id": plan.shard_id, "_batch_id": self.batch_id}
+        self._epoch = max(plan.epoch, parse_partition_key(plan.partition_key).creation_epoch)
         self._row_group_bytes = row_group_bytes
         self._uri = landed_file(
             options.root, plan.source_identifier, plan.partition_key, plan.start.position, plan.fencing_token
@@ -118,8 +93,8 @@ class LandedShard:
         self._held += size
         self.bytes += size
         self.records += page.num_rows
-        self.data_bytes += pc.sum(pc.binary_length(page.column("data"))).as_py() or 0
-        self.last_arrival = page.column("approximate_arrival_timestamp")[-1].as_py()
+        self.data_bytes += pc.sum(pc.binary_length(page.column(PAYLOAD))).as_py() or 0
+        self.last_arrival = page.column(self._format.arrival)[-1].as_py()
         if self._held >= self._row_group_bytes:
             self.write_out()
 
@@ -127,17 +102,16 @@ class LandedShard:
         """Write the held pages as a row group."""
         if not self._pages:
             return
-        pages = pa.Table.from_batches(self._pages, USER_RECORD_SCHEMA)
+        pages = self._format.ordered(pa.Table.from_batches(self._pages), self._epoch)
         columns = [
             pa.repeat(pa.scalar(self._constant[f.name], f.type), pages.num_rows)
             if f.name in self._constant
             else pages.column(f.name)
-            for f in RECORD_SCHEMA
+            for f in self._format.schema
         ]
         if self._writer is None:
-            unique = UNIQUE[1:] if pc.any(pc.greater(pages.column("sub_sequence_number"), 0)).as_py() else UNIQUE
-            self._writer = self._stack.enter_context(TableWriter(self._uri, self._access, unique))
-        self._writer.write(as_landed(pa.Table.from_arrays(columns, schema=RECORD_SCHEMA), self.batch_id))
+            self._writer = self._stack.enter_context(TableWriter(self._uri, self._access, self._format.unique(pages)))
+        self._writer.write(as_landed(pa.Table.from_arrays(columns, schema=self._format.schema), self.batch_id))
         self._let_go()
 
     def close(self) -> tuple[str, int]:
@@ -185,6 +159,7 @@ class ShardReadPlan(ShardPart):
     :param source_identifier: the item family of the partition.
     :param partition_key: the partition.
     :param fencing_token: the fencing token of its lease.
+    :param epoch: of its partition.
     :param iterator: a Kinesis iterator that continues at the start; None if none is known.
     :param throughput: bytes per second of the shard in the previous rounds; None if it was not read yet.
     :param recent_reads: the reads of the previous rounds; times count from now.
@@ -193,6 +168,7 @@ class ShardReadPlan(ShardPart):
     source_identifier: str
     partition_key: str
     fencing_token: int
+    epoch: int = 0
     iterator: str | None = None
     throughput: float | None = None
     recent_reads: RecentReads = ()
@@ -202,13 +178,19 @@ class ShardReadPlan(ShardPart):
 class ShardLandingOptions(LandingOptions):
     """The options for landing every shard of a round.
 
-    :param kinesis: how to reach Kinesis.
+    :param kinesis: how to reach the service.
     :param filter_by_hash_range: drop user records of an aggregate whose hash key does not belong to their shard.
-    :param on_data_loss: `"fail"` lands nothing after a gap, `"reset"` continues to read.
+    :param reads_per_second: how often a shard is polled at most.
+    :param records_per_read: how many records a poll returns at most.
+    :param on_data_loss: `"fail"` lands nothing after a gap, `"earliest"` reads on, `"latest"` skips to the present.
     :param stop_at: land no record that arrived at this instant (aware) or later.
+    :param format: what the records are.
     """
 
     kinesis: AwsSettings
     filter_by_hash_range: bool = True
+    reads_per_second: float = READS_PER_SECOND
+    records_per_read: int = MAX_RECORDS_PER_READ
     on_data_loss: str = "fail"
     stop_at: datetime | None = None
+    format: ShardFormat = KINESIS

@@ -19,27 +19,27 @@ from typing import TYPE_CHECKING
 
 from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.errors import CoordinationError
-from airflow_provider_coordination.sources.kinesis.batch_reading import (
-    BatchReading,
-    DataLostError,
-    RecentReads,
-    shifted,
-)
+from airflow_provider_coordination.sources.kinesis.batch_reading import BatchReading, DataLostError
 from airflow_provider_coordination.sources.kinesis.client import (
     KinesisClient,
     KinesisUnavailableError,
     ShardNotFoundError,
 )
 from airflow_provider_coordination.sources.kinesis.fan_out import shard_pages
-from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position
-from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardRange, new_batch_id
-from airflow_provider_coordination.sources.kinesis.reader import (
+from airflow_provider_coordination.sources.kinesis.pacing import (
     READ_BYTES_PER_SECOND,
-    READ_INTERVAL_SECONDS,
+    RecentReads,
     RetryBudget,
-    shared_reading_client,
+    shifted,
 )
-from airflow_provider_coordination.sources.kinesis.user_records import user_records
+from airflow_provider_coordination.sources.kinesis.positions import Position, parse_position
+from airflow_provider_coordination.sources.kinesis.progress import (
+    READ_ON,
+    SKIP_TO_LATEST,
+    Gap,
+    ShardRange,
+    new_batch_id,
+)
 from airflow_provider_coordination.sources.landed import Failure, LandedRow, not_written
 from airflow_provider_coordination.spark.kinesis.landed_shard import (
     LandedShard,
@@ -73,6 +73,7 @@ class LandedShardRow(LandedRow):
     :param filtered: the number of user records that were dropped because they belong to another shard.
     :param throttled: the number of throttled reads although this job kept to a shard's limits: others read it too.
     :param gap: the data that was lost before the first record; with `error`, the gap that blocks reading.
+    :param skips_rest: whether the shard's records up to the end of `gap` are skipped, also those that it still has.
     :param next_iterator: a Kinesis iterator that continues at the end; None if none is known.
     :param recent_reads: the reads of the shard; times count from the end.
     :param memory_bytes: the maximum memory that the slot held for all its shards.
@@ -84,6 +85,7 @@ class LandedShardRow(LandedRow):
     filtered: int = 0
     throttled: int = 0
     gap: Gap | None = None
+    skips_rest: bool = False
     next_iterator: str | None = None
     recent_reads: RecentReads = ()
     memory_bytes: int = 0
@@ -107,7 +109,7 @@ def land(
     landed = land_in_slots(
         context, distribute(plans, slots, _size), partial(_land_slot, options), LandedShardRow, locations
     )
-    log_warnings(landed)
+    log_warnings(landed, options)
     return landed
 
 
@@ -122,7 +124,7 @@ def _size(plan: ShardReadPlan) -> float:
     return IDLE_SHARD_BYTES_PER_SECOND + (unknown if plan.throughput is None else plan.throughput)
 
 
-def log_warnings(rows: Iterable[LandedShardRow]) -> None:
+def log_warnings(rows: Iterable[LandedShardRow], options: ShardLandingOptions) -> None:
     """Log warnings for the user about the rows of a round, whether or not they are recorded."""
     for row in rows:
         if row.filtered:
@@ -133,9 +135,8 @@ def log_warnings(rows: Iterable[LandedShardRow]) -> None:
             )  # fmt: skip
         if row.throttled:
             log.warning(
-                "partition %s: %d reads were throttled although this job keeps to %d reads and %d MiB a second: others "
-                "read the shard too. Give this job or them a consumer_name (enhanced fan-out), or let them read less",
-                row.partition_key, row.throttled, 1 / READ_INTERVAL_SECONDS, READ_BYTES_PER_SECOND // 2**20,
+                "partition %s: %d reads were throttled although this job keeps to %g reads and %s",
+                row.partition_key, row.throttled, options.reads_per_second, options.format.throttled,
             )  # fmt: skip
 
 
@@ -143,7 +144,8 @@ def _land_slot(options: ShardLandingOptions, plans: Sequence[ShardReadPlan]) -> 
     """Read all shards of a slot at the same time, one thread each: the threads wait nearly all the time."""
     memory = SlotMemory(options.slot_memory_bytes)
     shared = min(ROW_GROUP_BYTES, max(MIN_ROW_GROUP_BYTES, options.slot_memory_bytes // (2 * len(plans))))
-    rows = partial(land_shard, shared_reading_client(options.kinesis), options, memory=memory, row_group_bytes=shared)
+    client = options.format.client(options.kinesis)
+    rows = partial(land_shard, client, options, memory=memory, row_group_bytes=shared)
     with ThreadPoolExecutor(len(plans)) as pool:
         landed = list(pool.map(rows, plans))
     return [replace(row, memory_bytes=memory.largest) for row in landed]
@@ -176,6 +178,8 @@ def land_shard(
         with LandedShard(plan, options, memory, row_group_bytes) as landed:
             return _land_shard(client, options, plan, landed, clock, sleep)
     except DataLostError as error:
+        if options.on_data_loss == SKIP_TO_LATEST:
+            return _skipping_row(plan, error.gap)
         # The source responds: only the user, or `on_data_loss`, can decide about records that it no longer holds.
         failure = Failure(type(error).__name__)
         return _data_loss_row(
@@ -183,7 +187,7 @@ def land_shard(
             error.gap,
             failure,
             "to read the remaining records, run `airflow-coordination reset --to earliest`, or set "
-            "on_data_loss='reset'",
+            "on_data_loss='earliest'",
         )
     except ShardNotFoundError as error:
         gap = Gap(
@@ -198,7 +202,7 @@ def land_shard(
             plan,
             gap,
             Failure.of(error),
-            "run a shard sync with on_data_loss='reset': it completes the partition and continues with the children",
+            "run a shard sync with on_data_loss='earliest': it completes the partition and continues with the children",
         )
     except CoordinationError as error:
         is_temporary = isinstance(error, KinesisUnavailableError)
@@ -222,6 +226,14 @@ def _data_loss_row(plan: ShardReadPlan, gap: Gap, failure: Failure, remedy: str)
     )
 
 
+def _skipping_row(plan: ShardReadPlan, gap: Gap) -> LandedShardRow:
+    """Return the row of a shard that is read from the present on. `LATEST` is an instant, as everywhere."""
+    to_present = replace(
+        gap, before=None, until=gap.found_at, reason=f"{gap.reason}; on_data_loss='latest' skips what is left"
+    )
+    return LandedShardRow.without_records(plan.partition_key, plan.start.position, gap=to_present, skips_rest=True)
+
+
 def _land_shard(
     client: KinesisClient,
     options: ShardLandingOptions,
@@ -238,7 +250,7 @@ def _land_shard(
         plan.start,
         inclusive=inclusive,
         stop=parse_position(plan.end) if plan.end is not None else stop,
-        reads_on=options.on_data_loss == "reset",
+        reads_on=options.on_data_loss == READ_ON,
     )
     if reading.starts_at_stop:
         return _empty_row(plan)
@@ -253,12 +265,14 @@ def _land_shard(
         room=room,
         iterator=None if inclusive else plan.iterator,
         recent_reads=plan.recent_reads,
+        reads_per_second=options.reads_per_second,
+        page_records=options.records_per_read,
     )
     with closing(shard) as pages:
         try:
             for records in reading.of(pages):
                 if records:
-                    users = user_records(records, hash_keys, after=None if landed.records else reading.after)
+                    users = options.format.rows(records, hash_keys, None if landed.records else reading.after)
                     filtered += users.filtered
                     landed.add(users.columns, in_place_of=room.hand_over())
                 room.let_go()

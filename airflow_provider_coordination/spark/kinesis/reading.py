@@ -16,19 +16,23 @@ from airflow_provider_coordination.coordination.metrics import CoordinationMetri
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.sources.kinds import ReadsSettings
-from airflow_provider_coordination.sources.kinesis.batch_reading import BatchStart, RecentReads, shifted
-from airflow_provider_coordination.sources.kinesis.client import KinesisClient, StreamGoneError, kinesis_client
+from airflow_provider_coordination.sources.kinesis.batch_reading import BatchStart
+from airflow_provider_coordination.sources.kinesis.client import KinesisClient, StreamGoneError
 from airflow_provider_coordination.sources.kinesis.fan_out import ensure_consumer
+from airflow_provider_coordination.sources.kinesis.pacing import RecentReads, shifted
 from airflow_provider_coordination.sources.kinesis.positions import is_sequence_number
 from airflow_provider_coordination.sources.kinesis.progress import Gap, ShardProgress, sibling_key
-from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
+from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams, ShardReads
 from airflow_provider_coordination.sources.kinesis.shards import StreamDescription, describe_stream
+from airflow_provider_coordination.sources.kinesis.stream_names import with_found
 from airflow_provider_coordination.sources.kinesis.sync import ShardSync
+from airflow_provider_coordination.sources.kinesis.sync_state import SyncState
 from airflow_provider_coordination.sources.landed import Failure, LandedBatch
 from airflow_provider_coordination.spark.job_spark import JobSpark
-from airflow_provider_coordination.spark.kinesis.landed_shard import SHARD_RECORDS, ShardLandingOptions, ShardReadPlan
+from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
 from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, land
-from airflow_provider_coordination.spark.kinesis.streams import Streams
+from airflow_provider_coordination.spark.kinesis.shard_format import KINESIS, ShardFormat
+from airflow_provider_coordination.spark.kinesis.streams import Register, Streams
 from airflow_provider_coordination.spark.layout import RecordLayout
 from airflow_provider_coordination.spark.outcome import Summary
 from airflow_provider_coordination.spark.reading import (
@@ -47,7 +51,6 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql.types import StructType
 
-
 log = logging.getLogger(__name__)
 
 IDLE_WRITES_PER_TIMEOUT = 3
@@ -59,7 +62,7 @@ PARENT_POLL_INTERVAL = timedelta(seconds=10)
 
 
 class _Iterator(NamedTuple):
-    """A Kinesis iterator that continues after the records that were read of a shard."""
+    """A Kinesis iterator, or the continuation of a subscription, after the records that were read of a shard."""
 
     position: str
     iterator: str
@@ -70,23 +73,25 @@ class ShardReading(Reading):
     """How a job reads shards; a `Reading`.
 
     :param context: the Spark context.
-    :param kinesis: what to read, and how.
+    :param reads: what to read, and how.
     :param streams: the streams of the job; shards of other streams are left alone.
     :param settings: the settings of the job.
     :param coordinator: the coordinator of the source, for the job's owner.
     :param partitions: the partitions of the job.
     :param summary: the summary of the job.
+    :param format: what the records are.
     """
 
     def __init__(
         self,
         context: SparkContext,
-        kinesis: KinesisStreams,
+        reads: ShardReads,
         streams: Streams,
         settings: IngestSettings,
         coordinator: SourceCoordinator,
         partitions: PartitionsToRead,
         summary: Summary,
+        format: ShardFormat = KINESIS,
     ) -> None:
         self._context = context
         self._slots = SlotCount(context)
@@ -95,20 +100,23 @@ class ShardReading(Reading):
         self._partitions = partitions
         self._summary = summary
         self._clock = coordinator.clock
-        self._on_data_loss = kinesis.on_data_loss
+        self._on_data_loss = reads.on_data_loss
         self._landing = ShardLandingOptions(
-            kinesis=kinesis.aws,
+            kinesis=reads.aws,
             root=settings.landing_path,
             access=settings.access,
             seconds=settings.rounds.round_duration.total_seconds(),
             max_bytes=settings.rounds.max_batch_bytes,
             slot_memory_bytes=settings.rounds.slot_memory_bytes,
-            filter_by_hash_range=kinesis.filter_by_hash_range,
-            on_data_loss=kinesis.on_data_loss,
-            stop_at=kinesis.stop_at,
+            filter_by_hash_range=reads.filter_by_hash_range,
+            reads_per_second=reads.reads_per_second,
+            records_per_read=reads.records_per_read,
+            on_data_loss=reads.on_data_loss,
+            stop_at=reads.stop_at,
+            format=format,
         )
         self._places = SharedLocations(settings.worker_roots, settings.access)
-        self._settling_time = kinesis.repartition_transition_duration
+        self._settling_time = reads.repartition_transition_duration
         self._at_stop: set[str] = set()
         self._shards = KindPartitions(partitions, coordinator.leases, ShardProgress)
         self._measured_at: dict[str, float] = {}  # by partition: when its throughput was last measured
@@ -172,7 +180,7 @@ class ShardReading(Reading):
                     self._report_loss(key, progress, gap)
                     # Within a bounded read, only a shard sync that the user runs continues with the successors.
                     is_left_to_sync = progress.end is not None and progress.is_followed
-                    if self._on_data_loss == "reset" and not is_left_to_sync:
+                    if self._on_data_loss != "fail" and not is_left_to_sync:
                         self._coordinator.leases.complete(key, progress.with_gap(gap).ended().to_mapping())
                     else:
                         self._partitions.park(
@@ -214,9 +222,13 @@ class ShardReading(Reading):
         else:
             self._settling.pop(key, None)
             return False
-        with suppress(*LOST):
-            self._coordinator.leases.give_up(key, after=until - now)
+        self._put_back(key, until)
         return True
+
+    def _put_back(self, key: str, until: datetime) -> None:
+        """Give a partition back until an instant (aware)."""
+        with suppress(*LOST):
+            self._coordinator.leases.give_up(key, after=until - self._clock.now())
 
     # Land and record
 
@@ -231,7 +243,9 @@ class ShardReading(Reading):
             source_identifier=self._coordinator.view.source_identifier,
             partition_key=key,
             fencing_token=fencing_token,
+            epoch=progress.epoch,
             stream=progress.stream,
+            stream_arn=self._streams.arn(key),
             shard_id=progress.shard_id,
             start=BatchStart(
                 position=progress.landed_position,
@@ -251,6 +265,8 @@ class ShardReading(Reading):
         known = self._iterators.get(key)
         if known is None or known.position != progress.landed_position:
             return None
+        if self._streams.consumer_arn(progress.stream) is not None:
+            return known.iterator  # a sequence number at which a subscription continues
         return known.iterator if self._clock.monotonic() - known.given_at < ITERATOR_SECONDS else None
 
     @override
@@ -286,7 +302,7 @@ class ShardReading(Reading):
             self._handle_unreadable(row)
             return
         if row.gap is not None:
-            self._note_gap(key, row.gap)
+            self._note_gap(key, row.gap, skips_rest=row.skips_rest)
         self._shards.note_readable(key)
         if row.at_stop:
             self._at_stop.add(key)
@@ -345,11 +361,18 @@ class ShardReading(Reading):
         else:
             self._partitions.fail(key, reason, row.failure)
 
-    def _note_gap(self, key: str, gap: Gap) -> None:
-        """Report data that was lost before it was read, and record the gap with the partition."""
+    def _note_gap(self, key: str, gap: Gap, *, skips_rest: bool) -> None:
+        """Report data that was lost before it was read, and record the gap with the partition.
+
+        :param skips_rest: whether reading continues at the end of the gap. Landed batches are delivered first; until
+            then, each round finds the gap again.
+        """
         progress = self._shards.progress(key)
+        if skips_rest and progress.landed:
+            return
         self._report_loss(key, progress, gap)
-        self._coordinator.leases.save_progress(key, progress.with_gap(gap).to_mapping())
+        after = progress.skipping(gap) if skips_rest else progress.with_gap(gap)
+        self._coordinator.leases.save_progress(key, after.to_mapping())
 
     def _report_loss(self, key: str, progress: ShardProgress, gap: Gap) -> None:
         log.error("data loss: source=%s partition=%s range=%s", self._coordinator.source, key, gap)
@@ -389,24 +412,34 @@ DESCRIBE_INTERVAL = timedelta(minutes=1)
 """How often a job that leaves shard sync to others checks whether its streams still exist."""
 
 
-class KinesisSource(JobSource):
-    """The streams that a job reads; a `JobSource`."""
+class ShardSource(JobSource):
+    """The streams that a job reads; a `JobSource`. A subclass says what a kind of stream has of its own.
+
+    :param settings: what is read.
+    :param format: what the records are.
+    """
 
     default_leases = None
-    worker_imports = (land.__module__, "boto3", "botocore.client")
+    worker_imports: Sequence[str] = (land.__module__, "boto3", "botocore.client")
 
-    def __init__(self, reads: ReadsSettings) -> None:
-        self._settings = KinesisStreams.from_mapping(reads.settings)
+    def __init__(self, settings: ShardReads, format: ShardFormat) -> None:
+        self._settings = settings
+        self._format = format
+
+    def register(self, client: KinesisClient) -> Register | None:
+        """Return what registers the job as a consumer of a stream; None if shards are polled."""
+        return None
 
     @property
     @override
     def name(self) -> str:
-        return f"streams {', '.join(self._settings.streams)}"
+        names = [*self._settings.parts, *([f"with {self._settings.search}"] if self._settings.search else [])]
+        return f"streams {', '.join(names)}"
 
     @property
     @override
     def layout(self) -> RecordLayout:
-        return SHARD_RECORDS
+        return self._format.layout
 
     @override
     def columns(self, spark: object) -> StructType | None:
@@ -424,19 +457,42 @@ class KinesisSource(JobSource):
 
     @override
     def opened(self, coordinator: SourceCoordinator) -> Callable[[JobSpark], MakeReading]:
-        streams = self._streams(kinesis_client(self._settings.aws), coordinator)
-        return lambda spark: partial(ShardReading, spark.context, self._settings, streams)
+        return partial(self.reading, streams=self._streams(self._settings.client(), coordinator))
+
+    def reading(self, spark: JobSpark, streams: Streams) -> MakeReading:
+        """Return what makes the reading of a job."""
+        return partial(ShardReading, spark.context, self._settings, streams, format=self._format)
 
     def _streams(self, client: KinesisClient, coordinator: SourceCoordinator) -> Streams:
         settings = self._settings
-        sync = ShardSync(client, coordinator, on_data_loss=settings.on_data_loss)
+        every, history = settings.syncs_every, settings.history(coordinator)
+        sync = ShardSync(client, coordinator, on_data_loss=settings.on_data_loss, history=history)
+
+        def found() -> Sequence[str]:
+            """The sync of a task searches for streams; its jobs read which ones it found."""
+            return SyncState.from_mapping(coordinator.view.supplier_state()).named if settings.search else ()
+
         return Streams(
-            settings.streams,
+            settings.addresses,
             partial(describe_stream, client),
-            sync=partial(sync.run, settings.streams, forced=False) if settings.syncs_every else None,
-            interval=settings.syncs_every or DESCRIBE_INTERVAL,
-            register=partial(_register, client, settings.consumer_name) if settings.consumer_name else None,
+            sync=(lambda: sync.run(with_found(settings.addresses, found()), forced=False)) if every else None,
+            found=found,
+            interval=every or DESCRIBE_INTERVAL,
+            register=self.register(client),
         )
+
+
+class KinesisSource(ShardSource):
+    """The Kinesis streams that a job reads."""
+
+    def __init__(self, reads: ReadsSettings) -> None:
+        self._kinesis = KinesisStreams.from_mapping(reads.settings)
+        super().__init__(self._kinesis, KINESIS)
+
+    @override
+    def register(self, client: KinesisClient) -> Register | None:
+        consumer = self._kinesis.consumer_name
+        return None if consumer is None else partial(_register, client, consumer)
 
 
 def _register(client: KinesisClient, consumer_name: str, stream: StreamDescription) -> str:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from airflow_provider_coordination.spark.delivered_batches import TableHistory
+    from airflow_provider_coordination.spark.refused_rows import RefusedRows
     from airflow_provider_coordination.spark.sink_settings import SinkSettings
 
 
@@ -175,6 +176,20 @@ class Sink(ABC):
         """Remove the files that previous owners of partitions prepared; see `Delivery.sweep`."""
 
     # What only some sinks do
+
+    refused_rows: RefusedRows | None = None
+    """Where the sink puts the rows that it refuses, so that it can take the rest of their batch; None if such a row
+    fails its batch. A sink that has rows to refuse keeps them there before it commits, and publishes them afterwards.
+    """
+    refuses_rows: ClassVar[bool] = False
+    """Whether the sink uses `refused_rows`."""
+
+    def committed_under(self, attempts: Sequence[Attempt]) -> Mapping[str, int]:
+        """Return the fencing tokens of the leases under which batches were committed, by batch id.
+
+        Only of sinks that refuse rows. A batch that is not in, or whose lease is not known, is left out.
+        """
+        raise NotImplementedError
 
     shares_files: ClassVar[bool] = False
     """Whether a sink that separates batches writes those with the same `Attempt.shared_file` to one file.

@@ -19,6 +19,7 @@ from airflow_provider_coordination.coordination.errors import result_or_raise
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.concurrency import each_at_once, side_by_side
+from airflow_provider_coordination.spark.dataset_compaction import Compactions, maintain_dataset
 from airflow_provider_coordination.spark.delivery import (
     Attempt,
     Delivery,
@@ -28,11 +29,26 @@ from airflow_provider_coordination.spark.delivery import (
     each_separately,
 )
 from airflow_provider_coordination.spark.files import MissingFileError
-from airflow_provider_coordination.spark.landed_files import check_all_of_it, landed_content, landed_schema
-from airflow_provider_coordination.spark.landed_identity import batch_landed_in, file_name, without_batch
+from airflow_provider_coordination.spark.landed_files import (
+    check_all_of_it,
+    landed_content,
+    landed_error,
+    landed_schema,
+    restore_landed,
+)
+from airflow_provider_coordination.spark.landed_identity import without_batch
 from airflow_provider_coordination.spark.outages import translating_outages
-from airflow_provider_coordination.spark.parquet_files import MergedFile, read_whole, schema_of, table_in, write_table
+from airflow_provider_coordination.spark.parquet_files import (
+    MergedFile,
+    column_types,
+    read_whole,
+    schema_of,
+    table_in,
+    write_table,
+)
+from airflow_provider_coordination.spark.partitioned_dataset import check_not_partitioned, partitioned_dataset
 from airflow_provider_coordination.spark.shared_files import (
+    CombinedBatch,
     SharedFiles,
     assign_shared_files,
     by_shared_file,
@@ -41,7 +57,7 @@ from airflow_provider_coordination.spark.shared_files import (
     new_shared_file,
 )
 from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER, MAIN, SinkSettings, access_of
-from airflow_provider_coordination.spark.sinks import Rows, Sink, SinkKind, owed
+from airflow_provider_coordination.spark.sinks import Maintenance, MaintenanceResult, Rows, Sink, SinkKind, owed
 from airflow_provider_coordination.spark.staging import (
     Staging,
     delete_staged,
@@ -55,7 +71,6 @@ from airflow_provider_coordination.spark.storage import (
     copy_file,
     delete_folder,
     exists,
-    file_size,
     has_exclusive_names,
     join,
     probe_rename,
@@ -70,18 +85,6 @@ if TYPE_CHECKING:
 
 SMALL_PART = 32
 """Landed files of at least 1/32 of the target size are published unchanged; smaller ones are combined."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CombinedBatch:
-    """The shared file in which the rows of a batch are prepared.
-
-    :param shared_file: see `Attempt.shared_file`.
-    :param columns: the columns of the file.
-    """
-
-    shared_file: str
-    columns: pa.Schema
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,20 +115,26 @@ class ParquetSink(Sink):
 
     @override
     def check(self) -> None:
-        is_dead_letter = self.name == DEAD_LETTER
-        field = (
-            "BadRecordSettings: field 'dead_letter_path'"
-            if is_dead_letter
-            else f"ParquetDataset {self.name!r}: field 'path'"
-        )
+        field = f"ParquetDataset {self.name!r}: field 'path'"
+        if self.name == DEAD_LETTER:
+            field = "BadRecordSettings: field 'dead_letter_path'"
         check_writable(field, self.path, self.access)
+        check_not_partitioned(field, self.path, self.access)
 
     @override
     def committed(self, attempts: Sequence[Attempt]) -> set[str]:
         shared = self._in_shared_files(attempts)
         alone = [attempt.batch_id for attempt in attempts if attempt.batch_id not in shared]
         checks = side_by_side(alone, lambda batch_id: exists(self.file(batch_id), self.access), self.at_once)
-        return shared | {batch_id for batch_id, is_there in checks if result_or_raise(is_there)}
+        found = shared | {batch_id for batch_id, is_there in checks if result_or_raise(is_there)}
+        if any(a.has_previous_owners and a.batch_id not in found for a in attempts):
+            found |= self.compacted.batches().keys() & {attempt.batch_id for attempt in attempts}
+        return found
+
+    @property
+    def compacted(self) -> Compactions:
+        """The batches in merged files."""
+        return Compactions(self.path, self.access)
 
     def file(self, batch_id: str) -> str:
         """Return the path of the file that holds this batch alone."""
@@ -137,7 +146,7 @@ class ParquetSink(Sink):
             if name is not None and attempt.batch_id in (self._shared.batches(name) or ()):
                 return self._shared.file(name)
         own = self.file(attempt.batch_id)
-        return own if exists(own, self.access) else None
+        return own if exists(own, self.access) else self.compacted.batches().get(attempt.batch_id)
 
     @property
     def at_once(self) -> int:
@@ -181,6 +190,7 @@ class ParquetSink(Sink):
     @override
     def prepare(self, attempts: Sequence[Attempt], rows: Rows) -> None:
         # A batch in a shared file stays there, even if its delivery was rejected.
+        self.compacted.check_absent(attempts)
         for name, sharers in by_shared_file(attempts).items():
             self._prepare_together(name, sharers, rows)
         alone = [attempt for attempt in attempts if attempt.shared_file is None]
@@ -310,6 +320,8 @@ class ParquetSink(Sink):
         :param size: the expected size in bytes.
         """
         publish(file, self.file(attempt.batch_id), size=size, claim=claim_of(attempt), access=self.access)
+        # A compaction that has read the replaced file hides this one.
+        self.compacted.check_absent([attempt])
 
     @override
     def discard(self, attempts: Sequence[Attempt]) -> None:
@@ -319,6 +331,10 @@ class ParquetSink(Sink):
     @override
     def sweep(self, tokens: Mapping[str, int]) -> None:
         delete_staged(staged_by_previous_owners(self.path, tokens, self.access), self.access)
+
+    @override
+    def maintain(self, wanted: Maintenance) -> MaintenanceResult:
+        return maintain_dataset(self.path, wanted, access=self.access)
 
     # Landed files, unchanged
 
@@ -335,15 +351,7 @@ class ParquetSink(Sink):
 
     @override
     def restore_landed_file(self, attempt: Attempt) -> bool:
-        batch, published = attempt.batch, self.file(attempt.batch_id)
-        if file_size(published, self.access) != batch.file_bytes:
-            return False
-        if batch_landed_in(published, self.access) != batch.batch_id:
-            return False
-        copy = join(attempt.file.rpartition("/")[0], file_name("published", attempt.fencing_token))
-        copy_file(published, copy, self.access)
-        publish(copy, attempt.file, size=batch.file_bytes, access=self.access)
-        return True
+        return restore_landed(attempt, self.file(attempt.batch_id), self.access)
 
 
 class ParquetLandedDelivery(LandedDelivery):
@@ -413,11 +421,11 @@ class ParquetLandedDelivery(LandedDelivery):
             for attempt in some:
                 result = made if isinstance(made, Exception) else made[attempt.batch_id]
                 results[attempt.batch_id] = (
-                    _landed_error(attempt, result)
+                    landed_error(attempt, result)
                     if isinstance(result, Exception)
                     else Prepared(
                         records={self._dataset.name: attempt.batch.records},
-                        columns=_column_types(result.columns),
+                        columns=column_types(result.columns),
                         shared_file=result.shared_file,
                     )
                 )
@@ -426,6 +434,7 @@ class ParquetLandedDelivery(LandedDelivery):
     def _prepare_alone(self, needed: Collection[str], attempt: Attempt) -> Prepared:
         check_all_of_it(attempt)
         with translating_outages(self._dataset.name):
+            self._dataset.compacted.check_absent([attempt])
             return self._inspect(attempt, attempt.batch_id in needed)
 
     def _inspect(self, attempt: Attempt, is_needed: bool) -> Prepared:
@@ -441,7 +450,7 @@ class ParquetLandedDelivery(LandedDelivery):
                 schema = schema_of(visible, self._dataset.access)
         except pa.ArrowInvalid as error:
             raise DeliveryError(f"file {visible} is damaged: {error}; restore it, or reset its partition") from error
-        return Prepared(records={self._dataset.name: attempt.batch.records}, columns=_column_types(schema))
+        return Prepared(records={self._dataset.name: attempt.batch.records}, columns=column_types(schema))
 
     @override
     def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
@@ -473,24 +482,14 @@ class ParquetLandedDelivery(LandedDelivery):
         return join(self._dataset.staging(attempt), "landed.parquet")
 
 
-def _column_types(schema: pa.Schema) -> dict[str, str]:
-    return {field.name: str(field.type) for field in schema}
-
-
-def _landed_error(attempt: Attempt, error: Exception) -> DeliveryError:
-    """Return why a batch cannot be combined with others."""
-    if isinstance(error, DeliveryError):
-        return error
-    return DeliveryError(f"landed file {attempt.file} cannot be read: {error}; restore it, or reset its partition")
-
-
-def _make(settings: SinkSettings) -> ParquetSink:
+def _make(settings: SinkSettings) -> Sink:
     dataset = ParquetDataset.from_mapping({"path": settings.location, **settings.settings})
-    return ParquetSink(
+    access = access_of([settings])
+    return partitioned_dataset(settings, dataset, access) or ParquetSink(
         name=settings.name,
         path=settings.location,
         where=settings.where,
-        access=access_of([settings]),
+        access=access,
         target_file_bytes=dataset.target_file_bytes,
     )
 

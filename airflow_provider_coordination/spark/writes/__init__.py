@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import timedelta
 from typing import Annotated, Any, ClassVar
 
 from airflow_provider_coordination.aws import AwsSettings
@@ -20,6 +21,10 @@ from airflow_provider_coordination.spark.sinks import SINKS
 
 EXAMPLE = "ParquetDataset('/data/lake/clicks')"
 TARGET_FILE_BYTES = 128 * 2**20
+TOMBSTONE_RETENTION = timedelta(days=7)
+CODECS = ("zstd", "snappy", "gzip", "lz4", "none")
+LEVELS = {"zstd": 22, "gzip": 9}
+"""The highest level of each codec that has levels."""
 TYPES = ("string", "long", "integer", "short", "byte", "float", "double", "boolean", "binary", "date", "timestamp")
 """The types that a column may have, as the Delta protocol names them; decimals are allowed as well."""
 
@@ -111,39 +116,39 @@ class Writes(Described):
 
 
 @dataclass(kw_only=True)
-class KeyedSink(Writes):
-    """A sink whose rows may replace existing rows.
+class MergingSink(Writes):
+    """A sink whose rows may replace or delete existing rows.
 
     :param merge_on: the key columns by which a row replaces an existing row; by default every row is added. (templated)
+    :param order_by: the column whose greatest value wins among the rows of one key, in a delivery and in the table. Of
+        equal ones, the one delivered last wins. Without it, a key must be unique in a batch, and the later delivery
+        wins. (templated)
+    :param op: the column that says what a row does: `DELETE`, `REMOVE` or `D` deletes the row of its key. The names of
+        other changes, and null, replace it. It needs `order_by`. (templated)
+    :param tombstone_retention: how long the table remembers the key and the order of a deleted row, so that no older
+        change restores it. (templated)
     """
 
     merge_on: Annotated[Texts, Limits(is_unique=True)] = ()
+    order_by: str | None = None
+    op: str | None = None
+    tombstone_retention: Annotated[timedelta, Limits(minimum=timedelta(0))] = TOMBSTONE_RETENTION
 
     @override
     def check_together(self) -> None:
         super().check_together()
         if not all(name.strip() for name in self.merge_on):
             raise self.invalid("merge_on", "must name columns that identify a row")
-
-
-@dataclass(kw_only=True)
-class MergingSink(KeyedSink):
-    """A keyed sink that orders the rows with the same key.
-
-    :param order_by: the column whose greatest value wins between rows with the same key in one delivery. Without it a
-        key may occur at most once in a batch. (templated)
-    """
-
-    order_by: str | None = None
-
-    @override
-    def check_together(self) -> None:
-        super().check_together()
-        if self.order_by is not None and not self.merge_on:
-            raise self.invalid(
-                "order_by",
-                "needs 'merge_on', the columns that identify a row; set that, or leave 'order_by' out",
-            )
+        for name, needed, what in (
+            ("order_by", self.merge_on, "'merge_on', the columns that identify a row"),
+            ("op", self.order_by, "'order_by', the column that decides whether a change is older than a delete"),
+        ):
+            if getattr(self, name) is not None and not needed:
+                raise self.invalid(name, f"needs {what}; set that, or leave {name!r} out")
+        if self.order_by is not None and self.order_by in self.merge_on:
+            raise self.invalid("order_by", "must not be a column of 'merge_on': rows with one key would have one order")
+        if self.op is not None and self.op in (*self.merge_on, self.order_by):
+            raise self.invalid("op", "must be a column of its own, neither a key of 'merge_on' nor 'order_by'")
 
 
 def sinks_of(writes: Writes | Sequence[Writes], connections: ConnectionResolver) -> tuple[SinkSettings, ...]:
@@ -203,11 +208,17 @@ class ParquetDataset(Writes):
         `s3://lake/clicks`. (templated)
     :param name: the sink's name, unique within the task: up to 64 letters, digits, `_` and `-`. (templated)
     :param where: which records the sink receives: a SQL predicate over the written columns; all by default. (templated)
-    :param target_file_bytes: the maximum number of landed bytes in a shared file, which holds several batches of a
-        delivery. A batch is always complete in one file. If other parties acknowledge batches, each
-        batch has a file of its own. (templated)
-    :param aws_conn_id: the AWS connection for a path on S3, and for landed data and dead letters in the same bucket; by
-        default the AWS default credential chain. (templated)
+    :param target_file_bytes: the maximum number of landed bytes in a file that batches of a delivery share. With 1,
+        each batch has its own file. So it has if other parties acknowledge batches. A batch is always complete in one
+        file. (templated)
+    :param partition_by: the columns of Hive folders, such as `day=2026-01-31`, from the outermost; each batch then has
+        files of its own. (templated)
+    :param compression: the codec: `zstd`, `snappy`, `gzip`, `lz4` or `none`. Only files of `zstd` are shared.
+        (templated)
+    :param compression_level: the level of the codec: 1 to 22 for `zstd`, 1 to 9 for `gzip`; by default the codec's own.
+        (templated)
+    :param aws_conn_id: the AWS connection for S3, also for landed data and dead letters in the bucket; by default the
+        AWS default credential chain. (templated)
     """
 
     kind: ClassVar[str] = PARQUET
@@ -215,6 +226,22 @@ class ParquetDataset(Writes):
     path: str
     _: KW_ONLY
     target_file_bytes: Annotated[int, Limits(minimum=1)] = TARGET_FILE_BYTES
+    partition_by: Annotated[Texts, Limits(is_unique=True)] = ()
+    compression: Annotated[str, Limits(one_of=CODECS)] = CODECS[0]
+    compression_level: Annotated[int | None, Limits(minimum=1)] = None
+
+    @override
+    def check_together(self) -> None:
+        super().check_together()
+        for name in self.partition_by:
+            if not name.strip() or name.startswith(("_", ".")):
+                raise self.invalid(
+                    "partition_by", "must name columns; readers skip folders whose names begin with '_' or '.'"
+                )
+        most = LEVELS.get(self.compression, 0)
+        if self.compression_level is not None and self.compression_level > most:
+            said = f"must be at most {most} for {self.compression!r}" if most else "needs the codec 'zstd' or 'gzip'"
+            raise self.invalid("compression_level", said)
 
 
 @dataclass
@@ -225,15 +252,20 @@ class DeltaTable(MergingSink):
         `s3://lake/clicks`. (templated)
     :param name: the sink's name, unique within the task: up to 64 letters, digits, `_` and `-`. (templated)
     :param where: which records the sink receives: a SQL predicate over the written columns; all by default. (templated)
-    :param partition_by: the partition columns of the table when it is created; an existing table keeps its own.
-        (templated)
-    :param columns: the types of columns when the table is created, by column name, as the Delta protocol names them,
-        such as `{"amount": "decimal(12,2)"}`; by default the types of the records. (templated)
+    :param partition_by: the partition columns of a new table. Other ones than those of an existing table are an error
+        at the job's start. (templated)
+    :param columns: the types of a new table's columns by name, as the Delta protocol writes them, such as `{"amount":
+        "decimal(12,2)"}`; by default those of the records. (templated)
     :param merge_on: the key columns by which a row replaces an existing row; by default every row is added. (templated)
-    :param order_by: the column whose greatest value wins between rows with the same key in one delivery. Without it a
-        key may occur at most once in a batch. (templated)
-    :param aws_conn_id: the AWS connection for a path on S3, and for landed data and dead letters in the same bucket; by
-        default the AWS default credential chain. (templated)
+    :param order_by: the column whose greatest value wins among the rows of one key, in a delivery and in the table. Of
+        equal ones, the one delivered last wins. Without it, a key must be unique in a batch, and the later delivery
+        wins. (templated)
+    :param op: the column that says what a row does: `DELETE`, `REMOVE` or `D` deletes the row of its key. The names of
+        other changes, and null, replace it. It needs `order_by`. (templated)
+    :param tombstone_retention: how long the table remembers the key and the order of a deleted row, so that no older
+        change restores it. (templated)
+    :param aws_conn_id: the AWS connection for S3, also for landed data and dead letters in the bucket; by default the
+        AWS default credential chain. (templated)
     """
 
     kind: ClassVar[str] = "delta"

@@ -50,22 +50,28 @@ class IcebergTable(MergingSink):
     """An Iceberg table, for the `writes` of operators. It is created if it does not exist.
 
     :param table: the name of the table with its namespace, such as `lake.clicks`. (templated)
-    :param catalog_conn_id: the connection to its catalog: a database, or a connection whose host is the URI of a REST
-        catalog; its extra holds further catalog properties. (templated)
+    :param catalog_conn_id: the connection to its catalog: a database, or one whose host is the URI of a REST catalog.
+        Its extra holds further catalog properties. (templated)
     :param catalog: catalog properties, as pyiceberg names them, such as `{"type": "glue"}`; they override those of the
-        connection. (templated)
-    :param catalog_name: the name of the catalog; catalogs in databases store it with each table. (templated)
+        connection, or replace the connection. (templated)
+    :param catalog_name: the name of the catalog. Catalogs in databases store it with each table: use the name under
+        which others find the table. (templated)
     :param aws_conn_id: the AWS connection for the table's files and for Glue; by default the AWS default credential
         chain. (templated)
-    :param partition_by: a column or an Iceberg transform, such as `day(at)` and `bucket(16, id)`, or a list of them. By
-        default an existing table keeps its own, and a new table is unpartitioned. (templated)
-    :param columns: the types of columns of a new table, by column name, as Iceberg names them; by default those of the
-        first delivery. (templated)
+    :param partition_by: a column, a transform such as `bucket(16, id)`, or a list of them; by default the table's own,
+        and none for a new table. (templated)
+    :param columns: the types of columns of a new table by name, as Iceberg writes them, such as `{"at": "timestamptz",
+        "amount": "decimal(10, 2)"}`; by default those of the first delivery. (templated)
     :param table_properties: the properties of a new table. (templated)
     :param location: the location of a new table; by default the catalog chooses it. (templated)
     :param merge_on: the key columns by which a row replaces an existing row; by default every row is added. (templated)
-    :param order_by: the column whose greatest value wins between rows with the same key in one delivery. Without it a
-        key may occur at most once in a batch. (templated)
+    :param order_by: the column whose greatest value wins among the rows of one key, in a delivery and in the table. Of
+        equal ones, the one delivered last wins. Without it, a key must be unique in a batch, and the later delivery
+        wins. (templated)
+    :param op: the column that says what a row does: `DELETE`, `REMOVE` or `D` deletes the row of its key. The names of
+        other changes, and null, replace it. It needs `order_by`. (templated)
+    :param tombstone_retention: how long the table remembers the key and the order of a deleted row, so that no older
+        change restores it. (templated)
     :param name: the sink's name, unique within the task: up to 64 letters, digits, `_` and `-`. (templated)
     :param where: which records the sink receives: a SQL predicate over the written columns; all by default. (templated)
     """

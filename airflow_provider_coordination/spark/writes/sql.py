@@ -13,7 +13,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.settings import CONNECTED
 from airflow_provider_coordination.sources.connections import ConnectionResolver
-from airflow_provider_coordination.spark.writes import KeyedSink
+from airflow_provider_coordination.spark.writes import MergingSink
 from airflow_provider_coordination.sql import CONNECTION_TYPES, MYSQL, PORTS, POSTGRESQL
 
 TYPES = {name: database for name, database in CONNECTION_TYPES.items() if database in PORTS}
@@ -48,18 +48,25 @@ class SqlServer:
 
 
 @dataclass
-class SqlTable(KeyedSink):
+class SqlTable(MergingSink):
     """A table of PostgreSQL, MySQL or MariaDB, for the `writes` of operators.
 
     One transaction writes the rows of a batch and its id. The ids are kept in the table `_coordination_batches` beside
     the table.
 
     :param table: the table, with its schema if that is not `public`; for MySQL with its database if that is not the
-        connection's database. It is created if it does not exist. (templated)
+        connection's. It is created if it does not exist. (templated)
     :param conn_id: the connection, of type `postgres` or `mysql`. (templated)
     :param staging_path: where rows wait for their transaction: a path or URI that the driver and every executor reach.
         (templated)
     :param merge_on: the key columns by which a row replaces an existing row; by default every row is added. (templated)
+    :param order_by: the column whose greatest value wins among the rows of one key, in a delivery and in the table. Of
+        equal ones, the one delivered last wins. Without it, a key must be unique in a batch, and the later delivery
+        wins. (templated)
+    :param op: the column that says what a row does: `DELETE`, `REMOVE` or `D` deletes the row of its key. The names of
+        other changes, and null, replace it. It needs `order_by`. (templated)
+    :param tombstone_retention: how long the database remembers the key and the order of a deleted row, so that no older
+        change restores it. (templated)
     :param add_columns: add columns that the table lacks; by default they are an error. (templated)
     :param name: the sink's name, unique within the task: up to 64 letters, digits, `_` and `-`. (templated)
     :param where: which records the sink receives: a SQL predicate over the written columns; all by default. (templated)

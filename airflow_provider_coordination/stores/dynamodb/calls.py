@@ -27,7 +27,7 @@ READ_TIMEOUT_SECONDS = 10.0
 FIRST_PAUSE_SECONDS = 0.05
 LONGEST_PAUSE_SECONDS = 2.0
 
-OF_MANY_TABLES = ("batch_get_item", "transact_write_items")
+OF_MANY_TABLES = ("batch_get_item", "list_tags_of_resource", "transact_write_items")
 """Operations that contain the table name in each item."""
 THROTTLED = frozenset(
     {

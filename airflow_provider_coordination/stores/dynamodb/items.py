@@ -10,7 +10,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from airflow_provider_coordination.coordination.browsing import PARKED_FROM, BrowsePosition, Filter, SortOrder
+from airflow_provider_coordination.coordination.browsing import (
+    PARKED_FROM,
+    BrowsePosition,
+    Filter,
+    PageRequest,
+    SortOrder,
+)
 from airflow_provider_coordination.coordination.claims import FAMILY as CLAIM_FAMILY
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import (
@@ -248,8 +254,10 @@ def filter_expression(wanted: Filter, order: SortOrder) -> tuple[list[str], dict
     return conditions, names, values
 
 
-def browse_query(source_identifier: str, wanted: Filter, order: SortOrder) -> dict[str, Any]:
+def browse_query(request: PageRequest) -> dict[str, Any]:
     """Return a query along the table's key or the index, with the filter that DynamoDB can evaluate."""
+    source_identifier, wanted, order = request.source_identifier, request.wanted, request.order
+    status: PartitionStatus | None = None
     if order is SortOrder.PRIORITY:
         [status] = set(wanted.statuses)
         by_lease = status is PartitionStatus.ASSIGNED and wanted.expired_by is not None
@@ -262,6 +270,8 @@ def browse_query(source_identifier: str, wanted: Filter, order: SortOrder) -> di
         query["FilterExpression"] = " AND ".join(conditions)
         query["ExpressionAttributeNames"] |= names
         query["ExpressionAttributeValues"] |= values
+    if request.after is not None:
+        query["ExclusiveStartKey"] = position_key(source_identifier, status, request.after)
     return query
 
 

@@ -19,11 +19,9 @@ from typing import Any
 
 from airflow_provider_coordination.aws import AwsSettings, Permission
 from airflow_provider_coordination.coordination.browsing import (
-    EXAMINED_PER_PAGE,
     BrowsePage,
     BrowsePosition,
-    Filter,
-    SortOrder,
+    PageRequest,
 )
 from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
 from airflow_provider_coordination.coordination.override import override
@@ -36,12 +34,6 @@ from airflow_provider_coordination.coordination.store import (
 )
 from airflow_provider_coordination.stores import RETRY_DEADLINE_SECONDS
 from airflow_provider_coordination.stores.dynamodb.calls import DynamoDbCalls, RefusedError
-from airflow_provider_coordination.stores.dynamodb.hints import (
-    REFUSALS_IN_A_ROW,
-    KnownVersions,
-    QueueStart,
-    QuietQueues,
-)
 from airflow_provider_coordination.stores.dynamodb.items import (
     TABLE_KEY,
     Item,
@@ -53,12 +45,18 @@ from airflow_provider_coordination.stores.dynamodb.items import (
     lease_attributes,
     new_item,
     partition_of,
-    position_key,
     queue_query,
     stored_position,
 )
 from airflow_provider_coordination.stores.dynamodb.table import TableOptions, ensure_table, inspect_table, permissions
-from airflow_provider_coordination.stores.dynamodb.writes import TRANSACTION_ITEMS, DynamoDbWrites
+from airflow_provider_coordination.stores.dynamodb.writes import (
+    REFUSALS_IN_A_ROW,
+    TRANSACTION_ITEMS,
+    DynamoDbWrites,
+    KnownVersions,
+    QueueStart,
+    QuietQueues,
+)
 from airflow_provider_coordination.stores.kind import StoreReport, measure_quickest
 
 log = logging.getLogger(__name__)
@@ -146,8 +144,8 @@ class DynamoDbStore(CoordinationStore):
 
     def permissions(self) -> tuple[AwsSettings, Sequence[Permission]]:
         """Return the AWS settings, and the permissions that the store needs."""
-        creates, expires = not self._options.skip_creation, self._ttl_seconds is not None
-        return self._aws, list(permissions(self.client, self._table, creates=creates, expires=expires))
+        expires = self._ttl_seconds is not None
+        return self._aws, list(permissions(self.client, self._table, self._options, expires=expires))
 
     @override
     def close(self) -> None:
@@ -276,43 +274,31 @@ class DynamoDbStore(CoordinationStore):
         return [partition for _, partition in matches[:limit]]
 
     @override
-    def browse(
-        self,
-        source_identifier: str,
-        wanted: Filter,
-        *,
-        order: SortOrder = SortOrder.KEY,
-        descending: bool = False,
-        after: BrowsePosition | None = None,
-        limit: int = 100,
-        examine: int = EXAMINED_PER_PAGE,
-    ) -> BrowsePage:
+    def browse(self, request: PageRequest) -> BrowsePage:
         """Reads the table or the index, with as many calls as the time permits."""
-        wanted.check(order, after)
-        query = browse_query(source_identifier, wanted, order)
-        if after is not None:
-            status = next(iter(wanted.statuses)) if order is SortOrder.PRIORITY else None
-            query["ExclusiveStartKey"] = position_key(source_identifier, status, after)
-        max_partitions = min(limit, examine)
-        at_once = max_partitions + 1 if wanted.includes_all(order) else min(examine, BROWSE_PAGE_ITEMS)
+        request.check()
+        order = request.order
+        query = browse_query(request)
+        max_partitions = min(request.limit, request.examine)
+        at_once = max_partitions + 1 if request.includes_all else min(request.examine, BROWSE_PAGE_ITEMS)
         over = time.monotonic() + BROWSE_SECONDS
         matches: list[tuple[BrowsePosition, Partition]] = []
         examined = 0
         units = 0.0
-        query |= {"Limit": at_once, "ScanIndexForward": not descending, "ReturnConsumedCapacity": "TOTAL"}
+        query |= {"Limit": at_once, "ScanIndexForward": not request.descending, "ReturnConsumedCapacity": "TOTAL"}
         for page in self._call.pages("query", **query):
             examined += page["ScannedCount"]
             units += page.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0)
             for item in page["Items"]:
                 partition = _readable(item)
-                if partition is not None and wanted.matches(partition):
+                if partition is not None and request.wanted.matches(partition):
                     matches.append((stored_position(item, order), partition))
             if len(matches) > max_partitions:
                 return BrowsePage(
                     partitions=[p for _, p in matches[:max_partitions]], next=matches[max_partitions - 1][0]
                 )
             end = page.get("LastEvaluatedKey")
-            is_enough = examined >= examine or units >= BROWSE_READ_UNITS or time.monotonic() > over
+            is_enough = examined >= request.examine or units >= BROWSE_READ_UNITS or time.monotonic() > over
             if end is not None and is_enough:
                 return BrowsePage(partitions=[p for _, p in matches], next=stored_position(end, order))
         return BrowsePage(partitions=[p for _, p in matches], next=None)

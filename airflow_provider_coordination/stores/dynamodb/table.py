@@ -6,7 +6,7 @@ import logging
 import secrets
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -31,15 +31,23 @@ class TableOptions:
     :param capacity: provisioned read and write units of the table, and the same for the index; None for on-demand. Used
         only when the table is created; an existing table is not changed.
     :param wait_seconds: how long to wait for a table that is being created.
+    :param point_in_time_recovery: whether the table is created with point-in-time recovery.
+    :param deletion_protection: whether the table is created with deletion protection.
+    :param tags: the tags that the table is created with.
     """
 
     skip_creation: bool = False
     capacity: tuple[int, int] | None = None
     wait_seconds: float = 300.0
+    point_in_time_recovery: bool = False
+    deletion_protection: bool = False
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 def ensure_table(call: DynamoDbCalls, options: TableOptions, *, expire: bool) -> None:
     """Create the table if it does not exist, wait for it, check its keys, and enable TTL if items expire.
+
+    An existing table that has other settings than a new one would get is reported and not changed.
 
     :param call: makes calls to the table.
     :param options: how to create or check the table.
@@ -48,14 +56,21 @@ def ensure_table(call: DynamoDbCalls, options: TableOptions, *, expire: bool) ->
     :raises StoreUnavailableError: if it does not become active in time, or DynamoDB is unavailable.
     """
     table = _describe(call)
+    is_created = False
     if table is None:
         if options.skip_creation:
             raise ConfigurationError(
                 f"store {call.name}: the table does not exist and 'skip_table_creation' is set; "
                 "create it as described in docs/dynamodb.md, or check 'table', 'region' and the account"
             )
-        _create(call, options.capacity)
-    _check(call, _wait(call, options.wait_seconds, table))
+        is_created = _create(call, options)
+    table = _wait(call, options.wait_seconds, table)
+    _check(call, table)
+    if is_created and options.point_in_time_recovery:
+        call("update_continuous_backups", PointInTimeRecoverySpecification={"PointInTimeRecoveryEnabled": True})
+        log.info("store %s: point-in-time recovery is enabled", call.name)
+    for difference in () if is_created else _differences(call, table, options):
+        log.warning("store %s: %s; the table is not changed", call.name, difference)
     if expire:
         _check_ttl(call) if options.skip_creation else _enable_ttl(call)
 
@@ -68,14 +83,36 @@ def _describe(call: DynamoDbCalls) -> Mapping[str, Any] | None:
     return table
 
 
-def creation(capacity: tuple[int, int] | None) -> dict[str, Any]:
-    """Return the parameters of a CreateTable call, except the table's name.
+def _differences(call: DynamoDbCalls, table: Mapping[str, Any], options: TableOptions) -> Iterator[str]:
+    """Yield what an existing table lacks that the options ask for, each with the remedy."""
+    if options.deletion_protection and not table.get("DeletionProtectionEnabled"):
+        yield "'deletion_protection' is set and the table has none: enable it in AWS, or remove the field"
+    if options.point_in_time_recovery:
+        described = call("describe_continuous_backups")["ContinuousBackupsDescription"]
+        recovery = described.get("PointInTimeRecoveryDescription", {}).get("PointInTimeRecoveryStatus")
+        if recovery != "ENABLED":
+            yield "'point_in_time_recovery' is set and the table has none: enable it in AWS, or remove the field"
+    if options.tags:
+        tags = dict(_tags(call, table["TableArn"]))
+        if missing := [f"{name}={value}" for name, value in options.tags.items() if tags.get(name) != value]:
+            yield f"the table does not have {', '.join(sorted(missing))} of 'tags': tag it in AWS, or correct the field"
 
-    :param capacity: provisioned read and write units of the table, and the same for the index; None for on-demand.
-    """
+
+def _tags(call: DynamoDbCalls, arn: str) -> Iterator[tuple[str, str]]:
+    more: dict[str, str] = {}
+    while True:
+        page = call("list_tags_of_resource", ResourceArn=arn, **more)
+        yield from ((tag["Key"], tag["Value"]) for tag in page.get("Tags", ()))
+        if not page.get("NextToken"):
+            return
+        more = {"NextToken": page["NextToken"]}
+
+
+def creation(options: TableOptions) -> dict[str, Any]:
+    """Return the parameters of a CreateTable call, except the table's name."""
     throughput: dict[str, Any] = {}
-    if capacity is not None:
-        read, write = capacity
+    if options.capacity is not None:
+        read, write = options.capacity
         throughput = {"ProvisionedThroughput": {"ReadCapacityUnits": read, "WriteCapacityUnits": write}}
     return {
         "KeySchema": _key_schema(TABLE_KEY),
@@ -88,8 +125,10 @@ def creation(capacity: tuple[int, int] | None) -> dict[str, Any]:
                 **throughput,
             }
         ],
-        "BillingMode": "PROVISIONED" if capacity else "PAY_PER_REQUEST",
+        "BillingMode": "PROVISIONED" if options.capacity else "PAY_PER_REQUEST",
         **throughput,
+        **({"DeletionProtectionEnabled": True} if options.deletion_protection else {}),
+        **({"Tags": [{"Key": k, "Value": v} for k, v in options.tags.items()]} if options.tags else {}),
     }
 
 
@@ -107,12 +146,15 @@ def inspect_table(call: DynamoDbCalls) -> tuple[bool, datetime | None]:
     return True, response_time(response)
 
 
-def _create(call: DynamoDbCalls, capacity: tuple[int, int] | None) -> None:
+def _create(call: DynamoDbCalls, options: TableOptions) -> bool:
+    """Create the table; return whether this process did it."""
     try:
-        call("create_table", expect=("ResourceInUseException",), **creation(capacity))
-        log.info("store %s: table and index are being created", call.name)
+        call("create_table", expect=("ResourceInUseException",), **creation(options))
     except RejectedError:
         log.info("store %s: another process is creating the table", call.name)
+        return False
+    log.info("store %s: table and index are being created", call.name)
+    return True
 
 
 def _wait(call: DynamoDbCalls, wait_seconds: float, table: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -216,14 +258,15 @@ def _wanted(names: tuple[str, str]) -> str:
     return _keys(_key_schema(names), dict.fromkeys(names, "S"))
 
 
-def permissions(client: Any, table: str, *, creates: bool, expires: bool) -> Iterator[Permission]:
+def permissions(client: Any, table: str, options: TableOptions, *, expires: bool) -> Iterator[Permission]:
     """Yield the permissions that a store needs for its table.
 
     :param client: the boto3 client of DynamoDB.
-    :param creates: whether the store may create the table.
+    :param options: how the store creates and checks the table.
     :param expires: whether items expire.
     """
     described: dict[str, Any] = {}
+    creates = not options.skip_creation
 
     def describe() -> None:
         described.update(client.describe_table(TableName=table)["Table"])
@@ -242,14 +285,29 @@ def permissions(client: Any, table: str, *, creates: bool, expires: bool) -> Ite
     )
     if creates:
         # The call is refused for an existing table; without a table, it would create one.
-        create = partial(client.create_table, TableName=table, **creation(None)) if described else None
+        create = partial(client.create_table, TableName=table, **creation(TableOptions())) if described else None
         yield Permission(action="dynamodb:CreateTable", resource=arn, call=create, is_needed=not described)
+        yield from _of_new_tables(options, arn, is_needed=not described)
+    if options.point_in_time_recovery:
+        backups = partial(client.describe_continuous_backups, TableName=table)
+        yield Permission(action="dynamodb:DescribeContinuousBackups", resource=arn, call=backups)
+    if options.tags:
+        tags = partial(client.list_tags_of_resource, ResourceArn=arn) if is_described else None
+        yield Permission(action="dynamodb:ListTagsOfResource", resource=arn, call=tags)
     if expires:
         describe_ttl = partial(client.describe_time_to_live, TableName=table)
         yield Permission(action="dynamodb:DescribeTimeToLive", resource=arn, call=describe_ttl)
         if creates:
             update = _same_expiry(client, table) if is_described else None
             yield Permission(action="dynamodb:UpdateTimeToLive", resource=arn, call=update, is_needed=False)
+
+
+def _of_new_tables(options: TableOptions, arn: str, *, is_needed: bool) -> Iterator[Permission]:
+    """Yield what only the creation of a table needs; a test would change the table."""
+    if options.point_in_time_recovery:
+        yield Permission(action="dynamodb:UpdateContinuousBackups", resource=arn, is_needed=is_needed)
+    if options.tags:
+        yield Permission(action="dynamodb:TagResource", resource=arn, is_needed=is_needed)
 
 
 def _items(client: Any, table: str, key: Mapping[str, str]) -> dict[str, Any]:

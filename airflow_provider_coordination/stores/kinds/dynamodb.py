@@ -2,22 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import TYPE_CHECKING
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import parse_qsl, urlsplit
 
 from airflow_provider_coordination.aws import AwsSettings, Permission
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.store import CoordinationStore
+from airflow_provider_coordination.field_hints import Limits
+from airflow_provider_coordination.settings import read_field
 from airflow_provider_coordination.stores.kind import DEFAULT_TABLE, ConnectionFields, StoreKind, StoreReport
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.stores.dynamodb.store import DynamoDbStore
 
 URL_FIELDS = ("region", "endpoint_url", "role_arn", "external_id")
+AT_LEAST_A_SECOND = Annotated[
+    timedelta,
+    Limits(
+        minimum=timedelta(seconds=1),
+        words="a duration of at least a second, such as 'P30D', or a number of seconds",
+    ),
+]
+TAG_NAME = re.compile(r"(?!aws:).{1,128}", re.IGNORECASE)
+MOST_TAGS = 50
+MOST_TAG_CHARACTERS = 256
+AT_LEAST_ONE = Annotated[int, Limits(minimum=1, words="a whole number, at least 1")]
 CAPACITIES = ("provisioned_read_capacity_units", "provisioned_write_capacity_units")
 
 
@@ -32,6 +48,9 @@ class DynamoDbSettings:
     :param read_capacity_units: with `write_capacity_units`, the provisioned capacity of a new table, and of its index;
         without, the table is on-demand.
     :param write_capacity_units: see `read_capacity_units`.
+    :param point_in_time_recovery: whether a new table can be restored to any instant of the last 35 days.
+    :param deletion_protection: whether a new table refuses to be deleted.
+    :param tags: the tags of a new table.
     """
 
     table: str = DEFAULT_TABLE
@@ -40,6 +59,9 @@ class DynamoDbSettings:
     ttl_seconds: int | None = None
     read_capacity_units: int | None = None
     write_capacity_units: int | None = None
+    point_in_time_recovery: bool = False
+    deletion_protection: bool = False
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 class DynamoDbKind(StoreKind[DynamoDbSettings]):
@@ -55,6 +77,9 @@ class DynamoDbKind(StoreKind[DynamoDbSettings]):
         "skip_table_creation",
         "ttl",
         *CAPACITIES,
+        "point_in_time_recovery",
+        "deletion_protection",
+        "tags",
     )
 
     @override
@@ -69,6 +94,9 @@ class DynamoDbKind(StoreKind[DynamoDbSettings]):
             options=TableOptions(
                 skip_creation=settings.skip_table_creation,
                 capacity=None if None in capacity else capacity,  # type: ignore[arg-type]
+                point_in_time_recovery=settings.point_in_time_recovery,
+                deletion_protection=settings.deletion_protection,
+                tags=settings.tags,
             ),
             ttl_seconds=settings.ttl_seconds,
             retry_deadline_seconds=retry_deadline_seconds,
@@ -87,6 +115,17 @@ class DynamoDbKind(StoreKind[DynamoDbSettings]):
             raise ConfigurationError(
                 f"store 'dynamodb': field {missing!r} is missing; give both capacities, or neither for on-demand"
             )
+
+        if len(settings.tags) > MOST_TAGS:
+            raise ConfigurationError(
+                f"store 'dynamodb': field 'tags' has {len(settings.tags)} tags; give at most {MOST_TAGS}"
+            )
+        for name, value in settings.tags.items():
+            if not TAG_NAME.fullmatch(name) or len(value) > MOST_TAG_CHARACTERS:
+                raise ConfigurationError(
+                    f"store 'dynamodb': field 'tags' has the tag {name!r} with the value {value!r}; give names of 1 to "
+                    f"128 characters that do not begin with 'aws:', and values of at most {MOST_TAG_CHARACTERS}"
+                )
 
     @override
     def from_url(self, url: str, table: str | None) -> DynamoDbSettings:
@@ -110,7 +149,8 @@ class DynamoDbKind(StoreKind[DynamoDbSettings]):
                 f"{connection.name}: DynamoDB has no login; leave login and password empty, and give a connection with "
                 "keys in 'aws_conn_id'"
             )
-        read, write = (connection.integer(name) for name in CAPACITIES)
+        ttl: timedelta | None = connection.read("ttl", AT_LEAST_A_SECOND)
+        read, write = (connection.read(name, AT_LEAST_ONE) for name in CAPACITIES)
         if (read is None) != (write is None):
             missing, present = CAPACITIES if read is None else reversed(CAPACITIES)
             raise ConfigurationError(
@@ -119,10 +159,13 @@ class DynamoDbKind(StoreKind[DynamoDbSettings]):
         return DynamoDbSettings(
             table=connection.text("table") or DEFAULT_TABLE,
             aws=_aws(connection),
-            skip_table_creation=connection.boolean("skip_table_creation"),
-            ttl_seconds=connection.integer("ttl"),
+            skip_table_creation=connection.read("skip_table_creation", bool, False),
+            ttl_seconds=None if ttl is None else int(ttl.total_seconds()),
             read_capacity_units=read,
             write_capacity_units=write,
+            point_in_time_recovery=connection.read("point_in_time_recovery", bool, False),
+            deletion_protection=connection.read("deletion_protection", bool, False),
+            tags=_tags(connection),
         )
 
     @override
@@ -136,6 +179,16 @@ class DynamoDbKind(StoreKind[DynamoDbSettings]):
     @override
     def secrets(self, settings: DynamoDbSettings) -> Iterable[str]:
         return filter(None, (settings.aws.secret_access_key, settings.aws.session_token))
+
+
+def _tags(connection: ConnectionFields) -> Mapping[str, str]:
+    """Return the tags; a form of Airflow writes the JSON object as text."""
+    value = connection.values.get("tags", {})
+    if isinstance(value, str):
+        with suppress(ValueError):
+            value = json.loads(value)
+    tags: Mapping[str, str] = read_field(connection.name, "tags", value, Mapping[str, str])
+    return tags
 
 
 def _aws(connection: ConnectionFields) -> AwsSettings:

@@ -14,10 +14,9 @@ from datetime import datetime
 from typing import Any
 
 from airflow_provider_coordination.coordination.browsing import (
-    EXAMINED_PER_PAGE,
     BrowsePage,
     BrowsePosition,
-    Filter,
+    PageRequest,
     SortOrder,
     position_of,
 )
@@ -140,21 +139,12 @@ class InMemoryStore(CoordinationStore):
             return [_copy(p) for p in queue[:limit]]
 
     @override
-    def browse(
-        self,
-        source_identifier: str,
-        wanted: Filter,
-        *,
-        order: SortOrder = SortOrder.KEY,
-        descending: bool = False,
-        after: BrowsePosition | None = None,
-        limit: int = 100,
-        examine: int = EXAMINED_PER_PAGE,
-    ) -> BrowsePage:
-        wanted.check(order, after)
+    def browse(self, request: PageRequest) -> BrowsePage:
+        request.check()
+        wanted, order, after, limit = request.wanted, request.order, request.after, request.limit
 
         def is_after(position: BrowsePosition) -> bool:
-            return after is None or (position < after if descending else position > after)
+            return after is None or (position < after if request.descending else position > after)
 
         def is_in_index(partition: Partition) -> bool:  # as in the index of a database
             if order is SortOrder.PRIORITY:
@@ -162,9 +152,9 @@ class InMemoryStore(CoordinationStore):
             return partition.partition_key.startswith(wanted.prefix)
 
         with self._lock:
-            known = ((position_of(p, order), p) for p in self._of(source_identifier) if is_in_index(p))
-            entries = sorted(((at, p) for at, p in known if is_after(at)), reverse=descending, key=_first)
-        examined = entries[:examine]
+            known = ((position_of(p, order), p) for p in self._of(request.source_identifier) if is_in_index(p))
+            entries = sorted(((at, p) for at, p in known if is_after(at)), reverse=request.descending, key=_first)
+        examined = entries[: request.examine]
         matches = [(at, p) for at, p in examined if wanted.matches(p)]
         if len(matches) > limit:
             next_position: BrowsePosition | None = matches[limit - 1][0]

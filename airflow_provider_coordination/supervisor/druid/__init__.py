@@ -13,9 +13,11 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.kinesis.positions import LATEST
+from airflow_provider_coordination.sources.kinesis.progress import READ_ON, SKIP_TO_LATEST
 from airflow_provider_coordination.supervisor.druid import fields
 from airflow_provider_coordination.supervisor.druid.columns import (
     DruidColumns,
+    add_computed,
     add_dimensions,
     add_metrics,
     add_time,
@@ -89,8 +91,7 @@ class _Translation:
     def translate(self, spec: Mapping[str, Any]) -> None:
         """Translate every field."""
         self._given = dict(flattened(spec))
-        if self._transform is not None:
-            self._columns.computed.update(computed_columns(self._given.get("dataSchema.transformSpec")))
+        self._columns.computed.update(computed_columns(self._given.get("dataSchema.transformSpec")))
         self._put("version", VERSION)
         self._put("reads.kinesis.streams", None)
         for name, value in self._given.items():
@@ -165,6 +166,7 @@ class _Translation:
             "ioConfig.taskCount": self._task_count,
             "ioConfig.boundedStreamConfig": self._bounds,
             "tuningConfig.maxParseExceptions": self._max_parse_exceptions,
+            "tuningConfig.resetOffsetAutomatically": self._on_data_loss,
         }
 
     def _data_source(self, field: DruidField, value: Any) -> Row:
@@ -187,7 +189,10 @@ class _Translation:
         return field.row
 
     def _input_format(self, field: DruidField, value: Any) -> Row:
-        if read_format(self._columns, value):
+        payload = read_format(self._columns, value)
+        if payload is not None:
+            for name, options in payload.items():
+                self._put(f"payload.{name}", options)
             return field.row
         self._is_parsed = False
         return Row(
@@ -203,11 +208,9 @@ class _Translation:
         transforms = value.get("transforms")
         if not isinstance(transforms, list | None):
             raise UnsupportedFieldError(f"'transforms' must be a list; got {transforms!r}")
-        if transforms and self._transform is None:
-            names = [str(each.get("name")) if isinstance(each, Mapping) else repr(each) for each in transforms]
-            raise UnsupportedFieldError(
-                f"'transforms' computes the columns {', '.join(names)} with expressions; {FUNCTION}"
-            )
+        if self._transform is None:
+            for each in transforms or ():
+                add_computed(self._columns, each, self._time)
         if value.get("filter") is not None:
             for name in columns_in(value["filter"]):
                 self._columns.add(name, "STRING")
@@ -254,6 +257,14 @@ class _Translation:
         reports = self._given.get("tuningConfig.reportParseExceptions")
         return field.row if reports is not None and yes_or_no(reports) else self._plain(field, value)
 
+    def _on_data_loss(self, field: DruidField, value: Any) -> Row:
+        """Druid resets to the position at which it would start a new stream."""
+        earliest = self._given.get("ioConfig.useEarliestSequenceNumber")
+        is_bounded = self._given.get("ioConfig.boundedStreamConfig") is not None
+        reads_on = READ_ON if is_bounded or (earliest is not None and yes_or_no(earliest)) else SKIP_TO_LATEST
+        self._put(field.target, reads_on if yes_or_no(value) else "fail")
+        return field.row
+
     def _put_defaults(self) -> None:
         """Set the fields that depend on several others, and defaults of Druid that differ from this package's."""
         if (
@@ -267,8 +278,15 @@ class _Translation:
             self._put("reads.kinesis.region_name", fields.DEFAULT_REGION)
         supervise = self.spec.get("supervise", {})
         if rejecting := [name for name in self._given if "MessageRejection" in name and self._given[name] is not None]:
-            if self._is_parsed and self._columns.event_time:
-                supervise["event_time"] = self._columns.event_time
+            time = self._columns.event_time
+            if time in self._columns.expressions:
+                self._reject(
+                    rejecting[0],
+                    "records are rejected before 'missingValue' gives them a time; remove one of both, or leave such "
+                    "records out in a transform",
+                )
+            elif self._is_parsed and time:
+                supervise["event_time"] = time
             else:
                 self._reject(
                     rejecting[0],
@@ -285,6 +303,7 @@ class _Translation:
         for name, value in (
             ("schema", schema),
             ("time_formats", formats if schema else None),
+            ("computed", self._columns.expressions or None),
             ("transform", self._transform),
         ):
             if value is not None:

@@ -5,11 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.kinesis import RECORD_COLUMNS
-from airflow_provider_coordination.spark.payload_schema import AUTO, ISO, MICROS, MILLIS, SECONDS
-from airflow_provider_coordination.supervisor.druid.filters import FUNCTION, TIME, columns_in, identifier
+from airflow_provider_coordination.spark.payload_schema import AUTO, ISO, MICROS, MILLIS, SECONDS, time_pattern
+from airflow_provider_coordination.supervisor.druid.expressions import Expressions, as_column, columns_of
+from airflow_provider_coordination.supervisor.druid.filters import (
+    FUNCTION,
+    TIME,
+    columns_in,
+    given_instant,
+    identifier,
+    literal,
+)
 from airflow_provider_coordination.supervisor.druid.rows import (
     UnsupportedFieldError,
     check_keys,
@@ -42,12 +52,13 @@ TIME_TYPES = {
     "auto": "TIMESTAMP",
     "iso": "TIMESTAMP",
     "posix": "TIMESTAMP",
+    "ruby": "TIMESTAMP",
     "micro": "TIMESTAMP",
     "millis": "BIGINT",
     "nano": "BIGINT",
 }
-"""The Spark type of the time column, by its format in Druid in lower case."""
-TIME_FORMATS = {"auto": AUTO, "iso": ISO, "posix": SECONDS, "micro": MICROS}
+"""The Spark type of the time column, by its format in Druid in lower case; of a pattern it is TIMESTAMP."""
+TIME_FORMATS = {"auto": AUTO, "iso": ISO, "posix": SECONDS, "ruby": SECONDS, "micro": MICROS}
 """The format of a TIMESTAMP column, by its format in Druid in lower case."""
 METRIC_TYPES = {
     "long": "BIGINT",
@@ -66,13 +77,20 @@ METRIC_TYPES = {
 """The Spark type of a metric's input, by the prefix of the metric's type; other inputs are strings."""
 SKETCH_SUFFIXES = ("Merge", "Fold")
 """The ends of the types of metrics whose inputs are sketches, as text."""
+YEAR_OF_ERA = re.compile(r"'[^']*'|(Y+)")
+"""The year of an era in a pattern, outside of literal text."""
 PARTITION_KEY = "partition_key"
 ARRIVAL = "approximate_arrival_timestamp"
 RESERVED = frozenset((*RECORD_COLUMNS, "_error"))
 """The columns that every record has."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NO_SUCH_COLUMN = "!!!_no_such_column_!!!"
 """The column that Druid's console names where no field of the records is the time."""
-DISCOVERED = "Druid discovers dimensions in the records. Add those that you need to `schema`; `data` has all of them."
+DISCOVERED = (
+    "Druid discovers dimensions in the records; here 'schema' fixes the columns, so that a batch has the same rows "
+    "whenever it is delivered. List the dimensions with their types in 'dimensions', or write a function that makes "
+    "columns of 'data' and name it in 'transform'"
+)
 
 
 @dataclass
@@ -82,7 +100,10 @@ class DruidColumns:
     :param has_transform: whether the user gives a transform for what a schema cannot express.
     :param types: the type of each column, by name.
     :param required: the columns that must not be null.
-    :param computed: the columns that the transform makes.
+    :param computed: the columns that the transform makes, or that expressions compute.
+    :param computed_types: the types that the spec gives these columns, by name; those of expressions once they are
+        translated.
+    :param expressions: the expressions that compute columns, by name.
     :param time_formats: the format of the time column, by name.
     :param of_records: the columns that every record has, by their names in Druid.
     :param event_time: the column of the schema that is an instant for this package; empty if there is none.
@@ -92,6 +113,8 @@ class DruidColumns:
     types: dict[str, str] = field(default_factory=dict)
     required: set[str] = field(default_factory=set)
     computed: set[str] = field(default_factory=set)
+    computed_types: dict[str, str] = field(default_factory=dict)
+    expressions: dict[str, str] = field(default_factory=dict)
     time_formats: dict[str, str] = field(default_factory=dict)
     of_records: dict[str, str] = field(default_factory=dict)
     event_time: str = ""
@@ -101,23 +124,25 @@ class DruidColumns:
 
         :raises UnsupportedFieldError: if records cannot have it.
         """
-        if name not in self.types and name not in self.computed and name not in self.of_records and name != TIME:
+        if name in self.computed:
+            self.computed_types.setdefault(name, kind)
+        elif name not in self.types and name not in self.of_records and name != TIME:
             self._add(name, kind)
 
-    def add_time(self, name: str, time_format: str, *, is_required: bool) -> None:
+    def add_time(self, name: str, time_format: str | None, *, is_required: bool) -> None:
         """Add the column of the time.
 
-        :param time_format: its format in Druid.
+        :param time_format: its format: one of Druid in lower case, or a pattern; None if the transform parses its text.
         :raises UnsupportedFieldError: if records cannot have it.
         """
-        self._add(name, TIME_TYPES.get(time_format, "STRING"))
+        self._add(name, "STRING" if time_format is None else TIME_TYPES.get(time_format, "TIMESTAMP"))
         if name not in self.types:
             return
         if is_required:
             self.required.add(name)
-        if time_format in TIME_FORMATS:
-            self.time_formats[name] = TIME_FORMATS[time_format]
-        if (time_format in TIME_FORMATS or time_format == MILLIS) and TIME not in self.computed:
+        if time_format is not None and self.types[name] == "TIMESTAMP":
+            self.time_formats[name] = TIME_FORMATS.get(time_format, time_format)
+        if (name in self.time_formats or time_format == MILLIS) and TIME not in self.computed:
             self.event_time = name
 
     def require_transform(self, problem: str) -> None:
@@ -158,6 +183,11 @@ class DruidColumns:
     @property
     def filterable_types(self) -> dict[str, str]:
         """The type of each column that a filter may use, by name."""
+        return {**self.readable_types, **self.computed_types}
+
+    @property
+    def readable_types(self) -> dict[str, str]:
+        """The type of each column that an expression may use, by name: those of the records."""
         return {**self.types, PARTITION_KEY: "STRING", ARRIVAL: "TIMESTAMP"} if self.of_records else self.types
 
     @property
@@ -190,20 +220,80 @@ def add_time(columns: DruidColumns, spec: Any) -> str:
     """
     time_spec = object_in("timestampSpec", spec)
     check_keys("timestampSpec", time_spec, ("column", "format", "missingValue"))
-    name, time_format = time_spec.get("column"), str(time_spec.get("format") or "auto").lower()
+    name = time_spec.get("column")
     name = "timestamp" if name is None else name
     if not isinstance(name, str) or not name:
         raise UnsupportedFieldError(f"'column' must be the name of a column; got {name!r}")
     if name in columns.of_records:
         return columns.of_records[name]
     missing = time_spec.get("missingValue")
-    if time_format not in TIME_TYPES:
-        columns.require_transform(f"a schema cannot parse the format {time_spec['format']!r}; {FUNCTION}")
-    if missing is not None:
-        columns.require_transform(f"'missingValue' is {missing!r}, but a schema cannot fill in values; {FUNCTION}")
+    try:
+        time_format = _time_format(str(time_spec.get("format") or "auto"))
+    except ConfigurationError as error:
+        columns.require_transform(f"{error}; {FUNCTION}")
+        time_format = None
     if name not in columns.computed and name != NO_SUCH_COLUMN:
         columns.add_time(name, time_format, is_required=missing is None)
+    if missing is not None and not columns.has_transform:
+        return _fill_in(columns, name, str(time_format), missing)
     return TIME if TIME in columns.computed else name
+
+
+def _fill_in(columns: DruidColumns, name: str, time_format: str, missing: Any) -> str:
+    """Compute the time where a record has none.
+
+    :param missing: Druid's `missingValue`.
+    :returns: the name of the column of the time.
+    """
+    instant = given_instant(missing)
+    if instant is None:
+        raise UnsupportedFieldError(f"'missingValue' must be an instant such as 2010-01-01T00:00:00Z; got {missing!r}")
+    milliseconds = (instant - EPOCH) // timedelta(milliseconds=1)
+    filling = {MILLIS: f"{milliseconds}L", "nano": f"{milliseconds}000000L"}.get(time_format, literal(instant))
+    if name == NO_SUCH_COLUMN:  # each record has this time
+        columns.expressions[TIME] = literal(instant)
+        columns.computed_types[TIME] = "TIMESTAMP"
+        return TIME
+    columns.expressions[name] = f"coalesce({identifier(name)}, {filling})"
+    return name
+
+
+def add_computed(columns: DruidColumns, spec: Any, time: str) -> None:
+    """Add a column that an expression computes.
+
+    :param spec: one of Druid's `transforms`.
+    :param time: the name of the column of the time.
+    :raises UnsupportedFieldError: naming the transform and the part of it that has no equal.
+    """
+    transform = object_in("a transform", spec)
+    name, expression = transform.get("name"), transform.get("expression")
+    if transform.get("type") != "expression" or not isinstance(name, str) or not isinstance(expression, str):
+        raise UnsupportedFieldError(
+            f"the transform {name!r} of the type {transform.get('type')!r} is no expression with a name; {FUNCTION}"
+        )
+    try:
+        if name in (TIME, time) or name.lower() in RESERVED:
+            raise UnsupportedFieldError("it replaces a column that every record has, or the time")
+        for each in columns_of(expression):
+            columns.add(each, "STRING")
+        value = Expressions(columns.readable_types, columns.of_records).translate(expression)
+        value = as_column(value, columns.types.get(name, columns.computed_types.get(name)))
+    except UnsupportedFieldError as error:
+        raise UnsupportedFieldError(f"the transform {name!r} computes {expression!r}: {error}; {FUNCTION}") from None
+    columns.expressions[name] = value.text
+    columns.computed_types[name] = value.kind
+
+
+def _time_format(given: str) -> str:
+    """Return a format of Druid: its name in lower case, or a pattern of Joda as one of this package.
+
+    :raises ConfigurationError: if a part of the pattern has no exact meaning.
+    """
+    if given.lower() in TIME_TYPES:
+        return given.lower()
+    # Before the year 1, which no TIMESTAMP has, the year of an era differs from the year.
+    pattern = YEAR_OF_ERA.sub(lambda found: found[0] if found[1] is None else "y" * len(found[1]), given)
+    return time_pattern(pattern).text
 
 
 def add_dimensions(columns: DruidColumns, spec: Any) -> list[str]:
@@ -246,7 +336,10 @@ def add_dimensions(columns: DruidColumns, spec: Any) -> list[str]:
     is_discovering = not dimensions or any(
         yes_or_no(dimensions_spec.get(name) or False) for name in ("includeAllDimensions", "useSchemaDiscovery")
     )
-    notes = [DISCOVERED] if is_discovering else []
+    notes = []
+    if is_discovering:
+        columns.require_transform(DISCOVERED)
+        notes.append("Druid discovers dimensions in the records: your transform makes those columns.")
     if unknown:
         notes.append(f"Druid reads unknown types as strings: {', '.join(unknown)}. Declare other types in `schema`.")
     return notes

@@ -8,6 +8,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow_provider_coordination.coordination.partition import format_instant
+from airflow_provider_coordination.sources.kinesis.pacing import (
+    MAX_RECORDS_PER_READ,
+    MIN_READS_PER_SECOND,
+    READS_PER_SECOND,
+)
 from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON
 from airflow_provider_coordination.spark.job_settings import MAX_SAVED_PARSE_EXCEPTIONS
 from airflow_provider_coordination.supervisor.druid.rows import (
@@ -42,6 +47,20 @@ def _initial_position(value: Any) -> str:
     return TRIM_HORIZON if yes_or_no(value) else LATEST
 
 
+def _records_per_read(value: Any) -> int:
+    return min(whole_number(value), MAX_RECORDS_PER_READ)
+
+
+def _reads_per_second(value: Any) -> float | None:
+    delay = whole_number(value)
+    if delay > 1000 / MIN_READS_PER_SECOND:
+        raise UnsupportedFieldError(
+            f"it is {value!r}, and a shard is read every {1 / MIN_READS_PER_SECOND:g} s at least; give at most "
+            f"{1000 / MIN_READS_PER_SECOND:.0f}"
+        )
+    return min(READS_PER_SECOND, round(1000 / delay, 3)) if delay > 0 else None
+
+
 def _instant(value: Any) -> str:
     """Return an instant. In Druid, an instant without a time zone is in UTC."""
     try:
@@ -74,10 +93,6 @@ def _no_exceptions(value: Any) -> int | None:
     return 0 if yes_or_no(value) else None
 
 
-def _on_data_loss(value: Any) -> str:
-    return "reset" if yes_or_no(value) else "fail"
-
-
 def _aggregate(value: Any) -> str:
     lowered = str(value).lower()
     if lowered not in ("max", "sum", "average"):
@@ -107,14 +122,14 @@ DATA_SCHEMA = (
     translated(
         "dataSchema.timestampSpec",
         "schema",
-        "A `NOT NULL` column, `supervise.event_time`. `iso`, `auto`, `posix` and `micro` become TIMESTAMP with "
-        "`time_formats`, `millis` and `nano` BIGINT. Other formats and `missingValue` need a transform.",
+        "A `NOT NULL` column, `supervise.event_time`: BIGINT for `millis` and `nano`, else TIMESTAMP with "
+        "`time_formats`, which also has Joda's patterns. `missingValue` becomes `computed`.",
     ),
     translated(
         "dataSchema.dimensionsSpec",
         "schema",
         "One column each. `string`, `json` and unknown types become STRING, `long` becomes BIGINT, `auto` its "
-        "`castToType`. Add fields that Druid discovers to `schema`.",
+        "`castToType`. Discovered dimensions need a transform.",
     ),
     translated(
         "dataSchema.metricsSpec",
@@ -124,7 +139,8 @@ DATA_SCHEMA = (
     translated(
         "dataSchema.transformSpec",
         "writes[0].parquet.where",
-        "`filter` becomes a predicate. `transforms` need your own function, named in `transform`.",
+        "`filter` becomes a predicate, and `transforms` become `computed`. Expressions without an exact equal need a "
+        "transform.",
     ),
     translated(
         "dataSchema.parser", "schema", "An earlier form of `inputFormat`, `timestampSpec` and `dimensionsSpec`."
@@ -137,8 +153,9 @@ IO_CONFIG = (
     translated(
         "ioConfig.inputFormat",
         "schema",
-        "`json`: the schema parses payloads. `kinesis`: its `valueFormat`; its other columns are `partition_key` and "
-        "`approximate_arrival_timestamp`. Other formats need a transform.",
+        "`json`, `csv`, `tsv`, `avro_stream`, `avro_ocf` and `protobuf` become `payload`. `kinesis`: its "
+        "`valueFormat`; its other columns are `partition_key` and `approximate_arrival_timestamp`. Other formats need "
+        "a transform.",
     ),
     translated(
         "ioConfig.endpoint",
@@ -149,6 +166,18 @@ IO_CONFIG = (
         "ioConfig.region",
         f"{READS}.region_name",
         "The same, without an AWS endpoint. `us-east-1` without region and endpoint, as in Druid.",
+    ),
+    translated(
+        "ioConfig.recordsPerFetch",
+        f"{READS}.records_per_read",
+        f"The same, at most {MAX_RECORDS_PER_READ}.",
+        _records_per_read,
+    ),
+    translated(
+        "ioConfig.fetchDelayMillis",
+        f"{READS}.reads_per_second",
+        f"Reads a second with this delay between two, at most the default of {READS_PER_SECOND:g}.",
+        _reads_per_second,
     ),
     copied("ioConfig.taskCount", "supervise.task_count", value=whole_number),
     translated(
@@ -249,8 +278,8 @@ TUNING_CONFIG = (
     translated(
         "tuningConfig.resetOffsetAutomatically",
         f"{READS}.on_data_loss",
-        "`reset` if true, which also records the lost range. `fail` if false, which parks the shard.",
-        _on_data_loss,
+        "If true, `earliest` or, without `useEarliestSequenceNumber`, `latest`: both record the lost range. `fail` if "
+        "false, which parks the shard. `earliest` beside `boundedStreamConfig`.",
     ),
     translated(
         "tuningConfig.repartitionTransitionDuration",
@@ -266,16 +295,12 @@ NOT_APPLICABLE: Mapping[str, Mapping[str, str]] = {
         "It holds settings of Druid's tasks, such as locks and priorities.": "context",
     },
     "dataSchema": {
-        "There are no segments: each batch is a file. Times are kept unchanged, and nothing is rolled up.": (
-            "granularitySpec"
-        ),
+        "There are no segments: each batch is a file. `partition_by` of a dataset makes folders.": ("granularitySpec"),
         "Projections pre-aggregate segments: create such tables from the dataset.": "projections",
     },
     "ioConfig": {
         "Leases assign each shard to one job. If a job dies, the others take over its shards.": "replicas",
         "As `replicas`.": "serverPriorityToReplicas",
-        "A read requests as many records as Kinesis returns, within the limits of the shard.": "recordsPerFetch",
-        "Reads are paced by the shard's limit of five calls per second.": "fetchDelayMillis",
         "It computes Druid's lag metrics. For scaling, see `lag_aggregate`.": "lagAggregator",
         "Aggregated records of the Kinesis Producer Library are always expanded.": "deaggregate",
         "Waiting needs no worker slot, and an idle stream needs only one read per shard at a time.": (
@@ -302,7 +327,7 @@ NOT_APPLICABLE: Mapping[str, Mapping[str, str]] = {
         "There are no intermediate files: landed files are complete.": (
             "intermediatePersistPeriod maxPendingPersists numPersistThreads basePersistDirectory"
         ),
-        "Files are Parquet, compressed with Zstandard. There is nothing to set.": (
+        "Files are Parquet, compressed with Zstandard; `compression` of a dataset sets another codec.": (
             "indexSpec indexSpecForIntermediatePersists"
         ),
         "It concerns the internals of Druid's segments.": (

@@ -203,7 +203,7 @@ class Filters:
             return str(int(instant.timestamp() * 1000))
         if self._type(name) != "TIMESTAMP":
             raise UnsupportedFieldError(f"filter on {name!r} compares a string with an instant; {FUNCTION}")
-        return f"TIMESTAMP '{format_instant(instant)}'"
+        return literal(instant)
 
 
 def columns_in(spec: Any) -> Iterator[str]:
@@ -234,14 +234,26 @@ def quoted(text: str) -> str:
 
 
 def _as_instant(name: str, value: Any) -> datetime:
-    """Return an instant, given as ISO 8601, in UTC without a time zone, or as milliseconds since 1970."""
+    instant = given_instant(value)
+    if instant is None:
+        raise UnsupportedFieldError(f"filter on {name!r} compares with {value!r}, which is not an instant")
+    return instant
+
+
+def given_instant(value: Any) -> datetime | None:
+    """Return an instant, given as ISO 8601, in UTC without a time zone, or as milliseconds since 1970; None if not."""
     try:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return datetime.fromtimestamp(value / 1000, UTC)
         instant = value if isinstance(value, datetime) else datetime.fromisoformat(_padded(str(value)))
     except (ValueError, OverflowError, OSError):
-        raise UnsupportedFieldError(f"filter on {name!r} compares with {value!r}, which is not an instant") from None
+        return None
     return instant if instant.tzinfo is not None else instant.replace(tzinfo=UTC)
+
+
+def literal(instant: datetime) -> str:
+    """Return an instant as a literal of Spark SQL."""
+    return f"TIMESTAMP '{format_instant(instant)}'"
 
 
 def _padded(text: str) -> str:

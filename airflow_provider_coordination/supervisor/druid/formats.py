@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -11,9 +12,11 @@ from airflow_provider_coordination.supervisor.druid import fields
 from airflow_provider_coordination.supervisor.druid.columns import ARRIVAL, PARTITION_KEY, DruidColumns
 from airflow_provider_coordination.supervisor.druid.filters import FUNCTION
 from airflow_provider_coordination.supervisor.druid.rows import (
+    UnsupportedFieldError,
     check_keys,
     list_in,
     object_in,
+    whole_number,
     yes_or_no,
 )
 
@@ -29,11 +32,27 @@ IN_DOTS = re.compile(r"[\w-]+")
 """A name that may follow a dot in a path."""
 
 
-def read_format(columns: DruidColumns, input_format: Any) -> bool:
+SEPARATED_FIELDS = (
+    "type",
+    "columns",
+    "findColumnsFromHeader",
+    "skipHeaderRows",
+    "listDelimiter",
+    "delimiter",
+    "tryParseNumbers",
+)
+AVRO_STREAM_FIELDS = ("type", "flattenSpec", "avroBytesDecoder", "binaryAsString", "extractUnionsByType")
+AVRO_FILE_FIELDS = ("type", "flattenSpec", "schema", "binaryAsString", "extractUnionsByType")
+PROTOBUF_FIELDS = ("type", "flattenSpec", "protoBytesDecoder")
+DELIMITERS = {"csv": ",", "tsv": "\t"}
+"""The delimiter of a format of values, if its spec names none."""
+
+
+def read_format(columns: DruidColumns, input_format: Any) -> Mapping[str, Any] | None:
     """Read the format of payloads.
 
     :param input_format: Druid's `inputFormat`.
-    :returns: whether a schema parses the payloads; otherwise the transform does.
+    :returns: the field `payload` of a spec, empty for plain JSON; None if the transform parses the payloads.
     :raises UnsupportedFieldError: if a schema cannot, and the user gives no transform.
     """
     input_format = object_in("inputFormat", input_format)
@@ -43,12 +62,18 @@ def read_format(columns: DruidColumns, input_format: Any) -> bool:
         for name, (default, column) in KINESIS_COLUMNS.items():
             columns.of_records[str(input_format.get(name) or default)] = column
         return read_format(columns, input_format.get("valueFormat"))
+    if kind in tuple(DELIMITERS):  # any JSON value may stand there
+        return _separated(columns, input_format, DELIMITERS[kind])
+    if kind in ("avro_stream", "avro_ocf"):
+        return _avro(columns, input_format)
+    if kind == "protobuf":
+        return _protobuf(columns, input_format)
     if kind != "json":
         columns.require_transform(
-            f"payloads are {kind!r}, but a schema only parses JSON; write a function that splits the column 'data' "
+            f"payloads are {kind!r}, which 'payload' does not decode; write a function that splits the column 'data' "
             "and name it in 'transform'"
         )
-        return False
+        return None
     check_keys("inputFormat", input_format, JSON_FIELDS)
     features = [
         name for name, value in object_in("featureSpec", input_format.get("featureSpec") or {}).items() if value
@@ -57,15 +82,80 @@ def read_format(columns: DruidColumns, input_format: Any) -> bool:
         columns.require_transform(
             f"'featureSpec' enables {', '.join(map(str, features))}, but a schema only parses standard JSON; {FUNCTION}"
         )
-    has_lines = yes_or_no(input_format.get("assumeNewlineDelimited") or False)
-    if has_lines:
-        columns.require_transform(
-            "'assumeNewlineDelimited' allows several lines in a record, but a schema parses one object; set it to "
-            "false if each record is one object, or write a function that splits the column 'data' and name it in "
-            "'transform'"
-        )
     _read_fields(columns, input_format.get("flattenSpec") or {})
-    return not features and not has_lines
+    has_many = yes_or_no(input_format.get("assumeNewlineDelimited") or False)
+    if features:
+        return None
+    return {"json": {"many": True}} if has_many else {}
+
+
+def _separated(columns: DruidColumns, input_format: Mapping[str, Any], delimiter: str) -> Mapping[str, Any] | None:
+    """Return the payload of CSV or TSV; None if the transform parses it."""
+    check_keys("inputFormat", input_format, SEPARATED_FIELDS)
+    if input_format.get("listDelimiter") is not None:
+        columns.require_transform(
+            f"'listDelimiter' is {input_format['listDelimiter']!r}, but a value of CSV is no list here; remove it, or "
+            "write a function that splits the column 'data' and name it in 'transform'"
+        )
+        return None
+    has_header = yes_or_no(input_format.get("findColumnsFromHeader") or False)
+    names = list_in("columns", input_format.get("columns"))
+    if not names and not has_header:
+        raise UnsupportedFieldError("'columns' must name the values if 'findColumnsFromHeader' is not true")
+    options = {
+        "delimiter": input_format.get("delimiter") or delimiter,
+        "skip_rows": whole_number(input_format.get("skipHeaderRows") or 0),
+        **({"header": True} if has_header else {"columns": names}),
+    }
+    return {"csv": {name: value for name, value in options.items() if value not in (",", 0)}}
+
+
+def _avro(columns: DruidColumns, input_format: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the payload of Avro; None if the transform parses it."""
+    is_stream = input_format.get("type") == "avro_stream"
+    check_keys("inputFormat", input_format, AVRO_STREAM_FIELDS if is_stream else AVRO_FILE_FIELDS)
+    _read_fields(columns, input_format.get("flattenSpec") or {})
+    if not is_stream:
+        if (schema := input_format.get("schema")) is None:
+            raise UnsupportedFieldError(
+                "'schema' is missing: give the Avro schema of readers, which the payloads must fit"
+            )
+        return {"avro": {"schema": json.dumps(object_in("schema", schema))}}
+    decoder = object_in("avroBytesDecoder", input_format.get("avroBytesDecoder") or {})
+    match decoder.get("type"):
+        case "schema_inline":
+            return {"avro": {"schema": json.dumps(object_in("schema", decoder.get("schema")))}}
+        case "schema_registry":
+            urls = list_in("urls", decoder.get("urls")) or [decoder.get("url")]
+            if not all(isinstance(url, str) and url for url in urls):
+                raise UnsupportedFieldError("'avroBytesDecoder' of the type 'schema_registry' needs 'url' or 'urls'")
+            if decoder.get("config") or decoder.get("headers"):
+                raise UnsupportedFieldError(
+                    "'config' and 'headers' of the registry may hold a login; remove them, and give an Airflow "
+                    "connection as 'registry_conn_id' in the spec"
+                )
+            return {"avro": {"confluent": {"url": urls}}}
+    columns.require_transform(
+        f"'avroBytesDecoder' is of the type {decoder.get('type')!r}; only 'schema_inline' and 'schema_registry' can be "
+        "translated, since other repositories are Druid's own"
+    )
+    return None
+
+
+def _protobuf(columns: DruidColumns, input_format: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the payload of Protobuf; None if the transform parses it."""
+    check_keys("inputFormat", input_format, PROTOBUF_FIELDS)
+    _read_fields(columns, input_format.get("flattenSpec") or {})
+    decoder = object_in("protoBytesDecoder", input_format.get("protoBytesDecoder") or {})
+    kind, message = decoder.get("type"), decoder.get("protoMessageType")
+    given = decoder.get("descriptor" if kind == "file" else "descriptorString")
+    if kind not in ("file", "inline") or not isinstance(message, str) or not isinstance(given, str):
+        columns.require_transform(
+            f"'protoBytesDecoder' is of the type {kind!r}; only 'file' and 'inline' with a descriptor set and a "
+            "'protoMessageType' can be translated: make one with protoc"
+        )
+        return None
+    return {"protobuf": {"descriptor_set": given if kind == "file" else f"data:;base64,{given}", "message": message}}
 
 
 def _read_fields(columns: DruidColumns, spec: Any) -> None:

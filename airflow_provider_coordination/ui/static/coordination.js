@@ -2,13 +2,13 @@
  * Lease inspection in Airflow's UI: the module that Airflow loads. One component is every page and tab. The URL, or the run
  * in its properties, selects which.
  *
- * There is no build step. The modules beside this one run as they are, on the React, the router and the Chakra UI that
- * Airflow's UI shares. Their API is below `/coordination`.
+ * There is no build step for the modules beside this one. They run as they are, on the React, the router and the
+ * Chakra UI that Airflow's UI shares; host.js says what an Airflow lacks. Their API is below `/coordination`.
  */
 
 import { AcknowledgmentsPage } from "./acknowledgments.js";
 import { Frame, Root } from "./frame.js";
-import { C, Component, h, useCallback, useLocation, useNavigate } from "./host.js";
+import { C, Component, Theme, failure, h, useCallback, useLocation, useNavigate } from "./host.js";
 import { useLive } from "./live.js";
 import { Overview } from "./overview.js";
 import { PartitionDrawer } from "./partition.js";
@@ -143,6 +143,17 @@ class Guard extends /** @type {typeof Component<{children?: Content}>} */ (Compo
   }
 }
 
+/** What is shown without Chakra UI, of which everything else is made. */
+function Missing() {
+  return h(
+    "p",
+    { role: "alert" },
+    "This Airflow shares no Chakra UI with plugins, and ours could not be loaded: install " +
+      "airflow-provider-coordination from its wheel, or run `make venv` in a checkout with Node.js. ",
+    failure,
+  );
+}
+
 /**
  * The component that Airflow draws: a page in its navigation, or a tab of a run or of a task instance.
  *
@@ -153,18 +164,22 @@ function Coordination(props) {
   const isTab = Boolean(props.dagId && props.runId);
   const place = readPlace(pathname);
   return h(
-    Root,
-    isTab ? { p: 0, h: "auto", overflow: "visible" } : {},
+    Theme,
+    null,
     h(
-      Guard,
-      null,
-      isTab
-        ? h(TaskTab, props)
-        : place.source === null
-          ? h(Overview)
-          : h(Source, { key: `${place.connection} ${place.source}`, place: /** @type {Place} */ (place) }),
+      Root,
+      isTab ? { p: 0, h: "auto", overflow: "visible" } : {},
+      h(
+        Guard,
+        null,
+        isTab
+          ? h(TaskTab, props)
+          : place.source === null
+            ? h(Overview)
+            : h(Source, { key: `${place.connection} ${place.source}`, place: /** @type {Place} */ (place) }),
+      ),
     ),
   );
 }
 
-globalThis.AirflowPlugin = Coordination;
+globalThis.AirflowPlugin = failure === null ? Coordination : Missing;

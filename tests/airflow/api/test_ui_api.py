@@ -27,13 +27,13 @@ from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, P
 from airflow_provider_coordination.coordination.source_statistics import ScanLimits
 from airflow_provider_coordination.sources.kinds import SourceBatches
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
-from airflow_provider_coordination.ui import actions, cards, pages, timeline, urls
+from airflow_provider_coordination.ui import actions, application, cards, holdings
 from airflow_provider_coordination.ui.bodies import ActionBody, PartitionVersion
 from airflow_provider_coordination.ui.partitions import Cursor, ListOrder
 from tests.coordination.unreliable_store import Fault, UnreliableStore
 from tests.support.scenery import DOWN, EPOCH, HOUR, MINUTE, ODD_KEYS, ODD_SOURCE, RUN, STREAM, Scenery, owner, soon
 
-pytestmark = [pytest.mark.integration, pytest.mark.share(0.5)]  # needs no server, but Airflow's API, and so seconds
+pytestmark = [pytest.mark.integration, pytest.mark.share(0.3)]  # needs no server, but Airflow's API, and so seconds
 
 CONNECTION = "/coordination/connections/coordination_default"
 PASSWORD = "not-for-anyones-eyes"
@@ -145,8 +145,8 @@ def test_lost_data_raises_its_own_alarm(scenery: Scenery, op: TestClient) -> Non
     lost, parked = (alarm for alarm in card["alarms"] if alarm["level"] == "error")
     assert (lost["about"], lost["manual"]) == ("lost", "data_loss#data-loss")
     assert lost["text"].startswith(
-        "2 partitions are parked, data is gone. Sync shards once with on_data_loss='reset', reopen what stays parked, "
-        "run a job with it. "
+        "2 partitions are parked, data is gone. Sync shards once with on_data_loss='earliest', reopen what stays "
+        "parked, run a job with it. "
     )
     assert "(TRIM_HORIZON, 100): trimmed" in lost["text"]
     assert parked["text"] == "1 partition is parked. Reopen it once the cause is fixed"
@@ -460,7 +460,7 @@ def test_timeline_has_the_owners_and_a_dead_worker(
     assert [line["partition_key"] for line in answer_json["partitions"]] == [one]
     answer_json = found(op.get(at("orders", "timeline"), params={"since": since, "limit": 3}))
     assert (len(answer_json["partitions"]), answer_json["complete"]) == (3, False)
-    monkeypatch.setattr(timeline, "MAX_HOLDINGS", 4)
+    monkeypatch.setattr(holdings, "MAX_HOLDINGS", 4)
     answer_json = found(op.get(at("orders", "timeline"), params={"since": since, "limit": 99}))
     assert 0 < sum(len(line["holdings"]) for line in answer_json["partitions"]) <= 4 and not answer_json["complete"]
 
@@ -920,7 +920,7 @@ def test_module_is_cached_only_under_its_versioned_url(as_role: Any) -> None:
         assert answer.status_code == 200
         return "immutable" in answer.headers["cache-control"]
 
-    assert kept(urls.edition())
+    assert kept(application.edition())
     assert not kept("0" * 16)
 
 
@@ -945,8 +945,8 @@ def test_other_static_paths_are_not_served(as_role: Any, path: str) -> None:
 
 
 def test_every_file_of_the_pages_has_a_served_type() -> None:
-    kinds = {file.suffix for file in urls.FOLDER.rglob("*") if file.is_file()}
-    assert kinds and kinds <= set(pages.MEDIA_TYPES)
+    kinds = {file.suffix for file in application.FOLDER.rglob("*") if file.is_file()}
+    assert kinds and kinds <= set(application.MEDIA_TYPES)
 
 
 def test_set_that_ends_during_the_request_is_left_out(scenery: Scenery, op: TestClient) -> None:

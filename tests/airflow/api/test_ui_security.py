@@ -19,7 +19,7 @@ from airflow_provider_coordination.coordination.job_reports import ErrorEvent
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus, source_identifier
 from airflow_provider_coordination.supervisor.facts import JobStatus, LagStatus, SpecDetail, TaskCount
 from airflow_provider_coordination.supervisor.verbs import VERBS
-from airflow_provider_coordination.ui import bodies, cards, facts, kinesis, partitions, supervisors, workers
+from airflow_provider_coordination.ui import bodies, cards, kinesis, partitions, supervisors, workers
 from airflow_provider_coordination.ui.store_queries import SOURCE
 from tests.support.scenery import SPEC, Scenery
 
@@ -208,10 +208,10 @@ def test_every_route_is_in_the_manual() -> None:
     ("heading", "model"),
     [
         ("of a source", cards.SourceCard),
-        ("of a partition", facts.PartitionRow),
+        ("of a partition", bodies.PartitionRow),
         ("of the details of a partition", partitions.PartitionDetail),
         ("of a shard", kinesis.ShardNode),
-        ("of a holding", facts.HoldingFacts),
+        ("of a holding", bodies.HoldingFacts),
         ("of a worker", workers.WorkerRow),
         ("of a supervisor", supervisors.SupervisorWithVerbs),
         ("of its task count", TaskCount),
@@ -232,7 +232,7 @@ def test_every_field_is_in_the_manual(heading: str, model: type) -> None:
         name for line in table.split("\n\n")[0].splitlines()[2:] for name in re.findall(r"`(\w+)`", line.split("|")[1])
     ]
     assert sorted(named) == sorted(
-        _names(model) - (_names(facts.PartitionRow) if model is partitions.PartitionDetail else set())
+        _names(model) - (_names(bodies.PartitionRow) if model is partitions.PartitionDetail else set())
     )
 
 

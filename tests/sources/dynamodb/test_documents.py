@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider_coordination.sources.dynamodb.calls import key_at, plain_json, position_of, typed_values
-from airflow_provider_coordination.sources.items import ItemUnreadableError
-from airflow_provider_coordination.sources.progress import ItemPosition
+from airflow_provider_coordination.sources.items import ItemPosition, ItemUnreadableError
 
 numbers = st.decimals(allow_nan=False, allow_infinity=False, places=10).map(str) | st.integers().map(str)
 key_values = (

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider_coordination.sources.items import ItemUnreadableError
-from airflow_provider_coordination.sources.jdbc.ranges import Range, cut, rest
-from airflow_provider_coordination.sources.jdbc.values import Kind, Value, text_of, value_of
+from airflow_provider_coordination.sources.jdbc.ranges import Kind, Range, Value, cut, rest, text_of, value_of
 from tests.support.depth import examples
 
 DAY = datetime(2026, 1, 1)

@@ -17,12 +17,10 @@ import sqlalchemy as sa
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.supplier import Page
-from airflow_provider_coordination.sources.items import SourceUnavailableError
+from airflow_provider_coordination.sources.items import PartitionProgress, SourceUnavailableError
 from airflow_provider_coordination.sources.jdbc import supplier as module
-from airflow_provider_coordination.sources.jdbc.column import Query, QueryResult
 from airflow_provider_coordination.sources.jdbc.ranges import Range
-from airflow_provider_coordination.sources.jdbc.supplier import RangeSupplier
-from airflow_provider_coordination.sources.progress import PartitionProgress
+from airflow_provider_coordination.sources.jdbc.supplier import Query, QueryResult, RangeSupplier
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.jdbc_tables import jdbc_table
 
@@ -339,7 +337,7 @@ def test_unsplittable_column_is_refused_before_anything_is_created(
 
 
 def test_too_many_ranges_are_refused(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_provider_coordination.sources.jdbc.column.MAX_RANGES", 5)
+    monkeypatch.setattr("airflow_provider_coordination.sources.jdbc.supplier.MAX_RANGES", 5)
     database.insert(*range(10))
     with pytest.raises(ConfigurationError, match="with 1 rows each there would be more than 5 ranges"):
         database.supply(rows_per_partition=1)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider_coordination.sources.jdbc.types import (
+from airflow_provider_coordination.sources.jdbc.reader import (
     AS_IT_IS,
     DATABASE_TYPES,
     ColumnReading,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_coordination.sources.jdbc.values import (
+from airflow_provider_coordination.sources.jdbc.ranges import (
     Kind,
     given_value,
     kind_of_type,

@@ -54,7 +54,7 @@ def refused(code: str, operation: str = "GetRecords") -> exceptions.ClientError:
         (refused("ValidationException"), STREAM, ConfigurationError, "check the stream's name"),
         (refused("AccessDeniedException"), STREAM, AccessDeniedError, "check the credentials"),
         (refused("UnrecognizedClientException"), SHARD, AccessDeniedError, "check the credentials"),
-        (refused("KMSAccessDeniedException"), SHARD, AccessDeniedError, "the stream's KMS key"),
+        (refused("KMSAccessDeniedException"), SHARD, AccessDeniedError, "the stream's resource policy and KMS key"),
         (refused("KMSThrottlingException"), SHARD, KinesisUnavailableError, "every retry failed"),
         (refused("AccessDenied", "AssumeRole"), STREAM, AccessDeniedError, "check role_arn"),
         (

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.kinesis.batch_reading import ShardPage
@@ -19,7 +22,8 @@ from airflow_provider_coordination.sources.kinesis.client import (
     StreamNotReadyError,
 )
 from airflow_provider_coordination.sources.kinesis.fan_out import ensure_consumer, subscribe_shard
-from airflow_provider_coordination.sources.kinesis.reader import RetryBudget, read_shard
+from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
+from airflow_provider_coordination.sources.kinesis.reader import read_shard
 from tests.support.kinesis_server.clock import VirtualClock
 from tests.support.kinesis_server.engine import Engine
 from tests.support.kinesis_server.in_process import InProcessClient
@@ -246,6 +250,102 @@ def test_buffered_event_keeps_its_earlier_read_time(stream: Stream) -> None:
     was_there = next(reading)
     reading.close()
     assert was_there.read_at == waited_for.read_at
+
+
+# Silent shards
+
+
+class SilentShard:
+    """Answers subscriptions of a shard that was silent for five days; each event searches an hour of them."""
+
+    HOURS = 5 * 24
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.clock = clock
+        self.meta = SimpleNamespace(region_name="eu-west-1", endpoint_url="http://silent")
+        self.starts: list[dict[str, Any]] = []
+        self.refuses_numbers = False
+
+    def subscribe_to_shard(self, **request: Any) -> dict[str, Any]:
+        self.starts.append(request["StartingPosition"])
+        number = self.starts[-1].get("SequenceNumber")
+        if number is not None and self.refuses_numbers:
+            refused = {"Error": {"Code": "InvalidArgumentException", "Message": "not of this shard"}}
+            raise ClientError(refused, "SubscribeToShard")
+        return {"EventStream": Events(self._events(0 if number is None else int(number)))}
+
+    def _events(self, hour: int) -> Iterator[dict[str, Any]]:
+        for searched in range(hour + 1, self.HOURS + 1):
+            self.clock.advance(1)
+            behind = (self.HOURS - searched) * 3_600_000
+            event = {"Records": [], "MillisBehindLatest": behind, "ContinuationSequenceNumber": str(searched)}
+            yield {"SubscribeToShardEvent": event}
+
+
+class Events:
+    """An event stream."""
+
+    def __init__(self, events: Iterator[dict[str, Any]]) -> None:
+        self._events = events
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self._events
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def rounds(shard: SilentShard, start: str, most: int = 40) -> int:
+    """Read in rounds of ten seconds, as a job does; return the number of rounds until the shard is drained."""
+    continues_at = None
+    for number in range(1, most + 1):
+        retry = RetryBudget(until=shard.clock.monotonic() + 10, attempts=2, clock=shard.clock, sleep=shard.clock.sleep)
+        pages = subscribe_shard(shard, "consumer", "clicks", SHARD, start, retry=retry, continues_at=continues_at)
+        for page in pages:
+            continues_at = page.next_iterator
+            if page.is_drained:
+                pages.close()
+                return number
+            if retry.is_over():
+                break
+        pages.close()
+    raise AssertionError("the present was never reached")
+
+
+@pytest.mark.parametrize("start", ["AT_TIMESTAMP:2025-12-27T00:00:00.000000Z", "TRIM_HORIZON"])
+def test_long_silence_is_searched_once_however_short_the_rounds(start: str) -> None:
+    shard = SilentShard(VirtualClock())
+
+    assert rounds(shard, start) == 12
+    assert [position.get("SequenceNumber") for position in shard.starts] == [None, *(str(10 * n) for n in range(1, 12))]
+
+
+def test_refused_continuation_starts_again() -> None:
+    shard = SilentShard(VirtualClock())
+    shard.refuses_numbers = True
+    retry = RetryBudget(attempts=2, clock=shard.clock, sleep=shard.clock.sleep)
+
+    page = next(subscribe_shard(shard, "consumer", "clicks", SHARD, "TRIM_HORIZON", retry=retry, continues_at="7"))
+
+    assert (page.next_iterator, [position["Type"] for position in shard.starts]) == (
+        "1",
+        ["AFTER_SEQUENCE_NUMBER", "TRIM_HORIZON"],
+    )
+
+
+def test_named_record_is_found_before_the_position_moves(stream: Stream) -> None:
+    """A silent shard whose named record may be trimmed is read from it again, until there is a record."""
+    [number] = stream.put(b"1")
+    stream.engine.trim("clicks")
+    reading = subscribe_shard(
+        stream.client, stream.consumer, "clicks", SHARD, number, inclusive=True, retry=stream.retry()
+    )
+    next(reading)
+    stream.clock.advance(400)
+    stream.put(b"2")
+
+    assert data(list(islice(reading, 1))) == [b"2"]
+    reading.close()
 
 
 # Registration

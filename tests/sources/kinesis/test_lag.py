@@ -11,9 +11,10 @@ from botocore.stub import Stubber
 
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient
-from airflow_provider_coordination.sources.kinesis.reader import RetryBudget
+from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
 from airflow_provider_coordination.sources.kinesis.service import PAGES, unread_lag
 from airflow_provider_coordination.sources.kinesis.shards import Shard
+from airflow_provider_coordination.sources.kinesis.stream_names import StreamService
 from tests.support.clock import ManualClock
 from tests.support.shard_leases import a_lease
 
@@ -53,7 +54,8 @@ class StubShard:
 
     def lag(self) -> timedelta | None:
         clock = ManualClock(NOON)
-        return unread_lag(self.client, self.partition, RetryBudget(attempts=1, clock=clock, sleep=clock.advance))
+        once = RetryBudget(attempts=1, clock=clock, sleep=clock.advance)
+        return unread_lag(StreamService(self.client), self.partition, once)
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider_coordination.sources.kinesis.batch_reading import shifted
-from airflow_provider_coordination.sources.kinesis.reader import (
+from airflow_provider_coordination.sources.kinesis.pacing import (
     OWN_READS_FADE_SECONDS,
     READ_BYTES_PER_SECOND,
     Pace,
     RetryBudget,
+    shifted,
 )
 from tests.support.clock import ManualClock
 from tests.support.depth import examples
@@ -83,6 +83,35 @@ def test_successor_keeps_to_the_remaining_budget(first: list[int], then: list[in
         before = list(zip(times[:number], sizes[:number], strict=True))
         counting = [size for at, size in before if time < at + max(1.0, size / READ_BYTES_PER_SECOND) - 0.001]
         assert sum(counting) < READ_BYTES_PER_SECOND
+
+
+@pytest.mark.parametrize("reads_per_second", [5, 4, 2, 0.5])
+def test_reads_keep_to_the_given_rate(reads_per_second: float) -> None:
+    clock = ManualClock()
+    begun, pace = clock.monotonic(), Pace(patient(clock), reads_per_second)
+    for _ in range(11):
+        pace.wait()
+        pace.took(10)
+    assert clock.monotonic() - begun == pytest.approx(10 / reads_per_second)
+
+
+def test_caught_up_shard_is_read_half_as_often() -> None:
+    clock = ManualClock()
+    begun, pace = clock.monotonic(), Pace(patient(clock), 2)
+    for _ in range(4):
+        pace.wait()
+        pace.took(0, is_caught_up=True)
+    assert clock.monotonic() - begun == 3
+
+
+def test_next_reader_keeps_to_the_rate() -> None:
+    clock = ManualClock()
+    pace = Pace(patient(clock), 0.5)
+    pace.wait()
+    pace.took(0)
+    clock.advance(0.5)
+    left = shifted(pace.recent_reads, -clock.monotonic())
+    assert Pace(patient(clock), 0.5, recent_reads=left).due_in() == 1.5
 
 
 def test_earlier_reads_count_for_a_while() -> None:

@@ -294,6 +294,7 @@ def test_reset_keeps_shard_identity_and_losses() -> None:
 
 
 FINISHED = replace(FRESH, is_ended=True, epoch=3)
+GAP = Gap(after="5", before=None, since=None, until=NOON, found_at=NOON, reason="it was trimmed")
 
 
 @pytest.mark.parametrize(
@@ -313,6 +314,7 @@ FINISHED = replace(FRESH, is_ended=True, epoch=3)
             [replace(FINISHED, checkpoint="7", epoch=2), replace(FINISHED, checkpoint=at_timestamp(NOON))],
             (at_timestamp(NOON), 3),
         ),
+        ([FINISHED.skipping(GAP)], (TRIM_HORIZON, 3)),
     ],
     ids=[
         "nothing is known of the parents",
@@ -323,6 +325,7 @@ FINISHED = replace(FRESH, is_ended=True, epoch=3)
         "so were both parents",
         "one of two gave records",
         "one of two was passed by, since it had ended before the instant",
+        "the parent skipped lost data and gave nothing since",
     ],
 )
 def test_child_begins_at_trim_horizon_or_its_parents_instant(

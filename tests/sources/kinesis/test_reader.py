@@ -22,8 +22,9 @@ from airflow_provider_coordination.sources.kinesis.client import (
     ThrottledError,
     kinesis_client,
 )
+from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
 from airflow_provider_coordination.sources.kinesis.progress import ShardRange
-from airflow_provider_coordination.sources.kinesis.reader import RENEWALS_IN_A_ROW, RetryBudget, read_shard
+from airflow_provider_coordination.sources.kinesis.reader import RENEWALS_IN_A_ROW, read_shard
 from airflow_provider_coordination.sources.kinesis.records import KinesisRecord
 from tests.support.clock import ManualClock
 
@@ -188,7 +189,7 @@ def test_reads_are_spaced_by_the_remaining_interval(shard: StubShard) -> None:
     shard.gives_iterator("i1", ShardIteratorType="TRIM_HORIZON")
     for page in range(1, 5):
         shard.gives_page(f"i{page}", then=f"i{page + 1}")
-    reading = shard.reading("TRIM_HORIZON", min_interval_seconds=0.25)
+    reading = shard.reading("TRIM_HORIZON", reads_per_second=4.0)
 
     next(reading)
     next(reading)

@@ -17,9 +17,8 @@ from airflow_provider_coordination.coordination.errors import (
 )
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.retries import parked
-from airflow_provider_coordination.coordination.supplier import GLOBAL_STATE_KEY
+from airflow_provider_coordination.coordination.source_view import GLOBAL_STATE_KEY
 from airflow_provider_coordination.coordination.suspension import CACHE_SECONDS
-from airflow_provider_coordination.sources.forgetting import forget
 from airflow_provider_coordination.sources.kinesis.client import (
     AccessDeniedError,
     QuotaExceededError,
@@ -27,8 +26,10 @@ from airflow_provider_coordination.sources.kinesis.client import (
 )
 from airflow_provider_coordination.sources.kinesis.lease_changes import NOT_NAMED
 from airflow_provider_coordination.sources.kinesis.positions import LATEST, TRIM_HORIZON, at_timestamp
-from airflow_provider_coordination.sources.kinesis.shards import MAX_HASH_KEY, QUOTA_TRIES
+from airflow_provider_coordination.sources.kinesis.shards import MAX_HASH_KEY
+from airflow_provider_coordination.sources.kinesis.stream_names import QUOTA_TRIES
 from airflow_provider_coordination.sources.kinesis.sync import NOTHING_TO_DO, ShardSync
+from airflow_provider_coordination.sources.reset import forget
 from tests.support.kinesis_server.limits import Limits
 from tests.support.kinesis_server.state import Behaviour
 from tests.support.shard_graphs import shard
@@ -429,7 +430,7 @@ def test_loss_reported_by_a_job_is_not_repeated(synced: SyncedSource) -> None:
 
     assert synced.sync().lost == {}
     assert synced.leases()[shard_id(0)].last_error == "the job's own words"
-    assert synced.sync(on_data_loss="reset").ended == [key]
+    assert synced.sync(on_data_loss="earliest").ended == [key]
     assert len(synced.progress(shard_id(0)).gaps) == 1
 
 
@@ -440,7 +441,7 @@ def test_unread_expired_shard_is_skipped_on_request(synced: SyncedSource, parked
     synced.pass_time(hours=25)
     if parked_before:
         synced.sync()
-    result = synced.sync(on_data_loss="reset")
+    result = synced.sync(on_data_loss="earliest")
 
     assert result.ended == [synced.leases()[shard_id(0)].partition_key]
     assert statuses(synced) == [COMPLETED, UNASSIGNED, UNASSIGNED, UNASSIGNED]
@@ -453,7 +454,7 @@ def test_landed_data_of_an_expired_shard_precedes_its_children(synced: SyncedSou
     synced.split(0)
     synced.land(0, "100")
     synced.pass_time(hours=25)
-    synced.sync(on_data_loss="reset")
+    synced.sync(on_data_loss="earliest")
     progress = synced.progress(shard_id(0))
 
     assert progress.is_ended and [batch.end for batch in progress.landed] == ["100"]
@@ -497,7 +498,7 @@ def test_partitions_held_by_a_job_are_left_alone(synced: SyncedSource) -> None:
     synced.pass_time(hours=25)
     key = synced.hold(0)
     before = synced.leases()
-    result = synced.sync(on_data_loss="reset")
+    result = synced.sync(on_data_loss="earliest")
 
     assert (result.held, result.lost) == ([key], {})
     assert synced.leases() == before
@@ -658,7 +659,7 @@ def test_stream_reopens_without_loss_after_a_wrong_account(synced: SyncedSource)
     assert statuses(synced) == [UNASSIGNED, UNASSIGNED]
 
 
-@pytest.mark.parametrize("on_data_loss", ["fail", "reset"])
+@pytest.mark.parametrize("on_data_loss", ["fail", "earliest"])
 def test_recreated_stream_is_read_from_its_first_record(synced: SyncedSource, on_data_loss: str) -> None:
     synced.sync(initial_position=LATEST)
     former = {p.partition_key for p in synced.leases().values()}

@@ -18,13 +18,13 @@ from airflow_provider_coordination.sources.kinesis.client import (
 )
 from airflow_provider_coordination.sources.kinesis.shards import (
     MAX_HASH_KEY,
-    QUOTA_TRIES,
     Shard,
     StreamDescription,
     describe_stream,
     hash_range_fault,
     list_shards,
 )
+from airflow_provider_coordination.sources.kinesis.stream_names import QUOTA_TRIES
 from tests.support.clock import ManualClock
 from tests.support.shard_graphs import shard
 

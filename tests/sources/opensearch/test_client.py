@@ -17,7 +17,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.items import ItemGoneError, ItemUnreadableError, SourceUnavailableError
 from airflow_provider_coordination.sources.opensearch.client import MAX_ATTEMPTS, OpenSearchClient, ViewLostError
 from airflow_provider_coordination.sources.opensearch.kind import OpenSearchCluster, OpenSearchIndices
-from airflow_provider_coordination.sources.opensearch.views import Views
+from airflow_provider_coordination.sources.opensearch.slices import Views
 from demo.server_process import free_ports
 
 SECRET = "never-to-be-seen-4711"

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from airflow_provider_coordination.sources.opensearch.kind import OpenSearchIndices
-from airflow_provider_coordination.sources.opensearch.views import Views
+from airflow_provider_coordination.sources.opensearch.slices import Views
 
 
 class SlowCluster:

@@ -13,7 +13,7 @@ import pytest
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import Partition
-from airflow_provider_coordination.sources.progress import PartitionProgress
+from airflow_provider_coordination.sources.items import PartitionProgress
 from airflow_provider_coordination.sources.s3.kind import S3Objects
 from airflow_provider_coordination.sources.s3.listing import PAGES_AHEAD, FilesystemListing, ListedPage, ahead
 from airflow_provider_coordination.sources.s3.objects import BucketNotFoundError, ListedObject

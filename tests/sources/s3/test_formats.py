@@ -25,11 +25,11 @@ from hypothesis import strategies as st
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.items import ItemUnreadableError, ReadPage
-from airflow_provider_coordination.sources.s3 import lines as lines_module
+from airflow_provider_coordination.sources.s3 import text_formats as lines_module
 from airflow_provider_coordination.sources.s3.columns import columns_of
+from airflow_provider_coordination.sources.s3.container_formats import PARTS_BYTES, WHOLE_BYTES, ParquetFormat
 from airflow_provider_coordination.sources.s3.kind import FormatSettings
 from airflow_provider_coordination.sources.s3.object_streams import FetchedObject
-from airflow_provider_coordination.sources.s3.parquet_format import PARTS_BYTES, WHOLE_BYTES, ParquetFormat
 from airflow_provider_coordination.sources.s3.reader import columns_before_reading, format_of
 from tests.conftest import REPOSITORY
 from tests.support.depth import examples
@@ -530,9 +530,9 @@ def test_invalid_parquet_is_refused() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"name": "xml"}, "FormatSettings: field 'name' must be one of csv, json, parquet, text; got 'xml'"),
+        ({"name": "xml"}, "FormatSettings: field 'name' must be one of avro, csv, json, orc, parquet, text; got 'xml'"),
         ({"compression": "rar"}, "FormatSettings: field 'compression' must be one of auto, none, bzip2"),
-        ({"name": "parquet", "compression": "gzip"}, "must be auto for Parquet"),
+        ({"name": "parquet", "compression": "gzip"}, "must be auto for parquet"),
         (
             {"name": "csv", "header": False},
             "FormatSettings: field 'columns' must name the columns of a CSV that has no header",
@@ -563,7 +563,8 @@ def test_column_names_may_be_quoted() -> None:
 
 def test_manual_lists_each_option_with_its_default() -> None:
     page = (REPOSITORY / "docs" / "s3.md").read_text()
-    documented = dict(re.findall(r"^\| `(\w+)` \| `([^`]*)` \| [^|]+ \|$", page, re.MULTILINE))
+    table = page.partition("| option | default |")[2]
+    documented = dict(re.findall(r"^\| `(\w+)` \| `([^`]*)` \| [^|]+ \|$", table, re.MULTILINE))
     defaults = {field.name: field.default for field in dataclasses.fields(FormatSettings) if field.name != "name"}
     written = {
         name: repr(list(default) if isinstance(default, tuple) else default) for name, default in defaults.items()

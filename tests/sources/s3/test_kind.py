@@ -12,6 +12,7 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.s3.kind import S3Objects
 
+QUEUE = "https://sqs.eu-west-1.amazonaws.com/123456789012/events"
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
@@ -48,7 +49,10 @@ def test_objects_survive_json() -> None:
         ({"exclude": [""]}, "'exclude' is wrong: an empty glob matches nothing; remove it"),
         ({"exclude_suffixes": [""]}, "'exclude_suffixes' must not contain an empty text"),
         ({"hidden": "perhaps"}, "'hidden' must be true or false; got 'perhaps'"),
-        ({"start_time": "noon"}, "'start_time' must be an instant such as 2026-01-31T00:00:00.000000Z; got 'noon'"),
+        (
+            {"start_time": "noon"},
+            "'start_time' must be an instant with a time zone, such as 2026-",
+        ),
         ({"end_time": "2026-01-01"}, "'end_time' must have a time zone"),
         ({"end_time": datetime(2026, 1, 1)}, "'end_time' must have a time zone"),
         (
@@ -56,9 +60,23 @@ def test_objects_survive_json() -> None:
             "'start_time' must be before 'end_time', 2026-01-01T00:00:00+00:00; got '2026-01-02T00:00:00+00:00'",
         ),
         ({"start_time": NOON, "end_time": NOON}, "'start_time' must be before 'end_time'"),
+        ({"queue": "events"}, "'queue' must be the URL of a queue, such as https://sqs."),
+        ({"queue": f"{QUEUE}.fifo"}, "'queue' must be a standard queue: S3 does not announce objects in a FIFO queue"),
+        ({"queue": QUEUE, "paths": ["s3://bucket/", "/data"]}, "'queue' must be left out: '/data' is not in S3"),
+        ({"queue": QUEUE, "interval": 60}, "'interval' must be left out with 'queue', since it is about scans"),
+        ({"queue": QUEUE, "count": 1}, "'count' must be left out with 'queue'"),
+        ({"queue": QUEUE, "range": 60}, "'range' must be left out with 'queue'"),
+        ({"queue": QUEUE, "delete_on_success": True}, "'delete_on_success' needs 'reconcile' with 'queue'"),
+        ({"queue": QUEUE, "forget_after": "P2D"}, "'forget_after' needs 'reconcile' with 'queue'"),
+        ({"queue": QUEUE, "acknowledge": "read"}, "'acknowledge' must be one of recorded, delivered; got 'read'"),
+        ({"acknowledge": "delivered"}, "'acknowledge' needs 'queue', the URL of the queue that announces objects"),
+        ({"reconcile": "P1D"}, "'reconcile' needs 'queue'"),
         ({"range": 0.0}, "'range' must be positive and at most P36500D; got PT0S"),
-        ({"range": float("nan")}, "'range' must be a duration such as PT1H; got nan"),
-        ({"range": "an hour"}, "'range' must be a duration such as PT1H; got 'an hour'"),
+        ({"range": float("nan")}, "'range' must be an ISO 8601 duration such as PT1H, or a number of seconds; got nan"),
+        (
+            {"range": "an hour"},
+            "'range' must be an ISO 8601 duration such as PT1H",
+        ),
         ({"range": 60, "end_time": NOON}, "'range' must not be given together with 'start_time' or 'end_time'"),
         ({"interval": -1}, "'interval' must be positive and at most P365D; got -PT1S"),
         ({"forget_after": 3600.0}, "'forget_after' must be from P1D to P36500D; got PT1H"),
@@ -74,7 +92,7 @@ def test_objects_survive_json() -> None:
         ({"wait_for": "a/b"}, "'wait_for' must be the name of an object, without its folder; got 'a/b'"),
         ({"wait_delay": 0}, "'wait_delay' must be positive; got PT0S"),
         ({"wait_retries": -1}, "'wait_retries' must be from 0 to 1000; got -1"),
-        ({"format": "avro"}, "'format' must be one of csv, json, parquet, text; got 'avro'"),
+        ({"format": "xml"}, "'format' must be one of avro, csv, json, orc, parquet, text; got 'xml'"),
         ({"format_options": {"delimeter": ";"}}, "'format_options': unknown field 'delimeter'; the known fields are"),
         ({"format_options": {"compression": "rar"}}, "'format_options.compression' must be one of auto, none, bzip2"),
     ],

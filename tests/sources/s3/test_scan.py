@@ -12,8 +12,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.sources.items import SourceUnavailableError
-from airflow_provider_coordination.sources.progress import PartitionProgress
+from airflow_provider_coordination.sources.items import PartitionProgress, SourceUnavailableError
 from airflow_provider_coordination.sources.s3 import scan
 from airflow_provider_coordination.sources.s3.listing import PAGE_OBJECTS, PAGES_AHEAD, S3Listing
 from airflow_provider_coordination.sources.s3.objects import ListedObject

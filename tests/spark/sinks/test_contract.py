@@ -22,7 +22,7 @@ OTHERS = {batch_id: [-value for value in values] for batch_id, values in VALUES.
 NOTHING: dict[str, list[int]] = {batch_id: [] for batch_id in BATCHES}
 
 
-ON_SERVERS = [pytest.mark.integration, pytest.mark.share(0.5)]
+ON_SERVERS = [pytest.mark.integration, pytest.mark.share(0.3)]
 EACH = [pytest.param(name, marks=ON_SERVERS if isinstance(kind, OnServer) else ()) for name, kind in SINKS.items()]
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from airflow_provider_coordination.spark.sinks.iceberg import catalog as catalogs
 from airflow_provider_coordination.spark.sinks.iceberg import sink as sinks
-from airflow_provider_coordination.spark.sql import database, locks
+from airflow_provider_coordination.spark.sinks.sql import database
 from airflow_provider_coordination.sql import MYSQL, POSTGRESQL
 from tests.support.dag_versions import STORIES, Case
 from tests.support.depth import examples
@@ -30,7 +30,7 @@ from tests.support.sql_tables import SqlTarget
 from tests.support.struck_jobs import live
 
 pytestmark = [pytest.mark.integration, pytest.mark.deep]
-TABLES = sorted(kind for kind in SINKS if kind != "parquet")
+TABLES = sorted(kind for kind in SINKS if not kind.startswith("parquet"))
 """Parquet has its own search of failures at each call: `tests/spark/test_struck_jobs.py`."""
 
 
@@ -62,7 +62,7 @@ def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogs, "RETRY_PAUSE_SECONDS", 0.001)
     monkeypatch.setattr(sinks, "CONFLICT_PAUSE_SECONDS", 0.001)
     monkeypatch.setattr(database, "WAIT_SECONDS", 0.2)
-    monkeypatch.setattr(locks, "ABANDONED_SECONDS", 1)
+    monkeypatch.setattr(database, "ABANDONED_SECONDS", 1)
     monkeypatch.setattr(database, "LOCK_TIMEOUT_SECONDS", 1)
 
 
@@ -82,7 +82,7 @@ def calls_without_failure(places: Callable[[str], SinkUnderTest]) -> Callable[[C
 @given(
     kind=st.sampled_from(TABLES),
     story=st.sampled_from(sorted(STORIES)),
-    items=st.booleans(),
+    source=st.sampled_from(["shards", "items"]),
     strike=st.sampled_from(Strike),
     gives_up=st.booleans(),
     data=st.data(),
@@ -92,12 +92,12 @@ def test_sinks_hold_each_record_once_after_failures(
     calls_without_failure: Callable[[Case, str], Calls],
     kind: str,
     story: str,
-    items: bool,
+    source: str,
     strike: Strike,
     gives_up: bool,
     data: st.DataObject,
 ) -> None:
-    case = Case(story, *STORIES[story], items=items)
+    case = Case(story, *STORIES[story], source=source)
     none = calls_without_failure(case, kind)
     point = data.draw(st.integers(1, len(none.made)), "the call at which the job is struck")
     successor = None

@@ -30,7 +30,7 @@ def of_rest(status: int, kind: type[Exception] = exceptions.RESTError) -> Except
         (of_glue("AccessDeniedException", 400), "unauthorized"),
         (of_glue("ExpiredTokenException", 400), "unauthorized"),
         (of_glue("InvalidInputException", 400), ""),
-        (of_rest(429, exceptions.TooManyRequestsError), "away"),
+        (of_rest(429), "away"),
         (of_rest(500, exceptions.CommitStateUnknownException), "away"),
         (of_rest(503, exceptions.ServiceUnavailableError), "away"),
         (of_rest(401, exceptions.UnauthorizedError), "unauthorized"),

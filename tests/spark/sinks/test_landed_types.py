@@ -12,9 +12,9 @@ from pyiceberg.catalog import load_catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
 from airflow_provider_coordination.sources.landed_types import SAME, WIDER, retyped
+from airflow_provider_coordination.spark.item_file import with_origin
 from airflow_provider_coordination.spark.landed_identity import as_landed, file_name
 from airflow_provider_coordination.spark.parquet_files import write_table
-from airflow_provider_coordination.spark.records import with_origin
 from tests.support.landed_tables import TABLES, deliver
 from tests.support.sinks import SinkTarget, an_attempt, catalog_in
 

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 
 from airflow_provider_coordination.spark.delivery import SinkLockedError
-from airflow_provider_coordination.spark.sql import locks
-from airflow_provider_coordination.spark.sql.locks import LockHolder, LockWait
+from airflow_provider_coordination.spark.sinks.sql import database
+from airflow_provider_coordination.spark.sinks.sql.database import LockHolder, LockWait
 
-ABANDONED, LOCKED = locks.ABANDONED_SECONDS, int(locks.LOCKED_SECONDS)
+ABANDONED, LOCKED = database.ABANDONED_SECONDS, int(database.LOCKED_SECONDS)
 
 
 class Wait:
@@ -25,7 +25,7 @@ class Wait:
         self.ended: list[int] = []
         self._copied = copied
         self._wait = LockWait("clicks", lambda waited: [self._holder()], lambda holder: self.ended.append(self.second))
-        monkeypatch.setattr(locks, "time", SimpleNamespace(monotonic=lambda: float(self.second)))
+        monkeypatch.setattr(database, "time", SimpleNamespace(monotonic=lambda: float(self.second)))
 
     def _holder(self) -> LockHolder:
         return LockHolder(session=7, user="job", copied=self._copied(self.second), ends_by="KILL 7")

@@ -18,6 +18,7 @@ ROUNDS = 6
 DRIVER = """
 import sys
 from pathlib import Path
+from airflow_provider_coordination.coordination.errors import CoordinationError
 from tests.support.sinks import SINKS, BatchRows, OnServer, SinkTarget, an_attempt
 kind, url, folder, me, rounds = SINKS[sys.argv[1]], sys.argv[2], Path(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5])
 sink = SinkTarget(kind.make(url) if isinstance(kind, OnServer) else kind, folder).sink()
@@ -28,7 +29,10 @@ for n in range(rounds):
     sink.prepare(attempts, BatchRows({name: [me, me] for name in names}))
     print("prepared", flush=True)
     sys.stdin.readline()
-    sink.commit(attempts)
+    try:
+        sink.commit(attempts)
+    except CoordinationError as error:
+        assert "another owner" in str(error), error  # who was first has the batch
     sink.discard(attempts)
     print("in", flush=True)
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ import sqlalchemy as sa
 
 from airflow_provider_coordination.spark.delivery import SinkLockedError
 from airflow_provider_coordination.spark.outages import translating_outages
-from airflow_provider_coordination.spark.sql import database, locks, mysql
+from airflow_provider_coordination.spark.sinks.sql import database, mysql
 from airflow_provider_coordination.sql import POSTGRESQL
 from tests.support.sinks import BatchRows, an_attempt
 from tests.support.sql_tables import SERVERS, SqlTarget
@@ -31,7 +32,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     target.sink().check()
     monkeypatch.setattr(database, "WAIT_SECONDS", 0.0)
     monkeypatch.setattr(database, "LOCK_TIMEOUT_SECONDS", 1)
-    monkeypatch.setattr(locks, "LOCKED_SECONDS", 1.0)
+    monkeypatch.setattr(database, "LOCKED_SECONDS", 1.0)
     return target
 
 
@@ -59,8 +60,8 @@ def transaction(target: SqlTarget) -> Iterator[Any]:
 def test_abandoned_session_is_waited_for(
     target: SqlTarget, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, within: str
 ) -> None:
-    monkeypatch.setattr(locks, "ABANDONED_SECONDS", 2)
-    monkeypatch.setattr(locks, "LOCKED_SECONDS", 60.0)
+    monkeypatch.setattr(database, "ABANDONED_SECONDS", 2)
+    monkeypatch.setattr(database, "LOCKED_SECONDS", 60.0)
     with transaction(target) as cursor, ExitStack() as stack:
         if within == "a COPY":
             copy = stack.enter_context(dropped(cursor.copy("COPY clicks FROM STDIN (FORMAT csv)")))
@@ -109,8 +110,47 @@ def test_session_changing_tables_is_named(target: SqlTarget) -> None:
             target.sink().check()
 
 
+def test_table_that_another_job_just_creates_is_waited_for(
+    mariadb_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    target, ended = SqlTarget(mariadb_url, tmp_path), threading.Event()
+
+    def create_and_drop() -> None:
+        while not ended.is_set():
+            target.sink().check()
+            target.run("DROP TABLE _coordination_batches")
+
+    other = threading.Thread(target=create_and_drop)
+    other.start()
+    try:
+        for _ in range(1_000):
+            target.sink().check()
+            if "concurrent DDL statement (1684)" in caplog.text:
+                break
+    finally:
+        ended.set()
+        other.join(60)
+    assert "concurrent DDL statement (1684)" in caplog.text, "MariaDB refused to show the table"
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_sinks_of_two_tables_begin_in_one_empty_schema(
+    request: pytest.FixtureRequest, tmp_path: Path, server: str
+) -> None:
+    targets = [SqlTarget(request.getfixturevalue(SERVERS[server]), tmp_path, f"clicks_{n}") for n in range(3)]
+    together = threading.Barrier(3, action=lambda: targets[0].run("DROP TABLE IF EXISTS _coordination_batches"))
+
+    def check(target: SqlTarget) -> None:
+        for _ in range(10):
+            together.wait(30)
+            target.sink().check()
+
+    with ThreadPoolExecutor(3) as threads:
+        assert list(threads.map(check, targets)) == [None, None, None]
+
+
 def test_deadlock_is_retried_and_no_outage(target: SqlTarget, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locks, "LOCKED_SECONDS", 60.0)
+    monkeypatch.setattr(database, "LOCKED_SECONDS", 60.0)
     monkeypatch.setattr(database, "LOCK_TIMEOUT_SECONDS", 10)  # the server looks for deadlocks after one second
     target.run("CREATE TABLE one (n INT PRIMARY KEY)")
     target.run("INSERT INTO one VALUES (1), (2)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.spark.sinks import Maintenance, MaintenanceResult
+from airflow_provider_coordination.spark.tombstones import FOLDER
 from tests.support.depth import each_or_every
 from tests.support.freezing import Strike
 from tests.support.landed_tables import TABLES
+from tests.support.merged_tables import BY_CHANGES, CHANGES, ORDERED, a_sink, deliver
 from tests.support.sinks import BatchRows, SinkTarget, an_attempt, under_next_lease
 from tests.support.striking import STRIKES, calls_of, strike_at
 
@@ -71,3 +74,37 @@ def test_failure_at_any_call_loses_no_rows_or_needed_files(tmp_path: Path, kind:
         story = Scenario(SinkTarget(TABLES[kind], tmp_path / str(point)))
         struck = strike_at(point, strike, story)
         assert story.target.visible == EXPECTED, struck
+
+
+class DeletingScenario(Scenario):
+    """A table with deleted keys, and with files of them that no commit named; jobs delete more, and are late.
+
+    :param target: the table.
+    """
+
+    def __init__(self, target: SinkTarget) -> None:
+        self.target = target
+        for name, key in (("x-1", "x"), ("y-1", "y")):
+            self._deliver(name, [(key, 1, 1), (key, None, 5, "REMOVE"), (f"{key}2", 2, 1)])
+        named = [file for file in target.folder.rglob("*.parquet") if FOLDER in file.parts]
+        shutil.copy(named[0], named[0].with_name("77.parquet"))
+        self._backdate()
+
+    def _deliver(self, batch_id: str, rows: list[tuple[Any, ...]]) -> None:
+        deliver(a_sink(self.target, **BY_CHANGES), {batch_id: rows}, an_attempt(batch_id), schema=CHANGES)
+
+    def by_successor(self) -> None:
+        """Delete a key, and deliver changes that are older than the deletes."""
+        self._deliver("p-1", [("z", None, 5, "REMOVE"), ("x", 3, 4)])
+        self._deliver("c-1", [("x", 4, 3), ("y", 5, 3), ("z", 6, 3), ("w", 7, 3)])
+
+
+@pytest.mark.parametrize("strike", STRIKES)
+@pytest.mark.parametrize("kind", sorted(set(TABLES) & set(ORDERED)))
+def test_maintenance_failing_at_any_call_forgets_no_delete(tmp_path: Path, kind: str, strike: Strike) -> None:
+    made = calls_of(counted := DeletingScenario(SinkTarget(TABLES[kind], tmp_path / "counted")))
+    assert not list(counted.target.folder.rglob("77.parquet"))
+    for point in each_or_every(8, len(made), "maintenance of deletes", kind, strike):
+        story = DeletingScenario(SinkTarget(TABLES[kind], tmp_path / str(point)))
+        struck = strike_at(point, strike, story)
+        assert story.target.visible == {"x-1": [2], "y-1": [2], "c-1": [7]}, struck

@@ -12,7 +12,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.stores.dynamodb import DynamoDbStore
-from airflow_provider_coordination.stores.dynamodb.hints import KnownVersions
+from airflow_provider_coordination.stores.dynamodb.writes import KnownVersions
 from tests.stores.dynamodb.conftest import MakeStore, RawTable
 from tests.support.aws_wire import AwsWire
 from tests.support.partitions import NOW, SOURCE, a_partition, acquisition, keys

@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import CredentialRetrievalError
 
 from airflow_provider_coordination.aws import AwsSettings
-from airflow_provider_coordination.coordination.browsing import Filter
+from airflow_provider_coordination.coordination.browsing import Filter, PageRequest
 from airflow_provider_coordination.coordination.errors import (
     ConfigurationError,
     PartitionUpdateError,
@@ -343,7 +343,7 @@ def test_browse_stops_calling_at_its_limit(
     store.create([a_partition(f"p{n}") for n in range(10)])
     looks, place = [], None
     while not looks or place is not None:
-        found = store.browse(SOURCE, Filter(search="9"), after=place)
+        found = store.browse(PageRequest(source_identifier=SOURCE, wanted=Filter(search="9"), after=place))
         looks.append(keys(found.partitions))
         place = found.next
     assert looks == [[], [], ["p9"]]

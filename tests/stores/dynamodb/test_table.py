@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -306,3 +307,70 @@ def test_denied_action_is_reported_by_name(store: DynamoDbStore, wire: AwsWire) 
     ):
         store.create([a_partition("a")])
     assert wire.counts == {"PutItem": 1}
+
+
+PROTECTED = TableOptions(point_in_time_recovery=True, deletion_protection=True, tags={"team": "web", "stage": "live"})
+
+
+def recovery_of(raw: RawTable) -> str:
+    described = raw.client.describe_continuous_backups(TableName=raw.name)["ContinuousBackupsDescription"]
+    status: str = described["PointInTimeRecoveryDescription"]["PointInTimeRecoveryStatus"]
+    return status
+
+
+def tags_of(raw: RawTable) -> dict[str, str]:
+    tags = raw.client.list_tags_of_resource(ResourceArn=described(raw)["TableArn"])["Tags"]
+    return {tag["Key"]: tag["Value"] for tag in tags}
+
+
+@pytest.fixture
+def deletable(raw: RawTable) -> Iterator[None]:
+    """Lets the fixture of the table delete it."""
+    yield
+    raw.client.update_table(TableName=raw.name, DeletionProtectionEnabled=False)
+
+
+@pytest.mark.usefixtures("deletable")
+def test_new_table_is_protected_and_tagged(
+    make_store: MakeStore, raw: RawTable, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_store(options=PROTECTED).initialize()
+
+    assert (recovery_of(raw), described(raw)["DeletionProtectionEnabled"]) == ("ENABLED", True)
+    assert tags_of(raw) == {"team": "web", "stage": "live"}
+
+    again = make_store(options=PROTECTED)
+    wire = AwsWire(again.client)
+    again.initialize()
+    assert wire.operations == ["DescribeTable", "DescribeContinuousBackups", "ListTagsOfResource"]
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_differing_table_is_reported_and_not_changed(
+    make_store: MakeStore, raw: RawTable, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_store(options=TableOptions(tags={"team": "api"})).initialize()
+
+    make_store(options=PROTECTED).initialize()
+
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [warning.partition(": ")[2].partition(":")[0] for warning in warnings] == [
+        "'deletion_protection' is set and the table has none",
+        "'point_in_time_recovery' is set and the table has none",
+        "the table does not have stage=live, team=web of 'tags'",
+    ]
+    assert all("enable it in AWS" in warning or "tag it in AWS" in warning for warning in warnings)
+    assert all(warning.endswith("; the table is not changed") for warning in warnings)
+    assert (recovery_of(raw), described(raw)["DeletionProtectionEnabled"]) == ("DISABLED", False)
+    assert tags_of(raw) == {"team": "api"}
+
+
+def test_table_of_another_process_is_compared(make_store: MakeStore, raw: RawTable, caplog: Any) -> None:
+    """The other process created it between our look and our call."""
+    store = make_store(options=TableOptions(deletion_protection=True))
+    AwsWire(store.client).before("CreateTable", make_store().initialize)
+
+    store.initialize()
+
+    assert "'deletion_protection' is set and the table has none" in caplog.text
+    assert described(raw)["DeletionProtectionEnabled"] is False

@@ -22,6 +22,8 @@ What a test switches on, at any time:
 - ``engine.faults.throttle("GetRecords", stream="clicks", shard_id=..., after=2, times=3)``, and likewise
   ``fail`` (500), ``reset``, ``slow``, ``lose_answer``, ``deny``, ``expire_iterator``, ``kms``, ``refuse`` (any code)
   and ``before(operation, act)``, which runs something just before the call is served (`faults.py`);
+- ``connect(engine, other)`` lets two accounts reach each other by ARN, as far as ``client.put_resource_policy(...)``
+  allows it (`policies_api.py`); the accounts of one HTTP server are connected;
 - ``clock.advance(25 * 3600)`` trims by age; ``engine.trim("clicks", shard_id, through=number)`` trims at once, and
   ``engine.expire_shard("clicks", shard_id)`` lets a closed shard vanish as if it were older than the retention.
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from tests.support.kinesis_server import consumers_api, records_api, shards_api, streams_api
+from tests.support.kinesis_server import (
+    consumers_api,
+    policies_api,
+    records_api,
+    shards_api,
+    streams_api,
+    tags_api,
+)
 from tests.support.kinesis_server.consumers import Subscription
 from tests.support.kinesis_server.errors import ApiError, ConnectionCutError, invalid
 from tests.support.kinesis_server.faults import (
@@ -20,7 +27,7 @@ from tests.support.kinesis_server.faults import (
 )
 from tests.support.kinesis_server.records_api import iterator_subject
 from tests.support.kinesis_server.shard import Record
-from tests.support.kinesis_server.state import Body, Request, State, name_in
+from tests.support.kinesis_server.state import Body, Request, State, account_in, name_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +50,16 @@ class Engine(State):
     """One account of the service in one region, as `State` describes it. May be shared by threads."""
 
     def call(self, operation: str, request: Request) -> Answer:
-        """Serve one call.
+        """Serve one call, also to a stream of another account whose policy allows it.
 
         :param operation: as the API names it, such as `GetRecords`.
         :param request: its parameters as boto3 takes them.
         :raises ApiError: if it is refused.
         :raises ConnectionCutError: if a fault cuts the connection.
         """
+        owner = self._owner(operation, request)
+        if owner is not self:
+            return owner.call(operation, request)
         effect = self._fault(operation, request)
         if isinstance(effect, CallFirst):
             effect.act()
@@ -67,6 +77,16 @@ class Engine(State):
             lost=isinstance(effect, LostResponse),
             subscription=subscription,
         )
+
+    def _owner(self, operation: str, request: Request) -> Engine:
+        """Return the account that the ARN of a request names; this one if there is no ARN."""
+        arns = (request.get(name) for name in ("ConsumerARN", "StreamARN", "ResourceARN"))
+        arn = next(filter(None, arns), "")
+        if (account := account_in(arn)) in ("", self.account):
+            return self
+        owner = policies_api.require_allowed(self.neighbours(account), self.account, operation, arn)
+        assert isinstance(owner, Engine)
+        return owner
 
     def stored(self, stream: str) -> dict[str, list[Record]]:
         """Return what can be read now, by shard."""
@@ -121,9 +141,18 @@ class Engine(State):
         return Subject(stream, request.get("ShardId"))
 
 
+def connect(*engines: Engine) -> None:
+    """Let accounts reach the streams of each other, as far as their policies allow."""
+    by_account = {engine.account: engine for engine in engines}
+    for engine in engines:
+        engine.neighbours = by_account.get
+
+
 _OPERATIONS: Mapping[str, Callable[[State, Request], Body]] = {
     **streams_api.OPERATIONS,
     **shards_api.OPERATIONS,
     **records_api.OPERATIONS,
     **consumers_api.OPERATIONS,
+    **tags_api.OPERATIONS,
+    **policies_api.OPERATIONS,
 }

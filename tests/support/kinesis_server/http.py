@@ -81,6 +81,7 @@ class KinesisServer(Server):
         """
         key = access_key_id or f"{uuid.uuid4().int % 10**12:012d}"
         engine = Engine(clock or VirtualClock(), account=_account_of(key))
+        engine.neighbours = self._engine_of
         with self._lock:
             self._engines[key] = engine
         return KinesisAccount(self, key, engine)
@@ -89,8 +90,13 @@ class KinesisServer(Server):
         """Return the account that is behind a key; it is made at its first use."""
         with self._lock:
             if access_key_id not in self._engines:
-                self._engines[access_key_id] = Engine(self._clock, account=_account_of(access_key_id))
+                engine = self._engines[access_key_id] = Engine(self._clock, account=_account_of(access_key_id))
+                engine.neighbours = self._engine_of
             return self._engines[access_key_id]
+
+    def _engine_of(self, account: str) -> Engine | None:
+        with self._lock:
+            return next((engine for engine in self._engines.values() if engine.account == account), None)
 
 
 @dataclass(frozen=True)

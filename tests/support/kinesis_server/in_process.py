@@ -66,6 +66,24 @@ class InProcessClient:
     def list_streams(self, **request: Any) -> dict[str, Any]:
         return self._call("ListStreams", request)
 
+    def add_tags_to_stream(self, **request: Any) -> dict[str, Any]:
+        return self._call("AddTagsToStream", request)
+
+    def remove_tags_from_stream(self, **request: Any) -> dict[str, Any]:
+        return self._call("RemoveTagsFromStream", request)
+
+    def list_tags_for_stream(self, **request: Any) -> dict[str, Any]:
+        return self._call("ListTagsForStream", request)
+
+    def put_resource_policy(self, **request: Any) -> dict[str, Any]:
+        return self._call("PutResourcePolicy", request)
+
+    def get_resource_policy(self, **request: Any) -> dict[str, Any]:
+        return self._call("GetResourcePolicy", request)
+
+    def delete_resource_policy(self, **request: Any) -> dict[str, Any]:
+        return self._call("DeleteResourcePolicy", request)
+
     def describe_stream(self, **request: Any) -> dict[str, Any]:
         return self._call("DescribeStream", request)
 

@@ -21,6 +21,8 @@ class Limits:
     :param write_records_per_second: into one shard.
     :param list_shards_per_second: ListShards of one stream.
     :param describe_stream_summary_per_second: of the whole account.
+    :param list_streams_per_second: of the whole account.
+    :param list_tags_per_second: of the whole account.
     :param subscribe_per_second: SubscribeToShard of one consumer and shard.
     :param consumers_per_stream: registered at the same time.
     """
@@ -32,6 +34,8 @@ class Limits:
     write_records_per_second: int | None = None
     list_shards_per_second: int | None = None
     describe_stream_summary_per_second: int | None = None
+    list_streams_per_second: int | None = None
+    list_tags_per_second: int | None = None
     subscribe_per_second: int | None = None
     consumers_per_stream: int | None = None
 
@@ -46,6 +50,8 @@ class Limits:
             write_records_per_second=1000,
             list_shards_per_second=1000,
             describe_stream_summary_per_second=20,
+            list_streams_per_second=5,
+            list_tags_per_second=5,
             subscribe_per_second=1,
             consumers_per_stream=20,
         )

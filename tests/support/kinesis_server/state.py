@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,8 @@ class State:
     :param clock: the time of everything.
     :param region: as in ARNs.
     :param account: of twelve digits.
+
+    `neighbours` returns another account by its number, if there is one; see `engine.connect`.
     """
 
     def __init__(
@@ -58,9 +60,13 @@ class State:
         self.calls: Counter[str] = Counter()
         self.changed = threading.Condition(threading.RLock())
         self.streams: dict[str, Stream] = {}
+        self.policies: dict[str, str] = {}
+        self.neighbours: Callable[[str], State | None] = lambda account: None
         self.births = SerialNumbers()
         self.list_shards_calls: dict[str, Window] = {}
         self.describe_calls = Window()
+        self.list_streams_calls = Window()
+        self.tag_calls = Window()
         self._created_by_name: dict[str, int] = {}
         self._uids = 0
 
@@ -77,7 +83,9 @@ class State:
         self._created_by_name[name] = created
         self._uids += 1
         arn = f"arn:aws:kinesis:{self.region}:{self.account}:stream/{name}"
-        stream = Stream(uid=str(self._uids), name=name, arn=arn, created_ms=created, began_ms=now, births=self.births)
+        stream = Stream(
+            uid=f"{self.account}/{self._uids}", name=name, arn=arn, created_ms=created, began_ms=now, births=self.births
+        )
         self.streams[name] = stream
         return stream
 
@@ -125,6 +133,12 @@ class State:
             if stream.uid == uid:
                 return self.stream(stream.name)
         raise not_found(f"The stream of this token under account {self.account}")
+
+
+def account_in(arn: str) -> str:
+    """Return the account in an ARN; empty if it is none."""
+    parts = arn.split(":")
+    return parts[4] if len(parts) > 5 else ""
 
 
 def name_in(arn: str) -> str:

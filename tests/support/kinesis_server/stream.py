@@ -74,6 +74,7 @@ class Stream:
     status: str = "CREATING"
     shards: dict[str, Shard] = field(default_factory=dict)
     consumers: dict[str, Consumer] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
     change: Change | None = None
     _born: int = 0
     _open: list[Shard] = field(default_factory=list)

@@ -8,6 +8,7 @@ from tests.support.kinesis_server.clock import instant
 from tests.support.kinesis_server.errors import in_use, invalid, limit_exceeded
 from tests.support.kinesis_server.state import Body, Request, State
 from tests.support.kinesis_server.stream import HOUR_MS, Change, Stream
+from tests.support.kinesis_server.tokens import fields_of, token
 
 DESCRIBED_SHARDS = 100
 DEFAULT_ON_DEMAND_SHARDS = 4
@@ -25,6 +26,7 @@ def create_stream(state: State, request: Request) -> Body:
         raise invalid("ShardCount must be a positive number for a provisioned stream.")
     stream = state.new_stream(name)
     stream.mode = mode
+    stream.tags = dict(request.get("Tags", {}))
     stream.max_record_bytes = request.get("MaxRecordSizeInKiB", 1024) * 1024
 
     def created(at_ms: int) -> None:
@@ -50,11 +52,29 @@ def delete_stream(state: State, request: Request) -> Body:
 
 
 def list_streams(state: State, request: Request) -> Body:
+    if not state.list_streams_calls.take(state.now_ms, state.limits.list_streams_per_second):
+        raise limit_exceeded(f"Rate exceeded for ListStreams under account {state.account}.")
     for stream in list(state.streams.values()):
         stream.settle(state.now_ms)
-    names = sorted(name for name in state.streams if name > request.get("ExclusiveStartStreamName", ""))
-    page = names[: request.get("Limit", 100)]
-    return {"StreamNames": page, "HasMoreStreams": len(page) < len(names)}
+    after = request.get("ExclusiveStartStreamName", "")
+    if "NextToken" in request:
+        fields = fields_of(request["NextToken"], 1)
+        if fields is None:
+            raise invalid("NextToken is invalid.")
+        [after] = fields
+    streams = [state.streams[name] for name in sorted(state.streams) if name > after]
+    page = streams[: request.get("Limit", 100)]
+    body: Body = {
+        "StreamNames": [stream.name for stream in page],
+        "HasMoreStreams": len(page) < len(streams),
+        "StreamSummaries": [_summary(stream) for stream in page],
+    }
+    return body | ({"NextToken": token(page[-1].name)} if len(page) < len(streams) else {})
+
+
+def _summary(stream: Stream) -> Body:
+    shown = ("StreamName", "StreamARN", "StreamStatus", "StreamModeDetails", "StreamCreationTimestamp")
+    return {name: value for name, value in _description(stream).items() if name in shown}
 
 
 def describe_stream_summary(state: State, request: Request) -> Body:

@@ -26,9 +26,14 @@ EXAMPLES = (
     "jdbc_ingestion",
     "reopening_source",
     "s3_ingestion",
+    "s3_queue_ingestion",
+    "s3_queue_window",
     "supervise_clicks",
 )
 """The DAGs of `dags/` that the shared Airflow runs."""
+ANNOUNCED_BUCKET, QUEUE_NAME = "announced-events", "announced-events"
+QUEUE_URL = f"https://sqs.us-east-1.amazonaws.com/000000000000/{QUEUE_NAME}"
+"""The queue that the example `s3_queue_ingestion` waits for, from when it is unpaused."""
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +48,13 @@ def starting(java: str, folder: Path) -> Iterator[Standalone]:
 
     It ends with the last test of this folder: doing nothing, it keeps a quarter of a processor busy.
     """
-    with starting_airflow(folder, Path(__file__).parent / "dags", EXAMPLES) as airflow:
+    environment = {
+        "EVENTS_QUEUE": QUEUE_URL,
+        "EVENTS_PATH": f"s3://{ANNOUNCED_BUCKET}/in/",
+        "EVENTS_OUTPUT": str(folder / "announced"),
+        "WINDOW_OUTPUT": str(folder / "window"),
+    }
+    with starting_airflow(folder, Path(__file__).parent / "dags", EXAMPLES, **environment) as airflow:
         yield airflow
 
 

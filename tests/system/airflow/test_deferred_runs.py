@@ -20,7 +20,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.history import HoldingEnd, holdings
 from airflow_provider_coordination.coordination.jobs import Job, Jobs, JobState
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.hooks.job_termination import job_processes, settings_file_of
+from airflow_provider_coordination.hooks.job_resources import job_processes, settings_file_of
 from airflow_provider_coordination.sources.kinds import SourceBatches
 from demo.airflow_home import task_log
 from demo.local_kinesis import LocalKinesis

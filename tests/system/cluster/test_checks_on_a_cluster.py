@@ -22,6 +22,7 @@ def counted_attempts(pipeline: ClusterPipeline) -> list[int]:
     return [partition.attempts for partition in pipeline.coordinator().view.partitions()]
 
 
+@pytest.mark.only_deep
 def test_jobs_without_executors_name_the_reason(on_cluster: Callable[..., ClusterPipeline]) -> None:
     """Both at the same time: each waits long before it is sure."""
     unreachable, without_room = (on_cluster(ClusterPipeline, source=source) for source in ("clicks", "taps"))

@@ -6,6 +6,7 @@ as no RESTORE has undone them. If commits have expired, the column `_batch_id` i
 the log and has no rows may be in or not: it is refused.
 
 A commit succeeds only on the snapshot that was read. If another writer commits first, the job reads the table again.
+A third transaction has the number of the table's tombstones, which a commit changes with the rows; see `tombstones`.
 """
 
 from __future__ import annotations
@@ -35,14 +36,18 @@ from airflow_provider_coordination.spark.delivered_batches import (
 )
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.layout import BATCH_ID
+from airflow_provider_coordination.spark.merging import Merging
 
 log = logging.getLogger(__name__)
 
 METADATA = "coordination"
 """The key of a commit's metadata that names its batches."""
+TOMBSTONES = "coordination/tombstones"
+"""The application transaction that has the number of the table's tombstones; partitions have a longer name."""
 LATEST = (20, 1000, None)
 """The number of latest commits that are searched for a batch, one after the other: 20, 1,000, all that the log has."""
 RESTORE_MARGIN_MS = 60_000
+_DELETES = "_coordination_deletes"
 CATCH_UP = 1000
 """The maximum number of new commits from which known transactions are brought up to date."""
 
@@ -126,6 +131,18 @@ class TableLog:
                 raise unknown_batch(attempt, f"table {self.uri}", since)
         return committed
 
+    def committed_under(self, table: DeltaTable, wanted: set[str]) -> dict[str, int]:
+        """Return the fencing tokens of the leases under which the latest commits added some batches, by batch id."""
+        tokens: dict[str, int] = {}
+        for commits in LATEST:
+            for entry in self._in_effect(table.history(commits)):
+                for added in _batches_of(entry):
+                    if (batch_id := added["batch"]["batch_id"]) in wanted:
+                        tokens.setdefault(batch_id, added["fencing_token"])
+            if tokens.keys() == wanted:
+                break
+        return tokens
+
     def _named(self, table: DeltaTable, wanted: set[str]) -> tuple[set[str], datetime | None]:
         """Return which of some batches the commits in effect name, and the time of the earliest commit in the log."""
         named: set[str] = set()
@@ -174,16 +191,27 @@ class TableLog:
                     f"under a later lease, of token {token}; this one has {attempt.fencing_token}"
                 )
 
-    def properties(self, table: DeltaTable, attempts: Sequence[Attempt], sink: str) -> CommitProperties:
-        """Return the properties of a commit: the transactions of the partitions, and the batches that it adds."""
+    def tombstones(self, table: DeltaTable) -> int:
+        """Return the number of the table's tombstones; 0 if it has none."""
+        return self._transactions(table, [TOMBSTONES])[TOMBSTONES] or 0
+
+    def properties(
+        self, table: DeltaTable, attempts: Sequence[Attempt], sink: str, tombstones: int | None = None
+    ) -> CommitProperties:
+        """Return the properties of a commit: the transactions of the partitions, and the batches that it adds.
+
+        :param tombstones: the new number of the table's tombstones; None if the commit does not change it.
+        """
         latest: dict[str, int] = {}
         known = self._transactions(table, map(_ordinal, _folders(attempts)))
         for attempt in attempts:
             ordinal, token = _ordinal(attempt.folder), _token(attempt.folder)
             latest[ordinal] = max(latest.get(ordinal, 0), known[ordinal] or 0, attempt.ordinal)
             latest[token] = max(latest.get(token, 0), attempt.fencing_token)
+        brought: dict[str, Any] = {"sink": sink, "batches": [describe_batch(attempt) for attempt in attempts]}
+        if tombstones is not None:
+            latest[TOMBSTONES] = brought["tombstones"] = tombstones
         transactions = [Transaction(name, version) for name, version in latest.items()]
-        brought = {"sink": sink, "batches": [describe_batch(attempt) for attempt in attempts]}
         return CommitProperties(
             custom_metadata={METADATA: json.dumps(brought)}, max_commit_retries=0, app_transactions=transactions
         )
@@ -209,7 +237,9 @@ class TableLog:
         commits = table.history(new) if 0 < new <= CATCH_UP else []
         if len(commits) != new:  # some commits have expired
             self._versions.clear()
-        for commit in commits:
+        for commit in reversed(commits):
+            if TOMBSTONES in self._versions and (number := _described(commit).get("tombstones")) is not None:
+                self._versions[TOMBSTONES] = number
             for batch in _batches_of(commit):
                 for name, version in (
                     (_ordinal(batch["folder"]), batch["batch"]["ordinal"]),
@@ -260,22 +290,39 @@ def replace(
 
 
 def merge(
-    table: DeltaTable, rows: pa.Table, on: Sequence[str], rejected: Collection[str], properties: CommitProperties
+    table: DeltaTable, rows: pa.Table, how: Merging, rejected: Collection[str], properties: CommitProperties
 ) -> None:
-    """Merge rows into the opened version of a table: replace the rows with the same key, and add the others.
+    """Merge rows into the opened version of a table: replace or delete the rows with the same key, and add the others.
 
-    :param on: the key columns.
-    :param rejected: batches whose other rows in the table are deleted.
+    :param rows: rows, each key once.
+    :param rejected: batches whose other rows in the table are deleted, and whose order does not count.
     :raises CommitFailedError: if the table has changed since.
     """
-    same = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in on)
+    source = pa.table([*rows.columns, how.deletes(rows)], names=[*rows.column_names, _DELETES])
+    same = " AND ".join(f"t.{_quoted(name)} = s.{_quoted(name)}" for name in how.on)
     merger = table.merge(
-        rows, same, source_alias="s", target_alias="t", streamed_exec=False, commit_properties=properties
+        source, same, source_alias="s", target_alias="t", streamed_exec=False, commit_properties=properties
     )
-    merger = merger.when_matched_update_all().when_not_matched_insert_all()
+    wins = _wins(how.order_by, rejected)
+    merger = (
+        merger.when_matched_update_all(predicate=f"NOT s.{_DELETES} AND {wins}", except_cols=[_DELETES])
+        .when_matched_delete(predicate=f"s.{_DELETES} AND {wins}")
+        .when_not_matched_insert_all(predicate=f"NOT s.{_DELETES}", except_cols=[_DELETES])
+    )
     if rejected:
         merger = merger.when_not_matched_by_source_delete(predicate=f"t.{_batch_predicate(rejected)}")
-    merger.execute()
+    done = merger.execute()
+    if not done["num_target_files_added"] and not done["num_target_files_removed"]:  # the library made no commit
+        add(table, [], properties)
+
+
+def _wins(order_by: str | None, rejected: Collection[str]) -> str:
+    """Return the predicate by which a row of the source wins against the row of the table that has its key."""
+    if order_by is None:
+        return "TRUE"
+    order = _quoted(order_by)
+    wins = [f"t.{order} IS NULL", f"s.{order} >= t.{order}"]
+    return f"({' OR '.join([*wins, *([f't.{_batch_predicate(rejected)}'] if rejected else [])])})"
 
 
 def _quoted(name: str) -> str:
@@ -322,10 +369,17 @@ def _batch_predicate(batch_ids: Iterable[str]) -> str:
 
 def _batches_of(entry: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the batches that a commit of a job added; none if another writer made the commit."""
+    batches = _described(entry).get("batches")
+    return batches if isinstance(batches, list) else []
+
+
+def _described(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return what a commit of a job says of itself; nothing if another writer made the commit."""
     try:
-        return list(json.loads(entry[METADATA])["batches"])
+        described = json.loads(entry[METADATA])
     except (KeyError, TypeError, ValueError):
-        return []
+        return {}
+    return described if isinstance(described, dict) else {}
 
 
 def _not_after(last: Mapping[str, int | None], attempts: Sequence[Attempt]) -> list[Attempt]:

@@ -1,10 +1,14 @@
-"""Maintenance of a Delta table. The library compacts files, and lists the files that no retained version references."""
+"""The maintenance of a Delta table, while jobs write to it.
+
+The library compacts files, and lists the files that no retained version references.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections import Counter
+from datetime import UTC, datetime
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable
@@ -17,6 +21,7 @@ from airflow_provider_coordination.spark.sinks.delta import log as table_log
 from airflow_provider_coordination.spark.sinks.delta.log import TableLog
 from airflow_provider_coordination.spark.staging import Staging
 from airflow_provider_coordination.spark.storage import join, remove_files
+from airflow_provider_coordination.spark.tombstones import MissingTombstonesError, Tombstones
 
 log = logging.getLogger(__name__)
 
@@ -25,13 +30,15 @@ MAINTENANCE = "coordination.maintenance"
 """The metadata key of commits that maintenance makes."""
 
 
-def maintain(target: TableLog, staging: Staging, access: Access, wanted: Maintenance) -> MaintenanceResult:
+def maintain(
+    target: TableLog, staging: Staging, tombstones: Tombstones, access: Access, wanted: Maintenance
+) -> MaintenanceResult:
     """Compact a table and remove what no reader needs, while other writers may use it.
 
     :raises CoordinationError: if other writers changed it repeatedly.
     """
     compacted = _compact(target, wanted) if wanted.compact else 0
-    number, size = _remove_unreferenced(target, staging, access, wanted)
+    number, size = _remove_unreferenced(target, staging, tombstones, access, wanted)
     return MaintenanceResult(files_compacted=compacted, files_removed=number, bytes_removed=size)
 
 
@@ -70,18 +77,35 @@ def _count_small_files(table: DeltaTable, target_bytes: int) -> int:
     return sum(number for number in small.values() if number > 1)
 
 
-def _remove_unreferenced(target: TableLog, staging: Staging, access: Access, wanted: Maintenance) -> tuple[int, int]:
+def _remove_unreferenced(
+    target: TableLog, staging: Staging, tombstones: Tombstones, access: Access, wanted: Maintenance
+) -> tuple[int, int]:
     """Remove the files that no retained version references; return their number and size."""
     hours = math.ceil(wanted.retention.total_seconds() / 3600)
     table = _open_table(target)
     unnamed = set(table.vacuum(retention_hours=hours, dry_run=True, enforce_retention_duration=False, full=True))
     unnamed -= staging.named()
-    if unnamed and not wanted.is_dry_run:
+    before = datetime.now(UTC) - wanted.retention
+    stale = _unneeded_tombstones(target, tombstones, before)
+    if (unnamed or stale) and not wanted.is_dry_run:
         _commit_empty(target)
         table = _open_table(target)
         named = set(table.get_add_actions(flatten=True).column("path").to_pylist())
         unnamed -= named | staging.named()
-    return remove_files((join(target.uri, name) for name in sorted(unnamed)), access, is_dry_run=wanted.is_dry_run)
+        stale &= _unneeded_tombstones(target, tombstones, before)
+    uris = [*(join(target.uri, name) for name in sorted(unnamed)), *sorted(stale)]
+    return remove_files(uris, access, is_dry_run=wanted.is_dry_run)
+
+
+def _unneeded_tombstones(target: TableLog, tombstones: Tombstones, before: datetime) -> set[str]:
+    """Return the files of tombstones that the table does not name; none if a job replaces them at this moment."""
+    number = target.tombstones(_open_table(target))
+    try:
+        return set(tombstones.unneeded([number], before))
+    except MissingTombstonesError:
+        if target.tombstones(_open_table(target)) == number:
+            raise
+        return set()
 
 
 def _commit_empty(target: TableLog) -> None:

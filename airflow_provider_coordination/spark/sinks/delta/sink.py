@@ -14,9 +14,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
-from deltalake import DeltaTable, Schema
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.transaction import AddAction, CommitProperties
+from deltalake.transaction import AddAction
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
@@ -25,6 +26,7 @@ from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivered_batches import TableHistory
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.layout import quoted
+from airflow_provider_coordination.spark.parquet_files import read_table
 from airflow_provider_coordination.spark.sinks import Maintenance, MaintenanceResult, Rows
 from airflow_provider_coordination.spark.sinks.delta import log as table_log
 from airflow_provider_coordination.spark.sinks.delta.files import (
@@ -45,6 +47,7 @@ from airflow_provider_coordination.spark.storage import (
     join,
 )
 from airflow_provider_coordination.spark.table_sinks import PreparedFile, TableSink, files_of
+from airflow_provider_coordination.spark.tombstones import Added, MissingTombstonesError, Tombstones
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -98,6 +101,7 @@ class DeltaSink(TableSink[PreparedColumns]):
         self._access = access
         self._log = TableLog(path, storage_options(path, access))
         self._files = DataFiles(path, access)
+        self._tombstones = Tombstones(path, self._merging, self._settings.tombstone_retention, access)
         self._partitioned_by: tuple[str, ...] = ()  # of the table, once it is checked
 
     @property
@@ -161,6 +165,11 @@ class DeltaSink(TableSink[PreparedColumns]):
         return set() if table is None else self._log.committed(table, attempts)
 
     @override
+    def committed_under(self, attempts: Sequence[Attempt]) -> Mapping[str, int]:
+        table = self._log.open()
+        return {} if table is None else self._log.committed_under(table, {attempt.batch_id for attempt in attempts})
+
+    @override
     def history(self) -> TableHistory:
         table = self._log.open()
         if table is None:
@@ -171,7 +180,7 @@ class DeltaSink(TableSink[PreparedColumns]):
     def maintain(self, wanted: Maintenance) -> MaintenanceResult:
         if self._log.open() is None:
             raise ConfigurationError(f"DeltaTable {self.name!r}: field 'path' is {self._path!r}; there is no table")
-        return maintain(self._log, self._staging, self._access, wanted)
+        return maintain(self._log, self._staging, self._tombstones, self._access, wanted)
 
     @property
     @override
@@ -219,7 +228,7 @@ class DeltaSink(TableSink[PreparedColumns]):
         names = [join(below, uri.rpartition("/")[2]) for uri in rows.write(batch_ids, folder)]
         arrow = arrow_of(schema)
         files = [made for name in names for made in self._files.fit_to_table(name, arrow, partition_by)]
-        self._check_required(files, [field.name for field in schema.fields if not field.nullable])
+        self._check_required(files, self._required(fit))
         kept = {self._uri(file.name) for file in files}
         for uri in files_below(folder, self._access):
             if uri not in kept:  # for example, files of failed tasks
@@ -231,9 +240,16 @@ class DeltaSink(TableSink[PreparedColumns]):
             )  # fmt: skip
         return files
 
+    @override
+    def _required(self, fit: PreparedColumns) -> list[str]:
+        return [field.name for field in fit.schema.fields if not field.nullable]
+
     def _check_required(self, files: Sequence[PreparedFile], required: Sequence[str]) -> None:
         for name in required:
             nulls = sum(json.loads(file.stats)["nullCount"].get(name, 0) for file in files)
+            if nulls and self._merging.op is not None:
+                read = (read_table(self._uri(file.name), [name, self._merging.op], self._access) for file in files)
+                nulls = sum(pc.sum(pc.and_not(r[name].is_null(), self._merging.deletes(r))).as_py() or 0 for r in read)
             if nulls:
                 raise DeliveryError(
                     f"table {self._path} cannot accept the records: column {name!r} holds {nulls} nulls, but the table "
@@ -304,22 +320,52 @@ class DeltaSink(TableSink[PreparedColumns]):
         if how.added:
             table.alter.add_columns(how.added, commit_properties=CommitProperties(max_commit_retries=0))
             return False
-        properties = self._log.properties(table, attempts, self.name)
         files = files_of(manifests)
         for file in files:
             check_size(self._uri(file.name), file.bytes, self._access)
-        rejected = [attempt for attempt in attempts if attempt.batch.redeliver]
         if self._merging and files:
-            rows = self._rows(files, arrow_of(table.schema())).read_all()
-            rows = rows.take(self._merging.kept(rows, [attempt.batch_id for attempt in attempts]))
-            table_log.merge(table, rows, self._merging.on, [attempt.batch_id for attempt in rejected], properties)
-        elif self._log.has_rows(table, rejected):
+            self._merge(table, attempts, files)
+            return True
+        properties = self._log.properties(table, attempts, self.name)
+        if self._log.has_rows(table, [attempt for attempt in attempts if attempt.batch.redeliver]):
             rows = self._rows(files, arrow_of(table.schema()))
             table_log.replace(table, rows, [attempt.batch_id for attempt in attempts], properties)
         else:
             own = [self._file_of_batches(file, partition_by) for file in files]
             table_log.add(table, [_add_action(file, partition_by) for file in own], properties)
         return True
+
+    def _merge(self, table: DeltaTable, attempts: Sequence[Attempt], files: Sequence[PreparedFile]) -> None:
+        """Merge the rows of batches into the opened version of the table, which remembers what they delete.
+
+        :raises CommitFailedError: if another writer committed first.
+        """
+        rows = self._rows(files, arrow_of(table.schema())).read_all()
+        rejected = [attempt.batch_id for attempt in attempts if attempt.batch.redeliver]
+        kept = rows.take(self._merging.kept(rows, [attempt.batch_id for attempt in attempts]))
+        added = None
+        if self._merging.order_by is not None:
+            kept, added = self._with_tombstones(table, rows, kept)
+        properties = self._log.properties(table, attempts, self.name, None if added is None else added.number)
+        table_log.merge(table, kept, self._merging, rejected, properties)
+        if added is not None:
+            self._tombstones.remove_superseded(added)
+
+    def _with_tombstones(self, table: DeltaTable, rows: pa.Table, kept: pa.Table) -> tuple[pa.Table, Added | None]:
+        """Return the rows that no earlier delivery has deleted, and the tombstones of this one.
+
+        :param rows: all rows of the delivery.
+        :param kept: the last row of each key.
+        :raises CommitFailedError: if another writer replaced the tombstones.
+        """
+        number = self._log.tombstones(table)
+        try:
+            return self._tombstones.without_late(number, kept), self._tombstones.add(number, rows)
+        except MissingTombstonesError as error:
+            current = self._log.open()
+            if current is not None and self._log.tombstones(current) == number:
+                raise
+            raise CommitFailedError(f"the tombstones of the table have changed: {error}") from error
 
     def _file_of_batches(self, file: PreparedFile, partition_by: Sequence[str]) -> PreparedFile:
         """Return a file with the rows of its batches only: a new file, if it also holds rows of others."""

@@ -427,6 +427,8 @@ def is_unavailable(error: BaseException) -> bool:
     code, status = _of_aws(error)
     if "Throttl" in code or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return True
+    if _rest_status(error) == HTTPStatus.TOO_MANY_REQUESTS:  # pyiceberg 0.11 has no class for it
+        return True
     return isinstance(error, _unavailable_errors()) and not isinstance(error, (FileNotFoundError, PermissionError))
 
 
@@ -442,9 +444,14 @@ def is_gone(error: BaseException) -> bool:
     """Return whether a response to a commit means that there is no such table; REST catalogs have no class for it."""
     from pyiceberg.exceptions import NoSuchTableError, RESTError
 
-    response = getattr(error.__cause__, "response", None)
-    is_not_found = getattr(response, "status_code", None) == HTTPStatus.NOT_FOUND
+    is_not_found = _rest_status(error) == HTTPStatus.NOT_FOUND
     return isinstance(error, NoSuchTableError) or (isinstance(error, RESTError) and is_not_found)
+
+
+def _rest_status(error: BaseException) -> int | None:
+    """Return the HTTP status of a REST catalog's error; None for any other error."""
+    status: int | None = getattr(getattr(error.__cause__, "response", None), "status_code", None)
+    return status
 
 
 def _of_aws(error: BaseException) -> tuple[str, int]:
@@ -463,7 +470,6 @@ def _unavailable_errors() -> tuple[type[BaseException], ...]:
         CommitStateUnknownException,
         ServerError,
         ServiceUnavailableError,
-        TooManyRequestsError,
     )
     from sqlalchemy.exc import InterfaceError, OperationalError
 
@@ -472,7 +478,6 @@ def _unavailable_errors() -> tuple[type[BaseException], ...]:
         CommitStateUnknownException,
         ServerError,
         ServiceUnavailableError,
-        TooManyRequestsError,
         InterfaceError,
         OperationalError,
         AwsConnectionError,

@@ -10,7 +10,7 @@ import base64
 import logging
 import secrets
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.layout import BATCH_ID
-from airflow_provider_coordination.spark.merging import Merging
 from airflow_provider_coordination.spark.parquet_files import (
     batches_of,
     count_by_batch,
@@ -246,6 +245,18 @@ def _has_known_bounds(statistics: pq.Statistics | None) -> bool:
         return False
 
 
+@dataclass(frozen=True)
+class FileRows:
+    """Some rows of a table's file.
+
+    :param task: the file.
+    :param positions: the positions of the rows among those that the file still has.
+    """
+
+    task: FileScanTask
+    positions: pa.Array
+
+
 def tasks_of(table: Table, batch_ids: Collection[str]) -> list[FileScanTask]:
     """Return the files of a table that may hold rows of some batches, by their statistics."""
     from pyiceberg.expressions import In, Reference
@@ -264,76 +275,38 @@ def batches_in(table: Table, batch_ids: Collection[str]) -> set[str]:
     return present & set(batch_ids)
 
 
-def tasks_with(table: Table, keys: pa.Table) -> list[FileScanTask]:
-    """Return the files of a table that may hold rows with some keys, by the bounds of their columns.
-
-    :param keys: the key columns.
-    """
-    from pyiceberg.expressions import (
-        AlwaysTrue,
-        And,
-        BooleanExpression,
-        GreaterThanOrEqual,
-        LessThanOrEqual,
-        Reference,
+def rows_of_batches(table: Table, batch_ids: Collection[str]) -> list[FileRows]:
+    """Return the rows of some batches in a table."""
+    found = (
+        FileRows(task, positions_of_batches(rows_of(table, task, BATCH_ID), batch_ids))
+        for task in tasks_of(table, batch_ids)
     )
-    from pyiceberg.expressions.literals import literal
+    return [each for each in found if len(each.positions)]
 
-    if not keys.num_rows or not set(keys.column_names) <= set(table.schema().column_names):
-        return []
-    between: BooleanExpression = AlwaysTrue()
-    for column, values in zip(keys.column_names, keys.columns, strict=True):
-        if pa.types.is_integer(values.type) or pa.types.is_string(values.type):
-            bounds = pc.min_max(values).as_py()
-            reference = Reference(column)
-            between = And(between, GreaterThanOrEqual(term=reference, value=literal(bounds["min"])))
-            between = And(between, LessThanOrEqual(term=reference, value=literal(bounds["max"])))
-    return list(table.scan(between).plan_files()) if table.current_snapshot() is not None else []
+
+def positions_of_batches(rows: pa.Table, batch_ids: Collection[str]) -> pa.Array:
+    """Return the positions of the rows of some batches."""
+    if BATCH_ID not in rows.column_names:
+        return pa.array([], pa.int64())
+    ids = rows.column(BATCH_ID)
+    return pc.indices_nonzero(pc.is_in(ids, pa.array(list(batch_ids), ids.type))).cast(pa.int64())
 
 
 def rewrite_without(
-    table: Table,
-    batch_ids: Collection[str],
-    folder: str,
-    access: Access,
-    merging: Merging | None = None,
-    keys: pa.Table | None = None,
+    table: Table, removed: Sequence[FileRows], folder: str, access: Access
 ) -> tuple[list[DataFile], list[PreparedFile]]:
-    """Return the files of a table that hold rows of some batches, and new files that hold the rest of their rows.
+    """Return the files that hold some rows, and new files that hold the rest of their rows.
 
     Only one file at a time is in memory.
 
-    :param merging: how rows are merged, if they are.
-    :param keys: the keys of rows that are removed as well.
+    :param removed: the rows, at most once for each file.
     """
-    replaced: list[DataFile] = []
     rest: list[PreparedFile] = []
-    tasks = {task.file.file_path: task for task in tasks_of(table, batch_ids)}
-    columns = [BATCH_ID]
-    if merging is not None and keys is not None:
-        tasks |= {task.file.file_path: task for task in tasks_with(table, keys)}
-        columns += merging.on
-    for task in tasks.values():
-        key_columns = rows_of(table, task, *(name for name in columns if name in table.schema().column_names))
-        to_remove = _rows_to_remove(key_columns, batch_ids, merging, keys)
-        if pc.any(to_remove).as_py():
-            replaced.append(task.file)
-            rest += split(table, rows_of(table, task).filter(pc.invert(to_remove)), folder, access)
-    return replaced, rest
-
-
-def _rows_to_remove(
-    key_columns: pa.Table, batch_ids: Collection[str], merging: Merging | None, keys: pa.Table | None
-) -> pa.Array:
-    """Return which rows of a file are removed."""
-    to_remove = pa.repeat(False, key_columns.num_rows)
-    if BATCH_ID in key_columns.column_names:
-        ids = key_columns.column(BATCH_ID)
-        to_remove = pc.or_(to_remove, pc.is_in(ids, pa.array(list(batch_ids), ids.type)))
-    if merging is not None and keys is not None:
-        positions = pa.array(range(key_columns.num_rows), pa.int64())
-        to_remove = pc.or_(to_remove, pc.is_in(positions, merging.matching(key_columns, keys)))
-    return to_remove
+    for each in removed:
+        rows = rows_of(table, each.task)
+        is_removed = pc.is_in(pa.array(range(rows.num_rows), pa.int64()), each.positions)
+        rest += split(table, rows.filter(pc.invert(is_removed)), folder, access)
+    return [each.task.file for each in removed], rest
 
 
 def positions_in_file(positions: pa.Array, first: int, rows: int) -> pa.Array:

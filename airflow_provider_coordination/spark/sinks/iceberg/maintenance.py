@@ -10,20 +10,22 @@ import logging
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivery import DeliveryError
+from airflow_provider_coordination.spark.merging import Merging
 from airflow_provider_coordination.spark.sink_settings import normalized_location
 from airflow_provider_coordination.spark.sinks import Maintenance, MaintenanceResult
 from airflow_provider_coordination.spark.sinks.iceberg import data_files
 from airflow_provider_coordination.spark.sinks.iceberg.catalog import CatalogTable
-from airflow_provider_coordination.spark.sinks.iceberg.snapshots import PendingSnapshot
+from airflow_provider_coordination.spark.sinks.iceberg.snapshots import PendingSnapshot, known_tombstones
 from airflow_provider_coordination.spark.staging import Staging
 from airflow_provider_coordination.spark.storage import delete_folder, files_before, join, remove_files
+from airflow_provider_coordination.spark.tombstones import MissingTombstonesError, Tombstones
 
 if TYPE_CHECKING:
     from pyiceberg.table import FileScanTask, Table
@@ -159,19 +161,30 @@ def _remove_unreferenced(
     tables: CatalogTable, staging: Staging, access: Access, wanted: Maintenance, now: datetime
 ) -> tuple[int, int]:
     """Remove the unreferenced files that are older than the retention; return their number and size."""
-    table = _load_table(tables)
-    root = table.location().rstrip("/")
-    old = {
-        normalized_location(file): file
-        for folder, ending in REMOVABLE.items()
-        for file in files_before(join(root, folder), now - wanted.retention, access)
-        if file.endswith(ending)
-    }
-    left = old.keys() - _referenced_files(table) - set(map(normalized_location, staging.named()))
+    before = now - wanted.retention
+    left = _unreferenced(_load_table(tables), staging, access, before)
     if left and not wanted.is_dry_run:
         _with_retries(tables, _commit_empty(tables, access))
-        left = left - _referenced_files(_load_table(tables)) - set(map(normalized_location, staging.named()))
-    return remove_files((old[place] for place in sorted(left)), access, is_dry_run=wanted.is_dry_run)
+        still = _unreferenced(_load_table(tables), staging, access, before)
+        left = {place: file for place, file in left.items() if place in still}
+    return remove_files((left[place] for place in sorted(left)), access, is_dry_run=wanted.is_dry_run)
+
+
+def _unreferenced(table: Table, staging: Staging, access: Access, before: datetime) -> dict[str, str]:
+    """Return the files that are older than an instant, and that nothing names, by their normalized location."""
+    root = table.location().rstrip("/")
+    old = [
+        file
+        for folder, ending in REMOVABLE.items()
+        for file in files_before(join(root, folder), before, access)
+        if file.endswith(ending)
+    ]
+    try:
+        old += Tombstones(root, Merging(), timedelta(0), access).unneeded(known_tombstones(table.metadata), before)
+    except MissingTombstonesError as error:
+        log.warning("tombstones that are no longer needed are kept: %s", error)
+    named = _referenced_files(table) | set(map(normalized_location, staging.named()))
+    return {place: file for file in old if (place := normalized_location(file)) not in named}
 
 
 def _commit_empty(tables: CatalogTable, access: Access) -> Callable[[Table], int]:

@@ -20,6 +20,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.override import override
@@ -35,7 +38,9 @@ from airflow_provider_coordination.spark.sink_settings import SinkSettings
 from airflow_provider_coordination.spark.sinks import Maintenance, MaintenanceResult, Rows
 from airflow_provider_coordination.spark.sinks.iceberg import data_files
 from airflow_provider_coordination.spark.sinks.iceberg.catalog import CatalogTable, is_gone
+from airflow_provider_coordination.spark.sinks.iceberg.data_files import FileRows
 from airflow_provider_coordination.spark.sinks.iceberg.maintenance import maintain
+from airflow_provider_coordination.spark.sinks.iceberg.merges import merge
 from airflow_provider_coordination.spark.sinks.iceberg.snapshots import (
     Entry,
     Histories,
@@ -43,6 +48,7 @@ from airflow_provider_coordination.spark.sinks.iceberg.snapshots import (
     SnapshotHistory,
     summary_of,
     table_history,
+    tombstones_in,
 )
 from airflow_provider_coordination.spark.storage import (
     check_writable,
@@ -52,10 +58,10 @@ from airflow_provider_coordination.spark.storage import (
     join,
 )
 from airflow_provider_coordination.spark.table_sinks import DATA, PreparedFile, TableSink, files_of
+from airflow_provider_coordination.spark.tombstones import Tombstones
 from airflow_provider_coordination.spark.writes.iceberg import IcebergTable
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyiceberg.table import Table
     from pyspark.sql import DataFrame
 
@@ -64,6 +70,7 @@ log = logging.getLogger(__name__)
 MAX_CONFLICTS = 100
 """The number of tries of a commit while others commit: each conflict means that another writer succeeded."""
 CONFLICT_PAUSE_SECONDS = 0.2
+_AT = "_coordination_at"
 
 
 @dataclass(frozen=True)
@@ -138,6 +145,7 @@ class IcebergSink(TableSink["Table"]):
         self._shown = location
         self._aws = aws
         self._table = CatalogTable(settings, f"IcebergTable {name!r}", location)
+        self._tombstone_retention = settings.tombstone_retention
         self._histories = Histories()
         self._since: int | None = None
         self._has_columns = bool(settings.columns)  # of its own, whatever the rows have
@@ -181,6 +189,11 @@ class IcebergSink(TableSink["Table"]):
     def committed(self, attempts: Sequence[Attempt]) -> set[str]:
         state = self._read_state(attempts)
         return {attempt.batch_id for attempt in attempts if state.has(attempt.batch_id)}
+
+    @override
+    def committed_under(self, attempts: Sequence[Attempt]) -> Mapping[str, int]:
+        entries = self._read_state(attempts).history.entries
+        return {a.batch_id: entries[a.batch_id].fencing_token for a in attempts if a.batch_id in entries}
 
     @override
     def history(self) -> TableHistory:
@@ -278,6 +291,10 @@ class IcebergSink(TableSink["Table"]):
         return data_files.split_by_partition(fit, written, folder, self.access)
 
     @override
+    def _required(self, fit: Table) -> list[str]:
+        return [field.name for field in fit.schema().fields if field.required]
+
+    @override
     def _described(self, fit: Table) -> Mapping[str, Any]:
         return {"spec": fit.spec().spec_id}
 
@@ -329,13 +346,13 @@ class IcebergSink(TableSink["Table"]):
         staging = self._staging
         manifests = {attempt.batch_id: staging.sealed(attempt) for attempt in attempts}
         addition = PendingSnapshot(table, summary_of(attempts), self.access)
+        replaced = [attempt.batch_id for attempt in attempts if attempt.batch.redeliver]
         try:
-            keys = self._add_files(addition, table, manifests, folder)
-            replaced = [attempt.batch_id for attempt in attempts if attempt.batch.redeliver]
-            gone, rest = data_files.rewrite_without(table, replaced, folder, self.access, self._merging, keys)
-            addition.replace(gone, rest)
+            removed = self._add_files(addition, table, manifests, replaced, folder)
+            addition.replace(*data_files.rewrite_without(table, removed, folder, self.access))
             addition.make(self._table)
         except BaseException:
+            addition.remove()
             with suppress(OSError):
                 delete_folder(folder, self.access)
             raise
@@ -344,12 +361,18 @@ class IcebergSink(TableSink["Table"]):
         addition.send()
 
     def _add_files(
-        self, addition: PendingSnapshot, table: Table, manifests: Mapping[str, Mapping[str, Any]], folder: str
-    ) -> pa.Table | None:
+        self,
+        addition: PendingSnapshot,
+        table: Table,
+        manifests: Mapping[str, Mapping[str, Any]],
+        replaced: Sequence[str],
+        folder: str,
+    ) -> Sequence[FileRows]:
         """Add the files of manifests; if a file also holds other rows, add only the wanted ones.
 
         :param manifests: by batch id.
-        :returns: the keys that are merged; None if rows are added.
+        :param replaced: the batches whose previous rows are removed.
+        :returns: the rows of the table that are removed.
         """
         for batch_id, manifest in manifests.items():
             if manifest["spec"] != table.spec().spec_id:
@@ -359,13 +382,13 @@ class IcebergSink(TableSink["Table"]):
                 )
         files = files_of(manifests)
         if self._merging and files:
-            return self._add_merged(addition, table, files, list(manifests), folder)
+            return self._add_merged(addition, table, files, list(manifests), replaced, folder)
         for written in files:
             if sum(written.batches.values()) == written.rows:
                 addition.add(written)
             else:
                 addition.add_rewritten(data_files.copy_batches(table, written, folder, self.access))
-        return None
+        return data_files.rows_of_batches(table, replaced)
 
     def _add_merged(
         self,
@@ -373,19 +396,31 @@ class IcebergSink(TableSink["Table"]):
         table: Table,
         files: Sequence[PreparedFile],
         batch_ids: Sequence[str],
+        replaced: Sequence[str],
         folder: str,
-    ) -> pa.Table:
-        """Add the winning row of each key; return the keys."""
-        keys = self._keys_of(files)
-        kept, first = self._merging.kept(keys, batch_ids), 0
+    ) -> Sequence[FileRows]:
+        """Add the rows that win; return those of the table that are removed."""
+        merging, rows, first = self._merging, self._keys_of(files), 0
+        kept = merging.kept(rows, batch_ids)
+        changes = rows.take(kept).append_column(_AT, kept)
+        if merging.order_by is not None:
+            tombstones = Tombstones(self._root(), merging, self._tombstone_retention, self.access)
+            number = tombstones_in(table.metadata)
+            changes = tombstones.without_late(number, changes)
+            of_batches = pc.is_in(rows.column(BATCH_ID), pa.array(batch_ids, pa.string()))
+            if (added := tombstones.add(number, rows.filter(of_batches))) is not None:
+                addition.set_tombstones(tombstones, added)
+        merged = merge(table, changes, merging, replaced)
+        winners = changes.filter(merged.wins)
+        kept = winners.filter(pc.invert(merging.deletes(winners))).column(_AT).combine_chunks()
         for written in files:
             wanted = data_files.positions_in_file(kept, first, written.rows)
             first += written.rows
             if len(wanted) == written.rows:
                 addition.add(written)
-            else:
+            elif len(wanted):
                 addition.add_rewritten(data_files.copy_rows(table, written, wanted, folder, self.access))
-        return keys.take(kept).select(list(self._merging.on))
+        return merged.removed
 
     def _remove_failed(self, sent: list[PendingSnapshot], state: TableState) -> None:
         """Remove the files of snapshots that are known to have failed."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -30,6 +31,7 @@ from airflow_provider_coordination.spark.sinks.iceberg.catalog import NAME_MAPPI
 from airflow_provider_coordination.spark.sinks.iceberg.data_files import data_file
 from airflow_provider_coordination.spark.storage import check_size, delete_file
 from airflow_provider_coordination.spark.table_sinks import PreparedFile
+from airflow_provider_coordination.spark.tombstones import Added, Tombstones
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
@@ -38,12 +40,16 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
 
+log = logging.getLogger(__name__)
+
 BATCHES = "coordination.batches"
 """The summary property that names a snapshot's batches: a JSON object of `<token>:<set>` by batch id."""
 SOURCE = "coordination.source"
 OWNER = "coordination.owner"
 DELIVERED = "coordination.delivered"
 """The summary property with the `LeasedBatch` of each batch: a JSON list, compressed by zlib, in base 64."""
+TOMBSTONES = "coordination.tombstones"
+"""The summary property, and the property of the table, with the number of the tombstones."""
 PICKED_FROM = "source-snapshot-id"
 """The summary property by which Iceberg names the snapshot whose changes a cherry-pick added again."""
 MAX_DELIVERED_BYTES = 128 * 1024
@@ -208,6 +214,28 @@ def table_history(metadata: TableMetadata, location: str) -> TableHistory:
     )
 
 
+def tombstones_in(metadata: TableMetadata) -> int:
+    """Return the number of the tombstones of a table's current snapshot; 0 if there are none.
+
+    After a rollback, the latest summary with a number has the number of that time. The property of the table has the
+    latest number, also if others have added snapshots and expired all those before.
+    """
+    latest = metadata.properties.get(TOMBSTONES)
+    if latest is None:
+        return 0
+    lineage = _lineage(metadata)
+    for snapshot in lineage.snapshots:
+        if snapshot.summary is not None and (number := snapshot.summary.get(TOMBSTONES)) is not None:
+            return int(number)
+    return 0 if lineage.oldest is not None and _number(lineage.oldest) == 1 else int(latest)
+
+
+def known_tombstones(metadata: TableMetadata) -> set[int]:
+    """Return the numbers of tombstones that a table and its snapshots have."""
+    summaries = [snapshot.summary for snapshot in metadata.snapshots if snapshot.summary is not None]
+    return {int(metadata.properties.get(TOMBSTONES, 0)), *(int(each.get(TOMBSTONES) or 0) for each in summaries)}
+
+
 def _entries_of(snapshot: Snapshot) -> Mapping[str, Entry]:
     text = None if snapshot.summary is None else snapshot.summary.get(BATCHES)
     if text is None:
@@ -244,6 +272,7 @@ class PendingSnapshot:
         self._added: list[PreparedFile] = []
         self._removed: list[DataFile] = []
         self._rewritten: list[PreparedFile] = []
+        self._tombstones: tuple[Tombstones, Added] | None = None
         self._producer: Any = None
 
     @property
@@ -264,6 +293,10 @@ class PendingSnapshot:
         self._removed += removed
         self._rewritten += rewritten
 
+    def set_tombstones(self, tombstones: Tombstones, added: Added) -> None:
+        """Set the tombstones that the table has then, which were written for this snapshot alone."""
+        self._tombstones = tombstones, added
+
     def make(self, tables: CatalogTable) -> None:
         """Write the snapshot's metadata files, which no reader sees yet.
 
@@ -280,6 +313,11 @@ class PendingSnapshot:
         metadata = transaction.table_metadata
         if NAME_MAPPING not in metadata.properties:
             transaction.set_properties({NAME_MAPPING: metadata.schema().name_mapping.model_dump_json()})
+        if self._tombstones is not None:
+            _, added = self._tombstones
+            named = {TOMBSTONES: str(added.number)}
+            self._summary |= named
+            transaction.set_properties(named)
         update = transaction.update_snapshot(snapshot_properties=self._summary)
         self._producer = update.overwrite() if self._removed else update.fast_append()
         with self._producer as producer:
@@ -324,7 +362,26 @@ class PendingSnapshot:
 
     def remove(self) -> None:
         """Remove the files that were made for this snapshot alone; prepared files stay for another try."""
-        self._producer._clean_all_uncommitted()
+        try:
+            self._remove_metadata()
+        except Exception as error:  # of a filesystem, as pyiceberg calls it
+            log.warning("metadata files of a refused snapshot remain, which does no harm: %s", error)
         for written in self._rewritten:
             with suppress(OSError):
                 delete_file(written.name, self._access)
+        if self._tombstones is not None:
+            with suppress(OSError):
+                tombstones, added = self._tombstones
+                tombstones.discard(added)
+
+    def _remove_metadata(self) -> None:
+        """Remove the manifests of this snapshot, and their list."""
+        if self._producer is None:
+            return
+        snapshot, io = self._transaction.table_metadata.snapshot_by_id(self._producer.snapshot_id), self._table.io
+        if snapshot is None:
+            return
+        for manifest in snapshot.manifests(io):
+            if manifest.added_snapshot_id == snapshot.snapshot_id:
+                io.delete(manifest.manifest_path)
+        io.delete(snapshot.manifest_list)

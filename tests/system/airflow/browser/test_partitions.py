@@ -90,7 +90,7 @@ def test_partition_shows_its_holding_time_until_expiry(site: Site, see: OpenPage
         heads = page.get_by_role("columnheader").all_text_contents()
         return row(page, key).get_by_role("cell").nth(heads.index("Held for"))
 
-    expect(row(page, "state/held.json.gz")).to_be_visible()
+    expect(page.get_by_role("columnheader", name="Held for")).to_be_visible()
     expect(held_for("state/held.json.gz")).to_have_text("3 h")
     expect(held_for("state/expired.json.gz")).to_have_text("1 h")
     expect(held_for("state/waiting.json.gz")).to_have_text("–")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from airflow.sdk import DAG, Param, task
 
 from airflow_provider_coordination.operators.acknowledge import AcknowledgeOperator
-from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.shard_sync import ShardSyncOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sensors.acknowledgments import AcknowledgmentSensor
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
@@ -26,7 +26,7 @@ with DAG(
         "confirm": Param(type="boolean"),
     },
 ) as dag:
-    sync = KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("{{ params.stream }}"))
+    sync = ShardSyncOperator(task_id="sync", reads=KinesisStreams("{{ params.stream }}"))
     ingest = CoordinatedSparkSubmitOperator(
         task_id="ingest",
         ingestion=Ingestion(

@@ -10,13 +10,18 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from airflow.sdk import DAG, CronPartitionTimetable, Param, task
+from airflow.sdk import DAG, Param, task
 
 from airflow_provider_coordination.airflow_names import CronDataIntervalTimetable
 from airflow_provider_coordination.sources.s3.kind import S3Objects
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.writes import ParquetDataset
 from airflow_provider_coordination.task_groups.ingestion import coordinated_ingestion
+
+try:
+    from airflow.sdk import CronPartitionTimetable
+except ImportError:  # Airflow 3.1 has no runs of partitions
+    CronPartitionTimetable = None
 
 FILES = S3Objects(paths="{{ params.folder }}", source="{{ params.source }}", max_objects=1)
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -65,18 +70,19 @@ with DAG(
         },
     )
 
-with DAG(
-    dag_id="files_by_partition",
-    schedule=CronPartitionTimetable("@daily", timezone="UTC", run_offset=-1),
-    start_date=START,
-    catchup=False,
-    default_args=OF_ALL,
-    params=PARAMS,
-):
-    coordinated_ingestion(
-        Ingestion(
-            reads=FILES,
-            writes=ParquetDataset("{{ params.output_path }}/{{ dag_run.partition_date | ds }}"),
-        ),
-        interval="{{ dag_run.partition_date.isoformat() }}/P1D",
-    )
+if CronPartitionTimetable:
+    with DAG(
+        dag_id="files_by_partition",
+        schedule=CronPartitionTimetable("@daily", timezone="UTC", run_offset=-1),
+        start_date=START,
+        catchup=False,
+        default_args=OF_ALL,
+        params=PARAMS,
+    ):
+        coordinated_ingestion(
+            Ingestion(
+                reads=FILES,
+                writes=ParquetDataset("{{ params.output_path }}/{{ dag_run.partition_date | ds }}"),
+            ),
+            interval="{{ dag_run.partition_date.isoformat() }}/P1D",
+        )

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from airflow.sdk import DAG, Param, task
 
-from airflow_provider_coordination.operators.kinesis import KinesisShardSyncOperator
+from airflow_provider_coordination.operators.shard_sync import ShardSyncOperator
 from airflow_provider_coordination.operators.spark_submit import CoordinatedSparkSubmitOperator
 from airflow_provider_coordination.sources.kinesis.settings import KinesisStreams
 from airflow_provider_coordination.spark.ingestion import Ingestion
@@ -21,7 +21,7 @@ with DAG(
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     params={"stream": Param(type="string"), "output_path": Param(type="string")},
 ) as dag:
-    sync = KinesisShardSyncOperator(task_id="sync", reads=KinesisStreams("{{ params.stream }}"))
+    sync = ShardSyncOperator(task_id="sync", reads=KinesisStreams("{{ params.stream }}"))
     ingest = CoordinatedSparkSubmitOperator(
         task_id="ingest",
         ingestion=Ingestion(

@@ -1,0 +1,1 @@
+"""The parts of a Spark job that only streams of DynamoDB tables need."""
