@@ -20,6 +20,7 @@ from airflow_provider_coordination.spark.access import DEFAULT_ACCESS
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError
 from airflow_provider_coordination.spark.rows import DeadLetterRows
 from airflow_provider_coordination.spark.sinks.sql import SqlSink, database, mysql
+from airflow_provider_coordination.spark.sinks.sql.table import CommittedBatches
 from tests.support.cable import Cable
 from tests.support.sinks import BatchRows, an_attempt, under_next_lease
 from tests.support.sql_tables import SERVERS, SqlTarget
@@ -237,6 +238,16 @@ def test_lost_batch_table_is_rebuilt_from_the_rows(target: SqlTarget) -> None:
     deliver(target.sink(), under_next_lease(FIRST), n=[1])
     deliver(target.sink(), an_attempt("b-1"), n=[2])
     assert target.rows() == [("a-1", 1), ("b-1", 2)]
+
+
+def test_batch_of_a_simultaneous_first_job_is_left_alone(target: SqlTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    deliver(target.sink(), n=[1])
+    known = "SELECT batch_id, set_id, row_count FROM _coordination_batches ORDER BY batch_id"
+    [committed] = target.run(known)
+    monkeypatch.setattr(CommittedBatches, "any", lambda *_: False)  # as it was a moment ago
+    deliver(target.sink(), an_attempt("b-1"), n=[2])
+    assert target.rows() == [("a-1", 1), ("b-1", 2)]
+    assert target.run(known)[0] == committed
 
 
 def test_names_may_require_quotes(target: SqlTarget) -> None:

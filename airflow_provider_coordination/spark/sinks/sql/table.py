@@ -103,14 +103,22 @@ class CommittedBatches:
         return committed
 
     def restore(self, connection: sa.Connection) -> None:
-        """Record the batches whose rows the target has, if the table of batches was lost or is new."""
+        """Record the batches whose rows the target has, if the table of batches was lost or is new.
+
+        Another job may commit its batches since it was seen to be empty: what is recorded is left as it is.
+        """
         batch_id, empty, now = self._rows.c[BATCH_ID], sa.literal(""), sa.func.current_timestamp()
         found = (
             sa.select(sa.literal(self._target), batch_id, empty, empty, empty, sa.literal(0), sa.func.count(), now)
             .where(batch_id.is_not(None))
             .group_by(batch_id)
         )
-        connection.execute(sa.insert(self._table).from_select(self._table.columns.keys(), found))
+        if self._database.dialect == POSTGRESQL:
+            known = postgresql.insert(self._table).from_select(self._table.columns.keys(), found)
+            connection.execute(known.on_conflict_do_nothing())
+        else:
+            same = mysql.insert(self._table).from_select(self._table.columns.keys(), found)
+            connection.execute(same.on_duplicate_key_update(target=self._table.c.target))
 
     def lock_target(self, connection: sa.Connection) -> None:
         """Let transactions that merge deletes into the target follow one another: the lock lasts until the end of each.
