@@ -1,4 +1,4 @@
-"""Task that maintains a table or dataset: it compacts small files and removes files that nothing references."""
+"""Task that maintains a table or dataset: it compacts small files, folds deletes, and removes unreferenced files."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ A file that `write_table` has written survives a crash of the machine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -148,6 +148,14 @@ def read_table(uri: str, columns: Sequence[str] | None = None, access: Access = 
     """
     files, path = open_files(uri, access)
     return pq.read_table(path, columns=columns, filesystem=files.filesystem, partitioning=None)
+
+
+def pieces_of(uri: str, access: Access = DEFAULT_ACCESS) -> Iterator[pa.Table]:
+    """Yield the rows of a Parquet file in their order, some at a time."""
+    files, path = open_files(uri, access)
+    with pq.ParquetFile(path, filesystem=files.filesystem) as file:
+        for batch in file.iter_batches():
+            yield pa.Table.from_batches([batch])
 
 
 def read_tables(

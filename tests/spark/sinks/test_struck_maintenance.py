@@ -77,7 +77,7 @@ def test_failure_at_any_call_loses_no_rows_or_needed_files(tmp_path: Path, kind:
 
 
 class DeletingScenario(Scenario):
-    """A table with deleted keys, and with files of them that no commit named; jobs delete more, and are late.
+    """A table with deleted rows and keys, and with files of them that no commit named; jobs delete more, and are late.
 
     :param target: the table.
     """
@@ -85,7 +85,8 @@ class DeletingScenario(Scenario):
     def __init__(self, target: SinkTarget) -> None:
         self.target = target
         for name, key in (("x-1", "x"), ("y-1", "y")):
-            self._deliver(name, [(key, 1, 1), (key, None, 5, "REMOVE"), (f"{key}2", 2, 1)])
+            self._deliver(name, [(key, 1, 1), (key, None, 5, "REMOVE"), *((f"{key}{n}", n, 1) for n in (2, 3, 4))])
+        self._deliver("z-1", [("x3", 33, 2), ("y4", None, 5, "REMOVE")])  # by position, in the files of both
         named = [file for file in target.folder.rglob("*.parquet") if FOLDER in file.parts]
         shutil.copy(named[0], named[0].with_name("77.parquet"))
         self._backdate()
@@ -95,8 +96,8 @@ class DeletingScenario(Scenario):
 
     def by_successor(self) -> None:
         """Delete a key, and deliver changes that are older than the deletes."""
-        self._deliver("p-1", [("z", None, 5, "REMOVE"), ("x", 3, 4)])
-        self._deliver("c-1", [("x", 4, 3), ("y", 5, 3), ("z", 6, 3), ("w", 7, 3)])
+        self._deliver("p-1", [("z", None, 5, "REMOVE"), ("x", 3, 4), ("x4", None, 5, "REMOVE"), ("y3", 8, 4)])
+        self._deliver("c-1", [("x", 4, 3), ("y", 5, 3), ("z", 6, 3), ("w", 7, 3), ("y3", 9, 3), ("x4", 9, 4)])
 
 
 @pytest.mark.parametrize("strike", STRIKES)
@@ -107,4 +108,4 @@ def test_maintenance_failing_at_any_call_forgets_no_delete(tmp_path: Path, kind:
     for point in each_or_every(8, len(made), "maintenance of deletes", kind, strike):
         story = DeletingScenario(SinkTarget(TABLES[kind], tmp_path / str(point)))
         struck = strike_at(point, strike, story)
-        assert story.target.visible == {"x-1": [2], "y-1": [2], "c-1": [7]}, struck
+        assert story.target.visible == {"x-1": [2], "y-1": [2], "z-1": [33], "p-1": [8], "c-1": [7]}, struck

@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import logging
 import secrets
-from collections.abc import Collection, Iterator, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +22,11 @@ from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.parquet_files import (
+    TableWriter,
     batches_of,
     count_by_batch,
     footer_of,
+    pieces_of,
     read_table,
     write_table,
 )
@@ -40,6 +43,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+POSITION = "_coordination_position"
+"""The column with the position of a row in its file."""
 METRICS = "write.metadata.metrics.column.{}"
 """The property of a table that chooses a column's statistics."""
 MANY_PARTITIONS = 1_000
@@ -214,18 +219,19 @@ def data_file(table: Table, metadata: TableMetadata, written: PreparedFile, foot
             )
     kinds = [_type_of(table, field) for field in table.spec().fields]
     values = [_decoded(kind, text) for kind, text in zip(kinds, written.partition, strict=True)]
-    return DataFile.from_args(
+    file = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=written.name,
         file_format=FileFormat.PARQUET,
         partition=Record(*values),
         file_size_in_bytes=written.bytes,
         sort_order_id=None,
-        spec_id=table.spec().spec_id,
         equality_ids=None,
         key_metadata=None,
         **statistics.to_serialized_dict(),
     )
+    file.spec_id = table.spec().spec_id
+    return file
 
 
 def unbounded(footer: pq.FileMetaData) -> set[str]:
@@ -250,11 +256,15 @@ class FileRows:
     """Some rows of a table's file.
 
     :param task: the file.
-    :param positions: the positions of the rows among those that the file still has.
+    :param positions: the positions of the rows in the file.
+    :param deleted: the positions of the rows that were deleted before.
+    :param left: the number of other rows.
     """
 
     task: FileScanTask
     positions: pa.Array
+    deleted: pa.Array
+    left: int
 
 
 def tasks_of(table: Table, batch_ids: Collection[str]) -> list[FileScanTask]:
@@ -269,27 +279,35 @@ def tasks_of(table: Table, batch_ids: Collection[str]) -> list[FileScanTask]:
 
 def batches_in(table: Table, batch_ids: Collection[str]) -> set[str]:
     """Return which of some batches have rows in a table; batches without rows cannot be found this way."""
+    tasks = tasks_of(table, batch_ids)
+    deleted = deleted_rows(table, tasks)
     present: set[str] = set()
-    for task in tasks_of(table, batch_ids):
-        present |= set(pc.unique(rows_of(table, task, BATCH_ID).column(BATCH_ID)).to_pylist())
+    for task in tasks:
+        for rows in rows_of(table, task, deleted, BATCH_ID):
+            present |= set(pc.unique(rows.column(BATCH_ID)).to_pylist())
     return present & set(batch_ids)
 
 
 def rows_of_batches(table: Table, batch_ids: Collection[str]) -> list[FileRows]:
     """Return the rows of some batches in a table."""
-    found = (
-        FileRows(task, positions_of_batches(rows_of(table, task, BATCH_ID), batch_ids))
-        for task in tasks_of(table, batch_ids)
-    )
+    tasks = tasks_of(table, batch_ids)
+    deleted, found = deleted_rows(table, tasks), []
+    for task in tasks:
+        count, positions = 0, []
+        for rows in rows_of(table, task, deleted, BATCH_ID):
+            count += rows.num_rows
+            positions += rows.filter(is_of_batches(rows, batch_ids)).column(POSITION).chunks
+        own = pa.chunked_array(positions, pa.int64()).combine_chunks()
+        found.append(FileRows(task, own, deleted[task.file.file_path], count - len(own)))
     return [each for each in found if len(each.positions)]
 
 
-def positions_of_batches(rows: pa.Table, batch_ids: Collection[str]) -> pa.Array:
-    """Return the positions of the rows of some batches."""
+def is_of_batches(rows: pa.Table, batch_ids: Collection[str]) -> pa.ChunkedArray:
+    """Return for each row whether it belongs to some batches."""
     if BATCH_ID not in rows.column_names:
-        return pa.array([], pa.int64())
+        return pa.chunked_array([pa.repeat(pa.scalar(False), rows.num_rows)])
     ids = rows.column(BATCH_ID)
-    return pc.indices_nonzero(pc.is_in(ids, pa.array(list(batch_ids), ids.type))).cast(pa.int64())
+    return pc.is_in(ids, pa.array(list(batch_ids), ids.type))
 
 
 def rewrite_without(
@@ -303,9 +321,8 @@ def rewrite_without(
     """
     rest: list[PreparedFile] = []
     for each in removed:
-        rows = rows_of(table, each.task)
-        is_removed = pc.is_in(pa.array(range(rows.num_rows), pa.int64()), each.positions)
-        rest += split(table, rows.filter(pc.invert(is_removed)), folder, access)
+        gone = pa.concat_arrays([each.positions, each.deleted])
+        rest += split(table, whole_rows(table, [each.task], {each.task.file.file_path: gone}), folder, access)
     return [each.task.file for each in removed], rest
 
 
@@ -315,27 +332,68 @@ def positions_in_file(positions: pa.Array, first: int, rows: int) -> pa.Array:
     return pc.subtract(positions.filter(own), first)
 
 
-def copy_rows(
-    table: Table, written: PreparedFile, positions: pa.Array, folder: str, access: Access
-) -> list[PreparedFile]:
-    """Copy some rows of a file to new files.
+def copy_rows(written: PreparedFile, positions: pa.Array, folder: str, access: Access) -> PreparedFile:
+    """Copy some rows of a prepared file to a new one; some rows at a time are in memory.
 
     :param positions: the positions of the rows in the file.
     """
-    return split(table, read_table(written.name, access=access).take(positions), folder, access)
+    batches: Counter[str] = Counter()
+    first = 0
+    with TableWriter(join(folder, f"{secrets.token_hex(8)}.parquet"), access) as target:
+        for rows in pieces_of(written.name, access):
+            kept = rows.take(positions_in_file(positions, first, rows.num_rows))
+            first += rows.num_rows
+            batches.update(count_by_batch(kept))
+            if kept.num_rows:
+                target.write(kept)
+    return replace(written, name=target.uri, bytes=target.size, rows=len(positions), batches=dict(batches))
 
 
-def copy_batches(table: Table, written: PreparedFile, folder: str, access: Access) -> list[PreparedFile]:
-    """Copy the rows of a file's batches to new files."""
-    rows = read_table(written.name, access=access)
-    ids = rows.column(BATCH_ID)
-    return split(table, rows.filter(pc.is_in(ids, pa.array(list(written.batches), ids.type))), folder, access)
+def copy_batches(written: PreparedFile, folder: str, access: Access) -> PreparedFile:
+    """Copy the rows of a file's batches to a new file."""
+    ids = read_table(written.name, [BATCH_ID], access).column(BATCH_ID)
+    wanted = pc.indices_nonzero(pc.is_in(ids, pa.array(list(written.batches), ids.type)))
+    return copy_rows(written, wanted, folder, access)
 
 
-def rows_of(table: Table, task: FileScanTask, *columns: str) -> pa.Table:
-    """Return the rows of a table's file, without deleted rows."""
+def deleted_rows(table: Table, tasks: Sequence[FileScanTask]) -> Mapping[str, pa.Array]:
+    """Return the positions of deleted rows in files of a table, by the path of the file."""
+    from pyiceberg.io.pyarrow import _read_all_delete_files
+
+    deleted: dict[str, list[pa.ChunkedArray]] = _read_all_delete_files(table.io, tasks)
+    chunks = {
+        task.file.file_path: [chunk for array in deleted.get(task.file.file_path, ()) for chunk in array.chunks]
+        for task in tasks
+    }
+    return {path: pa.chunked_array(of, pa.int64()).combine_chunks() for path, of in chunks.items()}
+
+
+def rows_of(table: Table, task: FileScanTask, deleted: Mapping[str, pa.Array], *columns: str) -> Iterator[pa.Table]:
+    """Yield the rows of a table's file, without deleted rows, some at a time, with their positions in the file.
+
+    :param deleted: see `deleted_rows`.
+    :param columns: the columns; by default all.
+    """
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan
 
     schema = table.schema().select(*columns) if columns else table.schema()
-    return ArrowScan(table.metadata, table.io, schema, AlwaysTrue()).to_table([task])
+    scan = ArrowScan(table.metadata, table.io, schema, AlwaysTrue())
+    gone, first = deleted[task.file.file_path], 0
+    for batch in scan._record_batches_from_scan_tasks_and_deletes([task], {}):  # every row, so that they can be counted
+        positions = pa.array(range(first, first + batch.num_rows), pa.int64())
+        first += batch.num_rows
+        rows = pa.Table.from_batches([batch]).append_column(POSITION, positions)
+        yield rows.filter(pc.invert(pc.is_in(positions, gone))) if len(gone) else rows
+
+
+def whole_rows(table: Table, tasks: Sequence[FileScanTask], deleted: Mapping[str, pa.Array]) -> pa.Table:
+    """Return the rows of files of a table with all columns, without deleted rows.
+
+    :param deleted: see `deleted_rows`.
+    """
+    from pyiceberg.io.pyarrow import schema_to_pyarrow
+
+    none = schema_to_pyarrow(table.schema(), include_field_ids=False).empty_table()
+    parts = [rows.drop_columns([POSITION]) for task in tasks for rows in rows_of(table, task, deleted)]
+    return pa.concat_tables([none, *parts], promote_options="permissive")

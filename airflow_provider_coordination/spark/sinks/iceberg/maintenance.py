@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -28,6 +28,7 @@ from airflow_provider_coordination.spark.storage import delete_folder, files_bef
 from airflow_provider_coordination.spark.tombstones import MissingTombstonesError, Tombstones
 
 if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile
     from pyiceberg.table import FileScanTask, Table
 
 log = logging.getLogger(__name__)
@@ -76,20 +77,27 @@ def _with_retries(tables: CatalogTable, act: Callable[[Table], int]) -> int:
 
 
 def _compact(tables: CatalogTable, access: Access, wanted: Maintenance) -> int:
-    """Combine small files; return their number."""
+    """Combine small files, and rewrite files with deleted rows, after which the table has no deletes; return their
+    number."""
+    from airflow_provider_coordination.spark.sinks.iceberg.position_deletes import delete_files_of
 
     def act(table: Table) -> int:
-        groups = list(_small_files(table, wanted.target_file_bytes))
-        if groups and not wanted.is_dry_run:
-            _rewrite(table, groups)
+        tasks = list(table.scan().plan_files())
+        deleted, deletes = data_files.deleted_rows(table, tasks), delete_files_of(table)
+        groups = list(_groups(table, tasks, deleted, wanted.target_file_bytes))
+        if (groups or deletes) and not wanted.is_dry_run:
+            _rewrite(table, groups, deleted, deletes)
         return sum(map(len, groups))
 
-    def _rewrite(table: Table, groups: list[list[FileScanTask]]) -> None:
+    def _rewrite(
+        table: Table, groups: list[list[FileScanTask]], deleted: Mapping[str, pa.Array], deletes: Collection[DataFile]
+    ) -> None:
         folder = join(table.location().rstrip("/"), "data", secrets.token_hex(8))
         addition = PendingSnapshot(table, {MAINTENANCE: "compaction"}, access)
+        addition.replace_deletes(deletes, [])
         try:
             for tasks in groups:
-                rows = pa.concat_tables(data_files.rows_of(table, task) for task in tasks)
+                rows = data_files.whole_rows(table, tasks, deleted)
                 addition.replace([task.file for task in tasks], data_files.split(table, rows, folder, access))
             _send(tables, addition)
         except BaseException as error:
@@ -104,19 +112,28 @@ def _compact(tables: CatalogTable, access: Access, wanted: Maintenance) -> int:
     return _with_retries(tables, act)
 
 
-def _small_files(table: Table, target_bytes: int) -> Iterator[list[FileScanTask]]:
-    """Yield groups of small files of one partition, each enough for one large file; files with deletes are skipped."""
+def _groups(
+    table: Table, tasks: Sequence[FileScanTask], deleted: Mapping[str, pa.Array], target_bytes: int
+) -> Iterator[list[FileScanTask]]:
+    """Yield groups of files of one partition to rewrite: small ones, each group enough for one large file, and those
+    with deleted rows."""
     spec_id = table.spec().spec_id
-    waiting: dict[str, list[FileScanTask]] = {}
-    for task in table.scan().plan_files():
+    waiting: dict[tuple[int, str], list[FileScanTask]] = {}
+
+    def has_deleted(task: FileScanTask) -> bool:
+        return len(deleted[task.file.file_path]) > 0
+
+    for task in tasks:
         file = task.file
-        if file.file_size_in_bytes >= target_bytes // 2 or task.delete_files or file.spec_id != spec_id:
+        is_small = file.file_size_in_bytes < target_bytes // 2 and file.spec_id == spec_id
+        if not (is_small or has_deleted(task)):
             continue
-        group = waiting.setdefault(str(file.partition), [])
+        key = (file.spec_id, str(file.partition))
+        group = waiting.setdefault(key, [])
         group.append(task)
         if sum(each.file.file_size_in_bytes for each in group) >= target_bytes:
-            yield waiting.pop(str(file.partition))
-    yield from (group for group in waiting.values() if len(group) > 1)
+            yield waiting.pop(key)
+    yield from (group for group in waiting.values() if len(group) > 1 or has_deleted(group[0]))
 
 
 def _send(tables: CatalogTable, addition: PendingSnapshot) -> None:

@@ -348,8 +348,7 @@ class IcebergSink(TableSink["Table"]):
         addition = PendingSnapshot(table, summary_of(attempts), self.access)
         replaced = [attempt.batch_id for attempt in attempts if attempt.batch.redeliver]
         try:
-            removed = self._add_files(addition, table, manifests, replaced, folder)
-            addition.replace(*data_files.rewrite_without(table, removed, folder, self.access))
+            self._remove_rows(addition, table, self._add_files(addition, table, manifests, replaced, folder), folder)
             addition.make(self._table)
         except BaseException:
             addition.remove()
@@ -387,7 +386,7 @@ class IcebergSink(TableSink["Table"]):
             if sum(written.batches.values()) == written.rows:
                 addition.add(written)
             else:
-                addition.add_rewritten(data_files.copy_batches(table, written, folder, self.access))
+                addition.add_rewritten(data_files.copy_batches(written, folder, self.access))
         return data_files.rows_of_batches(table, replaced)
 
     def _add_merged(
@@ -419,8 +418,24 @@ class IcebergSink(TableSink["Table"]):
             if len(wanted) == written.rows:
                 addition.add(written)
             elif len(wanted):
-                addition.add_rewritten(data_files.copy_rows(table, written, wanted, folder, self.access))
+                addition.add_rewritten(data_files.copy_rows(written, wanted, folder, self.access))
         return merged.removed
+
+    def _remove_rows(self, addition: PendingSnapshot, table: Table, removed: Sequence[FileRows], folder: str) -> None:
+        """Remove rows of the table by deletes, and files without other rows as a whole.
+
+        Tables of Iceberg's first version have no deletes: their files are rewritten.
+        """
+        from airflow_provider_coordination.spark.sinks.iceberg.position_deletes import superseded_by, write_deletes
+
+        partly = [rows for rows in removed if rows.left]
+        if table.metadata.format_version == 1:
+            addition.replace(*data_files.rewrite_without(table, partly, folder, self.access))
+        else:
+            addition.replace_deletes([], write_deletes(partly, folder, self.access))
+        for rows in removed:
+            addition.replace_deletes(superseded_by(rows), [])
+        addition.replace([rows.task.file for rows in removed if not rows.left], [])
 
     def _remove_failed(self, sent: list[PendingSnapshot], state: TableState) -> None:
         """Remove the files of snapshots that are known to have failed."""

@@ -272,6 +272,8 @@ class PendingSnapshot:
         self._added: list[PreparedFile] = []
         self._removed: list[DataFile] = []
         self._rewritten: list[PreparedFile] = []
+        self._added_deletes: list[DataFile] = []
+        self._removed_deletes: list[DataFile] = []
         self._tombstones: tuple[Tombstones, Added] | None = None
         self._producer: Any = None
 
@@ -284,14 +286,19 @@ class PendingSnapshot:
         """Add a prepared file."""
         self._added.append(written)
 
-    def add_rewritten(self, files: Sequence[PreparedFile]) -> None:
-        """Add files that were rewritten for this snapshot alone."""
-        self._rewritten += files
+    def add_rewritten(self, written: PreparedFile) -> None:
+        """Add a file that was rewritten for this snapshot alone."""
+        self._rewritten.append(written)
 
     def replace(self, removed: Sequence[DataFile], rewritten: Sequence[PreparedFile]) -> None:
         """Remove files of the table, and add files that hold the rest of their rows."""
         self._removed += removed
         self._rewritten += rewritten
+
+    def replace_deletes(self, removed: Collection[DataFile], written: Sequence[DataFile]) -> None:
+        """Remove delete files of the table, and add those that were written for this snapshot alone."""
+        self._removed_deletes += removed
+        self._added_deletes += written
 
     def set_tombstones(self, tombstones: Tombstones, added: Added) -> None:
         """Set the tombstones that the table has then, which were written for this snapshot alone."""
@@ -318,13 +325,21 @@ class PendingSnapshot:
             named = {TOMBSTONES: str(added.number)}
             self._summary |= named
             transaction.set_properties(named)
-        update = transaction.update_snapshot(snapshot_properties=self._summary)
-        self._producer = update.overwrite() if self._removed else update.fast_append()
-        with self._producer as producer:
+        with self._new_producer() as producer:
             for file in self._removed:
                 producer.delete_data_file(file)
             for written, footer in files:
                 producer.append_data_file(data_file(self._table, metadata, written, footer))
+
+    def _new_producer(self) -> Any:
+        from airflow_provider_coordination.spark.sinks.iceberg.position_deletes import RowDelta
+
+        transaction, added, removed = self._transaction, self._added_deletes, self._removed_deletes
+        if self._removed or added or removed:
+            self._producer = RowDelta(transaction, self._table, self._summary, added, removed)
+        else:
+            self._producer = transaction.update_snapshot(snapshot_properties=self._summary).fast_append()
+        return self._producer
 
     def _whole_footer(self, written: PreparedFile) -> pq.FileMetaData:
         check_size(written.name, written.bytes, self._access)
@@ -366,9 +381,10 @@ class PendingSnapshot:
             self._remove_metadata()
         except Exception as error:  # of a filesystem, as pyiceberg calls it
             log.warning("metadata files of a refused snapshot remain, which does no harm: %s", error)
-        for written in self._rewritten:
+        own = (*(written.name for written in self._rewritten), *(file.file_path for file in self._added_deletes))
+        for name in own:
             with suppress(OSError):
-                delete_file(written.name, self._access)
+                delete_file(name, self._access)
         if self._tombstones is not None:
             with suppress(OSError):
                 tombstones, added = self._tombstones
