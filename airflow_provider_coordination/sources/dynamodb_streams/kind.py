@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination.aws import AwsSettings, Permission
@@ -27,11 +28,10 @@ if TYPE_CHECKING:
 
 
 class DynamoDBStreamsKind(KinesisKind):
-    """Streams of DynamoDB tables. Their shards are as those of Kinesis, without hash keys and consumers."""
+    """Streams of DynamoDB tables. Their shards, and their page, are as those of Kinesis, without hash keys."""
 
     reads = "airflow_provider_coordination.sources.dynamodb_streams.settings:DynamoDBStreams"
     reading = "airflow_provider_coordination.spark.dynamodb_streams.reading:DynamoDBStreamsSource"
-    pages = None
     import_commands = None
 
     @override
@@ -61,6 +61,12 @@ class DynamoDBStreamsKind(KinesisKind):
     @override
     def open_partitions(self, service: StreamService, settings: Settings) -> int:
         return sum(open_shards(service.client, table) for table in settings["tables"])
+
+    @override
+    def unread_lag(self, service: StreamService, partition: Partition) -> timedelta | None:
+        from airflow_provider_coordination.sources.dynamodb_streams.service import unread_lag
+
+        return unread_lag(service, partition)
 
     @override
     def check(self, settings: Settings) -> None:

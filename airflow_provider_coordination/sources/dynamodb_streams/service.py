@@ -1,22 +1,50 @@
-"""What DynamoDB Streams is asked about tables: permissions, and a sample of records."""
+"""What DynamoDB Streams is asked about tables: unread changes, permissions, and a sample of records."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import timedelta
 from functools import partial
 from itertools import islice
 from typing import Any
 
 from airflow_provider_coordination.aws import AwsSettings, Permission, Proof, aws_client, prove
-from airflow_provider_coordination.sources.dynamodb_streams.client import StreamsClient
+from airflow_provider_coordination.coordination.partition import Partition
+from airflow_provider_coordination.sources.dynamodb_streams import MAX_RECORDS_PER_READ
+from airflow_provider_coordination.sources.dynamodb_streams.client import EMPTY_PAGES, StreamsClient
+from airflow_provider_coordination.sources.kinesis import service as shards
 from airflow_provider_coordination.sources.kinesis.client import kinesis_errors
+from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
+from airflow_provider_coordination.sources.kinesis.positions import parse_position
+from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
 from airflow_provider_coordination.sources.kinesis.records import COLUMNS
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream
+from airflow_provider_coordination.sources.kinesis.stream_names import StreamService
+from airflow_provider_coordination.sources.landed import ProgressFormatError
 
+UNREAD_PAGES = EMPTY_PAGES + 1
+"""How many pages are requested for a lag: a quiet shard is known to be one after `EMPTY_PAGES`."""
 RECORDS = 20
 """The maximum number of records of a table."""
 SHARDS = 4
 """The maximum number of shards of a table that are read."""
+
+
+def unread_lag(service: StreamService, partition: Partition, retry: RetryBudget | None = None) -> timedelta | None:
+    """Return how long the first unread change of a shard has waited; None if that is not known.
+
+    One change answers it. Only from an instant on, whole pages are read: changes before the instant come first.
+
+    :param service: the client, and how to name the tables.
+    :param partition: the partition of the shard, which has no reader now; otherwise it is not known.
+    :param retry: how long to retry; by default there is one attempt.
+    """
+    try:
+        begins_at_instant = parse_position(ShardProgress.from_mapping(partition.progress).landed_position).timestamp
+    except ProgressFormatError:
+        return None
+    records = 1 if begins_at_instant is None else MAX_RECORDS_PER_READ
+    return shards.unread_lag(service, partition, retry, pages=UNREAD_PAGES, page_records=records)
 
 
 def sample(client: StreamsClient, tables: Iterable[str]) -> list[bytes]:
@@ -52,8 +80,8 @@ def permissions(aws: AwsSettings, table_aws: AwsSettings, table: str) -> Iterato
         facts.update(tables.describe_table(TableName=table)["Table"])
 
     def describe() -> None:
-        shards = streams.describe_stream(StreamArn=facts["LatestStreamArn"])["StreamDescription"]["Shards"]
-        facts.update({"shard": shards[0]["ShardId"]} if shards else {})
+        listed = streams.describe_stream(StreamArn=facts["LatestStreamArn"])["StreamDescription"]["Shards"]
+        facts.update({"shard": listed[0]["ShardId"]} if listed else {})
 
     def iterate() -> None:
         at = {"StreamArn": facts["LatestStreamArn"], "ShardId": facts["shard"], "ShardIteratorType": "LATEST"}

@@ -57,27 +57,36 @@ PAGES = 3
 """How many pages are requested at most: the first ones may be empty although records follow."""
 
 
-def unread_lag(service: StreamService, partition: Partition, retry: RetryBudget | None = None) -> timedelta | None:
+def unread_lag(
+    service: StreamService,
+    partition: Partition,
+    retry: RetryBudget | None = None,
+    *,
+    pages: int = PAGES,
+    page_records: int = 1,
+) -> timedelta | None:
     """Return how long the first unread record of a shard has waited; None if that is not known.
 
     :param service: the client, and how to name the streams.
     :param partition: the partition of the shard, which has no reader now.
     :param retry: how long to retry; by default there is one attempt.
+    :param pages: how many pages are requested at most.
+    :param page_records: the maximum number of records of a page.
     """
     try:
         progress = ShardProgress.from_mapping(partition.progress)
         if progress.is_ended:
             return timedelta(0)
-        pages = read_shard(
+        read = read_shard(
             service.client,
             service.address(progress.stream),
             progress.shard_id,
             progress.landed_position,
-            page_records=1,
+            page_records=page_records,
             retry=retry or RetryBudget(attempts=1),
         )
-        with closing(pages):
-            for page in islice(pages, PAGES):
+        with closing(read):
+            for page in islice(read, pages):
                 if page.records:
                     return max(page.read_at - page.records[0].approximate_arrival_timestamp, timedelta(0))
                 if page.is_drained or page.end_of_shard:
