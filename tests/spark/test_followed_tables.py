@@ -26,6 +26,7 @@ from airflow_provider_coordination.spark.stop_conditions import EndRequests
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.spark.test_change_histories import happen
 from tests.support.depth import examples
+from tests.support.dynamodb_streams import client_of
 from tests.support.fleet import PHASES
 from tests.support.followed_table import FollowedTable, merged
 
@@ -163,6 +164,94 @@ def test_table_created_again_is_read_from_its_start(tmp_path: Path) -> None:
     table.sync()
     settle(table)
     check(table)
+
+
+def test_table_created_again_during_its_history_starts_again(tmp_path: Path) -> None:
+    table = FollowedTable(tmp_path)
+    table.sync()
+    worker = table.start()
+    table.service.delete_table("clicks")
+    table.clock.advance(60)
+    table.service.create_table("clicks", shards=1)
+    for number in range(12):
+        table.put(number)
+    table.round(worker)
+    table.sync()
+    settle(table)
+    check(table)
+    assert {part.status for part in table.parts_of_history()} == {PartitionStatus.COMPLETED}
+
+
+def test_restored_table_is_read_again_once_its_stream_is_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table = FollowedTable(tmp_path)
+    table.sync()
+    settle(table)
+    restored = dict(table.service.items["clicks"])
+    for number in range(8):
+        table.put(number)
+    settle(table)
+    table.service.delete_table("clicks")
+    table.clock.advance(60)
+    table.service.create_table("clicks", view=None)
+    table.service.items["clicks"] = restored
+    [result] = table.sync().streams
+    assert (result.error, result.lost) == (None, {})
+    assert "aws dynamodb update-table --table-name clicks" in caplog.text
+    table.service.enable("clicks", "NEW_IMAGE")
+    table.put(3)
+    table.sync()
+    settle(table)
+    check(table)
+
+
+def test_keys_of_another_type_are_other_items(tmp_path: Path) -> None:
+    table = FollowedTable(tmp_path)
+    table.sync()
+    settle(table)
+    table.service.delete_table("clicks")
+    table.clock.advance(60)
+    table.service.create_table("clicks")
+    numbers = [{"id": {"N": str(number)}, "event": {"S": "numeric"}} for number in range(4)]
+    for item in numbers[:2]:
+        table.service.put("clicks", item)
+    table.sync()
+    for item in numbers[2:]:
+        table.service.put("clicks", item)
+    settle(table)
+    rows = merged(table.rows)
+    assert {key: row["event"] for key, row in rows.items() if isinstance(key, int)} == dict.fromkeys(
+        range(4), "numeric"
+    )
+    keys = {row["keys"] for row in table.rows}
+    assert {'{"id":0}', '{"id":"k0"}'} <= keys, "a sink keeps both, as documented for deleted items"
+
+
+class SecondReader(FollowedTable):
+    """A source that follows the table of another one."""
+
+    first: FollowedTable
+
+    def connect(self, shards: int) -> Any:
+        self.clock, self.service = self.first.clock, self.first.service
+        return client_of(self.service, "NEW_IMAGE")
+
+    def put(self, number: int) -> None:
+        """The first source's test puts items."""
+
+
+def test_two_sources_follow_one_table_independently(tmp_path: Path) -> None:
+    SecondReader.first = first = FollowedTable(tmp_path / "first")
+    second = SecondReader(tmp_path / "second")
+    first.sync()
+    settle(first)
+    first.put(0)
+    second.sync()
+    first.remove(1)
+    first.split(0)
+    for table in (second, first):
+        settle(table)
+        check(table)
+    assert Counter(row["operation"] for row in second.rows)["READ"] == len(first.items)
 
 
 def reset(table: FollowedTable, to: str = "earliest", *names: str) -> list[ResetStep]:

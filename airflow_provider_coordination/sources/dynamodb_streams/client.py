@@ -133,22 +133,25 @@ class StreamsClient:
         }
 
     def _stream_of(self, given: str, table: str) -> str:
-        """Return the ARN of a table's present stream, or of its last one, which can be read for a day."""
+        """Return the ARN of a table's present stream, or of its last one, which can be read for a day.
+
+        A table that was restored has no stream, although an earlier table of its name may have had one.
+        """
         try:
-            described = self._tables.describe_table(TableName=given)["Table"]
+            present: str | None = self._tables.describe_table(TableName=given)["Table"].get("LatestStreamArn")
+            missing: StreamNotFoundError = StreamOffError(off(table))
         except self._tables.exceptions.ResourceNotFoundException:
-            if not (left := self._all_streams(table)):
-                where = self._tables.meta
-                raise StreamNotFoundError(
-                    f"table {table!r} does not exist in region {where.region_name} at {where.endpoint_url}: check its "
-                    "name, the region, the account of the credentials and endpoint_url, or create it; give the ARN of "
-                    "a table of another account"
-                ) from None
-            return max(left, key=created_at)
-        arn: str | None = described.get("LatestStreamArn")
-        if arn is None:
-            raise StreamOffError(off(table))
-        return arn
+            present, where = None, self._tables.meta
+            missing = StreamNotFoundError(
+                f"table {table!r} does not exist in region {where.region_name} at {where.endpoint_url}: check its "
+                "name, the region, the account of the credentials and endpoint_url, or create it; give the ARN of "
+                "a table of another account"
+            )
+        if present is None and (left := self._all_streams(table)):
+            present = max(left, key=created_at)
+        if present is None:
+            raise missing
+        return present
 
     def _arn(self, request: Mapping[str, Any]) -> str:
         """Return the ARN of the stream that a request names by its ARN, or by the name or ARN of its table."""

@@ -123,11 +123,13 @@ class StreamDescription:
     def check_new(self, *, is_known: bool) -> None:
         """Check that a stream which is new to a source receives records.
 
-        :param is_known: whether the source reads it already; then it is read to its end.
+        :param is_known: whether the source reads it already; then it is read to its end, and that is logged.
         :raises StreamNotFoundError: if it does not.
         """
         if self.ended is not None and not is_known:
             raise StreamNotFoundError(self.ended)
+        if self.ended is not None:
+            log.warning("stream %s is read to its end: %s", self.name, self.ended)
 
     def kept_since(self, now: datetime) -> datetime:
         """Return the instant (aware) from which it still has every record.

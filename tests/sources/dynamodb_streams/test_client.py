@@ -100,6 +100,17 @@ def test_stream_of_a_deleted_table_can_be_read(service: DynamoDbStreams) -> None
     assert describe_stream(client_of(service), TABLE).arn == arn
 
 
+def test_stream_before_a_restore_can_be_read(service: DynamoDbStreams) -> None:
+    arn = service.stream_of(TABLE).arn
+    service.delete_table(TABLE)
+    service.create_table(TABLE, view=None)
+    described = describe_stream(client_of(service), TABLE)
+    assert described.arn == arn and described.ended is not None
+    service.clock.advance(25 * 3600)
+    with pytest.raises(StreamOffError, match="update-table --table-name orders"):
+        describe_stream(client_of(service), TABLE)
+
+
 @pytest.mark.parametrize(
     ("has", "needs", "missing"),
     [("KEYS_ONLY", "NEW_IMAGE", "new"), ("NEW_IMAGE", "NEW_AND_OLD_IMAGES", "old"), ("KEYS_ONLY", "OLD_IMAGE", "old")],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,16 @@ def test_followed_table_is_an_endless_synced_source() -> None:
     assert (followed.kind, followed.is_endless, followed.is_synced) == ("dynamodb_streams", True, True)
     assert (read.kind, read.is_endless, read.is_synced) == ("dynamodb", False, False)
     assert followed.parts == ["orders"] and followed.default_source == "dynamodb-orders"
+
+
+def test_interval_of_a_followed_table_names_the_ways_out() -> None:
+    noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    hour = (noon, noon + timedelta(hours=1))
+    with pytest.raises(ConfigurationError, match=r"'follow' is true.*Reset the source to 'earliest'.*DynamoDBStreams"):
+        DynamoDBTable("orders", follow=True).within(*hour)
+    with pytest.raises(ConfigurationError, match="cannot be read by time"):
+        DynamoDBTable("orders").within(*hour)
+    assert DynamoDBStreams("orders").within(*hour).bounds is not None
 
 
 def test_settings_of_a_job_survive_json() -> None:
