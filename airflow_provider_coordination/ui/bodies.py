@@ -266,9 +266,9 @@ class KindPages(Protocol):
 
 
 def routers_of_kinds() -> Iterator[APIRouter]:
-    """Yield the routes of every kind that has some. A kind that cannot be imported is logged and skipped."""
-    for name in KINDS.names():
-        if (pages := pages_of(name)) is not None:
+    """Yield the routes of every kind that has some, once each. A kind that cannot be imported is logged and skipped."""
+    for pages in dict.fromkeys(map(pages_of, KINDS.names())):
+        if pages is not None:
             yield pages.router()
 
 

@@ -1,8 +1,11 @@
-"""The shards of a source as a family tree. It is built from the store alone, without a request to Kinesis."""
+"""The shards of a source as a family tree. It is built from the store alone, without a request to the source.
+
+Shards of Kinesis have hash keys. Those of DynamoDB Streams have their lineage only, and may wait for a history.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,6 +17,7 @@ from airflow_provider_coordination.coordination.browsing import state_of
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.source_view import SourceView
+from airflow_provider_coordination.sources.dynamodb.kind import history_of
 from airflow_provider_coordination.sources.kinds import inspect_partition, known_kind
 from airflow_provider_coordination.sources.kinesis.leases import (
     Leases,
@@ -34,6 +38,7 @@ SAMPLED_PER_STATUS = 500
 UNLEASED = "unleased"
 
 Streams = dict[StreamKey, dict[str, ShardLease]]
+Histories = dict[StreamKey, Counter[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,12 +68,17 @@ class Hole:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamTree:
-    """The shards of one stream, which was created in this epoch. Parents come before children."""
+    """The shards of one stream, which was created in this epoch. Parents come before children.
+
+    `history` is the number of partitions in each state that its shards wait for, until all are completed: the items of
+    a table that is followed. It is empty for other streams.
+    """
 
     stream: str
     epoch: int
     shards: list[ShardNode]
     holes: list[Hole]
+    history: dict[str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +91,7 @@ class ShardTrees:
 
 
 class ShardPages(KindPages):
-    """The pages of Kinesis sources; a `KindPages`."""
+    """The pages of sources whose partitions are shards; a `KindPages`."""
 
     @property
     @override
@@ -116,10 +126,10 @@ async def shards(queries: Queries, connection_id: str, source: str) -> Response:
 def shard_trees(view: SourceView) -> ShardTrees:
     """Return the shards of a source, stream by stream."""
     now = view.clock.now()
-    streams, is_complete = _streams(view)
+    streams, histories, is_complete = _streams(view, now)
     suspects = {key: holes for key, leases in streams.items() if (holes := set(holes_between(leases)))}
     if suspects:  # a lease that moves during a read may be missed, but not twice
-        again, _ = _streams(view, streams)
+        again, _, _ = _streams(view, now, streams)
         suspects = {key: holes & set(holes_between(again.get(key, {}))) for key, holes in suspects.items()}
     return ShardTrees(
         as_of=now,
@@ -127,14 +137,15 @@ def shard_trees(view: SourceView) -> ShardTrees:
             StreamTree(
                 stream=key.stream,
                 epoch=key.creation_epoch,
-                shards=_nodes(leases, now),
+                shards=_nodes(streams.get(key, {}), now),
+                history=dict(histories.get(key, {})),
                 holes=[
                     Hole(starting_hash_key=str(hole.first), ending_hash_key=str(hole.last))
                     for hole in sorted(suspects.get(key, ()))
                     if is_complete
                 ],
             )
-            for key, leases in sorted(streams.items())
+            for key in sorted({*streams, *histories})
         ],
         complete=is_complete,
     )
@@ -161,15 +172,17 @@ def is_shard(partition: Partition) -> bool:
         return False
 
 
-def _streams(view: SourceView, known: Streams | None = None) -> tuple[Streams, bool]:
-    """Return the leases of shards, stream by stream, and whether every partition was read.
+def _streams(view: SourceView, now: datetime, known: Streams | None = None) -> tuple[Streams, Histories, bool]:
+    """Return the leases of shards and the states of histories, stream by stream, and whether every partition was read.
 
     :param view: the source.
+    :param now: the current time (aware).
     :param known: the result of an earlier read. The progress of partitions that have not changed is not parsed again.
     """
     before = {} if known is None else {p.partition_key: p for p in _partitions_of(known)}
     changed: list[Partition] = []
     streams: Streams = {}
+    histories: Histories = defaultdict(Counter)
     is_complete = True
     for number, partition in enumerate(_candidates(view)):
         if number >= MAX_PARTITIONS:
@@ -181,17 +194,19 @@ def _streams(view: SourceView, known: Streams | None = None) -> tuple[Streams, b
             streams.setdefault(stream, {})[key.shard_id] = (known or {})[stream][key.shard_id]
         elif is_shard(partition):
             changed.append(partition)
+        elif (history := history_of(partition)) is not None:
+            histories[StreamKey(*history)][state_of(partition, now).value] += 1
     for stream, leases in leases_by_stream(changed).items():
         streams.setdefault(stream, {}).update(leases)
-    return streams, is_complete
+    return streams, histories, is_complete
 
 
 def _candidates(view: SourceView) -> Iterator[Partition]:
-    """Yield the partitions that may be shards. A status whose first partitions are no shards is cut short."""
+    """Yield the partitions that may be shards. A status whose first partitions are of no stream is cut short."""
     for status in PartitionStatus:
         has_shards = False
         for number, partition in enumerate(view.partitions(status)):
-            has_shards = has_shards or is_shard(partition)
+            has_shards = has_shards or is_shard(partition) or history_of(partition) is not None
             if number >= SAMPLED_PER_STATUS and not has_shards:
                 break
             yield partition

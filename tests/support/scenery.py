@@ -54,6 +54,7 @@ DAMAGED = "orders-17.json.gz: line 18 is not JSON: Expecting ',' delimiter: colu
 
 EPOCH = 1_760_000_000
 STREAM = "telemetry"
+TABLE = "customers"
 
 SPEC: Mapping[str, Any] = {
     "version": 1,
@@ -262,6 +263,45 @@ class Scenery:
         for start in range(0, len(partitions), 1000):
             self.store.create(partitions[start : start + 1000])
 
+    def followed(self, source: str) -> None:
+        """Make a DynamoDB table that is followed: of one stream, and of the next one, whose history is being read."""
+        now, family = datetime.now(UTC), source_identifier(source)
+        lineage = {"a": ("", "bc"), "b": ("a", "d"), "c": ("a", ""), "d": ("b", ""), "e": ("", "f"), "f": ("e", "")}
+        states: dict[str, Callable[[Partition], Partition]] = {
+            "a": lambda p: p.completed(now - HOUR),
+            "b": lambda p: p.completed(now - MINUTE),
+            "c": lambda p: p.acquired(owner(0), now + 6 * HOUR, now - HOUR),
+            "d": lambda p: p.acquired(owner(1), now + 6 * HOUR, now - MINUTE),
+            "e": lambda p: p.completed(now - MINUTE),
+            "f": lambda p: p.failed("data loss: records were trimmed").resting(PARKED_UNTIL),
+        }
+        made = []
+        for epoch, names, delivered in ((EPOCH, "abcdef", 4), (EPOCH + 1, "ae", 2)):
+            for segment in range(4):
+                item = {"segment": segment, "total": 4, "keys": ["id"], "table_id": "1", "size": 9, "epoch": epoch}
+                progress = PartitionProgress(kind="dynamodb", items=(item,)).to_mapping()
+                part = new_partition(family, f"{TABLE}/{epoch}/{segment}", now).with_progress(progress)
+                held = part.acquired(owner(2), now + 6 * HOUR, now - MINUTE)
+                made.append(part.completed(now) if segment < delivered else held if segment == delivered else part)
+            for name in names:
+                parent, children = lineage[name] if epoch == EPOCH else ("", "")
+                shard = replace(
+                    _shard(0, tuple(map(shard_of_table, parent)), 0, 0),
+                    kind="dynamodb_streams",
+                    stream=TABLE,
+                    shard_id=shard_of_table(name),
+                    starting_hash_key="",
+                    ending_hash_key="",
+                    is_ended=bool(children),
+                    children=tuple(
+                        ShardRange(shard_of_table(each), (shard_of_table(name),), "", "") for each in children
+                    ),
+                )
+                part = new_partition(family, partition_key(TABLE, epoch, shard.shard_id), now - 2 * HOUR)
+                part = part.with_progress(shard.to_mapping())
+                made.append(states[name](part) if epoch == EPOCH else part)
+        self.store.create([replace(part, change=None) for part in made])
+
     def supervised(self, source: str, **spec: Any) -> None:
         """Give a source a supervisor with two jobs, one of which runs and reports; it looked a moment ago."""
         worker = self.worker(source)
@@ -400,6 +440,11 @@ def grown(shards: int, roots: int = 8) -> tuple[list[ShardProgress], dict[str, S
         leaves[place : place + len(parents)] = born
         turn += 1
     return leaves, made
+
+
+def shard_of_table(letter: str) -> str:
+    """Return the id of a shard of the table that is followed."""
+    return f"shardId-0000000176440001{ord(letter):04}-0000000{letter}"
 
 
 def _shard(number: int, parents: Sequence[str], first: int, last: int) -> ShardProgress:

@@ -75,6 +75,7 @@ def open_scenery(url: str, *, partitions: int, shards: int) -> Iterator[Scenery]
         scenery.many("logs", partitions)
         scenery.tree("telemetry", shards)
         scenery.tree("clickstream", 44)
+        scenery.followed("customers")
         scenery.odd()
         yield scenery
 

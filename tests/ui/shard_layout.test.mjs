@@ -141,7 +141,7 @@ test("shards that are each other's parents are drawn nevertheless", () => {
 });
 
 test("a stream without shards is an empty picture", () => {
-  assert.deepEqual(tree([]), { generations: 0, boxes: [], holes: [], splits: 0, merges: 0 });
+  assert.deepEqual(tree([]), { generations: 0, boxes: [], holes: [], hasHashKeys: false, splits: 0, merges: 0 });
 });
 
 test("a thousand shards are each tall enough for a line of text", () => {
@@ -230,4 +230,33 @@ test("the first thing to see is the largest hole, then a parked shard, then one 
   assert.equal(firstProblem(tree(shards)).shard.shard_id, "parked");
   assert.equal(firstProblem(tree(shards.filter((each) => each.shard_id !== "parked"))).shard.shard_id, "over");
   assert.equal(firstProblem(tree([shards[0], shards[3]])), null);
+});
+
+/** A shard without hash keys. */
+const kin = (id, parents, children) =>
+  shard(id, 0, 1, { parents, children, is_ended: children.length > 0, starting_hash_key: null, ending_hash_key: null });
+
+test("shards without hash keys share the place of their parent, and the last ones are equal", () => {
+  const layout = tree([
+    kin("a", [], ["c", "d"]),
+    kin("b", [], ["e"]),
+    kin("c", ["a"], []),
+    kin("d", ["a"], ["f"]),
+    kin("e", ["b"], []),
+    kin("f", ["d"], []),
+  ]);
+  assert.equal(layout.hasHashKeys, false);
+  const thirds = (id) => [boxOf(layout, id).top, boxOf(layout, id).bottom].map((at) => Math.round(at * 3e6) / 1e6);
+  assert.deepEqual(["a", "b", "c", "d", "e", "f"].map(thirds), [[0, 2], [2, 3], [0, 1], [1, 2], [2, 3], [1, 2]]);
+});
+
+test("a shard whose parent has no place of its own is one of the first", () => {
+  const { boxes } = tree([kin("a", ["gone"], []), kin("b", [], [])]);
+  assert.deepEqual(
+    boxes.map(({ top, bottom }) => [top, bottom]),
+    [
+      [0, 0.5],
+      [0.5, 1],
+    ],
+  );
 });

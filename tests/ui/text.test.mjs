@@ -50,6 +50,7 @@ test("a rate has the unit that suits it", () => {
 test("a shard is called by its number", () => {
   assert.equal(shardLabel("shardId-000000000012"), "12");
   assert.equal(shardLabel("shardId-000000000000"), "0");
+  assert.equal(shardLabel("shardId-00000001764438000041-0a1b2c3d"), "1764438000041-0a1b2c3d");
   assert.equal(shardLabel("another-name"), "another-name");
 });
 

@@ -45,6 +45,7 @@ declare global {
     generations: number;
     boxes: Box[];
     holes: PlacedHole[];
+    hasHashKeys: boolean;
     splits: number;
     merges: number;
     height?: number;

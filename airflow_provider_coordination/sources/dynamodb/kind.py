@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
+from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.coordination.registry import import_attribute
 from airflow_provider_coordination.field_hints import Limits
 from airflow_provider_coordination.settings import FieldError, text_value
@@ -17,10 +19,10 @@ from airflow_provider_coordination.sources.kinesis.progress import LINEAGE_KIND 
 from airflow_provider_coordination.sources.kinesis.progress import ON_DATA_LOSS
 from airflow_provider_coordination.sources.kinesis.stream_names import stream_name, stream_of
 from airflow_provider_coordination.sources.kinesis.sync_state import StreamState, SyncState
-from airflow_provider_coordination.sources.landed import objects_in
-from airflow_provider_coordination.sources.reads import AwsReads, Connected, RereadReads
-from airflow_provider_coordination.sources.reset_targets import ResetPlan, Target
-from airflow_provider_coordination.sources.source_kind import Access, DatasetName, Settings, aws_host
+from airflow_provider_coordination.sources.landed import integer_of, objects_in
+from airflow_provider_coordination.sources.reads import AwsReads, Connected, Reads, RereadReads
+from airflow_provider_coordination.sources.reset_targets import EARLIEST, ResetPlan, Target
+from airflow_provider_coordination.sources.source_kind import Access, DatasetName, Inspection, Settings, aws_host
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
@@ -139,6 +141,17 @@ class DynamoDBTable(RereadReads, AwsReads):
         return self.resolved().changes.sync(coordinator, connections)
 
     @override
+    def within(self, start: datetime, end: datetime) -> Reads:
+        if not self.is_followed:
+            return super().within(start, end)
+        raise ConfigurationError(
+            f"DynamoDBTable: field 'follow' is true, so an interval such as '{format_instant(start)}/"
+            f"{format_instant(end)}' cannot be read: changes are later than the items before them. Reset the source to "
+            f"{EARLIEST!r} to read it again, or read the changes of the interval with DynamoDBStreams, as a source of "
+            "their own"
+        )
+
+    @override
     def check_together(self) -> None:
         super().check_together()
         if self.follow:
@@ -199,7 +212,14 @@ class TableKind(ItemKind):
 
     @override
     def group_of(self, partition: Partition) -> str | None:
-        return stream_of(partition.partition_key) if _is_history(partition) else None
+        history = history_of(partition)
+        return None if history is None else history.table
+
+    @override
+    def inspect(self, partition: Partition, now: datetime) -> Inspection:
+        """A history is of the kind of source that it belongs to."""
+        glance = super().inspect(partition, now)
+        return glance if history_of(partition) is None else replace(glance, kind=FOLLOWED_KIND)
 
     @override
     def named_group(self, name: str) -> tuple[str, Settings]:
@@ -208,7 +228,7 @@ class TableKind(ItemKind):
     @override
     def plan_partitions(self, partitions: Sequence[Partition], target: Target, access: Access | None) -> ResetPlan:
         """A history is read again with the changes after it only: otherwise it would be later than they are."""
-        for partition in filter(_is_history, partitions):
+        for partition in filter(history_of, partitions):
             raise ConfigurationError(
                 f"partition {partition.partition_key!r} is part of the history of a table that is followed; reset the "
                 f"whole table instead, as part {self.group_of(partition)!r} of the source"
@@ -226,8 +246,22 @@ class TableKind(ItemKind):
         return ResetPlan(target=target, steps=(), left={each.partition_key: NOT_AGAIN for each in partitions})
 
 
-def _is_history(partition: Partition) -> bool:
-    return any(EPOCH in item for item in objects_in(partition.progress, "items"))
+class HistoryKey(NamedTuple):
+    """The history that precedes the changes of a stream.
+
+    :param table: the table's name.
+    :param creation_epoch: when the stream was created, in whole seconds since 1970.
+    """
+
+    table: str
+    creation_epoch: int
+
+
+def history_of(partition: Partition) -> HistoryKey | None:
+    """Return the history that a partition is a segment of; None if it is none."""
+    epochs = (integer_of(item.get(EPOCH)) for item in objects_in(partition.progress, "items"))
+    epoch = next((epoch for epoch in epochs if epoch is not None), None)
+    return None if epoch is None else HistoryKey(stream_of(partition.partition_key), epoch)
 
 
 KIND = TableKind(

@@ -1,6 +1,6 @@
 /**
  * The layout of a stream's shards as a family tree: hash keys from top to bottom, to scale, and generations from left to
- * right. A shard extends from its own generation to its children's. An open shard extends to the right edge, so the
+ * right. Where shards have no hash keys, their lineage gives each one a place. A shard extends from its own generation to its children's. An open shard extends to the right edge, so the
  * right edge shows the current owners and the holes.
  */
 
@@ -37,6 +37,36 @@ function rangeOf({ starting_hash_key: first, ending_hash_key: last }) {
   } catch {
     return null;
   }
+}
+
+/**
+ * Return the place of each shard where none has hash keys: children share the place of their parent, so that each of the
+ * last shards gets as much as the others.
+ *
+ * @param {Api.ShardNode[]} shards parents before children
+ * @param {Map<string, Set<string>>} children
+ */
+function placesOf(shards, children) {
+  /** @type {Map<string, number>} the number of last shards that come from each shard */
+  const sizes = new Map();
+  for (const { shard_id: id } of shards.toReversed()) {
+    const own = [...(children.get(id) ?? [])].map((child) => sizes.get(child) ?? 0);
+    sizes.set(id, Math.max(1, own.reduce((sum, size) => sum + size, 0)));
+  }
+  const isRoot = (/** @type {Api.ShardNode} */ shard) => !shard.parents.some((parent) => sizes.has(parent));
+  const total = shards.filter(isRoot).reduce((sum, shard) => sum + (sizes.get(shard.shard_id) ?? 0), 0);
+  /** @type {Map<string, Reach>} */
+  const places = new Map();
+  /** @type {Map<string|undefined, number>} where the next child of each parent begins */
+  const next = new Map();
+  for (const shard of shards) {
+    const parent = isRoot(shard) ? undefined : shard.parents.find((id) => places.has(id));
+    const top = next.get(parent) ?? (parent === undefined ? 0 : (places.get(parent)?.top ?? 0));
+    const bottom = top + (sizes.get(shard.shard_id) ?? 1) / total;
+    next.set(parent, bottom);
+    places.set(shard.shard_id, { top, bottom: Math.min(1, bottom) });
+  }
+  return places;
 }
 
 /**
@@ -118,7 +148,8 @@ export function layOut(stream) {
     shard.parents.forEach((parent) => children.get(parent)?.add(shard.shard_id));
     shard.children.forEach((child) => generation.has(child) && children.get(shard.shard_id)?.add(child));
   }
-  const ranges = rangesOf(stream.shards, children);
+  const hasHashKeys = stream.shards.some((shard) => rangeOf(shard) !== null);
+  const ranges = hasHashKeys ? rangesOf(stream.shards, children) : placesOf(stream.shards, children);
   const boxes = stream.shards.map((shard) => {
     const from = generation.get(shard.shard_id) ?? 0;
     const next = [...(children.get(shard.shard_id) ?? [])]
@@ -146,6 +177,7 @@ export function layOut(stream) {
     generations,
     boxes,
     holes,
+    hasHashKeys,
     splits: [...children.values()].filter((each) => each.size > 1).length,
     merges: stream.shards.filter((shard) => shard.parents.filter((parent) => generation.has(parent)).length > 1).length,
   };

@@ -1,5 +1,5 @@
 /**
- * The family tree of shards as a chart: hash keys from top to bottom, to scale, generations from left to right. The right
+ * The family tree of shards as a chart: hash keys or families from top to bottom, generations from left to right. The right
  * edge is now. Only visible shards are drawn. A strip beside them shows all.
  */
 
@@ -41,7 +41,7 @@ function ariaLabelOf(box) {
   const parts = [`Shard ${shardLabel(shard.shard_id)}`, stateOf(shard.state).label];
   if (shard.owner) parts.push(`owner ${ownerLabel(shard.owner)}`);
   if (shard.lag !== null) parts.push(`lag ${lagText(shard.lag)}`);
-  parts.push(`${shareText(box.share)} of the hash keys`);
+  if (shard.starting_hash_key !== null) parts.push(`${shareText(box.share)} of the hash keys`);
   if (shard.parents.length > 1) parts.push(`merged from ${shard.parents.map(shardLabel).join(" and ")}`);
   else if (shard.parents.length === 1) parts.push(`child of ${shardLabel(shard.parents[0])}`);
   if (shard.children.length > 1) parts.push(`split into ${shard.children.map(shardLabel).join(" and ")}`);
@@ -480,8 +480,9 @@ function About({ box }) {
       C.Text,
       { color: "fg.muted", fontSize: "xs", overflowWrap: "anywhere" },
       [
-        `${shareText(box.share)} of the hash keys`,
-        shard.starting_hash_key === null ? null : `${shard.starting_hash_key} to ${shard.ending_hash_key}`,
+        ...(shard.starting_hash_key === null
+          ? []
+          : [`${shareText(box.share)} of the hash keys`, `${shard.starting_hash_key} to ${shard.ending_hash_key}`]),
         shard.parents.length === 0
           ? null
           : `${shard.parents.length > 1 ? "merged from" : "child of"} ${shard.parents.map(shardLabel).join(", ")}`,

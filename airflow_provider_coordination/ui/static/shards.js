@@ -1,6 +1,6 @@
 /**
  * The family tree of a stream's shards: hash keys from top to bottom, to scale, generations from left to right. The right
- * edge is now: the current owners of each part of the stream, and the holes.
+ * edge is now: the current owners of each part of the stream, and the holes. Above it is the history that shards wait for.
  */
 
 import { C, h, useCallback, useMemo } from "./host.js";
@@ -14,7 +14,7 @@ import { isUneven, layOut } from "./shard_layout.js";
 import { Picture, matches, shareText } from "./shard_picture.js";
 import { SmallTable } from "./small_table.js";
 import { bySeverity, STATES } from "./states.js";
-import { plural, shardLabel } from "./text.js";
+import { countText, plural, shardLabel } from "./text.js";
 import { lagText } from "./time.js";
 import { useTypedText } from "./typing.js";
 
@@ -46,13 +46,43 @@ function ListView({ layout, search }) {
         },
         { name: "state", title: "State", cell: ({ shard }) => h(Chip, { state: shard.state }) },
         { name: "generation", title: "Generation", align: "end", cell: (box) => box.from + 1 },
-        { name: "share", title: "Hash keys", align: "end", cell: (box) => shareText(box.share) },
+        ...(layout.hasHashKeys
+          ? [
+              {
+                name: "share",
+                title: "Hash keys",
+                align: /** @type {const} */ ("end"),
+                cell: (/** @type {Box} */ box) => shareText(box.share),
+              },
+            ]
+          : []),
         { name: "owner", title: "Owner", cell: ({ shard }) => h(Owner, { owner: shard.owner }) },
         { name: "lag", title: "Lag", align: "end", cell: ({ shard }) => lagText(shard.lag) },
         { name: "parents", title: "Parents", cell: ({ shard }) => shard.parents.map(shardLabel).join(", ") || "–" },
         { name: "children", title: "Children", cell: ({ shard }) => shard.children.map(shardLabel).join(", ") || "–" },
       ],
     }),
+  );
+}
+
+/**
+ * The items that are read before the changes of a stream, by state. Shards wait until all of them are delivered.
+ *
+ * @param {{states: Record<string, number>}} props
+ */
+function History({ states }) {
+  const total = Object.values(states).reduce((sum, count) => sum + count, 0);
+  if (total === 0) return null;
+  const done = states.completed ?? 0;
+  const rest = Object.entries(STATES)
+    .filter(([state]) => state !== "completed" && state in states)
+    .map(([state, { label }]) => `${countText(states[state])} ${label.toLowerCase()}`);
+  return h(
+    C.Text,
+    { fontSize: "sm", color: "fg.muted", "data-history": done === total ? "delivered" : "waiting" },
+    done === total
+      ? `History: delivered, ${plural(total, "partition")}.`
+      : `History: ${countText(done)} of ${plural(total, "partition")} delivered, ${rest.join(", ")}. The shards wait for it.`,
   );
 }
 
@@ -73,7 +103,7 @@ export function ShardsPage({ place, parameters, change, search }) {
         return h(EmptyState, {
           key: "none",
           title: "No shards",
-          text: "Only Kinesis sources have shards. Open Partitions to see what this source has.",
+          text: "No shard is known yet. Open Partitions to see what this source has.",
           icon: "tree",
           kind: "empty",
         });
@@ -171,6 +201,7 @@ function Stream({ stream, streams, complete, name, parameters, change, search })
           h(C.Button, { onClick: () => zoomBy(2), "aria-label": "Zoom in" }, "+"),
         ),
       !isList &&
+        layout.hasHashKeys &&
         h(Choice, {
           label: "Height of a shard",
           value: scale === "compact" ? "compact" : "keys",
@@ -183,6 +214,7 @@ function Stream({ stream, streams, complete, name, parameters, change, search })
       h(ViewChoice, { value: isList ? "list" : "picture", onChange: (value) => change({ as: value }) }),
       h(C.Text, { fontSize: "sm", color: "fg.muted", ms: { lg: "auto" } }, summary),
     ),
+    h(History, { states: stream.history }),
     layout.holes.length > 0 &&
       h(
         C.Flex,

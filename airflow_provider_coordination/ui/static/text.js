@@ -75,12 +75,12 @@ export function endOf(name, tail) {
 }
 
 /**
- * Return the name of a shard without the common prefix: `shardId-000000000012` is `12`.
+ * Return the name of a shard without the common prefix: `shardId-000000000012` is `12`. A shard of DynamoDB keeps its end.
  *
  * @param {string} shardId
  */
 export function shardLabel(shardId) {
-  const match = /^shardId-0*(\d+)$/.exec(shardId);
+  const match = /^shardId-0*(\d+(?:-[\da-f]+)?)$/.exec(shardId);
   return match === null ? shardId : match[1];
 }
 

@@ -27,11 +27,25 @@ from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, P
 from airflow_provider_coordination.coordination.source_statistics import ScanLimits
 from airflow_provider_coordination.sources.kinds import SourceBatches
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
-from airflow_provider_coordination.ui import actions, application, cards, holdings
+from airflow_provider_coordination.ui import actions, application, cards, holdings, kinesis
 from airflow_provider_coordination.ui.bodies import ActionBody, PartitionVersion
 from airflow_provider_coordination.ui.partitions import Cursor, ListOrder
 from tests.coordination.unreliable_store import Fault, UnreliableStore
-from tests.support.scenery import DOWN, EPOCH, HOUR, MINUTE, ODD_KEYS, ODD_SOURCE, RUN, STREAM, Scenery, owner, soon
+from tests.support.scenery import (
+    DOWN,
+    EPOCH,
+    HOUR,
+    MINUTE,
+    ODD_KEYS,
+    ODD_SOURCE,
+    RUN,
+    STREAM,
+    TABLE,
+    Scenery,
+    owner,
+    shard_of_table,
+    soon,
+)
 
 pytestmark = [pytest.mark.integration, pytest.mark.share(0.3)]  # needs no server, but Airflow's API, and so seconds
 
@@ -431,6 +445,39 @@ def test_family_tree_of_shards_shows_splits_merges_and_holes(scenery: Scenery, o
     whole = row(op, "telemetry", f"{STREAM}:{EPOCH}:{order[0]}")
     assert (whole["details"]["shard"]["shard_id"], whole["kind"], whole["lag"]) == (order[0], "kinesis", None)
     assert any("trimmed before it was read" in gap for gap in row_of_parked(op)["gaps"])
+
+
+def test_family_tree_of_a_followed_table_has_its_histories(scenery: Scenery, op: TestClient) -> None:
+    scenery.followed("customers")
+    earlier, later = found(op.get(at("customers", "shards")))["streams"]
+    assert [(tree["stream"], tree["epoch"]) for tree in (earlier, later)] == [(TABLE, EPOCH), (TABLE, EPOCH + 1)]
+    assert earlier["history"] == {"completed": 4}
+    assert later["history"] == {"completed": 2, "held": 1, "waiting": 1}
+    nodes = {node["shard_id"][-1]: node for node in earlier["shards"]}
+    assert "".join(nodes) == "aebcfd" and len(later["shards"]) == 2
+    assert nodes["b"]["parents"] == [shard_of_table("a")] and nodes["b"]["children"] == [shard_of_table("d")]
+    assert {node["starting_hash_key"] for node in nodes.values()} == {None}
+    assert earlier["holes"] == later["holes"] == []
+    assert nodes["d"]["lag"] is not None and nodes["f"]["state"] == "parked"
+
+
+def test_followed_table_is_one_kind_with_its_page(scenery: Scenery, op: TestClient) -> None:
+    scenery.followed("customers")
+    card = found(op.get(at("customers", "summary")))
+    assert (card["kind"], card["pages"]) == ("dynamodb_streams", ["shards"])
+    keys = {row["partition_key"] for row in found(op.get(at("customers", "partitions")))["partitions"]}
+    segment = next(key for key in keys if "/" in key)
+    assert row(op, "customers", segment)["kind"] == "dynamodb_streams"
+    assert row(op, "customers", segment)["details"] == {}
+
+
+def test_shards_are_found_behind_a_long_history(
+    scenery: Scenery, op: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kinesis, "SAMPLED_PER_STATUS", 0)
+    scenery.followed("customers")
+    trees = found(op.get(at("customers", "shards")))["streams"]
+    assert [len(tree["shards"]) for tree in trees] == [6, 2]
 
 
 def row_of_parked(op: TestClient) -> Any:
