@@ -30,6 +30,12 @@ def test_spec_example_is_valid() -> None:
     assert IngestionSpec.read(read_spec_text(example, "the example")).source == "clicks"
 
 
+def test_spec_of_a_followed_table_is_the_example() -> None:
+    [documented] = blocks(page("dynamodb_lake.md"), "yaml")
+    example, _ = read_spec_file(REPOSITORY / "dags" / "specs" / "orders.yaml")
+    assert read_spec_text(documented, "the page") == example
+
+
 @pytest.mark.parametrize("path", sorted((REPOSITORY / "dags" / "specs").iterdir()), ids=lambda path: path.name)
 def test_specs_beside_the_example_dags_are_valid(path: Path) -> None:
     mapping, _ = read_spec_file(path)
