@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from demo.airflow_home import FINISHED, Airflow
 from demo.crash import Crash, drivers, is_taken_over, kill_in_mid_round
-from demo.observation import Observation, worker_name
+from demo.observation import Observation, counted, worker_name
 from demo.report import DemoReport
 
 POLL_SECONDS = 0.05
@@ -69,8 +69,9 @@ class Course(ABC):
             raise DemoError(f"{len(running)} Spark drivers are running, not {self.workers}")
         crash = kill_in_mid_round(self.observation, running, self._deadline_check("a job is in the middle of a round"))
         self.say(
-            f"KILLED {worker_name(crash.owner)} with SIGKILL, {crash.processes} processes; it held "
-            f"{len(crash.partitions)} partitions, with {len(crash.batches)} batches recorded but not delivered"
+            f"KILLED {worker_name(crash.owner)} with SIGKILL, {counted(crash.processes, 'process')}; it held "
+            f"{counted(len(crash.partitions), 'partition')}, with {counted(len(crash.batches), 'batch')} recorded but "
+            "not delivered"
         )
         return crash
 

@@ -55,14 +55,17 @@ class Observation:
         self._rows |= {file: pq.read_metadata(file).num_rows for file in files if file not in self._rows}
         return sum(self._rows[file] for file in files)
 
-    def line(self) -> str:
-        """Return the delivered events and the status of the partitions as one line."""
+    def line(self, rows: str = "delivered") -> str:
+        """Return the rows of the dataset and the status of the partitions as one line.
+
+        :param rows: what the rows are.
+        """
         counts: dict[str, int] = {}
         for partition in self.partitions():
             counts[partition.status] = counts.get(partition.status, 0) + 1
         shown = " ".join(f"{status} {count}" for status, count in sorted(counts.items())) or "none yet"
         leases = " ".join(f"{worker_name(owner)}={len(held)}" for owner, held in sorted(self.leases().items()))
-        return f"delivered {self.delivered():>7,}   partitions: {shown}{f'   leases: {leases}' if leases else ''}"
+        return f"{rows} {self.delivered():>7,}   partitions: {shown}{f'   leases: {leases}' if leases else ''}"
 
 
 class ProgressLines:
@@ -100,6 +103,12 @@ def worker_name(owner: str) -> str:
     """Return the short name of a job: its task number and its try, such as `job-0/try-1`."""
     *_, task_number, try_number, _ = owner.split(":")
     return f"job-{task_number}/try-{try_number}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun, such as `1 batch` and `2 batches`."""
+    plural = f"{noun}es" if noun.endswith(("ch", "ss")) else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
 
 
 def shard_of(partition: Partition) -> str:

@@ -16,7 +16,7 @@ from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from demo.check import Comparison
 from demo.crash import Crash
-from demo.observation import progress_of, shard_of, worker_name
+from demo.observation import counted, progress_of, shard_of, worker_name
 
 GOOD, BAD = "green", "bold red"
 Row = tuple[str, str, str | None]
@@ -175,7 +175,7 @@ class StreamReport(DemoReport):
             ),
             (
                 "takeover",
-                f"{self.takeover_seconds:.1f} s for its {len(crash.partitions)} partitions "
+                f"{self.takeover_seconds:.1f} s for its {counted(len(crash.partitions), 'partition')} "
                 f"(up to {self.lease_seconds:.0f} s if the leases had to expire first)",
                 None,
             ),

@@ -18,7 +18,7 @@ from airflow_provider_coordination.coordination.override import override
 from demo.course import AIRFLOW_POLL_SECONDS, Course
 from demo.crash import Crash
 from demo.events import Event
-from demo.observation import ProgressLines, worker_name
+from demo.observation import ProgressLines, counted, worker_name
 from demo.report import BAD, GOOD, DemoReport, Row, checked_row, phase_rows, show_rows
 from tests.support.dynamodb_server import create_streamed_table
 
@@ -214,7 +214,11 @@ class TableReport(DemoReport):
             checked_row("doubled", table.doubled),
             ("DAG run", self.dag_state, GOOD if self.dag_state == "success" else BAD),
             ("killed", f"{worker_name(self.crash.owner)} with its {self.crash.processes} processes", None),
-            ("takeover", f"{self.takeover_seconds:.1f} s for its {len(self.crash.partitions)} partitions", None),
+            (
+                "takeover",
+                f"{self.takeover_seconds:.1f} s for its {counted(len(self.crash.partitions), 'partition')}",
+                None,
+            ),
             *phase_rows(self.phases),
         ]
 
@@ -288,7 +292,7 @@ class TableStory(Course):
 
     @override
     def _progress(self) -> str:
-        return f"changes {self.changes.made:>7,}   {self.observation.line()}"
+        return f"changes {self.changes.made:>7,}   {self.observation.line('rows in the lake')}"
 
 
 def create_table(client: Any) -> None:
