@@ -2,11 +2,12 @@
 
 A table of 1,000,000 rows of 1 KiB, in files of 100 MiB, gets 100,000 changes: seven of ten replace a row, two delete
 one, and one adds one. The sink keeps the order of changes and remembers the deletes; Spark compares the order in its
-statement, and remembers nothing. Each merge starts from a copy of the same table, in a process of its own, the two in
-turn. Spark has two cores and has run the same statement on a small table before. The seconds are those of the commit,
-or of the statement. What is added to the table's folder is written.
+statement, and remembers nothing. The third way is the sink with the `MERGE` of the library `deltalake`, as for a table
+with a change feed. Each merge starts from the same table, in a process of its own, the three in turn. Spark has two
+cores and has run the same statement on a small table before. The seconds are those of the commit, or of the statement.
+What is added to the table's folder is written.
 
-Usage: python -m benchmarks.delta_merging [--quick]
+Usage: python -m benchmarks.delta_merging [--rows 1000000] [--times 3] [--quick]
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import random
 import resource
 import shutil
@@ -24,6 +26,7 @@ from collections.abc import Callable, Collection
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,13 +35,13 @@ from deltalake import DeltaTable, write_deltalake
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark import writes
 from airflow_provider_coordination.spark.sinks import Rows
+from airflow_provider_coordination.spark.sinks.delta import sink as sinks
 from airflow_provider_coordination.spark.sinks.delta.sink import DeltaSink
 from tests.support.sinks import an_attempt
 from tests.support.table_readers import DELTA, jars
 
 FILE_BYTES = 100 * 2**20
 PAYLOAD_BYTES = 1024
-TIMES = 3
 MERGE = """
 MERGE INTO delta.`{table}` t USING changes s ON t.id = s.id
 WHEN MATCHED AND s.op = 'REMOVE' AND (t.version IS NULL OR s.version >= t.version) THEN DELETE
@@ -128,6 +131,12 @@ def by_sink(table: Path, changes: Path) -> Cost:
     return Cost(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 
 
+def by_library(table: Path, changes: Path) -> Cost:
+    """Merge by the sink, with the library's `MERGE`."""
+    with patch.object(sinks, "is_plain", lambda table: False):
+        return by_sink(table, changes)
+
+
 def by_spark(table: Path, changes: Path) -> Cost:
     """Merge by Spark, once it has merged into a small table."""
     from pyspark.sql import SparkSession
@@ -156,45 +165,54 @@ def bytes_below(folder: Path) -> int:
 
 
 def measure(merge: Callable[[Path, Path], Cost], before: Path, changes: Path) -> tuple[Cost, int, int]:
-    """Return the cost of a merge into a copy of a table, the bytes that it writes, and the rows that are left."""
-    with tempfile.TemporaryDirectory() as folder:
+    """Return the cost of a merge into a table, the bytes that it writes, and the rows that are left.
+
+    :param before: the table. Its files never change, so the merge gets second names of them.
+    """
+    with tempfile.TemporaryDirectory(dir=before.parent) as folder:
         table = Path(folder) / "table"
-        shutil.copytree(before, table)
+        shutil.copytree(before, table, copy_function=os.link)
         size = bytes_below(table)
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
             cost = process.submit(merge, table, changes).result()
         return cost, bytes_below(table) - size, DeltaTable(table).count()
 
 
+WAYS = {"sink": by_sink, "library": by_library, "spark": by_spark}
+
+
 def main() -> None:
-    """Measure both ways, print a table and one line of JSON."""
+    """Measure each way, print a table and one line of JSON."""
     parser = argparse.ArgumentParser(description="Measure merging into Delta tables.")
     parser.add_argument("--quick", action="store_true", help="fewer rows, to see that everything runs")
-    quick = parser.parse_args().quick
-    rows, changes, times = (20_000, 2_000, 1) if quick else (1_000_000, 100_000, TIMES)
-    costs: dict[str, list[tuple[Cost, int, int]]] = {"sink": [], "spark": []}
+    parser.add_argument("--rows", type=int, default=1_000_000, help="the number of rows of the table")
+    parser.add_argument("--times", type=int, default=3, help="how often each way is measured")
+    options = parser.parse_args()
+    rows, changes, times = (20_000, 2_000, 1) if options.quick else (options.rows, 100_000, options.times)
+    costs: dict[str, list[tuple[Cost, int, int]]] = {way: [] for way in WAYS}
     with tempfile.TemporaryDirectory() as folder:
         before, file = Path(folder) / "before", Path(folder) / "changes.parquet"
         write_before(before, rows)
         write_changes(file, rows, changes)
         for _ in range(times):
-            costs["sink"].append(measure(by_sink, before, file))
-            costs["spark"].append(measure(by_spark, before, file))
+            for way, merge in WAYS.items():
+                costs[way].append(measure(merge, before, file))
     expected = rows - changes // 5 + changes // 10
     if any(left != expected for each in costs.values() for _, _, left in each):
         raise SystemExit(f"the tables must have {expected} rows: {costs}")
     seconds = {way: statistics.median(cost.seconds for cost, _, _ in each) for way, each in costs.items()}
     written = {way: statistics.median(size for _, size, _ in each) / 2**20 for way, each in costs.items()}
-    peak = max(cost.peak_mb for cost, _, _ in costs["sink"])
+    peak = {way: max(cost.peak_mb for cost, _, _ in each) for way, each in costs.items()}
     print(f"{changes:,} changes of random keys in {rows:,} rows of 1 KiB\n")
-    print("| by | seconds | MiB written |\n|---|--:|--:|")
+    print("| by | seconds | MiB written | peak MB |\n|---|--:|--:|--:|")
     for way in costs:
-        print(f"| {way} | {seconds[way]:.1f} | {written[way]:.0f} |")
+        print(f"| {way} | {seconds[way]:.1f} | {written[way]:.0f} | {peak[way] or ''} |")
     report = {
+        "rows": rows,
         "seconds": {way: round(value, 2) for way, value in seconds.items()},
         "MiB written": {way: round(value) for way, value in written.items()},
-        "to Spark": round(seconds["sink"] / seconds["spark"], 2),
-        "peak MB": peak,
+        "to Spark": {way: round(seconds[way] / seconds["spark"], 2) for way in ("sink", "library")},
+        "peak MB": {way: peak[way] for way in ("sink", "library")},
     }
     print(json.dumps(report))
 

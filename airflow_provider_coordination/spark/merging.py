@@ -202,9 +202,12 @@ class Merging:
         return pc.and_kleene(pc.is_valid(order), pc.or_kleene(pc.is_null(other), pc.greater(order, other)))
 
 
-def positions(rows: pa.Table) -> pa.Array:
-    """Return the positions of rows, from 0."""
-    return pa.array(range(rows.num_rows), pa.int64())
+def positions(rows: pa.Table, first: int = 0) -> pa.Array:
+    """Return the positions of rows.
+
+    :param first: the position of the first row.
+    """
+    return pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int64()), rows.num_rows), start=first - 1)
 
 
 def _lower(values: pa.ChunkedArray) -> pa.ChunkedArray:

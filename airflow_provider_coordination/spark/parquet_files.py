@@ -26,6 +26,12 @@ SMALL_BYTES = 4 * 1024 * 1024
 """The size up to which a file is read whole, in one request: separate requests for its parts take longer."""
 END_BYTES = 64 * 1024
 """How many bytes are read from the end of a file, where its schema is."""
+PIECE_BYTES = 16 * 1024 * 1024
+"""About how many bytes of a file are in memory at a time where it is read in pieces."""
+PIECE_ROWS = 64 * 1024
+"""The maximum number of rows of a piece: values that repeat take fewer bytes in the file."""
+BUFFER_BYTES = 4 * 1024 * 1024
+"""How much of a column is read at a time where a file is read in pieces."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,12 +156,27 @@ def read_table(uri: str, columns: Sequence[str] | None = None, access: Access = 
     return pq.read_table(path, columns=columns, filesystem=files.filesystem, partitioning=None)
 
 
-def pieces_of(uri: str, access: Access = DEFAULT_ACCESS) -> Iterator[pa.Table]:
-    """Yield the rows of a Parquet file in their order, some at a time."""
+def pieces_of(uri: str, access: Access = DEFAULT_ACCESS, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+    """Yield the rows of a Parquet file in their order, some at a time: less than a row group is in memory.
+
+    :param columns: only these columns, as far as the file has them; by default all.
+    """
     files, path = open_files(uri, access)
-    with pq.ParquetFile(path, filesystem=files.filesystem) as file:
-        for batch in file.iter_batches():
+    with pq.ParquetFile(
+        path, filesystem=files.filesystem, buffer_size=BUFFER_BYTES, pre_buffer=False, coerce_int96_timestamp_unit="us"
+    ) as file:
+        names = file.schema_arrow.names
+        wanted = names if columns is None else [name for name in columns if name in names]
+        size = max((_row_bytes(file.metadata.row_group(n), wanted) for n in range(file.num_row_groups)), default=1)
+        for batch in file.iter_batches(max(1, min(PIECE_ROWS, PIECE_BYTES // size)), columns=wanted):
             yield pa.Table.from_batches([batch])
+
+
+def _row_bytes(group: pq.RowGroupMetaData, columns: Sequence[str]) -> int:
+    """Return about how many bytes a row of a row group has in some columns, at least 1."""
+    chunks = (group.column(number) for number in range(group.num_columns))
+    size = sum(each.total_uncompressed_size for each in chunks if each.path_in_schema.partition(".")[0] in columns)
+    return max(1, int(size) // max(1, int(group.num_rows)))
 
 
 def read_tables(

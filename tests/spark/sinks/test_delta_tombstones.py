@@ -109,7 +109,7 @@ def others_first(monkeypatch: pytest.MonkeyPatch, place: Any, name: str, change:
     monkeypatch.setattr(place, name, late)
 
 
-@pytest.mark.parametrize(("place", "name"), [(Tombstones, "without_late"), (Tombstones, "add"), (log, "merge")])
+@pytest.mark.parametrize(("place", "name"), [(Tombstones, "without_late"), (Tombstones, "add"), (log, "change_files")])
 def test_deletes_of_others_in_between_are_read(
     target: SinkTarget, monkeypatch: pytest.MonkeyPatch, place: Any, name: str
 ) -> None:

@@ -108,7 +108,7 @@ def test_failure_at_any_call_restores_no_deleted_row(ordered: SinkUnderTest, tmp
     if is_sql and strike is Strike.TWICE:
         strike = Strike.RAISED_AFTER  # no driver repeats a statement within a transaction
     made = calls_of(DeletingDelivery(SinkTarget(ordered, tmp_path / "counted")))
-    assert any(call in made for call in ("table.merge", "catalog.commit_table", "sql.commit"))
+    assert any(call in made for call in ("table.create_write_transaction", "catalog.commit_table", "sql.commit"))
     for point in each_or_every(12, len(made), "deleting", type(ordered).__name__, strike):
         delivery = DeletingDelivery(SinkTarget(ordered, tmp_path / f"at_{point}"))
         struck = strike_at(point, strike, delivery, may_end_before=is_sql)  # a lock that was waited for adds calls
@@ -119,7 +119,7 @@ def test_failure_at_any_call_restores_no_deleted_row(ordered: SinkUnderTest, tmp
 @pytest.mark.parametrize("kind", sorted(TABLES))
 def test_failure_at_any_call_loses_or_reverts_no_row(tmp_path: Path, kind: str, strike: Strike) -> None:
     made = calls_of(Delivery(SinkTarget(TABLES[kind], tmp_path / "counted")))
-    assert any(call in made for call in ("table.merge", "catalog.commit_table"))
+    assert any(call in made for call in ("table.create_write_transaction", "catalog.commit_table"))
     for point in each_or_every(12, len(made), "merging", kind, strike):
         delivery = Delivery(SinkTarget(TABLES[kind], tmp_path / str(point)))
         struck = strike_at(point, strike, delivery)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -19,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from deltalake import Field, Schema
 from deltalake.schema import PrimitiveType
+from deltalake.transaction import AddAction
 
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import DeliveryError
@@ -150,6 +152,34 @@ def partition_text(value: Any) -> str | None:
             return f"{at.replace(tzinfo=None).isoformat(sep=' ', timespec='microseconds')}"
         case _:
             return str(value)
+
+
+def conformed(rows: pa.Table, schema: pa.Schema, values: Mapping[str, Any] | None = None) -> pa.Table:
+    """Return rows with the columns of a schema.
+
+    :param values: the values of columns that the rows lack; others are null.
+    """
+
+    def column(field: pa.Field) -> pa.ChunkedArray | pa.Array:
+        if field.name in rows.column_names:
+            return rows.column(field.name).cast(field.type)
+        if values is None or values.get(field.name) is None:
+            return pa.nulls(rows.num_rows, field.type)
+        return pa.repeat(pa.scalar(values[field.name], field.type), rows.num_rows)
+
+    return pa.table([column(field) for field in schema], schema=schema)
+
+
+def add_action(file: PreparedFile, partition_by: Sequence[str]) -> AddAction:
+    """Return the action of the log that adds a file."""
+    return AddAction(
+        path=file.name,
+        size=file.bytes,
+        partition_values=dict(zip(partition_by, file.partition, strict=True)),
+        modification_time=int(time.time() * 1000),
+        data_change=True,
+        stats=file.stats,
+    )
 
 
 def statistics(footer: pq.FileMetaData) -> dict[str, Any]:

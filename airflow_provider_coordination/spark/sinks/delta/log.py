@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Schema, Transaction, write_deltalake
 from deltalake.exceptions import DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction
+from deltalake.transaction import AddAction, RemoveAction
 
 from airflow_provider_coordination.aws import AwsSettings, aws_session
 from airflow_provider_coordination.coordination.errors import ConfigurationError
@@ -263,13 +263,13 @@ def history(table: DeltaTable, location: str) -> TableHistory:
     return TableHistory(location=location, commits=commits, is_complete=bool(entries) and entries[0]["version"] == 0)
 
 
-def add(table: DeltaTable, files: Sequence[AddAction], properties: CommitProperties) -> None:
-    """Add files to the opened version of a table.
+def change_files(table: DeltaTable, actions: Sequence[AddAction | RemoveAction], properties: CommitProperties) -> None:
+    """Add files to the opened version of a table, and remove files from it.
 
     :raises CommitFailedError: if the table has changed since.
     """
     table.create_write_transaction(
-        list(files),
+        list(actions),
         "append",
         table.schema(),
         partition_by=table.metadata().partition_columns,
@@ -292,7 +292,7 @@ def replace(
 def merge(
     table: DeltaTable, rows: pa.Table, how: Merging, rejected: Collection[str], properties: CommitProperties
 ) -> None:
-    """Merge rows into the opened version of a table: replace or delete the rows with the same key, and add the others.
+    """Merge rows into the opened version of a table by the library's `MERGE`, for a table that is not `is_plain`.
 
     :param rows: rows, each key once.
     :param rejected: batches whose other rows in the table are deleted, and whose order does not count.
@@ -313,7 +313,7 @@ def merge(
         merger = merger.when_not_matched_by_source_delete(predicate=f"t.{_batch_predicate(rejected)}")
     done = merger.execute()
     if not done["num_target_files_added"] and not done["num_target_files_removed"]:  # the library made no commit
-        add(table, [], properties)
+        change_files(table, [], properties)
 
 
 def _wins(order_by: str | None, rejected: Collection[str]) -> str:

@@ -113,7 +113,7 @@ def _commit_empty(target: TableLog) -> None:
     properties = CommitProperties(custom_metadata={MAINTENANCE: "removal of files"}, max_commit_retries=0)
     for _ in range(TRIES):
         try:
-            table_log.add(_open_table(target), [], properties)
+            table_log.change_files(_open_table(target), [], properties)
         except CommitFailedError:
             continue
         return

@@ -10,14 +10,14 @@ import json
 import logging
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.transaction import AddAction
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
@@ -31,7 +31,9 @@ from airflow_provider_coordination.spark.sinks import Maintenance, MaintenanceRe
 from airflow_provider_coordination.spark.sinks.delta import log as table_log
 from airflow_provider_coordination.spark.sinks.delta.files import (
     DataFiles,
+    add_action,
     arrow_of,
+    conformed,
     fit,
     same_columns,
     schema_from,
@@ -39,6 +41,7 @@ from airflow_provider_coordination.spark.sinks.delta.files import (
 )
 from airflow_provider_coordination.spark.sinks.delta.log import TableLog, storage_options
 from airflow_provider_coordination.spark.sinks.delta.maintenance import maintain
+from airflow_provider_coordination.spark.sinks.delta.merges import Changes, FileMerge, is_plain
 from airflow_provider_coordination.spark.storage import (
     check_size,
     check_writable,
@@ -332,7 +335,7 @@ class DeltaSink(TableSink[PreparedColumns]):
             table_log.replace(table, rows, [attempt.batch_id for attempt in attempts], properties)
         else:
             own = [self._file_of_batches(file, partition_by) for file in files]
-            table_log.add(table, [_add_action(file, partition_by) for file in own], properties)
+            table_log.change_files(table, [add_action(file, partition_by) for file in own], properties)
         return True
 
     def _merge(self, table: DeltaTable, attempts: Sequence[Attempt], files: Sequence[PreparedFile]) -> None:
@@ -340,14 +343,22 @@ class DeltaSink(TableSink[PreparedColumns]):
 
         :raises CommitFailedError: if another writer committed first.
         """
-        rows = self._rows(files, arrow_of(table.schema())).read_all()
+        changes = Changes(files, self._path, self._merging, self._access)
         rejected = [attempt.batch_id for attempt in attempts if attempt.batch.redeliver]
+        rows, added = changes.deciding, None
         kept = rows.take(self._merging.kept(rows, [attempt.batch_id for attempt in attempts]))
-        added = None
         if self._merging.order_by is not None:
             kept, added = self._with_tombstones(table, rows, kept)
         properties = self._log.properties(table, attempts, self.name, None if added is None else added.number)
-        table_log.merge(table, kept, self._merging, rejected, properties)
+        if is_plain(table):
+            merge = FileMerge(table, self._path, self._merging, rejected, self._access)
+            actions = merge.actions(changes, kept)
+            self._named |= {file.name for file in files} & {action.path for action in actions}
+            table_log.change_files(table, actions, properties)
+        else:
+            schema = arrow_of(table.schema())
+            whole = pa.concat_tables([conformed(part, schema) for part in changes.whole(kept)])
+            table_log.merge(table, whole, self._merging, rejected, properties)
         if added is not None:
             self._tombstones.remove_superseded(added)
 
@@ -378,23 +389,5 @@ class DeltaSink(TableSink[PreparedColumns]):
     def _rows(self, files: Sequence[PreparedFile], schema: pa.Schema) -> pa.RecordBatchReader:
         """Return the rows of batches, with all columns of the table."""
 
-        def parts() -> Iterator[pa.RecordBatch]:
-            for rows in map(self._files.rows_of, files):
-                columns = [
-                    rows[each.name] if each.name in rows.column_names else pa.nulls(rows.num_rows, each.type)
-                    for each in schema
-                ]
-                yield from pa.table(columns, schema=schema).to_batches()
-
-        return pa.RecordBatchReader.from_batches(schema, parts())
-
-
-def _add_action(file: PreparedFile, partition_by: Sequence[str]) -> AddAction:
-    return AddAction(
-        path=file.name,
-        size=file.bytes,
-        partition_values=dict(zip(partition_by, file.partition, strict=True)),
-        modification_time=int(time.time() * 1000),
-        data_change=True,
-        stats=file.stats,
-    )
+        parts = (conformed(self._files.rows_of(file), schema).to_batches() for file in files)
+        return pa.RecordBatchReader.from_batches(schema, chain.from_iterable(parts))
