@@ -327,6 +327,22 @@ def test_denied_stream_permission_is_named(
     ]
 
 
+def test_each_permission_of_a_followed_table_is_tested(
+    doctor: DoctorCommand, valid_arguments: list[str], aws: FakeAws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"conn_type": "aws", "extra": {"region_name": "eu-west-1", "endpoint_url": aws.url}}
+    monkeypatch.setenv("AIRFLOW_CONN_AWS_DEFAULT", json.dumps(given))
+    aws.denied = {"Scan"}
+    found = doctor(*valid_arguments, "--reads", "dynamodb:orders", "--reads", "dynamodb_streams:orders")
+    of = {text.split()[0]: status for status, text in found.of("permission")}
+    assert of.pop("dynamodb:Scan") == "error"
+    assert of.keys() == {
+        f"dynamodb:{action}"
+        for action in ("DescribeTable", "ListStreams", "DescribeStream", "GetShardIterator", "GetRecords")
+    }
+    assert "allow dynamodb:Scan in the policy" in found.remedy("permission")
+
+
 @pytest.mark.parametrize(
     ("reads", "text"),
     [("clicks", "--reads must have the form KIND:NAME"), ("kafka:clicks", "'kafka'")],

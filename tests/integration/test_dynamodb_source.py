@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from airflow_provider_coordination.aws import Proof, prove
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.sources.dynamodb.calls import permissions
 from airflow_provider_coordination.sources.dynamodb.kind import DynamoDBTable
 from airflow_provider_coordination.sources.dynamodb.segments import (
     FIRST_PAGE_ITEMS,
@@ -192,6 +194,14 @@ def test_refused_access_names_the_permission(dynamodb: DynamoDbServer, dynamodb_
     AwsWire(reader.calls.client).refuse("Scan", "AccessDeniedException")
     with pytest.raises(ConfigurationError, match=r"access denied: .*allow dynamodb:Scan"):
         list(reader.read(item, ""))
+
+
+def test_kind_tests_the_permissions_without_harm(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:
+    create(dynamodb, dynamodb_table)
+    _, needed = permissions(dynamodb_table, lambda service: dynamodb.settings)
+    proofs = {each.action: each.call is not None and prove(each.call)[0] for each in needed}
+    assert proofs == {"dynamodb:DescribeTable": Proof.ALLOWED, "dynamodb:Scan": Proof.ALLOWED}
+    assert {each.resource.rpartition("/")[2] for each in needed} == {dynamodb_table}
 
 
 def test_missing_table_fails_the_supplier_and_ends_no_reading(dynamodb: DynamoDbServer, dynamodb_table: str) -> None:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_coordination.aws import ACCESS_CODES, AwsSettings, aws_client
+from airflow_provider_coordination.aws import ACCESS_CODES, AwsSettings, Permission, aws_client, prove
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.coordination.texts import sentence
@@ -199,3 +199,27 @@ def typed_values(values: Attributes) -> dict[str, Any]:
         name: {kind: b64decode(held, validate=True) if kind == "B" else held for kind, held in value.items()}
         for name, value in values.items()
     }
+
+
+def permissions(table: str, access: Callable[[str], AwsSettings]) -> tuple[AwsSettings, Sequence[Permission]]:
+    """Return the permissions that reading the items of a table needs, also those of a table that is followed.
+
+    :param table: its name.
+    :param access: returns the settings for an AWS service.
+    """
+    settings = access("dynamodb")
+    client = aws_client(settings, "dynamodb")
+    found: dict[str, Any] = {}
+
+    def describe() -> None:
+        found.update(client.describe_table(TableName=table)["Table"])
+
+    prove(describe)  # for the ARN
+    calls: dict[str, Callable[[], object]] = {
+        "DescribeTable": describe,
+        "Scan": partial(client.scan, TableName=table, Limit=1, Select="COUNT"),
+    }
+    resource = found.get("TableArn", f"table {table}")
+    return settings, [
+        Permission(action=f"dynamodb:{action}", resource=resource, call=call) for action, call in calls.items()
+    ]

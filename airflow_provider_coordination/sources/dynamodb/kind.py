@@ -271,4 +271,5 @@ KIND = TableKind(
     reads="airflow_provider_coordination.sources.dynamodb.kind:DynamoDBTable",
     left=_left,
     supplier="airflow_provider_coordination.sources.dynamodb.segments:SegmentSupplier",
+    permissions="airflow_provider_coordination.sources.dynamodb.calls:permissions",
 )
