@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextvars
+from collections import Counter
+from contextlib import suppress
+
 import pytest
 
+from airflow_provider_coordination.coordination.errors import CoordinationError
 from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.sources.dynamodb_streams.client import StreamOffError
 from airflow_provider_coordination.sources.kinesis.progress import ShardRange, partition_key
 from airflow_provider_coordination.sources.kinesis.sync import NOTHING_TO_DO
+from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from tests.support.batches import end_shard
 from tests.support.dynamodb_streams import DynamoDbStreams, StreamShard, client_of
+from tests.support.fleet import Crash
+from tests.support.freezing import VICTIM, Calls, CountedStore, Strike, acting
 from tests.support.synced import SyncedSource
 
 TABLE = "orders"
@@ -18,14 +27,21 @@ TABLE = "orders"
 class SyncedTable(SyncedSource):
     """A table with a stream, its shard sync, and a worker."""
 
-    def __init__(self, shards: int = 2) -> None:
+    def __init__(self, shards: int = 2, store: CoordinationStore | None = None) -> None:
         self.service = DynamoDbStreams()
         self.service.create_table(TABLE, shards=shards)
-        super().__init__(client=client_of(self.service), clock=self.service.clock)
+        super().__init__(client=client_of(self.service), clock=self.service.clock, store=store)
 
     @property
     def shards(self) -> list[StreamShard]:
         return list(self.service.stream_of(TABLE).shards.values())
+
+    def replace_stream(self) -> int:
+        """Disable the stream and enable it again; return the creation epoch of the new one."""
+        self.service.disable(TABLE)
+        self.pass_time(60)
+        self.service.enable(TABLE)
+        return int(self.service.stream_of(TABLE).created_at.timestamp())
 
     def finish(self, *shards: StreamShard, knows_children: bool = True) -> None:
         """Deliver shards to their end."""
@@ -144,15 +160,45 @@ def test_stream_enabled_again_is_another_and_the_rest_is_read(source: SyncedTabl
 def test_stream_that_came_and_went_between_syncs_is_read(source: SyncedTable) -> None:
     source.sync(TABLE)
     epochs = {int(source.service.stream_of(TABLE).created_at.timestamp())}
-    for _ in range(2):
-        source.service.disable(TABLE)
-        source.pass_time(60)
-        source.service.enable(TABLE)
-        epochs.add(int(source.service.stream_of(TABLE).created_at.timestamp()))
+    epochs |= {source.replace_stream() for _ in range(2)}
     source.sync(TABLE)
     after = source.leases(TABLE)
     assert {int(p.partition_key.split(":")[1]) for p in after.values()} == epochs and len(epochs) == 3
     assert not source.sync(TABLE).created
+
+
+def interrupted_sync(calls: Calls) -> None:
+    """Let a sync find streams that came and went, and be interrupted; another one then loses no shard of them."""
+    source = SyncedTable(store=CountedStore(InMemoryStore(), calls))
+    source.sync(TABLE)
+    epochs = {int(source.service.stream_of(TABLE).created_at.timestamp())}
+    epochs |= {source.replace_stream() for _ in range(3)}
+
+    def by_victim() -> None:
+        acting.set(VICTIM)
+        source.summary(TABLE)
+
+    with suppress(Crash, CoordinationError):
+        contextvars.copy_context().run(by_victim)
+    source.pass_time(hours=1)  # longer than the lease of a victim that died
+    source.coordinator = source.owner("next")
+    result = source.sync(TABLE)
+    shards = Counter(int(key.split(":")[1]) for key in (p.partition_key for p in source.leases(TABLE).values()))
+    assert shards == dict.fromkeys(epochs, 2), calls.struck
+    assert not result.lost and not result.parked and not source.sync(TABLE).created
+
+
+@pytest.mark.parametrize(
+    "strike", [Strike.KILLED_BEFORE, Strike.KILLED_AFTER, Strike.RAISED_BEFORE, Strike.RAISED_AFTER]
+)
+def test_interrupted_sync_loses_no_stream_that_came_and_went(strike: Strike) -> None:
+    calls = Calls()
+    interrupted_sync(calls)
+    assert calls.made.count("store.transact") > 6, "each stream takes two, for its state and its shards"
+    for point in range(1, len(calls.made) + 1):
+        struck = Calls(point, strike)
+        interrupted_sync(struck)
+        assert struck.struck, point
 
 
 def test_earlier_stream_that_expired_unread_is_a_loss(source: SyncedTable) -> None:
