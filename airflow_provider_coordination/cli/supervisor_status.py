@@ -39,7 +39,7 @@ from airflow_provider_coordination.supervisor.reading import (
 )
 from airflow_provider_coordination.supervisor.spec_file import write_spec_text
 
-HEALTHY_STYLES = {"RUNNING": "green", "SUSPENDED": "yellow", "TERMINATED": "dim"}
+HEALTHY_STYLES = {"RUNNING": "green", "IDLE": "cyan", "SUSPENDED": "yellow", "TERMINATED": "dim"}
 
 OPTIONAL_SOURCE = Annotated[str | None, typer.Argument(metavar="[SOURCE]", help="Name of the source.")]
 ALL = Annotated[bool, typer.Option("--all", help="All supervisors in the store, instead of one.")]

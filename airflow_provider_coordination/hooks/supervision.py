@@ -7,7 +7,7 @@ before it is submitted.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -182,6 +182,7 @@ class _Service:
 
     reads: ReadsSettings
     client: Any
+    has_news: Callable[[], bool] | None
     made_at: float
 
 
@@ -242,6 +243,23 @@ class SourceProbe(Probe):
             lag = self._calls.make(lambda: kind.unread_lag(service.client, partition), self._response_seconds)
         return None if lag is None else lag // MS
 
+    @override
+    def confirmed_progress(self, partition: Partition) -> Mapping[str, Any] | None:
+        with self._refusals():
+            service = self._current_service()
+            if service is None:
+                return None
+            kind = service.reads.source_kind()
+            return self._calls.make(lambda: kind.confirmed_progress(service.client, partition), self._response_seconds)
+
+    @override
+    def has_news(self) -> bool | None:
+        with self._refusals():
+            service = self._current_service()
+            if service is None or service.has_news is None:
+                return None
+            return self._calls.make(service.has_news, self._response_seconds)
+
     @property
     def _response_seconds(self) -> float:
         """How long a call may take, so that a source that does not respond is noticed at each poll."""
@@ -254,7 +272,12 @@ class SourceProbe(Probe):
         now = self._coordinator.clock.monotonic()
         if self._service is None or now - self._service.made_at >= REUSED.total_seconds():
             reads = self._reads.connect(self._connections).reads
-            self._service = _Service(reads=reads, client=reads.source_kind().service(reads.settings), made_at=now)
+            self._service = _Service(
+                reads=reads,
+                client=reads.source_kind().service(reads.settings),
+                has_news=self._reads.news_query(self._connections),
+                made_at=now,
+            )
         return self._service
 
     @contextmanager

@@ -100,6 +100,14 @@ class Reads(ABC):
         """
         raise NotImplementedError(f"a source of kind {self.kind!r} has a supplier")
 
+    def news_query(self, connections: ConnectionResolver) -> Callable[[], bool] | None:
+        """Return what queries whether the supplier may find new partitions, at a lower cost; None if nothing does.
+
+        :param connections: resolves what the source names.
+        :raises ConfigurationError: for an error that only a user can fix.
+        """
+        return None
+
     def within(self, start: datetime, end: datetime) -> Reads:
         """Return the part of the source from `start` (aware, UTC) on and before `end`.
 

@@ -330,6 +330,21 @@ class SourceKind:
         """
         return None
 
+    def confirmed_progress(self, service: Any, partition: Partition) -> Mapping[str, Any] | None:
+        """Return the progress of a partition without a reader, if it is read and delivered up to now.
+
+        A supervisor writes it while the source is idle, so that no position grows older than the source keeps data.
+
+        :param service: as `service` returns it.
+        :returns: None if there is more to read, or that is unknown.
+        """
+        return None
+
+    @property
+    def knows_lag(self) -> bool:
+        """Whether it knows the lag of a partition that no job reads."""
+        return type(self).unread_lag is not SourceKind.unread_lag
+
     # What an installation needs
 
     def permissions(

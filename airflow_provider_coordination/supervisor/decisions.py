@@ -17,6 +17,7 @@ from airflow_provider_coordination.coordination.job_reports import ErrorEvent, R
 from airflow_provider_coordination.coordination.jobs import Job, JobState
 from airflow_provider_coordination.coordination.texts import storable
 from airflow_provider_coordination.spark.outcome import EXIT_LOST_WORK
+from airflow_provider_coordination.supervisor.idling import with_idleness
 from airflow_provider_coordination.supervisor.job_plan import (
     TRANSITION,
     Action,
@@ -31,7 +32,6 @@ from airflow_provider_coordination.supervisor.job_plan import (
 from airflow_provider_coordination.supervisor.observation import Observation
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
 from airflow_provider_coordination.supervisor.supervision import (
-    CHANGES_KEPT,
     DetailedState,
     Supervision,
     TaskCountChange,
@@ -75,6 +75,7 @@ def decide(memory: Supervision, observation: Observation, new_owner: Callable[[]
     elif wanted is not None:
         plan.reach_count(wanted)
     plan.discover_partitions()
+    plan.confirm_positions()
     return Decision(
         supervision=_settled(plan.memory, plan.actions, observation),
         noted=noted,
@@ -160,7 +161,9 @@ def _settled(memory: Supervision, actions: Sequence[Action], observation: Observ
 def _steady(memory: Supervision, observation: Observation) -> DetailedState:
     if memory.terminated_at is not None:
         return DetailedState.STOPPING if memory.jobs else DetailedState.TERMINATED
-    return DetailedState.SUSPENDED if observation.is_suspended else DetailedState.RUNNING
+    if observation.is_suspended:
+        return DetailedState.SUSPENDED
+    return DetailedState.RUNNING if memory.idle is None or memory.jobs else DetailedState.IDLE
 
 
 LONGEST_BACKOFF = timedelta(minutes=10)
@@ -230,6 +233,8 @@ def wanted_job_count(memory: Supervision, observation: Observation) -> tuple[int
         return None, "no spec can be read"
     if observation.partitions is None:
         return None, "the partitions are unknown"
+    if memory.idle is not None:
+        return 0, f"the source is idle since {memory.idle.since:%Y-%m-%d %H:%M:%S} UTC"
     count, readable = task_count(memory, observation.settings), observation.partitions.readable
     if count > readable:
         return readable, f"{readable} partitions can be read"
@@ -256,15 +261,19 @@ def with_task_count(memory: Supervision, observation: Observation) -> Supervisio
     if memory.planned_count not in (None, count):
         reason = f"version {memory.spec_version} of the spec"
         change = TaskCountChange(at=observation.at, before=memory.planned_count or 0, after=count, reason=reason)
-        memory = _with_change(memory, change)
+        memory = memory.with_change(change)
     memory = _scaled(memory, observation)
-    return replace(memory, planned_count=task_count(memory, observation.settings))
+    count = task_count(memory, observation.settings)
+    memory = with_idleness(replace(memory, planned_count=count), observation, count)
+    if memory.idle is not None and memory.jobs:  # as after scaling in, its jobs stop at once
+        memory = replace(memory, surplus_since=memory.surplus_since or observation.at - TRANSITION)
+    return memory
 
 
 def _scaled(memory: Supervision, observation: Observation) -> Supervision:
     """Return the state with the number of jobs that the lag requires, if a scaling decision is due."""
     settings = None if observation.settings is None else observation.settings.auto_scale
-    if observation.settings is None or settings is None or memory.started_at is None:
+    if observation.settings is None or settings is None or memory.started_at is None or memory.idle is not None:
         return memory
     if observation.is_suspended or observation.partitions is None or not observation.partitions.readable:
         return memory
@@ -291,14 +300,6 @@ def _scaled(memory: Supervision, observation: Observation) -> Supervision:
         memory = replace(memory, surplus_since=observation.at - TRANSITION)
     if not scaling.reason:
         return memory
-    return _with_change(
-        memory, TaskCountChange(at=observation.at, before=count, after=scaling.count, reason=scaling.reason)
+    return memory.with_change(
+        TaskCountChange(at=observation.at, before=count, after=scaling.count, reason=scaling.reason)
     )
-
-
-def _with_change(memory: Supervision, change: TaskCountChange) -> Supervision:
-    """Return the state with a change or refusal added. Of consecutive refusals, only the last is kept."""
-    changes = memory.task_count_changes
-    if change.is_refusal and changes and changes[-1].is_refusal:
-        changes = changes[:-1]
-    return replace(memory, task_count_changes=(*changes, change)[-CHANGES_KEPT:])

@@ -89,7 +89,16 @@ class Terminate:
         return f"terminates: {self.reason}"
 
 
-Action = StartJob | RequestStop | EndJob | DiscoverPartitions | Terminate
+@dataclass(frozen=True, kw_only=True)
+class ConfirmPositions:
+    """Write that the partitions of an idle source are read up to now."""
+
+    def __str__(self) -> str:
+        """Return the action as a log message."""
+        return "confirms that everything is read"
+
+
+Action = StartJob | RequestStop | EndJob | DiscoverPartitions | ConfirmPositions | Terminate
 
 
 MIN_FILL = Fraction(2, 3)
@@ -223,6 +232,8 @@ def _shown(duration: timedelta) -> str:
 
 SUBMIT_TIMEOUT = timedelta(minutes=2)
 """After this time, a planned job that was not submitted is given up: the turn that planned it died."""
+CONFIRM_EVERY = timedelta(hours=6)
+"""How often the positions of an idle source are confirmed. Every stream keeps its records for a day or longer."""
 TRANSITION = timedelta(minutes=2)
 """How long there must be too many jobs before some are stopped, because a reshard takes time. As in Druid."""
 _NEVER = datetime.max.replace(tzinfo=UTC)
@@ -306,9 +317,19 @@ class JobPlan:
             self.actions.append(Terminate(reason="all partitions are read and 'terminate_when_done' is set"))
             return
         is_due = memory.synced_at is None or self._at - memory.synced_at >= observation.settings.period
-        if (has_nothing or observation.must_discover_partitions) and is_due:
+        if (has_nothing or observation.must_discover_partitions) and is_due and observation.has_news is not False:
             self.memory = replace(memory, synced_at=self._at)
             self.actions.insert(0, DiscoverPartitions())
+
+    def confirm_positions(self) -> None:
+        """Plan to write that everything is read, if the source has been idle for long."""
+        idle, observation = self.memory.idle, self.observation
+        is_unreachable = bool(observation.errors or self.memory.health.failed_runs)
+        if idle is None or self.memory.jobs or observation.is_suspended or is_unreachable:
+            return
+        if self._at >= idle.confirmed_at + CONFIRM_EVERY:
+            self.memory = replace(self.memory, idle=replace(idle, confirmed_at=self._at))
+            self.actions.append(ConfirmPositions())
 
     def next_due(self) -> datetime | None:
         """Return when something will be due, as far as it is known now."""

@@ -32,6 +32,8 @@ RETENTION = timedelta(days=1)
 FULL_RESOLUTION = timedelta(minutes=15)
 """How long all points are kept. Of older points, the one with the largest lag per `COARSE_INTERVAL` is kept."""
 COARSE_INTERVAL = timedelta(minutes=5)
+REVIEWED_EVERY = timedelta(minutes=5)
+"""How often an idle source is observed and recorded in full. In between, a poll only looks for records."""
 PACKED = "packed"
 MAX_CHARACTERS = 40_000
 """The limit of a compressed series: an item holds 64 KB."""
@@ -228,11 +230,13 @@ class PartitionCounts:
 
     :param readable: partitions that a job can read now or within a period.
     :param unfinished: partitions that are not COMPLETED, including those parked or waiting for acknowledgment.
+    :param undelivered: partitions without a reader that have landed data which no sink may have yet.
     :param is_empty: whether the source has no partitions at all.
     """
 
     readable: int = 0
     unfinished: int = 0
+    undelivered: int = 0
     is_empty: bool = True
 
 
@@ -253,6 +257,7 @@ class Observation:
     :param failing: the keys of unfinished partitions whose last attempt failed, without progress since.
     :param open_partitions: the number of open shards of the source, or of its other units; None if unknown.
     :param must_discover_partitions: whether only the supervisor discovers new partitions, as for objects and tables.
+    :param has_news: whether a discovery would find new partitions; None if only a discovery knows.
     :param is_full: whether everything was observed and not only jobs: a full observation counts for the health.
     :param errors: the errors of the observation.
     """
@@ -269,6 +274,7 @@ class Observation:
     failing: frozenset[str] = frozenset()
     open_partitions: int | None = None
     must_discover_partitions: bool = False
+    has_news: bool | None = None
     is_full: bool = True
     errors: tuple[ErrorEvent, ...] = ()
 

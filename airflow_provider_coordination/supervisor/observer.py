@@ -1,6 +1,7 @@
 """Observing a source: jobs at every poll; partitions, shards and lag once per period.
 
-Other polls read only a few small items, so watching an idle source is cheap.
+Other polls read only a few small items. Of an idle source, only partitions and lag are read once per period, and what
+is found is recorded every few minutes, so watching it is cheap.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError, StoreUnavailableError
 from airflow_provider_coordination.coordination.job_reports import ErrorEvent, RecordCounts
@@ -20,6 +21,7 @@ from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.coordination.texts import storable
 from airflow_provider_coordination.supervisor.observation import (
     FULL_RESOLUTION,
+    REVIEWED_EVERY,
     LagReading,
     LagSeries,
     Observation,
@@ -77,6 +79,22 @@ class Probe(Protocol):
         """
         ...
 
+    def confirmed_progress(self, partition: Partition) -> Mapping[str, Any] | None:
+        """Return the progress of a partition that no job reads, if it is read up to now; None if it is not, or unknown.
+
+        :raises SourceError: if the source is unavailable or refuses the request.
+        """
+        ...
+
+    def has_news(self) -> bool | None:
+        """Return whether a discovery would find new partitions; None if only a discovery knows.
+
+        Called once per period if only the supervisor discovers partitions.
+
+        :raises SourceError: if the source is unavailable or refuses the request.
+        """
+        ...
+
 
 @dataclass(frozen=True, kw_only=True)
 class _Snapshot:
@@ -110,6 +128,9 @@ class Observer:
         self._snapshot: _Snapshot | None = None
         self._lag: LagSeries | None = None
         self._lag_is_new = False
+        self._lag_saved_at: datetime | None = None
+        self._reviewed_at: datetime | None = None
+        self._has_news: bool | None = None
         self._probed: dict[str, tuple[datetime, int | None]] = {}
 
     def spec(self, version: int) -> IngestionSpec | None:
@@ -153,15 +174,23 @@ class Observer:
             failing=self._snapshot.failing,
             open_partitions=self._snapshot.open_partitions,
             must_discover_partitions=self._probe.must_discover_partitions,
+            has_news=self._has_news,
             is_full=is_full,
             errors=tuple(errors),
         )
 
-    def save_lag(self) -> None:
-        """Write the lag if it is new."""
-        if self._lag is not None and self._lag_is_new:
-            self._store.save_lag(self._lag)
-            self._lag_is_new = False
+    def save_lag(self, *, is_idle: bool = False) -> None:
+        """Write the lag if it is new.
+
+        :param is_idle: whether the source is idle, so that the lag is usually 0: it is written every few minutes.
+        """
+        if self._lag is None or not self._lag_is_new:
+            return
+        at = self._lag.points[-1].at
+        if is_idle and self._lag_saved_at is not None and at - self._lag_saved_at < REVIEWED_EVERY:
+            return
+        self._store.save_lag(self._lag)
+        self._lag_is_new, self._lag_saved_at = False, at
 
     # Parts
 
@@ -191,10 +220,8 @@ class Observer:
         if memory.polled_at > self._snapshot.at:  # another process has polled, and may have acted
             self._lag = None
             return True
-        period = (settings or SuperviseSettings()).period
-        if settings is not None and settings.auto_scale is not None:
-            period = min(period, settings.auto_scale.lag_collection_interval)
-        return now - self._snapshot.at >= period
+        pace = settings or SuperviseSettings()
+        return now - self._snapshot.at >= min(pace.period, pace.lag_interval)
 
     def _take_snapshot(
         self, memory: Supervision, settings: SuperviseSettings | None, jobs: Mapping[str, Job], now: datetime
@@ -202,18 +229,25 @@ class Observer:
         """Read what is read once per period. Return it with the errors."""
         errors: list[ErrorEvent] = []
         partitions = {each.partition_key: each for each in self._view.partitions(*UNFINISHED)}
-        open_partitions = memory.open_partitions
+        known = self._reviewed(memory, now)
+        open_partitions = memory.open_partitions if known is None else known.open_partitions
+        self._has_news = None
         if settings is not None:
             with _collecting(errors, now, of_source=True):
-                open_partitions = self._probe.count()
+                open_partitions = self._probe.count() if known is None else known.open_partitions
+                self._has_news = self._probe.has_news() if self._probe.must_discover_partitions else None
             self._read_lag(partitions, memory, jobs, settings, errors, now)
         soon = now + (settings or SuperviseSettings()).period
         counts = PartitionCounts(
             readable=sum(is_readable(partition, soon) for partition in partitions.values()),
             unfinished=len(partitions),
+            undelivered=sum(is_undelivered(partition, now) for partition in partitions.values()),
             is_empty=not partitions and self._view.first(PartitionStatus.COMPLETED) is None,
         )
-        orphans = frozenset(job.owner for job in self._jobs.unfinished() if job.task == self._task and job.stop is None)
+        orphans = self._orphans() if known is None else known.orphans
+        if known is None:
+            is_quiet = memory.idle is not None and not memory.jobs and not errors
+            self._reviewed_at = now if is_quiet else None
         run = _Snapshot(
             at=now,
             spec_version=memory.spec_version,
@@ -223,6 +257,14 @@ class Observer:
             orphans=orphans,
         )
         return run, errors
+
+    def _reviewed(self, memory: Supervision, now: datetime) -> _Snapshot | None:
+        """Return the last snapshot of an idle source if it is recent enough to look for records only."""
+        is_recent = self._reviewed_at is not None and now - self._reviewed_at < REVIEWED_EVERY
+        return self._snapshot if memory.idle is not None and is_recent and not memory.jobs else None
+
+    def _orphans(self) -> frozenset[str]:
+        return frozenset(job.owner for job in self._jobs.unfinished() if job.task == self._task and job.stop is None)
 
     def _read_lag(
         self,
@@ -240,8 +282,7 @@ class Observer:
         """
         if self._lag is None:
             self._lag = self._store.lag()
-        scaling = settings.auto_scale
-        interval = settings.period if scaling is None else scaling.lag_collection_interval
+        scaling, interval = settings.auto_scale, settings.lag_interval
         if self._lag.points and now - self._lag.points[-1].at < interval:
             return
         probed: dict[str, int | None] = {}
@@ -286,6 +327,13 @@ def is_readable(partition: Partition, soon: datetime) -> bool:
     if partition.status is PartitionStatus.CLOSED:
         return partition.priority <= soon
     return not partition.is_awaiting
+
+
+def is_undelivered(partition: Partition, at: datetime) -> bool:
+    """Return whether an unfinished partition has landed data that no job delivers at an instant (aware)."""
+    is_closed = partition.status is PartitionStatus.CLOSED
+    is_leased = partition.ownership_timeout is not None and partition.ownership_timeout > at
+    return bool(partition.progress.get("landed")) and not (is_closed or is_leased or partition.is_awaiting)
 
 
 @contextmanager

@@ -79,7 +79,10 @@ class AutoScaleSettings(Described):
     :param lag_aggregate: `"max"`, `"sum"` or `"average"` of the shards' lags.
     """
 
-    task_count_min: Annotated[int, Limits(minimum=1)]
+    task_count_min: Annotated[
+        int,
+        Limits(minimum=1, words="at least 1; to run no job while nothing arrives, set 'idle_after' of 'supervise'"),
+    ]
     task_count_max: Annotated[int, Limits(minimum=1, maximum=MAX_JOBS)]
     task_count_start: int | None = None
     lag_collection_interval: Annotated[timedelta, _up_to(timedelta(hours=1))] = timedelta(seconds=30)
@@ -145,6 +148,8 @@ class SuperviseSettings(Described):
     :param late_message_rejection_start: reject records older than this instant (aware).
     :param early_message_rejection_period: reject records later than the job's planned end plus this duration.
     :param auto_scale: how the number of jobs follows the lag; None for a fixed number.
+    :param idle_after: how long nothing must arrive until no job runs; a job starts once a record arrives. None to keep
+        jobs running.
     :param unhealthiness_threshold: how many polls in a row must fail to make the supervisor unhealthy.
     :param healthiness_threshold: how many polls in a row must succeed to make it healthy again.
     :param task_unhealthiness_threshold: how many jobs in a row must fail to make it unhealthy.
@@ -172,6 +177,7 @@ class SuperviseSettings(Described):
     late_message_rejection_start: datetime | None = None
     early_message_rejection_period: NotNegative = None
     auto_scale: AutoScaleSettings | None = None
+    idle_after: Annotated[timedelta | None, _up_to(timedelta(days=7))] = None
     unhealthiness_threshold: Threshold = IN_A_ROW
     healthiness_threshold: Threshold = IN_A_ROW
     task_unhealthiness_threshold: Threshold = IN_A_ROW
@@ -188,6 +194,15 @@ class SuperviseSettings(Described):
         if self.rejects and not self.event_time:
             problem = "is missing: name the column of 'schema' that decides whether records are late or early"
             raise FieldError(self.title, "event_time", problem)
+        if self.idle_after is not None and self.idle_after < self.lag_interval:
+            raise self.invalid(
+                "idle_after", f"must be at least {format_duration(self.lag_interval)}: the lag is read this often"
+            )
+
+    @property
+    def lag_interval(self) -> timedelta:
+        """How often the lag is read."""
+        return self.period if self.auto_scale is None else self.auto_scale.lag_collection_interval
 
     @property
     def health_rules(self) -> HealthRules:

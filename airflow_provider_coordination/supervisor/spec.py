@@ -15,6 +15,7 @@ from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import source_identifier
+from airflow_provider_coordination.field_hints import format_duration
 from airflow_provider_coordination.settings import FieldError
 from airflow_provider_coordination.sources.kinds import get_kind
 from airflow_provider_coordination.spark.ingestion import Ingestion
@@ -166,6 +167,7 @@ class IngestionSpec:
         _check_part(self.supervise, "supervise")
         self._check_folders()
         self._check_end()
+        self._check_idle()
         if ingestion.transform is not None:
             check_function("spec: field 'transform'", ingestion.transform)
         size = len(json.dumps(self.to_mapping()))
@@ -216,6 +218,16 @@ class IngestionSpec:
                 f"'reads.{reads_kind_of(self.ingestion.reads)}' has no end: give it bounds, or omit "
                 "'terminate_when_done'"
             )
+
+    def _check_idle(self) -> None:
+        """Check that an endless source can report when records arrive, if it may be idle."""
+        reads = self.ingestion.reads
+        if self.supervise.idle_after is None or not reads.is_endless or get_kind(reads.kind).knows_lag:
+            return
+        raise ConfigurationError(
+            f"spec: field 'supervise.idle_after' is {format_duration(self.supervise.idle_after)}, but "
+            f"'reads.{reads_kind_of(reads)}' does not know when records arrive while no job reads it: omit 'idle_after'"
+        )
 
     @property
     def sinks(self) -> Sequence[Writes]:

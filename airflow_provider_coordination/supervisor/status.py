@@ -33,12 +33,13 @@ from airflow_provider_coordination.supervisor.facts import (
 )
 from airflow_provider_coordination.supervisor.observation import (
     MAX_REPORT_AGE,
+    REVIEWED_EVERY,
     LagReading,
     LagSeries,
     Observation,
     PartitionCounts,
 )
-from airflow_provider_coordination.supervisor.observer import is_readable
+from airflow_provider_coordination.supervisor.observer import is_readable, is_undelivered
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
 from airflow_provider_coordination.supervisor.spec import IngestionSpec, SpecChange, change_between
 from airflow_provider_coordination.supervisor.store import StoredSupervision, SupervisionStore
@@ -266,6 +267,7 @@ def _decision(stored: StoredState) -> Decision:
     counts = PartitionCounts(
         readable=sum(is_readable(partition, soon) for partition in stored.unfinished),
         unfinished=len(stored.unfinished),
+        undelivered=sum(is_undelivered(partition, stored.at) for partition in stored.unfinished),
         is_empty=not any(stored.counts.values()),
     )
     observation = Observation(
@@ -425,10 +427,8 @@ def _live_reports(stored: StoredState) -> list[JobReport]:
 
 def _lag_lifetime(stored: StoredState) -> timedelta:
     """Return how long the recorded lag counts as known: a poll may come late, but two do not fail to come."""
-    settings = stored.settings or SuperviseSettings()
-    scaling = settings.auto_scale
-    interval = settings.period if scaling is None else scaling.lag_collection_interval
-    return max(MAX_REPORT_AGE, 2 * interval)
+    interval = (stored.settings or SuperviseSettings()).lag_interval
+    return max(MAX_REPORT_AGE, 2 * (interval if stored.memory.idle is None else max(interval, REVIEWED_EVERY)))
 
 
 def stats_of(stored: StoredState) -> SupervisorStats:

@@ -35,6 +35,8 @@ class SupervisorState(StrEnum):
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"
+    IDLE = "IDLE"
+    """Everything is read and nothing arrives, so no job runs."""
     SUSPENDED = "SUSPENDED"
     STOPPING = "STOPPING"
     """Terminated, while its jobs deliver what they have read."""
@@ -52,6 +54,7 @@ class DetailedState(StrEnum):
     DISCOVERING_INITIAL_TASKS = "DISCOVERING_INITIAL_TASKS"
     CREATING_TASKS = "CREATING_TASKS"
     RUNNING = "RUNNING"
+    IDLE = "IDLE"
     SUSPENDED = "SUSPENDED"
     STOPPING = "STOPPING"
     TERMINATED = "TERMINATED"
@@ -87,6 +90,8 @@ FIRST_RUN_ONLY = frozenset(
     {DetailedState.CONNECTING_TO_STREAM, DetailedState.DISCOVERING_INITIAL_TASKS, DetailedState.CREATING_TASKS}
 )
 """States that only exist until the first run has succeeded."""
+STEADY = frozenset({DetailedState.RUNNING, DetailedState.IDLE, DetailedState.SUSPENDED})
+"""States that last."""
 UNHEALTHY_IN_DETAIL = frozenset(
     {
         DetailedState.UNABLE_TO_CONNECT_TO_STREAM,
@@ -144,7 +149,7 @@ class Health(Stored):
     def run_ended(self, *, succeeded: bool, steady: DetailedState) -> Health:
         """Return the health with one more ended run.
 
-        :param steady: the state of the supervisor if it is healthy: RUNNING or SUSPENDED.
+        :param steady: the state of the supervisor if it is healthy, one of `STEADY`.
         """
         if succeeded:
             counted = replace(self, has_succeeded=True, failed_runs=0, successful_runs=self.successful_runs + 1)
@@ -175,7 +180,7 @@ class Health(Stored):
             return recovered if is_of_runs else replace(recovered, state=self._unhealthy_supervisor)
         if recovered.jobs_were_unhealthy:
             return replace(recovered, state=DetailedState.UNHEALTHY_TASKS)
-        if proposed in (DetailedState.RUNNING, DetailedState.SUSPENDED) and not self.has_succeeded:
+        if proposed in STEADY and not self.has_succeeded:
             return recovered
         if proposed in (DetailedState.PENDING, *FIRST_RUN_ONLY) and self.has_succeeded:
             return recovered if self.state.is_healthy else replace(recovered, state=DetailedState.RUNNING)
@@ -264,6 +269,22 @@ class TaskCountChange(Stored):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Idleness(Stored):
+    """An idle source.
+
+    :param since: since when it is idle (aware).
+    :param spec_version: the latest version of the spec then.
+    :param open_partitions: the number of its open shards, or of its other units, then; None if unknown.
+    :param confirmed_at: when its positions were last known to be read up to then (aware).
+    """
+
+    since: datetime
+    spec_version: int
+    open_partitions: int | None
+    confirmed_at: datetime
+
+
+@dataclass(frozen=True, kw_only=True)
 class Supervision(Stored):
     """The state of a supervisor, beside its spec.
 
@@ -283,6 +304,8 @@ class Supervision(Stored):
     :param task_count_changes: the latest changes and refusals, the latest last.
     :param handover_requested_at: when a handover of all jobs was requested (aware); None if no request is open.
     :param start_after: no job starts before this instant (aware): the backoff after failures.
+    :param idle: since when the source is idle, and what it was like then; None if it is not.
+    :param active_since: when it was last found to be no longer idle (aware); None if it never was.
     :param surplus_since: since when there are more jobs than wanted (aware); None if there are not.
     :param synced_at: when the supervisor last discovered partitions itself (aware); None if it never did.
     :param open_partitions: the last known number of open shards of the source, or of its other units; None if unknown.
@@ -306,12 +329,21 @@ class Supervision(Stored):
     task_count_changes: tuple[TaskCountChange, ...] = ()
     handover_requested_at: datetime | None = None
     start_after: datetime | None = None
+    idle: Idleness | None = None
+    active_since: datetime | None = None
     surplus_since: datetime | None = None
     synced_at: datetime | None = None
     open_partitions: int | None = None
     terminated_at: datetime | None = None
     termination_reason: str = ""
     totals: Mapping[str, int] = field(default_factory=dict)
+
+    def with_change(self, change: TaskCountChange) -> Supervision:
+        """Return the state with a change or refusal added. Of consecutive refusals, only the last is kept."""
+        changes = self.task_count_changes
+        if change.is_refusal and changes and changes[-1].is_refusal:
+            changes = changes[:-1]
+        return replace(self, task_count_changes=(*changes, change)[-CHANGES_KEPT:])
 
     @override
     @classmethod

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
@@ -25,10 +25,12 @@ from airflow_provider_coordination.coordination.errors import (
 )
 from airflow_provider_coordination.coordination.job_reports import ErrorEvent
 from airflow_provider_coordination.coordination.jobs import Job, Jobs
+from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.coordination.texts import storable
 from airflow_provider_coordination.supervisor.decisions import Decision, decide, run_ended
 from airflow_provider_coordination.supervisor.job_plan import (
     Action,
+    ConfirmPositions,
     DiscoverPartitions,
     EndJob,
     EndKind,
@@ -36,7 +38,7 @@ from airflow_provider_coordination.supervisor.job_plan import (
     StartJob,
     Terminate,
 )
-from airflow_provider_coordination.supervisor.observation import Observation
+from airflow_provider_coordination.supervisor.observation import REVIEWED_EVERY, Observation
 from airflow_provider_coordination.supervisor.observer import Observer, Probe, error_event
 from airflow_provider_coordination.supervisor.settings import SuperviseSettings
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
@@ -103,11 +105,13 @@ class TurnPoll:
     :param needs_turn: whether a turn has actions to carry out.
     :param decision: the decision that a turn would make.
     :param next_due: the latest instant of the next poll (aware).
+    :param is_idle: whether the source is idle, and nothing is left to do: the next poll need not be earlier.
     """
 
     needs_turn: bool
     decision: Decision
     next_due: datetime
+    is_idle: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,13 +162,14 @@ class Supervisor:
         else:  # a window that is shorter than the start of a turn is not complete there: scaling is decided here
             self._save(stored, decision.noted)
         settings = observation.settings or SuperviseSettings()
-        scaling = settings.auto_scale
-        interval = settings.period if scaling is None else min(settings.period, scaling.lag_collection_interval)
-        latest = observation.at + min(interval, LEASE / 3)
+        is_idle = decision.supervision.idle is not None and not (decision.supervision.jobs or decision.actions)
+        renewal = LEASE / 2 if is_idle else LEASE / 3
+        latest = observation.at + min(settings.period, settings.lag_interval, renewal)
         return TurnPoll(
             needs_turn=bool(decision.actions),
             decision=decision,
             next_due=latest if decision.next_due is None else min(latest, decision.next_due),
+            is_idle=is_idle,
         )
 
     def turn(self, launcher: Launcher) -> TurnResult:
@@ -214,9 +219,9 @@ class Supervisor:
 
     def _save(self, stored: StoredSupervision, memory: Supervision) -> None:
         """Write a state if it is new, and the lag."""
-        if memory != stored.supervision:
+        if memory != stored.supervision and not _is_one_more_idle_run(stored.supervision, memory):
             self._write(stored, memory)
-        self._observer.save_lag()
+        self._observer.save_lag(is_idle=memory.idle is not None)
 
     def _finished(self, observation: Observation, errors: Sequence[ErrorEvent]) -> Supervision:
         """Record the end of a turn; return the state of the supervisor."""
@@ -242,7 +247,11 @@ class Supervisor:
                 raise
             except Exception as error:
                 log.warning("supervisor: source=%s: %s: %s", self.source, type(error).__name__, error)
-                errors.append(error_event(error, observation.at, of_source=isinstance(action, DiscoverPartitions)))
+                errors.append(
+                    error_event(
+                        error, observation.at, of_source=isinstance(action, DiscoverPartitions | ConfirmPositions)
+                    )
+                )
         return errors
 
     def _do(self, action: Action, decision: Decision, observation: Observation, launcher: Launcher) -> None:
@@ -255,9 +264,19 @@ class Supervisor:
                 self._end(action, decision, observation, launcher)
             case DiscoverPartitions():
                 self._probe.discover_partitions()
+            case ConfirmPositions():
+                self._confirm_positions()
             case Terminate(reason=reason):
                 with suppress(SupervisionError):  # it was terminated in between
                     self.store.terminate(by=self._claimant.dag_id, reason=reason)
+
+    def _confirm_positions(self) -> None:
+        """Write that everything is read, for each partition of an idle source that no job has leased since."""
+        for partition in list(self._coordinator.view.partitions(PartitionStatus.UNASSIGNED)):
+            progress = self._probe.confirmed_progress(partition)
+            if progress is not None:
+                with suppress(PartitionUpdateError):  # a job leased it, and continues from there
+                    self._coordinator.store.transact(update=[partition.with_progress(progress)])
 
     def _start(self, job: SupervisedJob, decision: Decision, observation: Observation, launcher: Launcher) -> None:
         settings, spec = observation.settings, self._observer.spec(job.spec_version)
@@ -297,6 +316,15 @@ class Supervisor:
             return self._observer.spec(versions[0]) if versions else None
         except ConfigurationError:
             return None
+
+
+def _is_one_more_idle_run(before: Supervision, after: Supervision) -> bool:
+    """Return whether a state differs only by one more successful run of an idle source, shortly after the last one."""
+    if after.idle is None or before.polled_at is None or after.polled_at is None:
+        return False
+    health = replace(after.health, successful_runs=before.health.successful_runs)
+    is_same = replace(after, polled_at=before.polled_at, health=health) == before
+    return is_same and after.polled_at - before.polled_at < REVIEWED_EVERY
 
 
 def _changes_partitions(done: Sequence[Action]) -> bool:

@@ -7,7 +7,8 @@ hangs blocks only its own threads; the event loop never waits for a store.
 The cost of a poll depends on what is wanted, not on the number of triggers. A poll in which nothing is due makes one
 query for the next expiry and one for the next reopening. Waiting for acknowledgment sets adds one query, waiting for
 availability or a job adds two, waiting for completion one to three. A supervisor reads its item, its jobs and the
-unfinished partitions; it queries the source itself once a period. A queue is asked for messages every 20 seconds, and
+unfinished partitions; it queries the source itself once a period. The supervisor of an idle source polls once a period.
+A queue is asked for messages every 20 seconds, and
 whether messages are kept is looked up once a minute. Whether the source is suspended is read at most once
 in five seconds, and only if partitions are available or a trigger waits for a reopening.
 """
@@ -43,7 +44,7 @@ from airflow_provider_coordination.sources.kept_messages import KeptMessages
 from airflow_provider_coordination.sources.queues import Queue, QueueAddress
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from airflow_provider_coordination.supervisor.supervision import Claimant
-from airflow_provider_coordination.supervisor.turn import Supervisor
+from airflow_provider_coordination.supervisor.turn import Supervisor, TurnPoll
 from airflow_provider_coordination.triggers.conditions import ALWAYS, NEVER, SourceSnapshot, Wanted
 
 log = logging.getLogger(__name__)
@@ -208,10 +209,12 @@ class PollResult:
 
     :param snapshot: the facts that conditions are evaluated on.
     :param next_due: when the next known event is due (aware), possibly in the past by now; None if none is known.
+    :param is_idle: whether nothing else is expected until then: only supervisors of an idle source wait.
     """
 
     snapshot: SourceSnapshot
     next_due: datetime | None
+    is_idle: bool = False
 
 
 class SourcePoller:
@@ -265,7 +268,7 @@ class SourcePoller:
         parked_until = self._parked_until(closed, first_instant) if Wanted.COMPLETION in wanted else None
         reopens_at = None if closed is None or closed.is_parked else closed.priority
         jobs = self._unfinished_jobs() if Wanted.JOBS in wanted else None
-        turns, supervisor_polls_due = self._supervise(claimants)
+        turns, supervised = self._supervise(claimants)
         self._messages.tend()
         snapshot = SourceSnapshot(
             pending=pending,
@@ -286,10 +289,11 @@ class SourcePoller:
         if Wanted.AVAILABILITY in wanted:
             due += map(self.coordinator.view.available_at, firsts)
         due += (jobs or {}).values()
-        due += supervisor_polls_due
+        due += (each.next_due for each in supervised)
         # What was already overdue cannot be done now: it is tried again at the next poll, but not at once.
         next_due = min((at for at in due if at is not None and at > began), default=None)
-        return PollResult(snapshot=snapshot, next_due=next_due)
+        is_idle = wanted is Wanted.SUPERVISION and not turns and all(each.is_idle for each in supervised)
+        return PollResult(snapshot=snapshot, next_due=next_due, is_idle=is_idle)
 
     # What is due
 
@@ -342,24 +346,24 @@ class SourcePoller:
 
     # Supervisors
 
-    def _supervise(self, claimants: Collection[Claimant]) -> tuple[dict[Claimant, str], list[datetime]]:
-        """Poll as each supervisor does; return why supervisors must wake, and when their next polls are due."""
+    def _supervise(self, claimants: Collection[Claimant]) -> tuple[dict[Claimant, str], list[TurnPoll]]:
+        """Poll as each supervisor does; return why supervisors must wake, and the results of their polls."""
         self._supervisors = {
             claimant: self._supervisors.get(claimant) or supervisor_of(self.coordinator, claimant, self._region)
             for claimant in claimants
         }
         turns: dict[Claimant, str] = {}
-        due: list[datetime] = []
+        polls: list[TurnPoll] = []
         for claimant, supervisor in self._supervisors.items():
             try:
                 result = supervisor.poll()
             except SupervisedElsewhereError:
                 turns[claimant] = ELSEWHERE
             else:
-                due.append(result.next_due)
+                polls.append(result)
                 if result.needs_turn:
                     turns[claimant] = TURN
-        return turns, due
+        return turns, polls
 
     # Partitions
 

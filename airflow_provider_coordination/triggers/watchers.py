@@ -19,7 +19,6 @@ import secrets
 import socket
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -34,7 +33,7 @@ from airflow_provider_coordination.hooks.job_resources import stop_job
 from airflow_provider_coordination.sources.kinds import SourceBatches
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.triggers.conditions import Condition, SourceSnapshot, Wanted
-from airflow_provider_coordination.triggers.polling import SharedStore, SourcePoller
+from airflow_provider_coordination.triggers.polling import PollResult, SharedStore, SourcePoller
 
 log = logging.getLogger(__name__)
 
@@ -328,7 +327,7 @@ class _Watcher:
                 try:
                     if poller is None:
                         poller = await store.run(self._poller_maker(store))
-                    next_due = await self._poll(poller, store)
+                    result = await self._poll(poller, store)
                 except _UnusableError as error:
                     self._fail(f"source {self._source!r} cannot be polled: {error}")
                     return
@@ -336,7 +335,7 @@ class _Watcher:
                     await asyncio.sleep(failure.failed(error) * _jitter())
                 else:
                     failure.ended()
-                    await self._sleep(next_due)
+                    await self._sleep(result)
         finally:
             self._shared.leave(self._settings.store)
 
@@ -349,8 +348,8 @@ class _Watcher:
 
         return make_poller
 
-    async def _poll(self, poller: SourcePoller, store: SharedStore) -> datetime | None:
-        """Poll once, and notify the triggers that were waiting when it began; return when something is due next."""
+    async def _poll(self, poller: SourcePoller, store: SharedStore) -> PollResult:
+        """Poll once, and notify the triggers that were waiting when it began; return the result."""
         self._woken.clear()
         waiting = [subscription for subscription in self._subscriptions if subscription.is_armed]
         wanted = Wanted.NOTHING
@@ -365,19 +364,20 @@ class _Watcher:
         )
         for subscription in waiting:
             subscription.check(result.snapshot)
-        return result.next_due
+        return result
 
     def _fail(self, message: str) -> None:
         for subscription in list(self._subscriptions):
             subscription.watched_by(None)
             subscription.fail(message)
 
-    async def _sleep(self, next_due: datetime | None) -> None:
-        """Sleep until something is due, a trigger subscribes, or the poll interval is over."""
+    async def _sleep(self, result: PollResult) -> None:
+        """Sleep until something is due, a trigger subscribes, or, if it is not idle, the poll interval is over."""
         pace = self._shared.pace
         pause = pace.poll * _jitter()
-        if next_due is not None:
-            pause = min(pause, (next_due - self._shared.clock.now()).total_seconds() + JUST_AFTER_SECONDS)
+        if result.next_due is not None:
+            left = (result.next_due - self._shared.clock.now()).total_seconds() + JUST_AFTER_SECONDS
+            pause = left if result.is_idle else min(pause, left)
         await asyncio.sleep(min(pace.min_pause, pace.poll))
         try:
             async with asyncio.timeout(pause - pace.min_pause):

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.sources.kinesis.service import confirmed_progress
+from airflow_provider_coordination.sources.kinesis.stream_names import StreamService
 from tests.support.history import STREAM, History
 
 DAY = 24 * 3600
@@ -162,6 +164,40 @@ def test_five_days_of_silence_are_no_loss(
     assert (summary.data_loss, summary.failed, history.losses) == ({}, {}, 0)
     early = ["0/early"] if has_record else []
     assert history.delivered == Counter([*early, "0/late", "1/late"])
+
+
+@pytest.mark.parametrize("is_confirmed", [True, False])
+def test_five_idle_days_lose_nothing_if_positions_are_confirmed(tmp_path: Path, is_confirmed: bool) -> None:
+    """No job reads; a supervisor confirms every six hours that everything is read."""
+    history = History(tmp_path, initial_position="TRIM_HORIZON", on_data_loss="earliest")
+    history.sync()
+    history.clock.advance(60)
+    put(history, FIRST, "early")
+    history.run()
+    for _ in range(FIVE_DAYS // (6 * HOUR)):
+        history.clock.advance(6 * HOUR)
+        for partition in history.partitions.values() if is_confirmed else ():
+            progress = confirmed_progress(StreamService(history.client), partition)
+            assert progress is not None
+            history.store.transact(update=[partition.with_progress(progress)])
+
+    put(history, FIRST, "late")
+    summary = history.run()
+
+    assert bool(summary.data_loss) is not is_confirmed
+    assert history.delivered == Counter(["0/early", "0/late"])
+
+
+def test_unread_record_is_never_confirmed(tmp_path: Path) -> None:
+    history = History(tmp_path, initial_position="TRIM_HORIZON")
+    history.sync()
+    put(history, FIRST, "unread")
+    history.clock.advance(HOUR)
+    confirmed = {
+        key: confirmed_progress(StreamService(history.client), partition) is not None
+        for key, partition in history.partitions.items()
+    }
+    assert confirmed == {FIRST: False, SECOND: True}
 
 
 def test_pushed_silence_is_never_subscribed_to_from_its_start(tmp_path: Path) -> None:

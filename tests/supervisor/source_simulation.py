@@ -11,7 +11,7 @@ from typing import Any
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.job_reports import ErrorEvent, JobReport, RecordCounts
 from airflow_provider_coordination.coordination.jobs import Job, JobRecord, Jobs
-from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition
+from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, format_instant
 from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.stores.kinds.in_memory import InMemoryStore
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
@@ -142,6 +142,7 @@ class Stream:
         self.lag_ms: dict[str, int] = {}
         self.error: Exception | None = None
         self.must_discover_partitions = False
+        self.news: bool | None = None
         self.looks = 0
         self.counts = 0
 
@@ -161,6 +162,16 @@ class Stream:
     def lag(self, partition: Partition) -> int | None:
         self._answer()
         return self.lag_ms.get(partition.partition_key)
+
+    def confirmed_progress(self, partition: Partition) -> dict[str, Any] | None:
+        self._answer()
+        if self.lag_ms.get(partition.partition_key) != 0:
+            return None
+        return {**partition.progress, "delivered_until": format_instant(self._simulation.clock.now())}
+
+    def has_news(self) -> bool | None:
+        self._answer()
+        return self.news
 
     def _answer(self) -> None:
         if self.error is not None:

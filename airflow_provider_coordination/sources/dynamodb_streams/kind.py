@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +67,12 @@ class DynamoDBStreamsKind(KinesisKind):
         from airflow_provider_coordination.sources.dynamodb_streams.service import unread_lag
 
         return unread_lag(service, partition)
+
+    @override
+    def confirmed_progress(self, service: StreamService, partition: Partition) -> Mapping[str, Any] | None:
+        from airflow_provider_coordination.sources.dynamodb_streams.service import confirmed_progress
+
+        return confirmed_progress(service, partition)
 
     @override
     def check(self, settings: Settings) -> None:

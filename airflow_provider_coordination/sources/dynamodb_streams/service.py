@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
 from itertools import islice
@@ -39,12 +39,25 @@ def unread_lag(service: StreamService, partition: Partition, retry: RetryBudget 
     :param partition: the partition of the shard, which has no reader now; otherwise it is not known.
     :param retry: how long to retry; by default there is one attempt.
     """
+    return shards.unread_lag(service, partition, retry, pages=UNREAD_PAGES, page_records=_page_records(partition))
+
+
+def confirmed_progress(service: StreamService, partition: Partition) -> Mapping[str, Any] | None:
+    """Return the progress of a shard that is read and delivered up to now; None if it is not, or that is not known.
+
+    :param service: the client, and how to name the tables.
+    :param partition: the partition of the shard, which has no reader now.
+    """
+    return shards.confirmed_progress(service, partition, pages=UNREAD_PAGES, page_records=_page_records(partition))
+
+
+def _page_records(partition: Partition) -> int:
+    """Return how many changes a page must have to find the next one of a shard."""
     try:
         begins_at_instant = parse_position(ShardProgress.from_mapping(partition.progress).landed_position).timestamp
     except ProgressFormatError:
-        return None
-    records = 1 if begins_at_instant is None else MAX_RECORDS_PER_READ
-    return shards.unread_lag(service, partition, retry, pages=UNREAD_PAGES, page_records=records)
+        return 1
+    return 1 if begins_at_instant is None else MAX_RECORDS_PER_READ
 
 
 def sample(client: StreamsClient, tables: Iterable[str]) -> list[bytes]:

@@ -15,7 +15,7 @@ from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.sources.kinesis import reset
-from airflow_provider_coordination.sources.kinesis.client import kinesis_client
+from airflow_provider_coordination.sources.kinesis.client import kinesis_client, shared_client
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, at_timestamp, parse_position
 from airflow_provider_coordination.sources.kinesis.progress import KIND as NAME
 from airflow_provider_coordination.sources.kinesis.progress import (
@@ -176,7 +176,7 @@ class KinesisKind(SourceKind):
     @override
     def service(self, settings: Settings) -> StreamService:
         aws = read_settings(AwsSettings, "AWS settings of Kinesis", settings.get("aws", {}))
-        return StreamService(kinesis_client(aws), tuple(settings.get("streams", ())))
+        return StreamService(shared_client(aws), tuple(settings.get("streams", ())))
 
     @override
     def sample(self, service: StreamService, settings: Settings) -> Sequence[bytes]:
@@ -210,6 +210,12 @@ class KinesisKind(SourceKind):
         from airflow_provider_coordination.sources.kinesis.service import unread_lag
 
         return unread_lag(service, partition)
+
+    @override
+    def confirmed_progress(self, service: StreamService, partition: Partition) -> Mapping[str, Any] | None:
+        from airflow_provider_coordination.sources.kinesis.service import confirmed_progress
+
+        return confirmed_progress(service, partition)
 
     @override
     def check(self, settings: Settings) -> None:

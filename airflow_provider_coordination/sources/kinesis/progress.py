@@ -381,6 +381,10 @@ class ShardProgress(LandedProgress):
         smoothed = THROUGHPUT_SMOOTHING * bytes_per_second + (1 - THROUGHPUT_SMOOTHING) * known
         return replace(self, throughput=round(smoothed, 1))
 
+    def quiet_until(self, instant: datetime) -> ShardProgress:
+        """Return the progress of a shard from which nothing else was read by an instant (aware)."""
+        return replace(self.measured(0.0), delivered_until=instant)
+
     @classmethod
     def first(cls, stream: str, shard: ShardRange, **known: Any) -> ShardProgress:
         """Return the progress of a shard that was not read yet.

@@ -16,7 +16,7 @@ from airflow_provider_coordination.sources.kinesis.aggregation import expand
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_errors
 from airflow_provider_coordination.sources.kinesis.pacing import READ_BYTES_PER_SECOND, READS_PER_SECOND, RetryBudget
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress
-from airflow_provider_coordination.sources.kinesis.reader import read_shard
+from airflow_provider_coordination.sources.kinesis.reader import ShardPage, read_shard
 from airflow_provider_coordination.sources.kinesis.shards import (
     MIN_RETENTION,
     describe_stream,
@@ -57,6 +57,10 @@ PAGES = 3
 """How many pages are requested at most: the first ones may be empty although records follow."""
 
 
+LAG_OF_AN_END = timedelta(milliseconds=1)
+"""The lag of a shard that has ended without another record: a job has to note that, and to read its children."""
+
+
 def unread_lag(
     service: StreamService,
     partition: Partition,
@@ -75,25 +79,57 @@ def unread_lag(
     """
     try:
         progress = ShardProgress.from_mapping(partition.progress)
-        if progress.is_ended:
-            return timedelta(0)
-        read = read_shard(
-            service.client,
-            service.address(progress.stream),
-            progress.shard_id,
-            progress.landed_position,
-            page_records=page_records,
-            retry=retry or RetryBudget(attempts=1),
-        )
-        with closing(read):
-            for page in islice(read, pages):
-                if page.records:
-                    return max(page.read_at - page.records[0].approximate_arrival_timestamp, timedelta(0))
-                if page.is_drained or page.end_of_shard:
-                    return timedelta(0)
+        page = None if progress.is_ended else _next_page(service, progress, retry, pages, page_records)
     except (ProgressFormatError, SourceError):
-        pass
-    return None
+        return None
+    if progress.is_ended:
+        return timedelta(0)
+    if page is None:
+        return None
+    if page.records:
+        return max(page.read_at - page.records[0].approximate_arrival_timestamp, timedelta(0))
+    return LAG_OF_AN_END if page.end_of_shard else timedelta(0)
+
+
+def confirmed_progress(
+    service: StreamService,
+    partition: Partition,
+    retry: RetryBudget | None = None,
+    *,
+    pages: int = PAGES,
+    page_records: int = 1,
+) -> Mapping[str, Any] | None:
+    """Return the progress of a shard that is read and delivered up to now; None if it is not, or that is not known.
+
+    The parameters are those of `unread_lag`.
+    """
+    try:
+        progress = ShardProgress.from_mapping(partition.progress)
+        is_open = not (progress.is_ended or progress.landed)
+        page = _next_page(service, progress, retry, pages, page_records) if is_open else None
+    except (ProgressFormatError, SourceError):
+        return None
+    if page is None or page.records or page.end_of_shard:
+        return None
+    known = progress.delivered_until
+    return None if known is not None and page.read_at <= known else progress.quiet_until(page.read_at).to_mapping()
+
+
+def _next_page(
+    service: StreamService, progress: ShardProgress, retry: RetryBudget | None, pages: int, page_records: int
+) -> ShardPage | None:
+    """Return the page of a shard that has its next record, or shows that there is none; None if neither was found."""
+    read = read_shard(
+        service.client,
+        service.address(progress.stream),
+        progress.shard_id,
+        progress.landed_position,
+        page_records=page_records,
+        retry=retry or RetryBudget(attempts=1),
+    )
+    with closing(read):
+        shown = (page for page in islice(read, pages) if page.records or page.is_drained or page.end_of_shard)
+        return next(shown, None)
 
 
 def permissions(client: KinesisClient, stream: str, consumer_name: str | None = None) -> Iterator[Permission]:

@@ -83,10 +83,8 @@ class AnnouncedObjects(ItemSupplier[S3Objects]):
     ) -> None:
         settings.check()
         super().__init__(settings, coordinator, connections)
-        assert settings.queue is not None
-        self._address = QueueAddress(
-            url=settings.queue, aws_conn_id=settings.aws_conn_id, region_name=settings.region_name
-        )
+        assert settings.queue_address is not None
+        self._address = settings.queue_address
         self._open = open_queue or (lambda address: self._opened(address, connections))
         self._queues: dict[QueueAddress, Queue] = {}
         self._clock = coordinator.clock

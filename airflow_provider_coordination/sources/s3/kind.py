@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -13,7 +13,7 @@ from airflow_provider_coordination.field_hints import Limits, Texts
 from airflow_provider_coordination.settings import FieldError, read_settings, text_value
 from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.sources.item_kind import ItemKind
-from airflow_provider_coordination.sources.queues import check_queue_url
+from airflow_provider_coordination.sources.queues import QueueAddress, check_queue_url
 from airflow_provider_coordination.sources.reads import AwsReads
 from airflow_provider_coordination.sources.s3.objects import ListedObject, check_path, is_s3
 from airflow_provider_coordination.sources.s3.selection import glob_regex
@@ -240,6 +240,20 @@ class S3Objects(AwsReads):
         # One of the two sources claims, and so delivers, each object.
         coordinator.share_claims(other.source)
         return self.within(start, end)
+
+    @property
+    def queue_address(self) -> QueueAddress | None:
+        """Where its queue is; None if it has none."""
+        if self.queue is None:
+            return None
+        return QueueAddress(url=self.queue, aws_conn_id=self.aws_conn_id, region_name=self.region_name)
+
+    @override
+    def news_query(self, connections: ConnectionResolver) -> Callable[[], bool] | None:
+        if self.queue_address is None or self.reconcile is not None:
+            return None
+        queue = self.queue_address.open(connections)
+        return lambda: queue.waiting() > 0
 
     @override
     def set_connections(self, connections: ConnectionResolver) -> None:

@@ -405,7 +405,7 @@ class ShardReading(Reading):
         known = progress.delivered_until or datetime.min.replace(tzinfo=UTC)
         if progress.landed or until <= known + after:
             return None
-        return replace(progress.measured(0.0), delivered_until=until)
+        return progress.quiet_until(until)
 
 
 DESCRIBE_INTERVAL = timedelta(minutes=1)

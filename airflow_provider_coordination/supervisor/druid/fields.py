@@ -80,6 +80,11 @@ def _bounds(value: Any) -> dict[str, Any]:
     return {"start": dict(start), "end": dict(end)}
 
 
+def _idle_after(value: Any) -> str | None:
+    given = value if isinstance(value, Mapping) else {}
+    return milliseconds(given.get("inactiveAfterMillis", IDLE_AFTER_MS)) if yes_or_no(given.get("enabled")) else None
+
+
 def _number_of_exceptions(value: Any) -> int | None:
     number = whole_number(value)
     return None if number >= ANY_NUMBER else number
@@ -213,6 +218,12 @@ IO_CONFIG = (
     manual("ioConfig.awsAssumedRoleArn", AWS_CONNECTION, "`role_arn`."),
     manual("ioConfig.awsExternalId", AWS_CONNECTION, "`ExternalId` in `assume_role_kwargs`."),
     translated(
+        "ioConfig.idleConfig",
+        "supervise.idle_after",
+        "`inactiveAfterMillis`, if `enabled`. Druid itself ignores it for Kinesis.",
+        _idle_after,
+    ),
+    translated(
         "ioConfig.boundedStreamConfig",
         f"{READS}.bounds",
         "Start and end of each shard, both inclusive. `terminateOnCompletion` becomes `supervise.terminate_when_done`, "
@@ -221,6 +232,8 @@ IO_CONFIG = (
     ),
 )
 
+IDLE_AFTER_MS = 600_000
+"""Druid's default of `inactiveAfterMillis`."""
 AUTO_SCALE = "ioConfig.autoScalerConfig"
 OF_AUTO_SCALE = "supervise.auto_scale"
 AUTO_SCALER_CONFIG = (
@@ -303,9 +316,7 @@ NOT_APPLICABLE: Mapping[str, Mapping[str, str]] = {
         "As `replicas`.": "serverPriorityToReplicas",
         "It computes Druid's lag metrics. For scaling, see `lag_aggregate`.": "lagAggregator",
         "Aggregated records of the Kinesis Producer Library are always expanded.": "deaggregate",
-        "Waiting needs no worker slot, and an idle stream needs only one read per shard at a time.": (
-            "idleConfig enableIdleBehaviour idleSupervisorForStreamIdleMillis"
-        ),
+        "As `idleConfig`, for Kafka.": "enableIdleBehaviour idleSupervisorForStreamIdleMillis",
         "It belongs to Druid's batch ingestion. Batches are always appended.": "appendToExisting",
     },
     AUTO_SCALE: {

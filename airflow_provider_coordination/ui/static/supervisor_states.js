@@ -49,6 +49,7 @@ export const SUPERVISOR_STATES = {
   DISCOVERING_INITIAL_TASKS: { label: "Discovering", palette: "blue", meaning: "It discovers the first partitions." },
   CREATING_TASKS: { label: "Creating jobs", palette: "blue", meaning: "It starts the first jobs." },
   RUNNING: { label: "Running", palette: "green", meaning: "It keeps its jobs running." },
+  IDLE: { label: "Idle", palette: "teal", meaning: "Everything is read and nothing arrives, so no job runs. A record starts the jobs." },
   STOPPING: {
     label: "Stopping",
     palette: "slate",

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from unittest.mock import ANY
 
 import pytest
 
-from airflow_provider_coordination.coordination.partition import new_partition
+from airflow_provider_coordination.coordination.partition import Partition, new_partition
 from airflow_provider_coordination.sources.dynamodb_streams.client import EMPTY_PAGES
-from airflow_provider_coordination.sources.dynamodb_streams.service import unread_lag
+from airflow_provider_coordination.sources.dynamodb_streams.service import confirmed_progress, unread_lag
 from airflow_provider_coordination.sources.items import PartitionProgress
 from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, partition_key
+from airflow_provider_coordination.sources.kinesis.service import LAG_OF_AN_END
 from airflow_provider_coordination.sources.kinesis.stream_names import StreamService
 from tests.sources.dynamodb_streams.conftest import TABLE
 from tests.support.dynamodb_streams import DynamoDbStreams, client_of, strings
@@ -20,8 +22,8 @@ from tests.support.dynamodb_streams import DynamoDbStreams, client_of, strings
 KEY = "a"
 
 
-def lag(service: DynamoDbStreams, checkpoint: str, **progress: bool) -> timedelta | None:
-    """Return the lag of the shard that the changes of `KEY` are in."""
+def a_partition(service: DynamoDbStreams, checkpoint: str, **progress: bool) -> Partition:
+    """Return the partition of the shard that the changes of `KEY` are in."""
     stream = service.stream_of(TABLE)
     shard = next((each for each in stream.shards.values() if each.changes), next(iter(stream.shards.values())))
     known = ShardProgress(
@@ -35,7 +37,11 @@ def lag(service: DynamoDbStreams, checkpoint: str, **progress: bool) -> timedelt
         **progress,
     )
     key = partition_key(TABLE, int(stream.created_at.timestamp()), shard.shard_id)
-    partition = new_partition(f"{TABLE}|PARTITION", key, service.clock.now()).with_progress(known.to_mapping())
+    return new_partition(f"{TABLE}|PARTITION", key, service.clock.now()).with_progress(known.to_mapping())
+
+
+def lag(service: DynamoDbStreams, checkpoint: str, **progress: bool) -> timedelta | None:
+    partition = a_partition(service, checkpoint, **progress)
     once = RetryBudget(attempts=1, clock=service.clock, sleep=service.clock.sleep)
     return unread_lag(StreamService(client_of(service)), partition, once)
 
@@ -74,11 +80,21 @@ def test_changes_before_the_beginning_count_as_read(service: DynamoDbStreams) ->
     assert service.calls["get_records"] == 1
 
 
-@pytest.mark.parametrize("is_ended", [True, False])
-def test_ended_shard_without_unread_changes_has_no_lag(service: DynamoDbStreams, *, is_ended: bool) -> None:
+@pytest.mark.parametrize(("is_ended", "expected"), [(True, timedelta(0)), (False, LAG_OF_AN_END)])
+def test_end_of_a_shard_is_lag_until_read(service: DynamoDbStreams, *, is_ended: bool, expected: timedelta) -> None:
     _, read = put(service)
     service.roll(TABLE)
-    assert lag(service, str(read), is_ended=is_ended) == timedelta(0)
+    assert lag(service, str(read), is_ended=is_ended) == expected
+
+
+def test_only_a_read_shard_is_confirmed(service: DynamoDbStreams) -> None:
+    _, read = put(service)
+    service.clock.advance(90)
+    partition = a_partition(service, str(read))
+    confirmed = confirmed_progress(StreamService(client_of(service)), partition)
+    assert confirmed == {**partition.progress, "delivered_until": ANY, "throughput": 0.0}
+    put(service)
+    assert confirmed_progress(StreamService(client_of(service)), partition) is None
 
 
 def test_lag_of_a_history_or_an_outage_is_unknown(service: DynamoDbStreams) -> None:
