@@ -33,6 +33,8 @@ T = TypeVar("T")
 
 VICTIM, SUCCESSOR = "victim", "successor"
 HOUR_SECONDS = 3600.0
+PATIENCE_SECONDS = 600.0
+"""How long a worker is waited for: a loaded machine may need minutes for what otherwise takes a second."""
 CHANGING = (
     "store.transact",
     "store.acquire",
@@ -131,7 +133,7 @@ class Calls:
         self.reached.set()
         match self.strike:
             case Strike.FREEZE:
-                assert self.thawed.wait(60), "nobody thaws the victim"
+                assert self.thawed.wait(PATIENCE_SECONDS), "nobody thaws the victim"
                 if not what.startswith("store."):  # a call to the store has the leases' lock
                     contextvars.Context().run(self.renew)
             case Strike.KILLED_BEFORE:

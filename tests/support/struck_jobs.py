@@ -69,6 +69,7 @@ from tests.support.dynamodb_streams import DynamoDbStreams, InProcessDynamoDb, c
 from tests.support.fleet import Crash
 from tests.support.freezing import (
     HOUR_SECONDS,
+    PATIENCE_SECONDS,
     SUCCESSOR,
     VICTIM,
     Calls,
@@ -334,7 +335,7 @@ class StruckSource(ABC):
 
     def _thaw(self, thread: threading.Thread, calls: Calls) -> None:
         calls.thawed.set()
-        thread.join(60)
+        thread.join(PATIENCE_SECONDS)
         assert not thread.is_alive(), f"the {calls.worker} never came to an end"
 
     def _noting_trouble(self, act: Callable[[], None]) -> None:

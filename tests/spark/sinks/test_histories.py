@@ -61,7 +61,7 @@ def places(urls: dict[str, str]) -> Callable[[str], SinkUnderTest]:
 def _short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catalogs, "RETRY_PAUSE_SECONDS", 0.001)
     monkeypatch.setattr(sinks, "CONFLICT_PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr(database, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(database, "WAIT_SECONDS", 10.0)  # a loaded server ends the sessions of live jobs too
     monkeypatch.setattr(database, "ABANDONED_SECONDS", 1)
     monkeypatch.setattr(database, "LOCK_TIMEOUT_SECONDS", 1)
 

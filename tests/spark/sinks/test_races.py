@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.freezing import PATIENCE_SECONDS
 from tests.support.sinks import SINKS, OnServer, SinkTarget
 
 pytestmark = pytest.mark.integration
@@ -66,7 +67,7 @@ def test_two_concurrent_drivers_store_each_batch_once(
                     assert driver.stdin is not None
                     driver.stdin.write("go\n")
                     driver.stdin.flush()
-    assert [driver.wait(60) for driver in drivers] == [0, 0]
+    assert [driver.wait(PATIENCE_SECONDS) for driver in drivers] == [0, 0]
     seen = target.visible
     assert set(seen) == {f"{what}-{n}" for n in range(ROUNDS) for what in ("both", "only-1", "only-2")}
     assert Counter(map(json.dumps, seen.values())).keys() <= {"[1, 1]", "[2, 2]"}, "each of one driver, whole"

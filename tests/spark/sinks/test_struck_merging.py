@@ -97,7 +97,7 @@ def ordered(request: pytest.FixtureRequest) -> SinkUnderTest:
 
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(database, "WAIT_SECONDS", 10.0)  # a loaded server ends the sessions of live jobs too
     monkeypatch.setattr(database, "ABANDONED_SECONDS", 1)
     monkeypatch.setattr(database, "LOCK_TIMEOUT_SECONDS", 1)
 
