@@ -7,6 +7,7 @@ import uuid
 
 from playwright.sync_api import expect
 
+from tests.support.browser import go
 from tests.support.scenery import MINUTE
 from tests.support.site import Site
 from tests.system.airflow.browser.conftest import OpenPage, shard_count
@@ -31,8 +32,8 @@ def test_tree_of_a_thousand_shards_is_searchable_with_marked_holes(site: Site, s
     found.focus()
     expect(page.locator("[data-pointed]")).to_contain_text("of the hash keys")
     page.keyboard.press("ArrowLeft")
-    expect(page.locator("[data-shard]:focus:not([data-shard='shardId-000000000400'])")).to_be_visible()
-    parent = page.evaluate("document.activeElement.dataset.shard")
+    parent = page.locator("[data-shard]:focus:not([data-shard='shardId-000000000400'])").get_attribute("data-shard")
+    assert parent is not None
     page.keyboard.press("Enter")
     drawer = page.get_by_role("dialog")
     expect(drawer).to_contain_text(parent)
@@ -41,6 +42,9 @@ def test_tree_of_a_thousand_shards_is_searchable_with_marked_holes(site: Site, s
     page.keyboard.press("Escape")
     page.get_by_role("button", name=re.compile("^Fit")).click()
     expect(page.locator("[data-hole]")).to_have_count(1)
+
+    go(page, site.at("customers", "shards"))
+    expect(page.locator("[data-history='waiting']")).to_contain_text("2 of 4 partitions delivered, 1 held, 1 waiting")
 
 
 def test_timeline_shows_owners_and_expired_leases(site: Site, see: OpenPage) -> None:
