@@ -22,7 +22,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +34,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark import writes
-from airflow_provider_coordination.spark.sinks import Rows
+from airflow_provider_coordination.spark.sinks import Rows, Sink
 from airflow_provider_coordination.spark.sinks.delta import sink as sinks
 from airflow_provider_coordination.spark.sinks.delta.sink import DeltaSink
 from tests.support.sinks import an_attempt
@@ -43,7 +43,7 @@ from tests.support.table_readers import DELTA, jars
 FILE_BYTES = 100 * 2**20
 PAYLOAD_BYTES = 1024
 MERGE = """
-MERGE INTO delta.`{table}` t USING changes s ON t.id = s.id
+MERGE INTO {table} t USING changes s ON t.id = s.id
 WHEN MATCHED AND s.op = 'REMOVE' AND (t.version IS NULL OR s.version >= t.version) THEN DELETE
 WHEN MATCHED AND s.op <> 'REMOVE' AND (t.version IS NULL OR s.version >= t.version) THEN UPDATE SET *
 WHEN NOT MATCHED AND s.op <> 'REMOVE' THEN INSERT *
@@ -56,10 +56,12 @@ class Cost:
 
     :param seconds: of the commit.
     :param peak_mb: the most memory of the process, in MB; 0 if it is not measured.
+    :param rows: the rows of the table after it; 0 if they are not counted with it.
     """
 
     seconds: float
     peak_mb: int = 0
+    rows: int = 0
 
 
 def rows_of(ids: Collection[int], version: int, operations: Collection[str]) -> pa.Table:
@@ -77,14 +79,20 @@ def rows_of(ids: Collection[int], version: int, operations: Collection[str]) -> 
     )
 
 
-def write_before(folder: Path, rows: int) -> None:
-    """Create the table; its files have all keys at random."""
+def parts_before(rows: int) -> Iterator[pa.Table]:
+    """Yield the rows of each file of the table; its files have all keys at random."""
     ids = list(range(rows))
     random.Random(0).shuffle(ids)
     step = min(rows, FILE_BYTES // PAYLOAD_BYTES)
     for first in range(0, rows, step):
         part = ids[first : first + step]
-        write_deltalake(folder, rows_of(part, 1, ["INSERT"] * len(part)), mode="append")
+        yield rows_of(part, 1, ["INSERT"] * len(part))
+
+
+def write_before(folder: Path, rows: int) -> None:
+    """Create the table."""
+    for part in parts_before(rows):
+        write_deltalake(folder, part, mode="append")
 
 
 def write_changes(file: Path, rows: int, changes: int) -> None:
@@ -122,13 +130,23 @@ class ChangeFile(Rows):
 def by_sink(table: Path, changes: Path) -> Cost:
     """Merge by the sink."""
     settings = writes.DeltaTable(str(table), merge_on=("id",), order_by="version", op="op")
-    sink, attempt = DeltaSink(name="main", path=str(table), settings=settings), an_attempt("a-1")
+    return committed(DeltaSink(name="main", path=str(table), settings=settings), changes)
+
+
+def committed(sink: Sink, changes: Path) -> Cost:
+    """Deliver changes to a sink; return what the commit costs."""
+    attempt = an_attempt("a-1")
     sink.prepare([attempt], ChangeFile(changes))
     began = time.perf_counter()
     sink.commit([attempt])
     seconds = time.perf_counter() - began
     sink.discard([attempt])
-    return Cost(seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
+    return Cost(seconds, peak_mb())
+
+
+def peak_mb() -> int:
+    """Return the most memory that this process had, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
 def by_library(table: Path, changes: Path) -> Cost:
@@ -152,7 +170,7 @@ def by_spark(table: Path, changes: Path) -> Cost:
         for target in (small, table):
             spark.read.parquet(str(changes)).createOrReplaceTempView("changes")
             began = time.perf_counter()
-            spark.sql(MERGE.format(table=target)).collect()
+            spark.sql(MERGE.format(table=f"delta.`{target}`")).collect()
             seconds = time.perf_counter() - began
         return Cost(seconds)
     finally:

@@ -190,13 +190,13 @@ MUTATIONS = {
     ),
     "the deleted positions of an Iceberg file are shifted by one": Mutation(
         "spark/sinks/iceberg/data_files.py",
-        "pa.array(range(first, first + batch.num_rows), pa.int64())",
-        "pa.array(range(first + 1, first + 1 + batch.num_rows), pa.int64())",
+        "at = positions(rows, first)",
+        "at = positions(rows, first + 1)",
         "spark/sinks/test_position_deletes.py::test_merge_adds_deletes_and_keeps_the_data_files",
     ),
     "the rows that an Iceberg table has deleted are compared with changes": Mutation(
         "spark/sinks/iceberg/data_files.py",
-        "yield rows.filter(pc.invert(pc.is_in(positions, gone))) if len(gone) else rows",
+        "yield rows.filter(pc.invert(pc.is_in(at, gone))) if len(gone) else rows",
         "yield rows",
         "spark/sinks/test_position_deletes.py::test_merge_counts_positions_beside_foreign_deletes",
     ),

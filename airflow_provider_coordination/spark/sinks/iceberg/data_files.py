@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivery import DeliveryError
 from airflow_provider_coordination.spark.layout import BATCH_ID
+from airflow_provider_coordination.spark.merging import positions
 from airflow_provider_coordination.spark.parquet_files import (
     TableWriter,
     batches_of,
@@ -119,9 +120,9 @@ def _partitions(table: Table, rows: pa.Table) -> Iterator[tuple[Sequence[str | N
         values.append(known)
         keyed = keyed.append_column(name, numbers)
     grouped = keyed.group_by(names).aggregate([("_at", "list")])
-    for positions, *numbers in zip(*(grouped.column(name) for name in ("_at_list", *names)), strict=True):
+    for rows_at, *numbers in zip(*(grouped.column(name) for name in ("_at_list", *names)), strict=True):
         partition = [known[number.as_py()] for number, known in zip(numbers, values, strict=True)]
-        yield partition, rows.take(positions.values)
+        yield partition, rows.take(rows_at.values)
 
 
 def _transformed(table: Table, field: PartitionField, rows: pa.Table) -> tuple[pa.Array, list[str | None]]:
@@ -293,11 +294,11 @@ def rows_of_batches(table: Table, batch_ids: Collection[str]) -> list[FileRows]:
     tasks = tasks_of(table, batch_ids)
     deleted, found = deleted_rows(table, tasks), []
     for task in tasks:
-        count, positions = 0, []
+        count, of_batches = 0, []
         for rows in rows_of(table, task, deleted, BATCH_ID):
             count += rows.num_rows
-            positions += rows.filter(is_of_batches(rows, batch_ids)).column(POSITION).chunks
-        own = pa.chunked_array(positions, pa.int64()).combine_chunks()
+            of_batches += rows.filter(is_of_batches(rows, batch_ids)).column(POSITION).chunks
+        own = pa.chunked_array(of_batches, pa.int64()).combine_chunks()
         found.append(FileRows(task, own, deleted[task.file.file_path], count - len(own)))
     return [each for each in found if len(each.positions)]
 
@@ -381,10 +382,11 @@ def rows_of(table: Table, task: FileScanTask, deleted: Mapping[str, pa.Array], *
     scan = ArrowScan(table.metadata, table.io, schema, AlwaysTrue())
     gone, first = deleted[task.file.file_path], 0
     for batch in scan._record_batches_from_scan_tasks_and_deletes([task], {}):  # every row, so that they can be counted
-        positions = pa.array(range(first, first + batch.num_rows), pa.int64())
-        first += batch.num_rows
-        rows = pa.Table.from_batches([batch]).append_column(POSITION, positions)
-        yield rows.filter(pc.invert(pc.is_in(positions, gone))) if len(gone) else rows
+        rows = pa.Table.from_batches([batch])
+        at = positions(rows, first)
+        first += rows.num_rows
+        rows = rows.append_column(POSITION, at)
+        yield rows.filter(pc.invert(pc.is_in(at, gone))) if len(gone) else rows
 
 
 def whole_rows(table: Table, tasks: Sequence[FileScanTask], deleted: Mapping[str, pa.Array]) -> pa.Table:

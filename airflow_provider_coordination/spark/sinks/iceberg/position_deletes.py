@@ -152,9 +152,9 @@ class RowDelta(_OverwriteFiles):
         )
 
     def _delete_manifest(self, spec_id: int, entries: Sequence[ManifestEntry]) -> ManifestFile:
-        output = self.new_manifest_output()
+        metadata, output = self._transaction.table_metadata, self.new_manifest_output()
         with _DeleteManifest(
-            self.spec(spec_id), self.schema(), output, self._snapshot_id, self._compression
+            metadata.specs()[spec_id], metadata.schema(), output, self._snapshot_id, self._compression
         ) as manifest:
             for entry in entries:
                 manifest.add_entry(entry)
