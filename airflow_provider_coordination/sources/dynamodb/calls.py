@@ -13,6 +13,7 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property, partial
+from json.encoder import encode_basestring
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination.aws import ACCESS_CODES, AwsSettings, Permission, aws_client, prove
@@ -125,8 +126,8 @@ def table_identity(table: Mapping[str, Any]) -> str:
 Attributes = Mapping[str, Any]
 """Names and typed values; binary values are bytes, as in boto3, or base64 text, as in DynamoDB's JSON."""
 
-_text = partial(json.dumps, ensure_ascii=False)
-_JSON_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_text = encode_basestring
+_is_json_number = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?").fullmatch
 
 
 def plain_json(attributes: Attributes) -> str:
@@ -134,19 +135,36 @@ def plain_json(attributes: Attributes) -> str:
 
     :raises ItemUnreadableError: if a value has a type that DynamoDB does not have.
     """
-    return "{" + ",".join(f"{_text(name)}:{_plain(value)}" for name, value in attributes.items()) + "}"
+    texts = []
+    for name, value in attributes.items():
+        try:
+            (kind,) = value
+            held = value[kind]
+            if kind == "S":  # most values are text or numbers
+                texts.append(f"{_text(name)}:{_text(held)}")
+            elif kind == "N" and _is_json_number(held):
+                texts.append(f"{_text(name)}:{held}")
+            else:
+                texts.append(f"{_text(name)}:{_OF_KIND[kind](held)}")
+        except (AttributeError, KeyError, TypeError, ValueError):
+            raise _unreadable(value) from None
+    return "{" + ",".join(texts) + "}"
 
 
 def _plain(value: Mapping[str, Any]) -> str:
     try:
-        [(kind, held)] = value.items()
-        return str(_OF_KIND[kind](held))
+        (kind,) = value
+        return str(_OF_KIND[kind](value[kind]))
     except (AttributeError, KeyError, TypeError, ValueError):
-        raise ItemUnreadableError(f"{value!r} is not a typed value of DynamoDB, such as {{'N': '1'}}") from None
+        raise _unreadable(value) from None
+
+
+def _unreadable(value: object) -> ItemUnreadableError:
+    return ItemUnreadableError(f"{value!r} is not a typed value of DynamoDB, such as {{'N': '1'}}")
 
 
 def _number(held: str) -> str:
-    return held if _JSON_NUMBER.fullmatch(held) else _text(held)
+    return held if _is_json_number(held) else _text(held)
 
 
 def _binary(held: bytes | str) -> str:

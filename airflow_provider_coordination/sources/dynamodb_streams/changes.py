@@ -7,6 +7,7 @@ and a set is a list.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, overload
 
 import pyarrow as pa
@@ -14,7 +15,13 @@ import pyarrow.compute as pc
 
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.dynamodb.calls import plain_json
-from airflow_provider_coordination.sources.kinesis.records import KinesisRecord, KinesisRecords, microseconds
+from airflow_provider_coordination.sources.kinesis.records import (
+    COLUMNS,
+    DecodePage,
+    KinesisRecord,
+    KinesisRecords,
+    microseconds,
+)
 
 TTL = "dynamodb.amazonaws.com"
 """The principal of deletes that DynamoDB makes because an item expired."""
@@ -76,12 +83,16 @@ class ChangeRecords(KinesisRecords):
 
     @classmethod
     def of_response(cls, records: Iterable[Mapping[str, Any]]) -> ChangeRecords:
-        """Return the records of a response, with typed values as boto3 has them.
+        """Return the records of a response.
+
+        :param records: with typed values as boto3 has them, or as the service's JSON has them.
 
         :raises ItemUnreadableError: if a value has a type that DynamoDB does not have.
         :raises KeyError: if a record lacks a field that every record has.
         """
-        return cls(pa.RecordBatch.from_pylist([_row(record) for record in records], schema=CHANGE_SCHEMA))
+        columns = list(zip(*map(_row, records), strict=True)) or [()] * len(CHANGE_SCHEMA)
+        arrays = [pa.array(held, field.type) for held, field in zip(columns, CHANGE_SCHEMA, strict=True)]
+        return cls(pa.RecordBatch.from_arrays(arrays, schema=CHANGE_SCHEMA))
 
     @property
     @override
@@ -111,19 +122,44 @@ class ChangeRecords(KinesisRecords):
         return super().__getitem__(index)
 
 
-def _row(record: Mapping[str, Any]) -> dict[str, Any]:
-    change = record["dynamodb"]
+def change_decoder() -> DecodePage | None:
+    """Return a function that decodes the pages of DynamoDB Streams, or None if msgspec is not installed.
+
+    The function raises `ItemUnreadableError` as well; see `ChangeRecords.of_response`.
+    """
+    try:
+        import msgspec
+    except ImportError:
+        return None
+
+    decoder = msgspec.json.Decoder()
+
+    def decode(body: bytes) -> dict[str, Any]:
+        page = decoder.decode(body)
+        try:
+            records = ChangeRecords.of_response(page["Records"])
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"not a page: {error!r}") from None
+        return {COLUMNS: records, "NextShardIterator": page.get("NextShardIterator")}
+
+    return decode
+
+
+def _row(record: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return the values of `CHANGE_SCHEMA`."""
+    change, operation = record["dynamodb"], record["eventName"]
     keys = plain_json(dict(sorted(change["Keys"].items())))  # the service gives them in any order
-    new, old = (None if change.get(name) is None else plain_json(change[name]) for name in ("NewImage", "OldImage"))
-    by = record.get("userIdentity") or {}
-    return {
-        "sequence_number": change["SequenceNumber"],
-        "operation": record["eventName"],
-        "keys": keys,
-        "new_image": new,
-        "old_image": old,
-        "approximate_creation_time": microseconds(change["ApproximateCreationDateTime"]),
-        "is_ttl_delete": record["eventName"] == "REMOVE" and by.get("PrincipalId") == TTL,
-        "size_bytes": change.get("SizeBytes", 0),
-        "data": keys if new is None else new,
-    }
+    new, old = change.get("NewImage"), change.get("OldImage")
+    new_image = None if new is None else plain_json(new)
+    created_at = change["ApproximateCreationDateTime"]
+    return (
+        change["SequenceNumber"],
+        operation,
+        keys,
+        new_image,
+        None if old is None else plain_json(old),
+        microseconds(created_at) if isinstance(created_at, datetime) else round(created_at * SECOND_US),
+        operation == "REMOVE" and (record.get("userIdentity") or {}).get("PrincipalId") == TTL,
+        change.get("SizeBytes", 0),
+        keys if new_image is None else new_image,
+    )

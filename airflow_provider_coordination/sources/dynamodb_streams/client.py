@@ -21,14 +21,14 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-from airflow_provider_coordination.aws import AwsSettings, aws_client, response_time
+from airflow_provider_coordination.aws import AwsSettings, aws_client, aws_session, response_time
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.dynamodb_streams import MAX_RECORDS_PER_READ, VIEWS
-from airflow_provider_coordination.sources.dynamodb_streams.changes import ChangeRecords
-from airflow_provider_coordination.sources.kinesis.client import StreamNotFoundError
+from airflow_provider_coordination.sources.dynamodb_streams.changes import ChangeRecords, change_decoder
+from airflow_provider_coordination.sources.kinesis.client import KinesisUnavailableError, StreamNotFoundError
 from airflow_provider_coordination.sources.kinesis.progress import LINEAGE_KIND
 from airflow_provider_coordination.sources.kinesis.reader import CONNECTIONS, SILENCE_SECONDS
-from airflow_provider_coordination.sources.kinesis.records import COLUMNS
+from airflow_provider_coordination.sources.kinesis.records import COLUMNS, ShardCalls
 from airflow_provider_coordination.sources.kinesis.stream_names import stream_name, within_quota
 
 RETENTION_HOURS = 24
@@ -242,7 +242,7 @@ class StreamsClient:
         limit = min(request.get("Limit", MAX_RECORDS_PER_READ), MAX_RECORDS_PER_READ)
         with _kinesis_codes(READ_CODES):
             response = self._streams.get_records(ShardIterator=at.iterator, Limit=limit)
-        records, following = ChangeRecords.of_response(response["Records"]), response.get("NextShardIterator")
+        records, following = _changes(response, at.shard_id), response.get("NextShardIterator")
         empty_pages = 0 if records else at.empty_pages + 1
         return {
             COLUMNS: records,
@@ -280,10 +280,27 @@ def shared_reading_client(aws: AwsSettings) -> StreamsClient:
 
     :param aws: the endpoint and the credentials.
     """
-    once = replace(aws, max_attempts=1)
-    return StreamsClient(
-        aws_client(once, "dynamodbstreams", connections=CONNECTIONS, read_timeout_seconds=SILENCE_SECONDS)
+    session = aws_session(aws)
+    client = aws_client(
+        replace(aws, max_attempts=1),
+        "dynamodbstreams",
+        connections=CONNECTIONS,
+        read_timeout_seconds=SILENCE_SECONDS,
+        session=session,
     )
+    return StreamsClient(ShardCalls(client, session.get_credentials(), change_decoder()))
+
+
+def _changes(response: Mapping[str, Any], shard_id: str) -> ChangeRecords:
+    if COLUMNS in response:
+        records: ChangeRecords = response[COLUMNS]
+        return records
+    try:
+        return ChangeRecords.of_response(response["Records"])
+    except KeyError as error:
+        raise KinesisUnavailableError(
+            f"shard '{shard_id}': no valid response: it has no {error}; check endpoint_url"
+        ) from None
 
 
 def created_at(stream_arn: str) -> datetime:

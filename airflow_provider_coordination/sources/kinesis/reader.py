@@ -42,6 +42,7 @@ from airflow_provider_coordination.sources.kinesis.records import (
     KinesisRecord,
     KinesisRecords,
     ShardCalls,
+    page_decoder,
     records_of,
 )
 from airflow_provider_coordination.sources.kinesis.stream_names import naming, naming_read
@@ -83,7 +84,7 @@ def reading_client(settings: AwsSettings) -> KinesisClient:
         read_timeout_seconds=SILENCE_SECONDS,
         session=session,
     )
-    return ShardCalls(client, session.get_credentials())
+    return ShardCalls(client, session.get_credentials(), page_decoder())
 
 
 @cache

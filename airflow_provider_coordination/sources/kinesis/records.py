@@ -29,22 +29,28 @@ import pyarrow.compute as pc
 if TYPE_CHECKING:
     from botocore.httpsession import URLLib3Session
 
-CONTENT_TYPE = "application/x-amz-json-1.1"
 CHUNK_BYTES = 2**18
+DecodePage = Callable[[bytes], Mapping[str, Any]]
+"""Decodes a page's JSON into a response; raises `ValueError` for a body that is not a page."""
 
 
 class ShardCalls:
-    """A client of Kinesis that makes these two calls itself, without retries, and the other calls through boto3.
+    """A client of Kinesis or DynamoDB Streams that makes these two calls itself, without retries.
 
-    It may be shared by threads.
+    It makes other calls through boto3. It may be shared by threads.
 
     :param client: of boto3.
     :param credentials: of the client's session; None if it has none.
+    :param decode: decodes pages; None if botocore must.
     """
 
-    def __init__(self, client: Any, credentials: Any) -> None:
+    def __init__(self, client: Any, credentials: Any, decode: DecodePage | None) -> None:
         from botocore.parsers import create_parser
 
+        model = client.meta.service_model
+        self._content_type = f"application/x-amz-json-{model.metadata['jsonVersion']}"
+        self._target, self._service = model.metadata["targetPrefix"], model.signing_name
+        self._event = f"before-send.{model.service_id.hyphenize()}"
         self._client = client
         self._credentials = credentials
         self._connections = _connections_like(client)
@@ -54,7 +60,7 @@ class ShardCalls:
         # As it is sent: without the scheme's default port.
         self._host = place.rpartition("@")[2].lower().removesuffix(":443" if scheme == "https" else ":80")
         self._agent = client.meta.config.user_agent or "airflow-provider-coordination"
-        self._decode = page_decoder()
+        self._decode = decode
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._client, name)
@@ -90,7 +96,7 @@ class ShardCalls:
         headers: Any = HeadersDict(self._headers(operation, body))
         prepared = AWSPreparedRequest("POST", self._url, headers, body, True)
         # As in botocore: an event handler may return a response in place of the service.
-        handled = self._client.meta.events.emit(f"before-send.kinesis.{operation}", request=prepared)
+        handled = self._client.meta.events.emit(f"{self._event}.{operation}", request=prepared)
         response = next((given for _, given in handled if given is not None), None)
         if response is None:
             response = self._connections.send(prepared)
@@ -118,17 +124,17 @@ class ShardCalls:
             raise NoCredentialsError
         frozen = self._credentials.get_frozen_credentials()
         now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-        signed = {"content-type": CONTENT_TYPE, "host": self._host, "x-amz-date": now}
+        signed = {"content-type": self._content_type, "host": self._host, "x-amz-date": now}
         if frozen.token:
             signed["x-amz-security-token"] = frozen.token
-        signed["x-amz-target"] = f"Kinesis_20131202.{operation}"
+        signed["x-amz-target"] = f"{self._target}.{operation}"
         region, names = self._client.meta.region_name, ";".join(signed)
-        scope = f"{now[:8]}/{region}/kinesis/aws4_request"
+        scope = f"{now[:8]}/{region}/{self._service}/aws4_request"
         lines = "".join(f"{name}:{value}\n" for name, value in signed.items())
         canonical = f"POST\n/\n\n{lines}\n{names}\n{hashlib.sha256(body).hexdigest()}"
         text = f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
         signature = hmac.new(
-            _signing_key(frozen.secret_key, now[:8], region), text.encode(), hashlib.sha256
+            _signing_key(frozen.secret_key, now[:8], region, self._service), text.encode(), hashlib.sha256
         ).hexdigest()
         credential = f"AWS4-HMAC-SHA256 Credential={frozen.access_key}/{scope}"
         return {
@@ -158,9 +164,9 @@ def _connections_like(client: Any) -> URLLib3Session:
 
 
 @lru_cache(maxsize=16)
-def _signing_key(secret_key: str, date: str, region: str) -> bytes:
+def _signing_key(secret_key: str, date: str, region: str, service: str) -> bytes:
     key = f"AWS4{secret_key}".encode()
-    for part in (date, region, "kinesis", "aws4_request"):
+    for part in (date, region, service, "aws4_request"):
         key = hmac.new(key, part.encode(), hashlib.sha256).digest()
     return key
 
@@ -194,11 +200,8 @@ COLUMNS = "FastRecords"
 """The field of a response with the records of its page."""
 
 
-def page_decoder() -> Callable[[bytes], Mapping[str, Any]] | None:
-    """Return a function that decodes a page's JSON into a response, or None if msgspec is not installed.
-
-    The function raises `ValueError` for a body that is not a page.
-    """
+def page_decoder() -> DecodePage | None:
+    """Return a function that decodes the pages of Kinesis, or None if msgspec is not installed."""
     try:
         import msgspec
     except ImportError:

@@ -71,6 +71,11 @@ def test_number_keeps_every_digit(number: str) -> None:
     assert str(read["n"]) == str(Decimal(number))
 
 
+@given(st.text())
+def test_text_is_written_as_by_json(text: str) -> None:
+    assert plain_json({text: {"S": text}}) == json.dumps({text: text}, ensure_ascii=False, separators=(",", ":"))
+
+
 def test_number_beyond_json_becomes_text() -> None:
     assert plain_json({"n": {"N": "NaN"}, "m": {"N": ".5"}}) == '{"n":"NaN","m":".5"}'
 

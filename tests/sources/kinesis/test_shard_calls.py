@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError, NoCredentialsError
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient, kinesis_client
 from airflow_provider_coordination.sources.kinesis.reader import reading_client
-from airflow_provider_coordination.sources.kinesis.records import ShardCalls
+from airflow_provider_coordination.sources.kinesis.records import ShardCalls, page_decoder
 from tests.support.ailing_kinesis import AilingKinesis, ailing_kinesis
 from tests.support.aws_wire import AwsWire, answer_of
 
@@ -115,7 +115,7 @@ def test_missing_credentials_raise_the_error_of_boto3(monkeypatch: pytest.Monkey
 
 def test_credentials_are_resolved_for_each_call(sent: list[AWSPreparedRequest]) -> None:
     credentials = Credentials("AKIA", "hush")
-    client = ShardCalls(client_of(sent), credentials)
+    client = ShardCalls(client_of(sent), credentials, page_decoder())
     client.get_records(ShardIterator="i")
     credentials.access_key = "AKIB"
     client.get_records(ShardIterator="i")
