@@ -39,8 +39,8 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.sources.kinesis.aggregation import HASH_KEYS, HashKeyRange
 from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions
 from airflow_provider_coordination.spark.kinesis.landing import _land_slot
-from benchmarks import kcl
 from benchmarks.data_source import ROWS, processor_seconds
+from benchmarks.kcl import KCL, Counting
 from benchmarks.landing import SLOTS, session
 from benchmarks.plain_loop import plain_pages
 from benchmarks.reading import PAGE_RECORDS, land_raw, served, workers
@@ -182,11 +182,11 @@ def in_a_process(pool: Pool, way: Way, aws: AwsSettings, folder: str) -> tuple[i
     return pool.apply(way, (aws, folder))
 
 
-def by_the_kcl(library: kcl.Kcl, records: int, bytes_each: int, aws: AwsSettings, folder: str) -> tuple[int, float]:
+def by_the_kcl(library: Counting, records: int, bytes_each: int, aws: AwsSettings, folder: str) -> tuple[int, float]:
     """Count bytes with the Kinesis Client Library."""
-    read, counted, seconds = library.read(aws, records)
-    assert counted == records * bytes_each, f"it counted {counted} bytes of {records} records of {bytes_each}"
-    return read, seconds
+    read, counted, seconds = library.read(aws.endpoint_url, records)
+    assert int(counted) == records * bytes_each, f"it counted {counted} bytes of {records} records of {bytes_each}"
+    return int(read), float(seconds)
 
 
 def main() -> None:
@@ -202,7 +202,7 @@ def main() -> None:
         plain = stack.enter_context(spawn.Pool(1))
         spark = session()
         stack.callback(spark.stop)
-        library = stack.enter_context(kcl.Kcl()) if kcl.is_fetched() and not quick else None
+        library = stack.enter_context(Counting(KCL)) if KCL.is_fetched and not quick else None
         for bytes_each in PAGE_RECORDS:
             for users in (1, USERS):
                 aggregated = users > 1

@@ -87,8 +87,7 @@ class ShardProtocol(asyncio.Protocol):
             return [json.dumps({"ShardIterator": self.iterator(request)}).encode()]
         if call == "ListShards":
             return [json.dumps(self._listed()).encode()]
-        stream = request.get("StreamName") or request["StreamARN"].rpartition("/")[2]
-        return [json.dumps(self._described(stream)).encode()]
+        return [json.dumps(self._described(request)).encode()]
 
     def _listed(self) -> dict[str, object]:
         step = HASH_KEYS // self._shards
@@ -106,7 +105,8 @@ class ShardProtocol(asyncio.Protocol):
             ]
         }
 
-    def _described(self, stream: str) -> dict[str, object]:
+    def _described(self, request: Mapping[str, Any]) -> dict[str, object]:
+        stream = request.get("StreamName") or request["StreamARN"].rpartition("/")[2]
         summary = {
             "StreamName": stream,
             "StreamARN": f"arn:aws:kinesis:us-east-1:123456789012:stream/{stream}",
