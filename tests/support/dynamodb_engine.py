@@ -4,11 +4,13 @@
   reports half a unit, or one, for a read of any size.
 - A query or a scan refuses a filter that does not parse, also where it reads nothing. MiniStack parses it for an item.
 
-It answers one request after the other, so what a request read can wait in a variable.
+It logs each scan, for `DynamoDbServer.scans`. It answers one request after the other, so what a request read can wait
+in a variable.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from math import ceil
 from typing import Any
@@ -73,10 +75,20 @@ def _multiply(capacity: dict[str, Any], units: int) -> None:
             _multiply(value, units)
 
 
+def logged_scan(read: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
+    """Return a scan that is logged."""
+
+    def answer(data: dict[str, Any]) -> Any:
+        sys.stderr.write(f"scan of {data.get('TableName')}\n")
+        return read(data)
+
+    return answer
+
+
 engine._paginate_evaluated_items = paginate_evaluated_items
 engine._add_consumed_capacity = add_consumed_capacity
 engine._query = parsing_filter(engine._query)
-engine._scan = parsing_filter(engine._scan)
+engine._scan = logged_scan(parsing_filter(engine._scan))
 
 if __name__ == "__main__":
     main()

@@ -56,6 +56,12 @@ class DynamoDbServer(ServerProcess):
         """
         return local_client("dynamodb", self.endpoint_url, options)
 
+    def scans(self, table: str) -> int:
+        """Return how many pages of scans of a table were requested."""
+        assert self._folder is not None, "the server does not run"
+        lines = (self._folder / "log").read_text(errors="replace").splitlines()
+        return lines.count(f"scan of {table}")
+
     def sqs_client(self) -> Any:
         """A boto3 SQS client of this server."""
         return local_client("sqs", self.endpoint_url, {})
