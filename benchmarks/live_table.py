@@ -72,7 +72,7 @@ EXECUTOR_SECONDS = 60.0
 """How long to wait for an executor to kill."""
 FRESH_ITEMS = 1_000
 CHANGES_A_SECOND = 10
-FRESH_SECONDS, QUICK_FRESH_SECONDS = 120.0, 20.0
+FRESH_SECONDS, QUICK_FRESH_SECONDS = 120.0, 60.0
 SOURCE = "flights"
 MERGED: dict[str, Any] = {"merge_on": "keys", "order_by": "change_order", "op": "operation"}
 
@@ -265,7 +265,7 @@ def freshness(folder: Path, seconds: float, round_seconds: float) -> dict[str, f
         "p95": round(statistics.quantiles(ages, n=20)[-1], 2),
         "greatest": round(max(ages), 2),
         "between_commits_p50": round(statistics.median(between), 2),
-        "between_commits_p95": round(statistics.quantiles(between, n=20)[-1], 2),
+        "between_commits_greatest": round(max(between), 2),
     }
 
 
