@@ -176,6 +176,24 @@ class Life:
         self._resume()
         self._begins_again()
 
+    def idles_and_wakes(self) -> None:
+        """While nothing arrives, no job runs; the first record starts one, which delivers it."""
+        clicks = self.clicks
+        self._write("id", "page", idleConfig={"enabled": True, "inactiveAfterMillis": 6000})
+        self._stored()
+        ended = clicks.ended(self.owner)
+        clicks.right("idle: no job is left", lambda it: is_state("IDLE")(it) and not it["jobs"], since=ended)
+        sent = time.monotonic()
+        clicks.send(20)
+        self._begins_again(since=sent)
+        clicks.note("(from the first record of an idle source to its row)", sent, time.monotonic())
+        changes = [(each["before"], each["after"]) for each in clicks.status()["task_count"]["changes"]]
+        assert changes[-2:] == [(1, 0), (0, 1)]
+        self._write("id", "page")  # what follows is quiet at times
+        self._stored()
+        clicks.comes("(one job goes on)", lambda status: [job["state"] for job in status["jobs"]] == ["RUNNING"])
+        [self.owner] = [job["owner"] for job in clicks.status()["jobs"]]
+
     def scales(self) -> None:
         """A spec that scales lets the job go on; lag asks for another job, and no lag for one less."""
         clicks = self.clicks
@@ -358,6 +376,7 @@ def _has_count(count: int) -> Holds:
 SHORT = (
     Life.is_submitted,
     Life.has_another_schema,
+    Life.idles_and_wakes,
     Life.loses_its_driver,
     Life.is_terminated,
 )
@@ -366,6 +385,7 @@ WHOLE = (
     Life.is_resharded,
     Life.has_another_schema,
     Life.is_suspended_and_resumed,
+    Life.idles_and_wakes,
     Life.scales,
     Life.loses_the_scheduler,
     Life.loses_the_triggerer,
