@@ -132,7 +132,7 @@ def between_read_and_commit(sink: Sink, monkeypatch: pytest.MonkeyPatch, act: Ca
 
         return calling
 
-    monkeypatch.setattr(log, "add", late(log.add))
+    monkeypatch.setattr(log, "change_files", late(log.change_files))
     monkeypatch.setattr(PendingSnapshot, "send", late(PendingSnapshot.send))
 
 
