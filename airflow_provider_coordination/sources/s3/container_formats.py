@@ -1,4 +1,4 @@
-"""None"""
+"""Objects in formats that hold a schema: Parquet, ORC and Avro."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class ParquetFormat(Format):
                         skipped += batch.num_rows
                         if left.num_rows:
                             read = skipped
-                            yield ReadPage(self._records(left), str(read))
+                            yield ReadPage(_cast(left, self.columns), str(read))
         except (OSError, pa.ArrowException, EOFError) as error:  # of Parquet; the object raises errors of this package
             raise ItemUnreadableError(f"it is not complete Parquet: {error}") from error
 
@@ -99,9 +99,11 @@ class ParquetFormat(Format):
                 if not all(each.statistics and each.statistics.null_count == each.num_values for each in parts):
                     raise ItemUnreadableError(f"column {column.path!r}: type INTERVAL is not supported; {REMEDY}")
 
-    def _records(self, batch: pa.RecordBatch) -> pa.Table:
-        table = pa.Table.from_batches([batch])
-        return table if self.columns is None else self.columns.cast(table)
+
+def _cast(batch: pa.RecordBatch, columns: Columns | None) -> pa.Table:
+    """Return rows of an object with the configured columns; with its own if none are configured."""
+    table = pa.Table.from_batches([batch])
+    return table if columns is None else columns.cast(table)
 
 
 def _opened(source: Any, footer: FileMetaData, int96_unit: str) -> ParquetFile:
@@ -188,13 +190,9 @@ class OrcFormat(Format):
                 rows = max(1, self.page_bytes * batch.num_rows // max(1, batch.nbytes))
                 for first in range(0, batch.num_rows, rows):
                     is_end = first + rows >= batch.num_rows
-                    yield ReadPage(self._records(batch.slice(first, rows)), str(stripe + 1) if is_end else "")
+                    yield ReadPage(_cast(batch.slice(first, rows), self.columns), str(stripe + 1) if is_end else "")
         except (OSError, pa.ArrowException) as error:  # errors of ORC; the object raises errors of this package
             raise ItemUnreadableError(f"it is not complete ORC, or has a value that cannot be read: {error}") from error
-
-    def _records(self, batch: pa.RecordBatch) -> pa.Table:
-        table = pa.Table.from_batches([batch])
-        return table if self.columns is None else self.columns.cast(table)
 
 
 MAX_BLOCK_BYTES = 256 * 2**20
