@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.partition import PartitionStatus
-from airflow_provider_coordination.sources.kinesis.service import confirmed_progress
+from airflow_provider_coordination.sources.kinesis.service import unread
 from airflow_provider_coordination.sources.kinesis.stream_names import StreamService
 from tests.support.history import STREAM, History
 
@@ -177,7 +177,7 @@ def test_five_idle_days_lose_nothing_if_positions_are_confirmed(tmp_path: Path, 
     for _ in range(FIVE_DAYS // (6 * HOUR)):
         history.clock.advance(6 * HOUR)
         for partition in history.partitions.values() if is_confirmed else ():
-            progress = confirmed_progress(StreamService(history.client), partition)
+            progress = unread(StreamService(history.client), partition).confirmed
             assert progress is not None
             history.store.transact(update=[partition.with_progress(progress)])
 
@@ -194,7 +194,7 @@ def test_unread_record_is_never_confirmed(tmp_path: Path) -> None:
     put(history, FIRST, "unread")
     history.clock.advance(HOUR)
     confirmed = {
-        key: confirmed_progress(StreamService(history.client), partition) is not None
+        key: unread(StreamService(history.client), partition).confirmed is not None
         for key, partition in history.partitions.items()
     }
     assert confirmed == {FIRST: False, SECOND: True}

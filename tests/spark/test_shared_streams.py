@@ -16,7 +16,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import new_partition
 from airflow_provider_coordination.sources.kinesis.batch_reading import BatchStart
 from airflow_provider_coordination.sources.kinesis.fan_out import ensure_consumer
-from airflow_provider_coordination.sources.kinesis.service import permissions, sample, unread_lag
+from airflow_provider_coordination.sources.kinesis.service import permissions, sample, unread
 from airflow_provider_coordination.sources.kinesis.shards import describe_stream, list_shards
 from airflow_provider_coordination.sources.kinesis.stream_names import StreamService
 from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
@@ -155,7 +155,7 @@ def test_checks_and_lags_name_the_stream_by_its_arn(shared: SharedStream) -> Non
     key = f"clicks:{stream.creation_epoch}:{SHARD}"
     partition = replace(new_partition("clicks|PARTITION", key, shared.clock.now()), progress=progress)
 
-    assert unread_lag(service, partition) == timedelta(seconds=60)
+    assert unread(service, partition).lag == timedelta(seconds=60)
     assert sample(shared.client, [shared.arn]) == [b"1"]
     needed = {each.action: prove(each.call)[0] for each in permissions(shared.client, shared.arn) if each.call}
     assert needed == {f"kinesis:{operation}": Proof.ALLOWED for operation in POLLED}

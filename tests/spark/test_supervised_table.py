@@ -14,7 +14,7 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.jobs import Job, JobRecord, Jobs
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.dynamodb_streams import client
-from airflow_provider_coordination.sources.dynamodb_streams.service import unread_lag
+from airflow_provider_coordination.sources.dynamodb_streams.service import unread
 from airflow_provider_coordination.sources.kinds import get_kind
 from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
 from airflow_provider_coordination.sources.kinesis.stream_names import StreamService
@@ -95,7 +95,7 @@ class SupervisedTable:
 
     def lag(self, partition: Partition) -> int | None:
         clock = self.table.clock
-        lag = unread_lag(self.service, partition, RetryBudget(attempts=1, clock=clock, sleep=clock.sleep))
+        lag = unread(self.service, partition, RetryBudget(attempts=1, clock=clock, sleep=clock.sleep)).lag
         return None if lag is None else lag // timedelta(milliseconds=1)
 
     # How it starts jobs

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination.aws import AwsSettings, Permission
@@ -24,6 +23,7 @@ from airflow_provider_coordination.sources.source_kind import Access, Capacity, 
 
 if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.partition import Partition
+    from airflow_provider_coordination.sources.kinesis.service import Unread
     from airflow_provider_coordination.sources.reset_targets import ResetPlan, Target
 
 
@@ -63,16 +63,10 @@ class DynamoDBStreamsKind(KinesisKind):
         return sum(open_shards(service.client, table) for table in settings["tables"])
 
     @override
-    def unread_lag(self, service: StreamService, partition: Partition) -> timedelta | None:
-        from airflow_provider_coordination.sources.dynamodb_streams.service import unread_lag
+    def unread(self, service: StreamService, partition: Partition) -> Unread:
+        from airflow_provider_coordination.sources.dynamodb_streams.service import unread
 
-        return unread_lag(service, partition)
-
-    @override
-    def confirmed_progress(self, service: StreamService, partition: Partition) -> Mapping[str, Any] | None:
-        from airflow_provider_coordination.sources.dynamodb_streams.service import confirmed_progress
-
-        return confirmed_progress(service, partition)
+        return unread(service, partition)
 
     @override
     def check(self, settings: Settings) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import timedelta
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -30,34 +29,21 @@ SHARDS = 4
 """The maximum number of shards of a table that are read."""
 
 
-def unread_lag(service: StreamService, partition: Partition, retry: RetryBudget | None = None) -> timedelta | None:
-    """Return how long the first unread change of a shard has waited; None if that is not known.
+def unread(service: StreamService, partition: Partition, retry: RetryBudget | None = None) -> shards.Unread:
+    """Look for the first unread change of a shard.
 
     One change answers it. Only from an instant on, whole pages are read: changes before the instant come first.
 
     :param service: the client, and how to name the tables.
-    :param partition: the partition of the shard, which has no reader now; otherwise it is not known.
+    :param partition: the partition of the shard, which has no reader now; otherwise nothing is known.
     :param retry: how long to retry; by default there is one attempt.
     """
-    return shards.unread_lag(service, partition, retry, pages=UNREAD_PAGES, page_records=_page_records(partition))
-
-
-def confirmed_progress(service: StreamService, partition: Partition) -> Mapping[str, Any] | None:
-    """Return the progress of a shard that is read and delivered up to now; None if it is not, or that is not known.
-
-    :param service: the client, and how to name the tables.
-    :param partition: the partition of the shard, which has no reader now.
-    """
-    return shards.confirmed_progress(service, partition, pages=UNREAD_PAGES, page_records=_page_records(partition))
-
-
-def _page_records(partition: Partition) -> int:
-    """Return how many changes a page must have to find the next one of a shard."""
     try:
         begins_at_instant = parse_position(ShardProgress.from_mapping(partition.progress).landed_position).timestamp
     except ProgressFormatError:
-        return 1
-    return 1 if begins_at_instant is None else MAX_RECORDS_PER_READ
+        return shards.Unread()
+    records = 1 if begins_at_instant is None else MAX_RECORDS_PER_READ
+    return shards.unread(service, partition, retry, pages=UNREAD_PAGES, page_records=records)
 
 
 def sample(client: StreamsClient, tables: Iterable[str]) -> list[bytes]:

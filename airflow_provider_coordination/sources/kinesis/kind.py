@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
     from airflow_provider_coordination.coordination.supplier import Supplier
     from airflow_provider_coordination.sources.connections import ConnectionResolver
+    from airflow_provider_coordination.sources.kinesis.service import Unread
     from airflow_provider_coordination.sources.reset_targets import ResetPlan, Target
 
 
@@ -207,15 +208,17 @@ class KinesisKind(SourceKind):
 
     @override
     def unread_lag(self, service: StreamService, partition: Partition) -> timedelta | None:
-        from airflow_provider_coordination.sources.kinesis.service import unread_lag
-
-        return unread_lag(service, partition)
+        return self.unread(service, partition).lag
 
     @override
     def confirmed_progress(self, service: StreamService, partition: Partition) -> Mapping[str, Any] | None:
-        from airflow_provider_coordination.sources.kinesis.service import confirmed_progress
+        return self.unread(service, partition).confirmed
 
-        return confirmed_progress(service, partition)
+    def unread(self, service: StreamService, partition: Partition) -> Unread:
+        """Look for the first unread record of a shard."""
+        from airflow_provider_coordination.sources.kinesis.service import unread
+
+        return unread(service, partition)
 
     @override
     def check(self, settings: Settings) -> None:

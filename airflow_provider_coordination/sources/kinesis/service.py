@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
@@ -61,15 +62,27 @@ LAG_OF_AN_END = timedelta(milliseconds=1)
 """The lag of a shard that has ended without another record: a job has to note that, and to read its children."""
 
 
-def unread_lag(
+@dataclass(frozen=True)
+class Unread:
+    """What a shard that no job reads has for the next one.
+
+    :param lag: how long its first unread record has waited; None if that is not known.
+    :param confirmed: its progress, if it is read and delivered up to now; None if it is not, or that is not known.
+    """
+
+    lag: timedelta | None = None
+    confirmed: Mapping[str, Any] | None = None
+
+
+def unread(
     service: StreamService,
     partition: Partition,
     retry: RetryBudget | None = None,
     *,
     pages: int = PAGES,
     page_records: int = 1,
-) -> timedelta | None:
-    """Return how long the first unread record of a shard has waited; None if that is not known.
+) -> Unread:
+    """Look for the first unread record of a shard.
 
     :param service: the client, and how to name the streams.
     :param partition: the partition of the shard, which has no reader now.
@@ -79,40 +92,20 @@ def unread_lag(
     """
     try:
         progress = ShardProgress.from_mapping(partition.progress)
-        page = None if progress.is_ended else _next_page(service, progress, retry, pages, page_records)
+        if progress.is_ended:
+            return Unread(timedelta(0))
+        page = _next_page(service, progress, retry, pages, page_records)
     except (ProgressFormatError, SourceError):
-        return None
-    if progress.is_ended:
-        return timedelta(0)
+        return Unread()
     if page is None:
-        return None
+        return Unread()
     if page.records:
-        return max(page.read_at - page.records[0].approximate_arrival_timestamp, timedelta(0))
-    return LAG_OF_AN_END if page.end_of_shard else timedelta(0)
-
-
-def confirmed_progress(
-    service: StreamService,
-    partition: Partition,
-    retry: RetryBudget | None = None,
-    *,
-    pages: int = PAGES,
-    page_records: int = 1,
-) -> Mapping[str, Any] | None:
-    """Return the progress of a shard that is read and delivered up to now; None if it is not, or that is not known.
-
-    The parameters are those of `unread_lag`.
-    """
-    try:
-        progress = ShardProgress.from_mapping(partition.progress)
-        is_open = not (progress.is_ended or progress.landed)
-        page = _next_page(service, progress, retry, pages, page_records) if is_open else None
-    except (ProgressFormatError, SourceError):
-        return None
-    if page is None or page.records or page.end_of_shard:
-        return None
-    known = progress.delivered_until
-    return None if known is not None and page.read_at <= known else progress.quiet_until(page.read_at).to_mapping()
+        return Unread(max(page.read_at - page.records[0].approximate_arrival_timestamp, timedelta(0)))
+    if page.end_of_shard:
+        return Unread(LAG_OF_AN_END)
+    is_known = progress.delivered_until is not None and page.read_at <= progress.delivered_until
+    is_confirmed = not (progress.landed or is_known)
+    return Unread(timedelta(0), progress.quiet_until(page.read_at).to_mapping() if is_confirmed else None)
 
 
 def _next_page(

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider_coordination.coordination.partition import Partition, new_partition
 from airflow_provider_coordination.sources.dynamodb_streams.client import EMPTY_PAGES
-from airflow_provider_coordination.sources.dynamodb_streams.service import confirmed_progress, unread_lag
+from airflow_provider_coordination.sources.dynamodb_streams.service import unread
 from airflow_provider_coordination.sources.items import PartitionProgress
 from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, at_timestamp
@@ -43,7 +43,7 @@ def a_partition(service: DynamoDbStreams, checkpoint: str, **progress: bool) -> 
 def lag(service: DynamoDbStreams, checkpoint: str, **progress: bool) -> timedelta | None:
     partition = a_partition(service, checkpoint, **progress)
     once = RetryBudget(attempts=1, clock=service.clock, sleep=service.clock.sleep)
-    return unread_lag(StreamService(client_of(service)), partition, once)
+    return unread(StreamService(client_of(service)), partition, once).lag
 
 
 def put(service: DynamoDbStreams, *, after: int = 0) -> tuple[datetime, int]:
@@ -91,16 +91,16 @@ def test_only_a_read_shard_is_confirmed(service: DynamoDbStreams) -> None:
     _, read = put(service)
     service.clock.advance(90)
     partition = a_partition(service, str(read))
-    confirmed = confirmed_progress(StreamService(client_of(service)), partition)
+    confirmed = unread(StreamService(client_of(service)), partition).confirmed
     assert confirmed == {**partition.progress, "delivered_until": ANY, "throughput": 0.0}
     put(service)
-    assert confirmed_progress(StreamService(client_of(service)), partition) is None
+    assert unread(StreamService(client_of(service)), partition).confirmed is None
 
 
 def test_lag_of_a_history_or_an_outage_is_unknown(service: DynamoDbStreams) -> None:
     history = new_partition("orders|PARTITION", "orders/1/0", service.clock.now()).with_progress(
         PartitionProgress(kind="dynamodb", items=({"segment": 0},)).to_mapping()
     )
-    assert unread_lag(StreamService(client_of(service)), history) is None
+    assert unread(StreamService(client_of(service)), history).lag is None
     service.refusals = [("get_records", "InternalServerError")]
     assert lag(service, TRIM_HORIZON) is None

@@ -12,7 +12,7 @@ from botocore.stub import Stubber
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.sources.kinesis.client import KinesisClient
 from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
-from airflow_provider_coordination.sources.kinesis.service import PAGES, unread_lag
+from airflow_provider_coordination.sources.kinesis.service import PAGES, unread
 from airflow_provider_coordination.sources.kinesis.shards import Shard
 from airflow_provider_coordination.sources.kinesis.stream_names import StreamService
 from tests.support.clock import ManualClock
@@ -55,7 +55,7 @@ class StubShard:
     def lag(self) -> timedelta | None:
         clock = ManualClock(NOON)
         once = RetryBudget(attempts=1, clock=clock, sleep=clock.advance)
-        return unread_lag(StreamService(self.client), self.partition, once)
+        return unread(StreamService(self.client), self.partition, once).lag
 
 
 @pytest.fixture
