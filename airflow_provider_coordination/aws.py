@@ -9,13 +9,14 @@ whose condition never holds, proves its permission by the error that it returns.
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from enum import Enum
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 
@@ -158,6 +159,38 @@ def aws_client(
             f"AWS settings: no client for {service} in region {settings.region!r} at endpoint_url"
             f" {settings.endpoint_url!r}: {error}; give a region such as 'eu-west-1', here or as AWS_REGION"
         ) from error
+
+
+AwsClients: TypeAlias = Callable[[AwsSettings, str], Any]
+"""Returns a client by its settings and the service's name, as `aws_client` does."""
+
+
+class SharedClients:
+    """The clients of a process that watches many sources: those with the same settings share one, for a while.
+
+    :param lifetime: how long, as what the settings do not name (environment, shared files) may change.
+    :param monotonic: the time, in seconds.
+    """
+
+    def __init__(self, lifetime: timedelta, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._lifetime = lifetime.total_seconds()
+        self._monotonic = monotonic
+        self._made: dict[tuple[AwsSettings, str], tuple[float, Any]] = {}
+
+    def __call__(self, settings: AwsSettings, service: str) -> Any:
+        """Return a client; see `aws_client`."""
+        now = self._monotonic()
+        for key, (made_at, _) in tuple(self._made.items()):
+            if now - made_at >= self._lifetime:
+                self._made.pop(key, None)
+        own = settings, service
+        if (made := self._made.get(own)) is None:  # if two threads make one, each has its own for a while
+            made = self._made[own] = now, aws_client(settings, service)
+        return made[1]
+
+    def clear(self) -> None:
+        """Make new clients from now on: a service has refused a client, or does not respond."""
+        self._made.clear()
 
 
 def aws_session(settings: AwsSettings) -> boto3.session.Session:

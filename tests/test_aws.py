@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from airflow_provider_coordination.aws import AwsSettings, aws_client
+from airflow_provider_coordination.aws import AwsSettings, SharedClients, aws_client
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.settings import read_settings, write_settings
 
@@ -76,6 +78,23 @@ def test_client_calls_the_configured_endpoint() -> None:
     client = aws_client(AwsSettings(region="eu-west-1", endpoint_url="http://127.0.0.1:4568"), "dynamodb")
 
     assert client.meta.endpoint_url == "http://127.0.0.1:4568"
+
+
+def test_clients_of_one_process_are_shared_for_a_while() -> None:
+    now = 0.0
+    clients = SharedClients(timedelta(minutes=5), lambda: now)
+    settings = AwsSettings(region="eu-west-1", access_key_id="a", secret_access_key="b")
+    first = clients(settings, "kinesis")
+    assert clients(replace(settings), "kinesis") is first
+    assert clients(replace(settings, access_key_id="c"), "kinesis") is not first
+    assert clients(settings, "dynamodb") is not first
+    now = 299.0
+    assert clients(settings, "kinesis") is first
+    now = 300.0
+    second = clients(settings, "kinesis")
+    assert second is not first
+    clients.clear()
+    assert clients(settings, "kinesis") is not second
 
 
 def test_missing_region_is_a_clear_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:

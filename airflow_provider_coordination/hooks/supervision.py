@@ -15,6 +15,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
+from airflow_provider_coordination.aws import SharedClients
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
 from airflow_provider_coordination.coordination.override import override
@@ -160,6 +161,8 @@ def _run(call: Callable[[], Any], result: Future[Any]) -> None:
 
 REUSED = timedelta(minutes=5)
 """How long a client of a source is reused before connections are read again and a new client is made."""
+CLIENTS = SharedClients(REUSED)
+"""A triggerer watches hundreds of sources, most with the same connection."""
 MS = timedelta(milliseconds=1)
 MIN_RESPONSE_TIME = timedelta(seconds=5)
 MAX_RESPONSE_TIME = timedelta(seconds=10)
@@ -274,7 +277,7 @@ class SourceProbe(Probe):
             reads = self._reads.connect(self._connections).reads
             self._service = _Service(
                 reads=reads,
-                client=reads.source_kind().service(reads.settings),
+                client=reads.source_kind().service(reads.settings, CLIENTS),
                 has_news=self._reads.news_query(self._connections),
                 made_at=now,
             )
@@ -285,9 +288,9 @@ class SourceProbe(Probe):
         """Turn a source's refusals into lost contact, which a supervisor may regain."""
         try:
             yield
-        except ConfigurationError as error:
+        except Exception as error:
             self._service = None
-            raise SourceError(str(error)) from error
-        except Exception:
-            self._service = None
+            CLIENTS.clear()
+            if isinstance(error, ConfigurationError):
+                raise SourceError(str(error)) from error
             raise

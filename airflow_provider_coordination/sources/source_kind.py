@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlsplit
 
-from airflow_provider_coordination.aws import AwsSettings, Permission
+from airflow_provider_coordination.aws import AwsClients, AwsSettings, Permission, aws_client
 from airflow_provider_coordination.coordination.acknowledgment import BatchLedger
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, ProgressError
@@ -268,10 +268,11 @@ class SourceKind:
                 f"progress of kind {self.name!r}"
             )
 
-    def service(self, settings: Settings) -> Any:
+    def service(self, settings: Settings, clients: AwsClients = aws_client) -> Any:
         """Return the client with which the source is queried.
 
         :param settings: how to reach the source, as far as that is known.
+        :param clients: makes the clients of AWS services; a process that watches many sources shares them.
         :raises ConfigurationError: if they are wrong.
         """
         return settings

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Any, NamedTuple
 
-from airflow_provider_coordination.aws import AwsSettings, aws_client, aws_session, response_time
+from airflow_provider_coordination.aws import AwsClients, AwsSettings, aws_client, aws_session, response_time
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.dynamodb_streams import MAX_RECORDS_PER_READ, VIEWS
 from airflow_provider_coordination.sources.dynamodb_streams.changes import ChangeRecords, change_decoder
@@ -263,15 +263,18 @@ class StreamsClient:
         ]
 
 
-def streams_client(aws: AwsSettings, table_aws: AwsSettings, view_type: str = "KEYS_ONLY") -> StreamsClient:
+def streams_client(
+    aws: AwsSettings, table_aws: AwsSettings, view_type: str = "KEYS_ONLY", clients: AwsClients = aws_client
+) -> StreamsClient:
     """Return a client with which streams are described and shards listed.
 
     :param aws: how to reach DynamoDB Streams.
     :param table_aws: how to reach DynamoDB.
     :param view_type: see `StreamsClient`.
+    :param clients: makes clients from settings.
     :raises ConfigurationError: if no region is known, or the endpoint is not a URL.
     """
-    return StreamsClient(aws_client(aws, "dynamodbstreams"), aws_client(table_aws, "dynamodb"), view_type=view_type)
+    return StreamsClient(clients(aws, "dynamodbstreams"), clients(table_aws, "dynamodb"), view_type=view_type)
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_coordination.aws import AwsSettings, Permission
+from airflow_provider_coordination.aws import AwsClients, AwsSettings, Permission, aws_client
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
@@ -42,14 +42,14 @@ class DynamoDBStreamsKind(KinesisKind):
         )
 
     @override
-    def service(self, settings: Settings) -> StreamService:
+    def service(self, settings: Settings, clients: AwsClients = aws_client) -> StreamService:
         from airflow_provider_coordination.sources.dynamodb_streams.client import streams_client
 
         aws, table_aws = (
             read_settings(AwsSettings, "AWS settings of DynamoDB", settings.get(name) or settings.get("aws", {}))
             for name in ("aws", "table_aws")
         )
-        client = streams_client(aws, table_aws, settings.get("view_type", "KEYS_ONLY"))
+        client = streams_client(aws, table_aws, settings.get("view_type", "KEYS_ONLY"), clients)
         return StreamService(client, tuple(settings.get("tables", ())))
 
     @override

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow_provider_coordination.aws import ACCESS_CODES, AwsSettings, aws_client, clock_error
@@ -31,12 +30,6 @@ def kinesis_client(settings: AwsSettings) -> KinesisClient:
     :raises ConfigurationError: if no region is known, or the endpoint is not a URL.
     """
     return aws_client(settings, "kinesis")
-
-
-@lru_cache(maxsize=32)
-def shared_client(settings: AwsSettings) -> KinesisClient:
-    """Return a client that all who query streams with these settings share: a triggerer watches hundreds of them."""
-    return kinesis_client(settings)
 
 
 class StreamNotFoundError(ConfigurationError):

@@ -8,14 +8,14 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider_coordination.aws import AwsSettings, Permission
+from airflow_provider_coordination.aws import AwsClients, AwsSettings, Permission, aws_client
 from airflow_provider_coordination.coordination.acknowledgment import BatchLedger
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.settings import read_settings
 from airflow_provider_coordination.sources.kinesis import reset
-from airflow_provider_coordination.sources.kinesis.client import kinesis_client, shared_client
+from airflow_provider_coordination.sources.kinesis.client import kinesis_client
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, at_timestamp, parse_position
 from airflow_provider_coordination.sources.kinesis.progress import KIND as NAME
 from airflow_provider_coordination.sources.kinesis.progress import (
@@ -175,9 +175,9 @@ class KinesisKind(SourceKind):
         reset.check_progress(partition, progress)
 
     @override
-    def service(self, settings: Settings) -> StreamService:
+    def service(self, settings: Settings, clients: AwsClients = aws_client) -> StreamService:
         aws = read_settings(AwsSettings, "AWS settings of Kinesis", settings.get("aws", {}))
-        return StreamService(shared_client(aws), tuple(settings.get("streams", ())))
+        return StreamService(clients(aws, "kinesis"), tuple(settings.get("streams", ())))
 
     @override
     def sample(self, service: StreamService, settings: Settings) -> Sequence[bytes]:
