@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +189,7 @@ class Life:
         self._begins_again(since=sent)
         clicks.note("(from the first record of an idle source to its row)", sent, time.monotonic())
         changes = [(each["before"], each["after"]) for each in clicks.status()["task_count"]["changes"]]
-        assert changes[-2:] == [(1, 0), (0, 1)]
+        assert ((1, 0), (0, 1)) in pairwise(changes)  # a slow machine may idle once more by now
         self._write("id", "page")  # what follows is quiet at times
         self._stored()
         clicks.comes("(one job goes on)", lambda status: [job["state"] for job in status["jobs"]] == ["RUNNING"])
