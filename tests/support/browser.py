@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from demo.local_kinesis import SERVERS_VARIABLE
 
 if TYPE_CHECKING:  # a run without these tests does without the package
-    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Response
+    from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, Response
 
 CHROMIUM_VARIABLE = "CHROMIUM"
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
@@ -194,6 +194,14 @@ class Visits:
         """Expect complaints in which this regular expression is found."""
         self._excused.append(pattern)
 
+    def seen(self) -> str:
+        """Return what the pages show, for the report of a failure: dialogs and alerts, or all if there are none."""
+        shown = []
+        for page in [page for _, page in self._pages] + [page for own in self._own for page in own.pages]:
+            parts = page.locator("[role=alertdialog], [role=alert]").all_inner_texts() or [page.inner_text("body")]
+            shown.append("\n".join((page.url, *parts)))
+        return "\n\n".join([*shown, *self.complaints])
+
     def close(self) -> list[str]:
         """Give the pages back; return what nobody excused."""
         for window, page in self._pages:
@@ -206,7 +214,12 @@ class Visits:
 
     @cached_property
     def _notes(self) -> dict[str, Callable[[Any], None]]:
-        return {"console": self._note_message, "pageerror": self._note_error, "response": self._note_response}
+        return {
+            "console": self._note_message,
+            "pageerror": self._note_error,
+            "requestfailed": self._note_failure,
+            "response": self._note_response,
+        }
 
     def _note_error(self, error: Exception) -> None:
         self.complaints.append(f"uncaught: {error}")
@@ -218,6 +231,10 @@ class Visits:
         is_of_the_host = urlsplit(message.location["url"]).path.startswith("/assets/")
         if message.type == "error" and not is_noted and not is_of_the_host:
             self.complaints.append(f"console: {message.text}")
+
+    def _note_failure(self, request: Request) -> None:
+        if request.method == "POST":  # what a page reads, it cancels when it is left
+            self.complaints.append(f"{request.failure} {request.method} {request.url}")
 
     def _note_response(self, response: Response) -> None:
         if response.status >= 400:

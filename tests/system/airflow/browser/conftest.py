@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -129,6 +129,17 @@ def live(site: Site, kinesis: LocalKinesis) -> Iterator[Pipeline]:
 def windows(browser: Browser, site: Site) -> Windows:
     """The windows that tests look through, one after the other."""
     return Windows(browser, site.airflow.url)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Function, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add what the pages show to the report of a test that failed."""
+    report = yield
+    if call.when == "call" and report.failed and (visits := item.funcargs.get("visits")) is not None:
+        report.sections.append(("What the pages show", visits.seen()))
+    return report
 
 
 @pytest.fixture
