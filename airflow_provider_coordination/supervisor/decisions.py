@@ -22,7 +22,9 @@ from airflow_provider_coordination.supervisor.job_plan import (
     TRANSITION,
     Action,
     DiscoverPartitions,
+    EndJob,
     JobPlan,
+    RequestStop,
     StartJob,
     configured_count,
     first_decision_at,
@@ -110,6 +112,7 @@ def _under_rules(memory: Supervision, observation: Observation) -> Supervision:
 
 
 def _updated(memory: Supervision, observation: Observation) -> Supervision:
+    known = {(job.owner, job.began_at) for job in memory.jobs}
     memory = without_ended(_with_errors(_under_rules(memory, observation), observation), observation)
     if observation.settings is not None and memory.started_at is None:
         memory = replace(memory, started_at=observation.at)
@@ -119,7 +122,10 @@ def _updated(memory: Supervision, observation: Observation) -> Supervision:
         else job
         for job in memory.jobs
     ]
-    return with_task_count(replace(memory, jobs=tuple(began)), observation)
+    memory = replace(memory, jobs=tuple(began))
+    if {(job.owner, job.began_at) for job in began} != known:
+        memory = replace(memory, lag_since=observation.at)
+    return with_task_count(memory, observation)
 
 
 def _with_errors(memory: Supervision, observation: Observation) -> Supervision:
@@ -145,6 +151,8 @@ def _settled(memory: Supervision, actions: Sequence[Action], observation: Observ
         job.is_ending or job.began_at is None or job.began_at >= asked_at for job in memory.jobs
     ):
         memory = replace(memory, handover_requested_at=None)
+    if any(isinstance(action, StartJob | RequestStop | EndJob) for action in actions):
+        memory = replace(memory, lag_since=observation.at)
     if memory.terminated_at is not None:
         state = _steady(memory, observation)
     elif any(isinstance(action, DiscoverPartitions) for action in actions):
@@ -275,13 +283,16 @@ def _scaled(memory: Supervision, observation: Observation) -> Supervision:
     settings = None if observation.settings is None else observation.settings.auto_scale
     if observation.settings is None or settings is None or memory.started_at is None or memory.idle is not None:
         return memory
-    if observation.is_suspended or observation.partitions is None or not observation.partitions.readable:
+    if observation.partitions is None:
         return memory
+    points = [point for point in observation.lag if memory.lag_since is None or point.at > memory.lag_since]
+    is_read = any(job.began_at is not None and not job.is_ending for job in memory.jobs)
+    if observation.is_suspended or not observation.partitions.readable or not is_read:
+        return replace(memory, lag_since=observation.at) if points else memory
     judged_at = memory.scale_evaluated_at
     is_due = judged_at is None or observation.at - judged_at >= settings.scale_action_period
     if not is_due or observation.at < first_decision_at(settings, memory.started_at):
         return memory
-    points = [point for point in observation.lag if memory.lag_since is None or point.at > memory.lag_since]
     readable = observation.partitions.readable
     count = min(task_count(memory, observation.settings), readable)
     scaling = scale(
@@ -294,12 +305,15 @@ def _scaled(memory: Supervision, observation: Observation) -> Supervision:
         changed_at=memory.scaled_at,
     )
     memory = replace(memory, scale_evaluated_at=observation.at)
+    if scaling.is_decided:
+        memory = replace(memory, lag_since=observation.at)
     if scaling.count != count:
-        memory = replace(memory, task_count=scaling.count, scaled_at=observation.at, lag_since=observation.at)
+        memory = replace(memory, task_count=scaling.count, scaled_at=observation.at)
     if scaling.count < count:  # the surplus is no effect of a reshard, so its jobs stop at once
         memory = replace(memory, surplus_since=observation.at - TRANSITION)
-    if not scaling.reason:
-        return memory
+    latest = memory.task_count_changes[-1:]
+    if not scaling.reason or (not scaling.is_decided and latest and latest[0].is_refusal):
+        return memory  # a window that fills again explains less than the refusal that emptied it
     return memory.with_change(
         TaskCountChange(at=observation.at, before=count, after=scaling.count, reason=scaling.reason)
     )

@@ -4,6 +4,9 @@ Scaling has the window semantics of Druid's lag-based autoscaler. Every point of
 fewer jobs, or for neither. More has priority. Hysteresis: between the two thresholds nothing changes, nor within
 `min_trigger_scale_action_frequency` after a change. An incomplete window changes nothing: after a pause or a change, a
 few points are not enough.
+
+Each decision for another number empties the window, also a refused one, and so does whatever starts or stops a job. In
+Druid, a refused decision keeps the points, because there a few new points would suffice for the next decision.
 """
 
 from __future__ import annotations
@@ -111,10 +114,12 @@ class ScalingDecision:
 
     :param count: the new number of jobs.
     :param reason: the reason, in a sentence; empty if the lag requires no change.
+    :param is_decided: whether a complete window required another number, even if that was refused.
     """
 
     count: int
     reason: str = ""
+    is_decided: bool = False
 
 
 def configured_count(settings: AutoScaleSettings, task_count: int) -> int:
@@ -173,27 +178,38 @@ def scale(
         return ScalingDecision(
             count=count, reason=f"{why}; not changed: the window is incomplete: {len(window)} of {size} points"
         )
+    refusal = _refusal(settings, count, change, partitions=partitions, now=now, ending=ending, changed_at=changed_at)
+    if refusal:
+        return ScalingDecision(count=count, reason=f"{why}; not changed: {refusal}", is_decided=True)
+    if change > 0:
+        changed = min(count + settings.scale_out_step, settings.task_count_max, partitions)
+    else:
+        changed = max(count - settings.scale_in_step, min(settings.task_count_min, partitions))
+    return ScalingDecision(count=changed, reason=why, is_decided=True)
+
+
+def _refusal(
+    settings: AutoScaleSettings,
+    count: int,
+    change: int,
+    *,
+    partitions: int,
+    now: datetime,
+    ending: int,
+    changed_at: datetime | None,
+) -> str:
+    """Return why a required change of the number of jobs is not made; empty if it is made."""
     if ending:
-        return ScalingDecision(
-            count=count, reason=f"{why}; not changed: {ending} jobs still deliver what they have read"
-        )
+        return f"{ending} jobs still deliver what they have read"
     frequency = settings.min_trigger_scale_action_frequency
     if changed_at is not None and now - changed_at < frequency:
-        left = _shown(changed_at + frequency - now)
-        return ScalingDecision(count=count, reason=f"{why}; not changed: the last change was recent, wait {left} more")
-    if change > 0:
-        max_count = min(settings.task_count_max, partitions)
-        if count >= max_count:
-            return ScalingDecision(
-                count=count, reason=f"{why}; not changed: {_bound(settings.task_count_max, max_count, 'maximum')}"
-            )
-        return ScalingDecision(count=min(count + settings.scale_out_step, max_count), reason=why)
-    min_count = min(settings.task_count_min, partitions)
-    if count <= min_count:
-        return ScalingDecision(
-            count=count, reason=f"{why}; not changed: {_bound(settings.task_count_min, min_count, 'minimum')}"
-        )
-    return ScalingDecision(count=max(count - settings.scale_in_step, min_count), reason=why)
+        return f"the last change was recent, wait {_shown(changed_at + frequency - now)} more"
+    max_count, min_count = min(settings.task_count_max, partitions), min(settings.task_count_min, partitions)
+    if change > 0 and count >= max_count:
+        return _bound(settings.task_count_max, max_count, "maximum")
+    if change < 0 and count <= min_count:
+        return _bound(settings.task_count_min, min_count, "minimum")
+    return ""
 
 
 def _requested_change(settings: AutoScaleSettings, window: Sequence[LagPoint]) -> tuple[int, str]:

@@ -199,6 +199,13 @@ class SuperviseSettings(Described):
                 "idle_after", f"must be at least {format_duration(self.lag_interval)}: the lag is read this often"
             )
 
+        scaling = self.auto_scale
+        if scaling is not None and scaling.lag_collection_range > self.task_duration:
+            raise self.invalid(
+                "task_duration",
+                "must be at least 'lag_collection_range' of 'auto_scale', because a handover empties the window",
+            )
+
     @property
     def lag_interval(self) -> timedelta:
         """How often the lag is read."""

@@ -156,8 +156,8 @@ class SupervisionStore:
                 file_digest=file_digest,
             )
             begun = replace(
-                memory, spec_version=version.version, file_digest=file_digest or memory.file_digest
-            )  # fmt: skip
+                memory, spec_version=version.version, file_digest=file_digest or memory.file_digest, lag_since=now
+            )
             return (_restarted(begun) if memory.terminated_at is not None else begun), version
 
         return self._with_version(submitted, claimant)
@@ -286,7 +286,8 @@ class SupervisionStore:
 
         :raises SupervisionError: if there is no supervisor, or it is terminated.
         """
-        return self.change(lambda memory: replace(memory, handover_requested_at=self._clock.now()))
+        now = self._clock.now()
+        return self.change(lambda memory: replace(memory, handover_requested_at=now, lag_since=now))
 
     def record_reset(self) -> Supervision:
         """Record that positions were reset, so that scaling ignores the lag before.

@@ -300,7 +300,8 @@ class Supervision(Stored):
     :param planned_count: the last planned number of jobs; None before the first plan.
     :param scaled_at: when scaling last changed the number of jobs (aware).
     :param scale_evaluated_at: when scaling last evaluated the lag (aware).
-    :param lag_since: scaling ignores lag before this instant (aware): the number of jobs or positions changed then.
+    :param lag_since: scaling ignores lag before this instant (aware): scaling decided, or jobs, positions or the spec
+        changed then.
     :param task_count_changes: the latest changes and refusals, the latest last.
     :param handover_requested_at: when a handover of all jobs was requested (aware); None if no request is open.
     :param start_after: no job starts before this instant (aware): the backoff after failures.

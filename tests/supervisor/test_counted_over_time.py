@@ -86,6 +86,9 @@ def test_window_shorter_than_the_start_of_a_turn_scales() -> None:
     window = {"lag_collection_interval": 1, "lag_collection_range": 5, "scale_action_period": 1}
     simulation.submit(task_count=1, auto_scale={**SCALING, **window, "task_count_min": 1})
     simulation.turn()
+    [first] = simulation.begin()
+    first.coordinator.leases.give_up_all()
+    first.is_reading = False
     simulation.stream.lag_ms = dict.fromkeys(simulation.stream.shards, 90_000)
     for _ in range(8):
         simulation.clock.advance(1)

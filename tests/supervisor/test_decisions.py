@@ -164,6 +164,12 @@ def lags(until: datetime, lag: int, points: int = 21) -> tuple[LagPoint, ...]:
     return tuple(LagPoint(at=at, oldest_ms=lag, sum_ms=lag, count=1) for at in instants)
 
 
+def scaled_memory(jobs: int = 1, began: datetime = NOON, **changes: Any) -> Supervision:
+    """Return the memory of a supervisor that started at noon, with jobs that read."""
+    reading = tuple(job(f"job-{number}", began) for number in range(jobs))
+    return memory(started_at=NOON, jobs=reading, **changes)
+
+
 def after(remembered: Supervision, elapsed: float, lag: int | Sequence[LagPoint] = OUT, **changes: Any) -> Supervision:
     """What is remembered this long after the supervisor's start, if the lag was this all the time, or these points."""
     at = NOON + seconds(elapsed)
@@ -178,7 +184,7 @@ def after(remembered: Supervision, elapsed: float, lag: int | Sequence[LagPoint]
 
 
 def test_first_decision_is_after_900_seconds_then_each_minute() -> None:
-    remembered = after(memory(started_at=NOON), 899)
+    remembered = after(scaled_memory(), 899)
     assert (remembered.task_count, remembered.scale_evaluated_at) == (None, None)
     remembered = after(remembered, 900, lag=IN + 1)
     assert (remembered.task_count, remembered.scale_evaluated_at) == (None, NOON + seconds(900))
@@ -187,29 +193,46 @@ def test_first_decision_is_after_900_seconds_then_each_minute() -> None:
 
 
 def test_change_empties_the_window_and_blocks_ten_minutes() -> None:
-    remembered = after(memory(started_at=NOON), 900)
+    remembered = after(scaled_memory(), 900)
     assert (remembered.task_count, remembered.lag_since) == (3, NOON + seconds(900))
+    remembered = after(remembered, 930)
+    assert [each.began_at for each in remembered.jobs[1:]] == [NOON + seconds(930)] * 2
     remembered = after(remembered, 1499)
     assert remembered.task_count == 3
     assert "wait 1 s more" in remembered.task_count_changes[-1].reason
-    assert after(remembered, 1560).task_count == 5
+    assert after(remembered, 1560).task_count == 3  # the refused decision empties the window as well
+    assert after(remembered, 1920).task_count == 5
 
 
-def test_refusal_keeps_the_window_and_replaces_earlier_refusals() -> None:
-    remembered = replace(
-        after(memory(started_at=NOON), 900), task_count=8, planned_count=8, lag_since=None, scaled_at=None
-    )
-    for minute in range(1, 5):
+def test_planned_handover_empties_the_window() -> None:
+    remembered = after(scaled_memory(began=NOON - HOUR), 890)
+    assert [each.replaces for each in remembered.jobs] == [None, "job-0"]
+    remembered = after(remembered, 900, jobs=running("job-0"))
+    assert (remembered.task_count, remembered.lag_since) == (None, NOON + seconds(890))
+
+
+def test_refusal_empties_the_window_and_replaces_earlier_refusals() -> None:
+    remembered = replace(after(scaled_memory(8), 900), task_count=8, planned_count=8, lag_since=None, scaled_at=None)
+    for minute in range(1, 30):
         remembered = after(remembered, 900 + 60 * minute)
-    assert remembered.lag_since is None
     assert [(c.before, c.after) for c in remembered.task_count_changes] == [(1, 3), (8, 8)]
-    assert remembered.task_count_changes[-1].at == NOON + seconds(1140)
+    assert remembered.task_count_changes[-1].reason.endswith("8 jobs are the maximum that 'auto_scale' allows")
+    assert remembered.lag_since == remembered.task_count_changes[-1].at
+
+
+def test_delivering_job_refuses_scaling_and_empties_the_window() -> None:
+    remembered = memory(started_at=NOON, jobs=(job("a"), job("b", stop_requested_at=NOON, stop_reason="enough")))
+    stopped = {"b": replace(running("b")["b"], stop="enough")}
+    remembered = after(remembered, 900, jobs={**running("a"), **stopped})
+    assert remembered.task_count is None
+    assert remembered.task_count_changes[-1].reason.endswith("1 jobs still deliver what they have read")
+    assert remembered.lag_since == NOON + seconds(900)
 
 
 def test_count_is_kept_after_a_gap_until_the_window_fills() -> None:
     at = NOON + seconds(5000)
     before = lags(NOON + seconds(900), IN)
-    remembered = after(memory(started_at=NOON, task_count=3), 5000, lag=[*before, *lags(at, IN, points=1)])
+    remembered = after(scaled_memory(3, at - HOUR / 2, task_count=3), 5000, lag=[*before, *lags(at, IN, points=1)])
     assert remembered.task_count == 3
     assert "the window is incomplete: 1 of 21 points" in remembered.task_count_changes[-1].reason
     at += seconds(60 * 7)
@@ -235,19 +258,24 @@ def test_scaling_starts_from_the_jobs_that_have_partitions(
 ) -> None:
     bounds = AutoScaleSettings(task_count_min=least, task_count_max=most, scale_in_step=3, scale_out_step=3)
     supervise = {"task_count": most, "auto_scale": bounds}
-    found = after(memory(started_at=NOON), 900, lag, supervise=supervise, partitions=partitions)
+    found = after(scaled_memory(min(most, partitions)), 900, lag, supervise=supervise, partitions=partitions)
     assert (found.task_count, found.scaled_at) == (scaled, None if scaled is None else NOON + seconds(900))
     assert [change.after for change in found.task_count_changes if not change.is_refusal] == [scaled] * bool(scaled)
 
 
 def test_lag_before_a_reset_is_ignored() -> None:
-    remembered = memory(started_at=NOON, lag_since=NOON + seconds(900))
+    remembered = scaled_memory(lag_since=NOON + seconds(900))
     assert after(remembered, 900).task_count is None
 
 
-@pytest.mark.parametrize("changes", [{"is_suspended": True}, {"partitions": 0}], ids=["suspended", "nothing to read"])
-def test_unread_source_is_not_judged(changes: dict[str, Any]) -> None:
-    assert after(memory(started_at=NOON), 900, **changes).scale_evaluated_at is None
+@pytest.mark.parametrize(
+    ("jobs", "changes"),
+    [(1, {"is_suspended": True}), (1, {"partitions": 0}), (0, {})],
+    ids=["suspended", "nothing to read", "no job reads"],
+)
+def test_unread_source_is_not_judged(jobs: int, changes: dict[str, Any]) -> None:
+    found = after(scaled_memory(jobs), 900, **changes)
+    assert (found.scale_evaluated_at, found.lag_since) == (None, NOON + seconds(900))
 
 
 def test_scaling_in_ends_a_job_at_once() -> None:
