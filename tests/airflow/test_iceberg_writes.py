@@ -89,6 +89,10 @@ def test_table_properties_override_those_of_the_connection(monkeypatch: pytest.M
             r"'bucket\(id\)', which is neither a column nor a transform of one; give columns",
         ),
         ({"partition_by": ["at", "at"]}, "^IcebergTable 'main': field 'partition_by' has 'at' more than once"),
+        (
+            {"table_properties": {"format-version": "3"}},
+            "field 'table_properties' has 'format-version' '3', which pyiceberg cannot write; give '2', or",
+        ),
         ({"table_properties": {"n": [1]}}, "field 'table_properties' must be a JSON object whose values are text"),
         (
             {"columns": {"n": 1}},

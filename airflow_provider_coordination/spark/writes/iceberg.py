@@ -17,6 +17,8 @@ from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.spark.writes import MergingSink
 from airflow_provider_coordination.sql import CONNECTION_TYPES, DRIVERS, SQLITE
 
+WRITABLE_VERSIONS = (1, 2)
+"""The versions of Iceberg's format that pyiceberg writes."""
 IDENTIFIER = re.compile(r"[^.\s]+(\.[^.\s]+)+")
 WITHOUT_NUMBER = ("year", "month", "day", "hour")
 WITH_NUMBER = {"bucket": "bucket", "truncate": "trunc"}
@@ -115,6 +117,12 @@ class IcebergTable(MergingSink):
         super().check_together()
         if not IDENTIFIER.fullmatch(self.table):
             raise self.invalid("table", "must be a namespace and a name, such as 'lake.clicks'")
+        if (version := self.table_properties.get("format-version", "2")) not in map(str, WRITABLE_VERSIONS):
+            raise FieldError(
+                self.title,
+                "table_properties",
+                f"has 'format-version' {version!r}, which pyiceberg cannot write; give '2', or leave it out",
+            )
         partition_fields(self.partition_by, self.title)
 
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pytest
@@ -469,6 +470,19 @@ def test_different_partitioning_is_named_at_start(new_sink: Callable[..., Sink],
     deliver(new_sink(), [A], VALUES)
     with pytest.raises(ConfigurationError, match=r"^IcebergTable 'main': field 'partition_by' is \['n'\], but"):
         new_sink(partition_by=["n"]).check()
+
+
+def test_upgraded_table_is_named_and_stays_as_it_is(new_sink: Callable[..., Sink], catalog: Catalog) -> None:
+    sink = new_sink()
+    deliver(sink, [A], VALUES)
+    metadata = Path(urlsplit(catalog.load_table(TABLE).metadata_location).path)
+    metadata.write_text(json.dumps({**json.loads(metadata.read_text()), "format-version": 3, "next-row-id": 10}))
+    message = r"Iceberg table 'lake\.\w+' has format version 3, which pyiceberg cannot write; deliver into"
+    with pytest.raises(ConfigurationError, match=f"^IcebergTable 'main': field 'table': {message}"):
+        new_sink().check()
+    with pytest.raises(DeliveryError, match=message):
+        deliver(sink, [B], VALUES)
+    assert rows_in(catalog) == [1, 2]
 
 
 def test_zero_and_negative_zero_are_two_partitions(new_sink: Callable[..., Sink], catalog: Catalog) -> None:

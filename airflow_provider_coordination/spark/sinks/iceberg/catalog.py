@@ -20,7 +20,12 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.delivery import DeliveryError, SinkUnavailableError
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.outages import is_refusal
-from airflow_provider_coordination.spark.writes.iceberg import IcebergTable, PartitionField, partition_fields
+from airflow_provider_coordination.spark.writes.iceberg import (
+    WRITABLE_VERSIONS,
+    IcebergTable,
+    PartitionField,
+    partition_fields,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -91,6 +96,8 @@ class CatalogTable:
             if self._settings.columns:
                 self._checked(lambda: self._create(self._declared()))
             return None
+        if problem := self._unwritable(table):
+            raise ConfigurationError(f"{self._sink}: field 'table': {problem}")
         self._check_partitioning(table)
         self._checked(lambda: self.evolve(table.transaction(), self._declared()) if self._settings.columns else None)
         return table
@@ -102,6 +109,15 @@ class CatalogTable:
             raise
         except Exception as error:
             raise ConfigurationError(f"{self._sink}: field 'columns': {_line(error)}") from None
+
+    def _unwritable(self, table: Table) -> str | None:
+        version = table.metadata.format_version
+        if version in WRITABLE_VERSIONS:
+            return None
+        return (
+            f"{self} has format version {version}, which pyiceberg cannot write; deliver into a table of format "
+            "version 2: a table's version cannot be lowered"
+        )
 
     def _check_partitioning(self, table: Table) -> None:
         has = [str(each) for each in fields_of(table)]
@@ -151,13 +167,16 @@ class CatalogTable:
     def find(self) -> Table | None:
         """Return the current table; None if it does not exist.
 
-        :raises DeliveryError: if the table existed before, and is now gone or replaced by another table.
+        :raises DeliveryError: if the table existed before, and is now gone, replaced by another table, or upgraded to a
+            format version that cannot be written.
         """
         table = self.with_retries(self._load)
         if table is None and self._uuid is not None:
             raise DeliveryError(
                 f"{self} was dropped after the job began; restore it, or start the job again, which creates a new table"
             )
+        if table is not None and (problem := self._unwritable(table)):
+            raise DeliveryError(problem)
         return table
 
     def _load(self) -> Table | None:
