@@ -73,7 +73,8 @@ def unpacked(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
     """The folder that the sdist unpacks to, which no version control covers."""
     folder = tmp_path_factory.mktemp("sdist")
     with tarfile.open(built[".gz"]) as archive:
-        archive.extractall(folder, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)  # Python has it since 3.11.4
+        archive.extractall(folder)
     return folder / built[".gz"].name.removesuffix(".tar.gz")
 
 

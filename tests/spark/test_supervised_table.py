@@ -13,7 +13,7 @@ import pytest
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.jobs import Job, JobRecord, Jobs
 from airflow_provider_coordination.coordination.partition import Partition
-from airflow_provider_coordination.sources.dynamodb_streams import client
+from airflow_provider_coordination.sources.dynamodb_streams.kind import DynamoDBStreamsKind
 from airflow_provider_coordination.sources.dynamodb_streams.service import unread
 from airflow_provider_coordination.sources.kinds import get_kind
 from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
@@ -156,7 +156,7 @@ class SupervisedTable:
 
     def reset(self) -> ResetReport:
         """Reset the source, by the connections of its spec."""
-        with patch.object(client, "aws_client", lambda settings, name: self.table.connected(name)):
+        with patch.object(DynamoDBStreamsKind, "service", lambda *_: self.service):
             return SupervisorVerbs(self.coordinator, by="ann").reset(connections=NoConnections())
 
     def is_equal(self) -> bool:
