@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -138,7 +138,8 @@ def pytest_runtest_makereport(
     """Add what the pages show to the report of a test that failed."""
     report = yield
     if call.when == "call" and report.failed and (visits := item.funcargs.get("visits")) is not None:
-        report.sections.append(("What the pages show", visits.seen()))
+        with suppress(Exception):  # the browser may be gone, and that is not what failed
+            report.sections.append(("What the pages show", visits.seen()))
     return report
 
 
