@@ -7,6 +7,9 @@ From the Kinesis Client Library: the even share rounded up, taking leases from o
 at a time, and, when balancing by throughput, only moves that make a difference. Unlike there, workers without leases
 are known, finished leases do not count, a lease that never had an owner is not simply taken by the first worker that
 sees it, and workers without statistics are not treated as if they were all equal.
+
+A worker's part is proportional to its slots: how many tasks it runs at the same time. That is known before it has read
+anything. The KCL compares the use of the processor instead, which follows from the leases of a worker as well.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 BY_COUNT = "count"
 BY_THROUGHPUT = "throughput"
@@ -53,11 +57,14 @@ class Member:
     :param owner: its owner name.
     :param max_leases: the maximum number of leases that it holds; None for no limit.
     :param hands_over: whether it hands over leases on request; a worker of an older version does not.
+    :param slots: how many tasks it runs at the same time, at least 1; None if unknown, which counts as the mean of the
+        other workers.
     """
 
     owner: str
     max_leases: int | None = None
     hands_over: bool = True
+    slots: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,9 +85,9 @@ class Move:
 class Rules:
     """The rules of balancing.
 
-    :param balance_by: `BY_COUNT` balances the number of leases, `BY_THROUGHPUT` the bytes per second.
+    :param balance_by: `BY_COUNT` balances the number of leases, `BY_THROUGHPUT` the bytes per second; for each slot.
     :param max_leases_to_steal: how many leases a worker requests from others at a time; None for a fraction `1 / STEP`
-        of an even share.
+        of its share.
     :param expected_workers: the minimum number of workers that are expected.
     :param force_after_seconds: how long a lease may stay free; after that, any worker that may hold more takes it.
     """
@@ -105,28 +112,31 @@ class BalancePlan:
     obsolete: frozenset[str] = frozenset()
 
 
-def fair_share(leases: int, limits: Sequence[int | None]) -> int:
-    """Return how many leases a worker without a limit should hold at most: an even share, rounded up.
+def capacities(members: Sequence[Member]) -> list[Fraction]:
+    """Return the capacity of each worker: its slots in proportion to the mean, so 1 if all have the same number."""
+    known = [member.slots for member in members if member.slots is not None]
+    mean = Fraction(sum(known), len(known)) if known else Fraction(1)
+    return [Fraction(1) if member.slots is None else member.slots / mean for member in members]
 
-    :param leases: the total number of leases.
-    :param limits: the maximum number of leases of each worker, including this one; None for no limit.
+
+def fair_shares(leases: int, members: Sequence[Member]) -> list[Fraction]:
+    """Return how many leases each worker should hold: in proportion to its capacity, within its limit.
+
+    :param leases: the total number of leases. They are all shared, unless every worker has a limit.
     """
-    share, larger = even_shares(leases, limits)
-    return share + (larger > 0)
+    sizes = capacities(members)
+    left, size_left = Fraction(leases), sum(sizes, Fraction(0))
 
+    def leases_at_limit(number: int) -> Fraction | float:
+        limit = members[number].max_leases
+        return math.inf if limit is None else limit / sizes[number]
 
-def even_shares(leases: int, limits: Sequence[int | None]) -> tuple[int, int]:
-    """Return an even share of the leases that remain after workers with lower limits, and how many hold one more.
-
-    :param leases: the total number of leases.
-    :param limits: the maximum number of leases of each worker; None for no limit.
-    """
-    left, workers = leases, len(limits)
-    for limit in sorted(limit for limit in limits if limit is not None):
-        if limit * workers >= left:
-            break
-        left, workers = left - limit, workers - 1
-    return divmod(left, workers) if workers else (max((limit or 0 for limit in limits), default=leases), 0)
+    shares = [Fraction(0)] * len(members)
+    for number in sorted(range(len(members)), key=leases_at_limit):  # what one may not hold is left to those after it
+        limit, share = members[number].max_leases, left * sizes[number] / size_left
+        shares[number] = share if limit is None else min(share, Fraction(limit))
+        left, size_left = left - shares[number], size_left - sizes[number]
+    return shares
 
 
 def plan(
@@ -156,6 +166,10 @@ class _Balance:
         self._rules = rules
         self._total = len(leases)
         self._members = {member.owner: member for member in sorted(members, key=lambda m: m.owner)}
+        by_owner = list(self._members.values())
+        self._capacities = dict(zip(self._members, map(float, capacities(by_owner)), strict=True))
+        self._shares = dict(zip(self._members, fair_shares(self._total, by_owner), strict=True))
+        self._bounds = {o: (math.floor(share), math.ceil(share)) for o, share in self._shares.items()}
         self._weights = _weights(leases, rules.balance_by)
         self._held: dict[str, set[str]] = {owner: set() for owner in self._members}
         self._loads = dict.fromkeys(self._members, 0.0)
@@ -175,9 +189,7 @@ class _Balance:
         """
         if move.taker not in self._members or move.key not in self._held.get(move.giver, ()):
             return False
-        if is_own and not (
-            self._has_room(move.taker) and self._gain(move.taker, move.giver, self._weights[move.key]) > 0
-        ):
+        if is_own and not (self._has_room(move.taker) and self._helps(move)):
             return False
         self._move(move)
         return True
@@ -196,21 +208,22 @@ class _Balance:
         :param pending: the moves that were applied already.
         """
         asking = {owner: sum(move.taker == owner for move in pending) for owner in self._members}
-        max_requests = self._rules.max_leases_to_steal or max(1, self._total // len(self._members) // STEP)
-        while move := self._next_move({o for o, n in asking.items() if n < max_requests}):
+        at_once = self._rules.max_leases_to_steal
+        most = {o: at_once or max(1, int(share / STEP)) for o, share in self._shares.items()}
+        while move := self._next_move({o for o, n in asking.items() if n < most[o]}):
             self._move(move)
             asking[move.taker] += 1
             if move.taker == me:
                 yield move
 
     def _share_by_count(self, me: str) -> int:
-        limits = [member.max_leases for member in self._members.values()]
-        limits += [None] * (self._rules.expected_workers - len(limits))
-        return fair_share(self._total, limits) - len(self._held[me])
+        expected = [Member(owner="")] * (self._rules.expected_workers - len(self._members))
+        shares = fair_shares(self._total, [*self._members.values(), *expected])
+        return math.ceil(shares[list(self._members).index(me)]) - len(self._held[me])
 
     def _share_by_throughput(self, me: str, free: Sequence[Lease]) -> int:
         # Expected workers have no name yet, so they come after the existing ones.
-        loads = [(load, len(self._held[o]), 0, o) for o, load in self._loads.items()]
+        loads = [(self._load(o), len(held), 0, o) for o, held in self._held.items()]
         loads += [(0.0, 0, 1, str(n)) for n in range(self._rules.expected_workers - len(self._members))]
         mine = 0
         for lease in free:
@@ -219,12 +232,13 @@ class _Balance:
                 break
             lightest = min(open_to)
             load, count, expected, owner = lightest
-            loads[loads.index(lightest)] = (load + self._weights[lease.key], count + 1, expected, owner)
+            added = self._weights[lease.key] / (1.0 if expected else self._capacities[owner])
+            loads[loads.index(lightest)] = (load + added, count + 1, expected, owner)
             mine += owner == me and not expected
         return mine
 
     def _next_move(self, may_request: Collection[str]) -> Move | None:
-        lightest_first = sorted(self._members, key=lambda owner: (self._loads[owner], len(self._held[owner]), owner))
+        lightest_first = sorted(self._members, key=lambda owner: (self._load(owner), len(self._held[owner]), owner))
         for taker in lightest_first:
             if (
                 taker not in may_request
@@ -233,45 +247,76 @@ class _Balance:
                 or self._has_its_share(taker)
             ):
                 continue
-            for giver in sorted(lightest_first, key=lambda o: (-self._loads[o], -len(self._held[o]), o)):
-                if self._loads[giver] - self._loads[taker] <= self._threshold:
+            for giver in sorted(lightest_first, key=lambda o: (-self._load(o), -len(self._held[o]), o)):
+                if self._load(giver) - self._load(taker) <= self._threshold:
                     break  # no move can gain more than the whole difference
                 if not self._hands_over(giver):
                     continue
                 key = self._best(taker, giver)
                 if key is None:
                     continue
-                weight = self._weights[key]
+                move = Move(key=key, giver=giver, taker=taker)
                 # If leases are small, no single move gains much; together they gain the whole difference.
-                if self._gain(taker, giver, weight) > min(self._threshold, weight):
-                    return Move(key=key, giver=giver, taker=taker)
+                least = min(self._threshold, self._difference_of(move) / 2)
+                if self._helps(move, 0.0 if self._rules.balance_by == BY_COUNT else least):
+                    return move
         return None
+
+    def _load(self, owner: str) -> float:
+        """Return what a worker holds for its capacity: the leases beyond its share, or the throughput for each slot."""
+        if self._rules.balance_by == BY_COUNT:
+            return len(self._held[owner]) - float(self._shares[owner])
+        return self._loads[owner] / self._capacities[owner]
+
+    def _helps(self, move: Move, least_gain: float = 0.0) -> bool:
+        """Return whether a move brings two workers closer to their shares.
+
+        A share is rounded. By count, a worker that holds its share, rounded up or down, needs no lease and need not
+        give one. So a move is never reversed.
+
+        :param least_gain: by throughput, the move must gain more than this.
+        """
+        if self._rules.balance_by == BY_THROUGHPUT:
+            return self._gain(move) > least_gain
+        taker, giver = len(self._held[move.taker]), len(self._held[move.giver])
+        (least, most), (least_of_giver, most_of_giver) = self._bounds[move.taker], self._bounds[move.giver]
+        return (taker < least and giver > least_of_giver) or (taker < most and giver > most_of_giver)
 
     @property
     def _threshold(self) -> float:
-        """A move must gain more than this: one lease more or less would only swap the two workers."""
+        """Two workers whose loads differ by no more than this stay as they are."""
         if self._rules.balance_by == BY_COUNT:
             return 1.0
         return HYSTERESIS * sum(self._loads.values()) / len(self._loads)
 
-    def _gain(self, taker: str, giver: str, weight: float) -> float:
+    def _gain(self, move: Move) -> float:
         """Return by how much a move reduces the difference between two workers."""
-        difference = self._loads[giver] - self._loads[taker]
-        return difference - abs(difference - 2 * weight)
+        difference = self._load(move.giver) - self._load(move.taker)
+        return difference - abs(difference - self._difference_of(move))
+
+    def _difference_of(self, move: Move) -> float:
+        """Return by how much a move changes the difference between two workers."""
+        return self._weights[move.key] * self._change(move.taker, move.giver)
+
+    def _change(self, taker: str, giver: str) -> float:
+        """Return by how much a lease of weight 1 changes the difference between two workers."""
+        return 1 / self._capacities[taker] + 1 / self._capacities[giver]
 
     def _best(self, taker: str, giver: str) -> str | None:
         """Return the key of the lease whose move reduces the difference most; None if none may move.
 
-        Its weight is the nearest to half the difference, from below or above. The first key wins a tie.
+        Its weight is the nearest to what would end the difference, from below or above. The first key wins a tie.
         """
         if giver not in self._sorted:
             self._sorted[giver] = sorted((self._weights[key], key) for key in self._held[giver] - self._moved)
         leases = self._sorted[giver]
-        above = bisect_left(leases, ((self._loads[giver] - self._loads[taker]) / 2, ""))
-        candidates = leases[above : above + 1]
+        ideal = (self._load(giver) - self._load(taker)) / self._change(taker, giver)
+        above = bisect_left(leases, (ideal, ""))
+        candidates = [key for _, key in leases[above : above + 1]]
         if above:
-            candidates.append(leases[bisect_left(leases, (leases[above - 1][0], ""))])
-        return min(((-self._gain(taker, giver, weight), key) for weight, key in candidates), default=(0.0, None))[1]
+            candidates.append(leases[bisect_left(leases, (leases[above - 1][0], ""))][1])
+        gains = [(-self._gain(Move(key=key, giver=giver, taker=taker)), key) for key in candidates]
+        return min(gains, default=(0.0, None))[1]
 
     def _move(self, move: Move) -> None:
         if move.giver in self._sorted and move.key not in self._moved:
@@ -297,9 +342,11 @@ class _Balance:
         """
         if self._rules.balance_by != BY_COUNT:
             return False
-        share, larger = even_shares(self._total, [member.max_leases for member in self._members.values()])
-        more = sum(len(held) > share for other, held in self._held.items() if other != owner)
-        return len(self._held[owner]) >= share + (more < larger)
+        least, most = self._bounds[owner]
+        # With shares of 3.3 each, one of three workers holds 4 of 10.
+        larger = self._total - sum(low for low, _ in self._bounds.values())
+        more = sum(len(self._held[o]) > low for o, (low, high) in self._bounds.items() if o != owner and high > low)
+        return len(self._held[owner]) >= (least + (more < larger) if most > least else least)
 
     def _limit(self, owner: str) -> float:
         limit = self._members[owner].max_leases

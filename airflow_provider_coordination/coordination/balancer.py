@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -73,6 +73,8 @@ class Balancer:
     :param handover_timeout: how long an owner may take to hand over a lease that another worker requested.
     :param expected_workers: the minimum number of workers to assume during this worker's first ownership timeout,
         because the others may not have started yet.
+    :param count_slots: returns how many tasks this worker runs at the same time, or None if unknown. Its share is
+        proportional to that.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Balancer:
         max_leases_to_steal: int | None = None,
         handover_timeout: timedelta = DEFAULT_HANDOVER_TIMEOUT,
         expected_workers: int = 1,
+        count_slots: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._coordinator = coordinator
         self._workers = coordinator.workers
@@ -94,6 +97,9 @@ class Balancer:
         self._max_leases_to_steal = max_leases_to_steal
         self._handover_seconds = handover_timeout.total_seconds()
         self._expected_workers = expected_workers
+        self._count_slots = count_slots
+        self.slots: int | None = None
+        """How many tasks this worker runs at the same time, as of the last round; None if unknown."""
         self._timeout_seconds = coordinator.leases.ownership_timeout.total_seconds()
         self._poll_seconds = self._timeout_seconds / POLLS_PER_TIMEOUT
         self._started = self._clock.monotonic()
@@ -120,6 +126,7 @@ class Balancer:
 
         :returns: the partitions that it gained.
         """
+        self.slots = self._count_slots()
         self._register()
         self._poll()
         if self._listed_for - self._live.keys():  # they may have left because of a suspension
@@ -309,13 +316,13 @@ class Balancer:
     def _plan(self) -> BalancePlan:
         leases, owners = self._leases(), dict(self._live)
         members = [
-            Member(owner=worker.owner, max_leases=worker.max_leases)
+            Member(owner=worker.owner, max_leases=worker.max_leases, slots=worker.slots)
             for worker in owners.values()
             if worker.owner != self._me
         ]
         silent = {lease.owner for lease in leases if lease.owner is not None} - owners.keys() - self._departed
         members += [Member(owner=owner, hands_over=False) for owner in silent if owner != self._me]
-        members.append(Member(owner=self._me, max_leases=self._max_leases))
+        members.append(Member(owner=self._me, max_leases=self._max_leases, slots=self.slots))
         starting = not self._passed(self._started, self._timeout_seconds)
         return plan(
             self._me,
@@ -424,7 +431,9 @@ class Balancer:
 
     def _register(self) -> None:
         self._workers.register(
-            max_leases=self._max_leases, lease_requests=[request for request, _ in self._requests.values()]
+            max_leases=self._max_leases,
+            slots=self.slots,
+            lease_requests=[request for request, _ in self._requests.values()],
         )
 
     def _forget(self, partition_key: str, *, is_handed_over: bool = False) -> None:

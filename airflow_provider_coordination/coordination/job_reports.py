@@ -177,6 +177,7 @@ class JobReport:
     :param errors: the latest failures of partitions, the latest last; at most `MAX_ERRORS`.
     :param error_count: the number of failures since the start of the job.
     :param sinks: the status of its sinks; at most `MAX_SINKS`.
+    :param slots: how many tasks it runs at the same time; None if unknown.
     """
 
     at: datetime
@@ -187,6 +188,7 @@ class JobReport:
     errors: Sequence[ErrorEvent] = ()
     error_count: int = 0
     sinks: Sequence[SinkReport] = ()
+    slots: int | None = None
 
     def errors_after(self, count: int) -> Sequence[ErrorEvent]:
         """Return the errors after the first `count` ones, as far as the report contains them.
@@ -233,6 +235,7 @@ class JobReport:
                 "parse_errors": [dict(record) for record in bad],
                 "errors": [error.to_mapping() for error in errors],
                 "error_count": self.error_count,
+                "slots": self.slots,
                 "sinks": [sink.to_mapping() for sink in _worst_first(self.sinks)[:MAX_SINKS]],
             }
         )
@@ -247,7 +250,7 @@ class JobReport:
         at = read_instant(stored.get("at")) if isinstance(stored, Mapping) else None
         if at is None or not isinstance(stored, Mapping):
             return None
-        rates = stored.get("rates")
+        rates, slots = stored.get("rates"), stored.get("slots")
         lags = zip(_list(stored, "partitions"), _list(stored, "lag_ms"), strict=False)
         errors = (ErrorEvent.from_mapping(each) for each in _list(stored, "errors") if isinstance(each, Mapping))
         error_count = stored.get("error_count")
@@ -261,6 +264,7 @@ class JobReport:
             errors=tuple(error for error in errors if error is not None),
             error_count=error_count if isinstance(error_count, int) else 0,
             sinks=tuple(sink for sink in sinks if sink is not None),
+            slots=slots if isinstance(slots, int) else None,
         )
 
 

@@ -1,4 +1,4 @@
-"""The workers of a source: who owns a lease, which are live, how many leases each may hold, and its lease requests.
+"""The workers of a source: who owns a lease, which are live, what each may hold and run, and its lease requests.
 
 An owner is one worker process of one task try, never just a host. In Data Prepper, the owner is the host's name, so two
 processes on a host are one owner and both may write. That cannot happen here.
@@ -107,6 +107,7 @@ class Worker:
     :param registered_until: when its registration expires unless it is renewed (aware).
     :param started_at: when it first registered (aware); None if unknown.
     :param max_leases: the maximum number of leases that it holds; None for no limit.
+    :param slots: how many tasks it runs at the same time; None if unknown.
     :param lease_requests: its requests to other workers.
     """
 
@@ -114,6 +115,7 @@ class Worker:
     registered_until: datetime
     started_at: datetime | None = None
     max_leases: int | None = None
+    slots: int | None = None
     lease_requests: tuple[LeaseRequest, ...] = ()
 
     @classmethod
@@ -124,13 +126,13 @@ class Worker:
         """
         if item.owner is None or item.ownership_timeout is None:
             return None
-        limit, started = item.progress.get("max_leases"), item.progress.get("started_at")
         requests = item.progress.get("lease_requests")
         return cls(
             owner=item.owner,
             registered_until=item.ownership_timeout,
-            started_at=read_instant(started),
-            max_leases=limit if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0 else None,
+            started_at=read_instant(item.progress.get("started_at")),
+            max_leases=_number(item.progress.get("max_leases")),
+            slots=_number(item.progress.get("slots")),
             lease_requests=tuple(
                 LeaseRequest(key=str(key), giver=request["from"], since=since)
                 for key, request in (requests.items() if isinstance(requests, Mapping) else ())
@@ -182,13 +184,18 @@ class Workers:
         """Whether this worker is registered, as far as it knows."""
         return self._leases.holds(self._key)
 
-    def register(self, *, max_leases: int | None = None, lease_requests: Sequence[LeaseRequest] = ()) -> None:
+    def register(
+        self, *, max_leases: int | None = None, slots: int | None = None, lease_requests: Sequence[LeaseRequest] = ()
+    ) -> None:
         """Register this worker, or update its item if something has changed.
 
         :param max_leases: the maximum number of leases that it holds; None for no limit.
+        :param slots: how many tasks it runs at the same time; None if unknown.
         :param lease_requests: its requests to other workers.
         """
         progress: dict[str, Any] = {"max_leases": max_leases, "started_at": self._started_at}
+        if slots is not None:
+            progress["slots"] = slots
         if lease_requests:
             progress["lease_requests"] = {
                 request.key: {"from": request.giver, "since": format_instant(request.since)}
@@ -271,3 +278,7 @@ class Workers:
 def item_key(owner: str) -> str:
     """Return the key of a worker's item: its name, or a digest if the name is too long for a key."""
     return owner if len(owner.encode()) <= MAX_KEY_BYTES else hashlib.sha256(owner.encode()).hexdigest()
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

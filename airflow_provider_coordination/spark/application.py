@@ -226,6 +226,7 @@ def _run(
             stop_at=read.stop_at,
             is_bounded=read.is_bounded,
             default_leases=read.default_leases,
+            count_slots=spark.slots.lasting,
             stop=stop,
             bad_records=bad_records,
             bounds=bounds,

@@ -69,6 +69,7 @@ class IngestionJob:
     :param stop_at: the instant (aware) up to which the job reads; None for no such bound.
     :param is_bounded: whether the job ends once no partition is left for it.
     :param default_leases: the maximum number of leases if `settings` give none; None for no limit.
+    :param count_slots: returns how many tasks the job runs at the same time, or None if unknown.
     :param observer: called at the end of each phase.
     :param metrics: receives the counts.
     :param spans: makes the spans of rounds.
@@ -86,6 +87,7 @@ class IngestionJob:
         stop_at: datetime | None = None,
         is_bounded: bool = False,
         default_leases: int | None = None,
+        count_slots: Callable[[], int | None] = lambda: None,
         bad_records: BadRecords | None = None,
         bounds: EventTimeBounds | None = None,
         observer: Observer = lambda phase: None,
@@ -113,6 +115,7 @@ class IngestionJob:
             max_leases_to_steal=settings.leases.max_leases_to_steal,
             handover_timeout=settings.leases.handover_timeout,
             expected_workers=settings.workers,
+            count_slots=count_slots,
         )
         self._summary = Summary()
         self._redaction = Redaction(settings)
@@ -142,7 +145,7 @@ class IngestionJob:
 
     def report(self) -> JobReport:
         """Return the job report as of now. Called from any thread."""
-        return self._reporting.report()
+        return self._reporting.report(self._balancer.slots)
 
     def run(self) -> Summary:
         """Make rounds until a stop condition holds; then give back every lease.

@@ -197,8 +197,11 @@ class JobReporting:
             self._errors.append(event)
             self._error_count += 1
 
-    def report(self) -> JobReport:
-        """Return the job report as of now."""
+    def report(self, slots: int | None = None) -> JobReport:
+        """Return the job report as of now.
+
+        :param slots: how many tasks the job runs at the same time; None if unknown.
+        """
         now = self._clock.monotonic()
         with self._lock:
             totals, behind, errors, error_count = self._totals, self._behind, tuple(self._errors), self._error_count
@@ -214,6 +217,7 @@ class JobReporting:
             errors=errors,
             error_count=error_count,
             sinks=sinks,
+            slots=slots,
         )
 
     def _lag_ms(self, behind_ms: int, seconds: float) -> int | None:

@@ -66,9 +66,9 @@ class LeaseSettings(Described):
 
     :param max_leases: the maximum number of partitions the job holds, even if its fair share is larger; by default 64
         if the partitions end. (templated)
-    :param balance_by: what jobs share evenly: the `"count"` of leases, or the `"throughput"` recorded in each
-        partition's progress. (templated)
-    :param max_leases_to_steal: how many leases the job requests from others at a time; None for an eighth of an even
+    :param balance_by: what jobs share in proportion to their slots: the `"count"` of leases, or the `"throughput"`
+        recorded in each partition's progress. (templated)
+    :param max_leases_to_steal: how many leases the job requests from others at a time; None for an eighth of its
         share, at least 1. (templated)
     :param handover_timeout: how long an owner may take to hand over a lease that another job requested. (templated)
     """

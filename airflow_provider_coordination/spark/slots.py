@@ -116,12 +116,16 @@ class Growth:
     :param registered: the number of slots when more were planned last.
     :param waits_since: since when more slots have been planned than exist; None if enough exist.
     :param settled_until: until when no more slots are planned than exist.
+    :param lasting: the number of slots for the balance among workers, without dynamic allocation.
+    :param less_since: since when fewer than `lasting` have existed; None if they do not.
     """
 
     started_at: float
     registered: int = 0
     waits_since: float | None = None
     settled_until: float = -math.inf
+    lasting: int = 0
+    less_since: float | None = None
 
 
 def planned_slots(
@@ -150,6 +154,28 @@ def planned_slots(
     return min(wanted, 2 * available), growth
 
 
+def lasting_slots(allocation: Allocation, growth: Growth, *, registered: int, now: float) -> tuple[int | None, Growth]:
+    """Return how many slots a job has whatever its work, and what to remember. None if that is unknown.
+
+    With dynamic allocation, executors follow the work, and the work follows this number. So it is the maximum, or what
+    exists after a cluster has given no more. Otherwise fewer executors count after a minute, as Spark replaces them.
+
+    :param registered: the number of tasks that the present executors run at the same time.
+    :param now: the present time on the monotonic clock.
+    """
+    if allocation.is_dynamic:
+        is_settled = now < growth.settled_until
+        return max(registered, growth.registered) if is_settled else allocation.maximum, growth
+    available = max(registered, allocation.initial) if now - growth.started_at < STARTING_SECONDS else registered
+    if available < growth.lasting:
+        if growth.less_since is None:
+            growth = replace(growth, less_since=now)
+        elif now - growth.less_since >= STARTING_SECONDS:
+            growth = replace(growth, lasting=available, less_since=None)
+        return growth.lasting, growth
+    return available, replace(growth, lasting=available, less_since=None)
+
+
 class SlotCount:
     """The number of slots of a job's rounds; it remembers the executors from round to round.
 
@@ -172,17 +198,24 @@ class SlotCount:
             slots then read its partitions as well.
         """
         now, registered = self._clock(), registered_slots(self._context)
-        if self._allocation is None or self._growth is None:
-            self._allocation = Allocation.of(dict(self._context.getConf().getAll()))
-            self._growth = Growth(started_at=now)
-        planned, self._growth = planned_slots(
-            self._allocation, self._growth, needed=max(1, needed), registered=registered, now=now
-        )
+        planned, self._growth = planned_slots(*self._known(now), needed=max(1, needed), registered=registered, now=now)
         if planned != self._last:
             log.info("slots of a round: %d, executors run %d tasks, the work needs %d", planned, registered, needed)
             self._last = planned
         # If the work needs fewer slots than exist, the delivery has one already.
         return max(1, planned - 1) if leave_slot and planned >= registered else planned
+
+    def lasting(self) -> int | None:
+        """Return how many slots the job has whatever its work, for the balance among workers; None if unknown."""
+        now, registered = self._clock(), registered_slots(self._context)
+        slots, self._growth = lasting_slots(*self._known(now), registered=registered, now=now)
+        return slots
+
+    def _known(self, now: float) -> tuple[Allocation, Growth]:
+        if self._allocation is None or self._growth is None:
+            self._allocation = Allocation.of(dict(self._context.getConf().getAll()))
+            self._growth = Growth(started_at=now)
+        return self._allocation, self._growth
 
 
 def registered_slots(context: SparkContext) -> int:

@@ -20,7 +20,7 @@ from airflow_provider_coordination.coordination.balance import (
     Member,
     Move,
     Rules,
-    fair_share,
+    fair_shares,
     plan,
 )
 from tests.support.depth import examples
@@ -60,19 +60,20 @@ def moves(found: BalancePlan) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("count", "limits", "share"),
     [
-        (0, [None], 0),
-        (7, [None], 7),
-        (7, [None, None], 4),
-        (2, [None] * 5, 1),
-        (10, [None, 1], 9),
-        (10, [None, None, 2], 4),
-        (10, [None, 6], 5),
-        (10, [3, 2], 3),
-        (10, [3, 2, None], 5),
+        (0, [None], [0]),
+        (7, [None], [7]),
+        (7, [None, None], [3.5, 3.5]),
+        (2, [None] * 5, [0.4] * 5),
+        (10, [None, 1], [9, 1]),
+        (10, [None, None, 2], [4, 4, 2]),
+        (10, [None, 6], [5, 5]),
+        (10, [3, 2], [3, 2]),
+        (10, [3, 2, None], [3, 2, 5]),
     ],
 )
-def test_fair_share_is_an_even_part_after_limits(count: int, limits: list[int | None], share: int) -> None:
-    assert fair_share(count, limits) == share
+def test_fair_share_is_an_even_part_after_limits(count: int, limits: list[int | None], share: list[float]) -> None:
+    fleet = [Member(owner=str(number), max_leases=limit) for number, limit in enumerate(limits)]
+    assert [float(each) for each in fair_shares(count, fleet)] == share
 
 
 def test_worker_takes_free_leases_up_to_its_share() -> None:
@@ -247,57 +248,32 @@ def test_impossible_throughput_is_ignored() -> None:
 
 
 owners = st.sampled_from("abcd")
-fleets = st.dictionaries(owners, st.one_of(st.none(), st.integers(1, 8)), min_size=1)
+limits = st.one_of(st.none(), st.integers(1, 8))
+slots = st.one_of(st.none(), st.integers(1, 40))
+fleets = st.dictionaries(owners, st.tuples(limits, slots), min_size=1).map(
+    lambda found: [Member(owner=owner, max_leases=limit, slots=size) for owner, (limit, size) in found.items()]
+)
 held = st.lists(st.tuples(st.one_of(st.none(), st.sampled_from("abcdx")), st.one_of(st.none(), st.floats(0, 1e6))))
+rules_of = st.builds(
+    lambda rules, at_once: replace(rules, max_leases_to_steal=at_once),
+    st.sampled_from([COUNT, THROUGHPUT]),
+    st.integers(1, 3),
+)
 
 
-@settings(max_examples=examples(150))
-@given(
-    fleet=fleets,
-    existing=held,
-    rules=st.sampled_from([COUNT, THROUGHPUT]),
-    at_once=st.integers(1, 3),
-    seed=st.integers(),
-)
-@example(  # one that has its part asks for no more, although another one has far more
-    fleet={"a": None, "b": None, "c": None}, existing=[(None, None)] * 14, rules=COUNT, at_once=1, seed=0
-)
-@example(  # 10 leases are 4, 3 and 3: the one that already has more keeps the fourth
-    fleet={"a": None, "b": None, "c": None}, existing=[(None, None)] * 10, rules=COUNT, at_once=1, seed=14
-)
-@example(  # one that is full may not count on what others have yet to take from it
-    fleet={"b": 3, "c": 5, "d": 5},
-    existing=[(None, None), ("a", 9.152), (None, 4.015), (None, 0.171), ("a", 1.0), (None, 8.795)],
-    rules=THROUGHPUT,
-    at_once=2,
-    seed=386,
-)
-def test_rounds_in_any_order_settle_after_few_moves(
-    fleet: dict[str, int | None],
-    existing: list[tuple[str | None, float | None]],
-    rules: Rules,
-    at_once: int,
-    seed: int,
-) -> None:
-    order = random.Random(seed)
-    rules = replace(rules, max_leases_to_steal=at_once)
-    everybody = [Member(owner=owner, max_leases=limit) for owner, limit in fleet.items()]
-    # Those of x, who is dead, are free by and by.
-    stands = {f"k{n:02}": Lease(key=f"k{n:02}", owner=o, throughput=t) for n, (o, t) in enumerate(existing)}
-    stands = {
-        key: replace(lease, owner=lease.owner if lease.owner in fleet else None, free_seconds=order.choice([0, 200]))
-        for key, lease in stands.items()
-    }
-    before = {o: sum(lease.owner == o for lease in stands.values()) for o in fleet}
+def settle(stands: dict[str, Lease], fleet: list[Member], rules: Rules, order: random.Random) -> Counter[str]:
+    """Let the workers make rounds in any order until nothing moves. Return how often each lease moved."""
+    limits = {member.owner: member.max_leases for member in fleet}
+    before = {owner: sum(lease.owner == owner for lease in stands.values()) for owner in limits}
     moved: Counter[str] = Counter()
     quiet = 0
     while quiet < 2:
         quiet += 1
-        for me in order.sample(sorted(fleet), len(fleet)):
+        for me in order.sample(sorted(limits), len(limits)):
             snapshot = list(stands.values())
-            todo = plan(me, snapshot, everybody, [], rules)
+            todo = plan(me, snapshot, fleet, [], rules)
             shuffled = order.sample(snapshot, len(snapshot)) if rules.balance_by == BY_COUNT else snapshot
-            assert plan(me, shuffled, order.sample(everybody, len(everybody)), [], rules) == todo, "deterministic"
+            assert plan(me, shuffled, order.sample(fleet, len(fleet)), [], rules) == todo, "deterministic"
             free = [lease.key for lease in snapshot if lease.owner is None]
             assert todo.acquire == 0 or not todo.requests or not free
             for key in free[: todo.acquire]:
@@ -309,16 +285,124 @@ def test_rounds_in_any_order_settle_after_few_moves(
                 moved[move.key] += 1
                 quiet = 0
             counts = Counter(lease.owner for lease in stands.values())
-            assert fleet[me] is None or counts[me] <= max(fleet[me] or 0, before[me])
+            assert limits[me] is None or counts[me] <= max(limits[me] or 0, before[me])
         for key, lease in stands.items():  # what nobody took is old after a while
             if lease.owner is None:
                 stands[key] = replace(lease, free_seconds=200)
         assert moved.total() <= len(stands) * len(fleet), "it never settles"
+    return moved
+
+
+def check_shares(stands: dict[str, Lease], fleet: list[Member]) -> None:
+    """Check that every worker holds its share, rounded down or up, and that the shares are all leases.
+
+    If all workers have limits, more leases may exist; then nobody holds less than its share.
+    """
+    counts = Counter(lease.owner for lease in stands.values())
+    shares = fair_shares(len(stands), fleet)
+    is_all = sum(shares) == len(stands)
+    assert is_all or all(member.max_leases is not None for member in fleet)
+    for member, share in zip(fleet, shares, strict=True):
+        assert math.floor(share) <= counts[member.owner] <= (math.ceil(share) if is_all else math.inf)
+
+
+@settings(max_examples=examples(150))
+@given(fleet=fleets, existing=held, rules=rules_of, seed=st.integers())
+@example(  # one that has its part asks for no more, although another one has far more
+    fleet=members("a", "b", "c"), existing=[(None, None)] * 14, rules=replace(COUNT, max_leases_to_steal=1), seed=0
+)
+@example(  # 10 leases are 4, 3 and 3: the one that already has more keeps the fourth
+    fleet=members("a", "b", "c"), existing=[(None, None)] * 10, rules=replace(COUNT, max_leases_to_steal=1), seed=14
+)
+@example(  # one that is full may not count on what others have yet to take from it
+    fleet=members(b=3, c=5, d=5),
+    existing=[(None, None), ("a", 9.152), (None, 4.015), (None, 0.171), ("a", 1.0), (None, 8.795)],
+    rules=replace(THROUGHPUT, max_leases_to_steal=2),
+    seed=386,
+)
+def test_rounds_in_any_order_settle_after_few_moves(
+    fleet: list[Member], existing: list[tuple[str | None, float | None]], rules: Rules, seed: int
+) -> None:
+    order, owners = random.Random(seed), {member.owner for member in fleet}
+    # Those of x, who is dead, are free by and by.
+    stands = {
+        f"k{n:02}": Lease(
+            key=f"k{n:02}", owner=o if o in owners else None, throughput=t, free_seconds=order.choice([0, 200])
+        )
+        for n, (o, t) in enumerate(existing)
+    }
+    moved = settle(stands, fleet, rules, order)
     if rules.balance_by == BY_COUNT:
         assert all(times <= 1 for times in moved.values()), "nothing goes to and fro"
-    counts = Counter(dict.fromkeys(fleet, 0))
-    counts.update(lease.owner for lease in stands.values() if lease.owner is not None)
-    room = [owner for owner, limit in fleet.items() if limit is None or counts[owner] < limit]
-    assert counts.total() == len(stands) or not room, "what is free is taken by whoever may"
-    if rules.balance_by == BY_COUNT and room:
-        assert max(counts.values()) - min(counts[owner] for owner in room) <= 1
+        check_shares(stands, fleet)
+    counts = Counter(lease.owner for lease in stands.values())
+    room = [each for each in fleet if each.max_leases is None or counts[each.owner] < each.max_leases]
+    assert None not in counts or not room, "what is free is taken by whoever may"
+
+
+# Workers of unequal size
+
+
+def sized(**sizes: int | None) -> list[Member]:
+    return [Member(owner=owner, slots=slots) for owner, slots in sizes.items()]
+
+
+def held_by(stands: dict[str, Lease]) -> dict[str | None, int]:
+    return dict(Counter(lease.owner for lease in stands.values()))
+
+
+@pytest.mark.parametrize("rules", [COUNT, THROUGHPUT], ids=lambda rules: rules.balance_by)
+@pytest.mark.parametrize(
+    ("fleet", "expected"),
+    [
+        (sized(a=2, b=4), {"a": 4, "b": 8}),
+        (sized(a=8, b=16, c=24), {"a": 2, "b": 4, "c": 6}),
+        (sized(a=5, b=5), {"a": 6, "b": 6}),
+        (sized(a=None, b=None), {"a": 6, "b": 6}),
+        (sized(a=2, b=4, old=None), {"a": 3, "b": 5, "old": 4}),  # 2.7, 5.3 and the mean
+        ([*sized(a=1), Member(owner="b", slots=9, max_leases=2)], {"a": 10, "b": 2}),
+    ],
+    ids=["twice", "three sizes", "equal", "unknown", "mixed versions", "limited"],
+)
+def test_shares_are_proportional_to_slots(rules: Rules, fleet: list[Member], expected: dict[str, int]) -> None:
+    stands = {f"k{n:02}": Lease(key=f"k{n:02}", throughput=100.0) for n in range(12)}
+    settle(stands, fleet, rules, random.Random(1))
+    assert held_by(stands) == expected
+
+
+@settings(max_examples=examples(60))
+@given(
+    before=fleets,
+    resized=st.dictionaries(owners, slots),
+    count=st.integers(0, 40),
+    by_throughput=st.booleans(),
+    seed=st.integers(),
+)
+def test_share_follows_capacity_that_grows_or_shrinks(
+    before: list[Member], resized: dict[str, int | None], count: int, by_throughput: bool, seed: int
+) -> None:
+    order, rules = random.Random(seed), THROUGHPUT if by_throughput else COUNT
+    stands = {f"k{n:02}": Lease(key=f"k{n:02}", throughput=order.random(), free_seconds=200) for n in range(count)}
+    settle(stands, before, rules, order)
+    after = [replace(member, slots=resized.get(member.owner, member.slots)) for member in before]
+    moved = settle(stands, after, rules, order)
+    if not by_throughput:
+        assert all(times <= 1 for times in moved.values())
+        check_shares(stands, after)
+    assert settle(stands, after, rules, order).total() == 0, "a steady state is stable"
+
+
+def test_throughput_per_slot_is_balanced() -> None:
+    existing = loaded(a=[40, 40], b=[10, 30, 40])
+    assert moves(plan("a", existing, sized(a=1, b=1), [], THROUGHPUT)) == []
+    assert moves(plan("a", existing, sized(a=3, b=1), [], THROUGHPUT)) == [("b", "b-2")]
+
+
+def test_expected_worker_has_the_mean_capacity() -> None:
+    rules = replace(COUNT, expected_workers=3)
+    assert plan("a", leases(free=12), sized(a=6, b=2), [], rules).acquire == 6
+
+
+def test_large_worker_requests_an_eighth_of_its_own_share() -> None:
+    existing, fleet = leases(b=96), sized(a=3, b=1)
+    assert len(plan("a", existing, fleet, [], replace(COUNT, max_leases_to_steal=None)).requests) == 9

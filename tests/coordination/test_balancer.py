@@ -382,6 +382,37 @@ def test_expected_workers_leave_room_for_each_other(fleet: Fleet) -> None:
     assert len(a.round()) == 2
 
 
+def test_worker_with_twice_the_slots_gets_twice_as_many(fleet: Fleet) -> None:
+    fleet.owner("sync").create_partitions({f"k{n}": {} for n in range(8)})
+    small, large = Job(fleet, "a", count_slots=lambda: 4), Job(fleet, "b", count_slots=lambda: 8)
+    rounds([small, large], 12)
+    assert (len(small.held), len(large.held)) == (4, 8)
+    requested = [job.count(CoordinationMetric.HANDOVERS_REQUESTED) for job in (small, large)]
+    rounds([small, large], 12)
+    assert [job.count(CoordinationMetric.HANDOVERS_REQUESTED) for job in (small, large)] == requested
+
+
+def test_share_follows_slots_that_change(fleet: Fleet) -> None:
+    fleet.owner("sync").create_partitions({f"k{n}": {} for n in range(8)})
+    slots = {"a": 4, "b": 4}
+    jobs = [Job(fleet, name, count_slots=lambda name=name: slots[name]) for name in slots]
+    rounds(jobs, 12)
+    assert [len(job.held) for job in jobs] == [6, 6]
+    slots["a"] = 20
+    rounds(jobs, 12)
+    assert [len(job.held) for job in jobs] == [10, 2]
+    slots["a"] = 2
+    rounds(jobs, 20)
+    assert [len(job.held) for job in jobs] == [4, 8]
+
+
+def test_worker_of_unknown_slots_has_a_mean_share(fleet: Fleet) -> None:
+    fleet.owner("sync").create_partitions({f"k{n}": {} for n in range(8)})
+    jobs = [Job(fleet, "a", count_slots=lambda: 2), Job(fleet, "b", count_slots=lambda: 6), Job(fleet, "older")]
+    rounds(jobs, 12)
+    assert [len(job.held) for job in jobs] == [2, 6, 4]
+
+
 def test_registered_worker_without_leases_counts(fleet: Fleet) -> None:
     idle, a = Job(fleet, "idle"), Job(fleet, "a")
     idle.coordinator.workers.register()

@@ -43,7 +43,7 @@ def averages(*counted: tuple[float, int]) -> dict[str, float]:
 def test_report_reads_back_from_its_text() -> None:
     rates = {"1m": COUNTS.per_second(60), "5m": COUNTS.per_second(300), "15m": COUNTS.per_second(900)}
     report = JobReport(
-        at=NOW, totals=COUNTS, rates=rates, lag_ms={shard(0): 120, shard(1): 0}, parse_errors=(an_error(1),)
+        at=NOW, totals=COUNTS, rates=rates, lag_ms={shard(0): 120, shard(1): 0}, parse_errors=(an_error(1),), slots=8
     )
     assert JobReport.from_text(report.to_text()) == report
 

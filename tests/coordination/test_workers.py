@@ -33,9 +33,9 @@ def items(fleet: Fleet) -> list[Partition]:
 def test_registered_worker_is_seen_by_others(fleet: Fleet) -> None:
     a, b = fleet.owner("a"), fleet.owner("b")
     lease_request = LeaseRequest(key="x", giver="b", since=fleet.clock.now())
-    a.workers.register(max_leases=3, lease_requests=[lease_request])
+    a.workers.register(max_leases=3, slots=8, lease_requests=[lease_request])
     [seen] = b.workers.live()
-    assert (seen.owner, seen.max_leases, seen.lease_requests) == ("a", 3, (lease_request,))
+    assert (seen.owner, seen.max_leases, seen.slots, seen.lease_requests) == ("a", 3, 8, (lease_request,))
     assert seen.started_at == fleet.clock.now()
     assert seen.requests_lease("x", "b") and not seen.requests_lease("x", "c") and not seen.requests_lease("y", "b")
 

@@ -14,6 +14,7 @@ from airflow_provider_coordination.spark.slots import (
     STARTING_SECONDS,
     Allocation,
     Growth,
+    lasting_slots,
     planned_slots,
 )
 from tests.support.read_plans import read_plans
@@ -135,3 +136,45 @@ def test_slots_follow_measured_or_possible_shard_throughput(throughputs: list[fl
 
 def test_empty_shards_need_no_slot_each() -> None:
     assert slots_needed([replace(plan, iterator="i") for plan in read_plans(64)]) == 1
+
+
+# Slots for the balance among workers
+
+
+def lasting(allocation: Allocation, *registered: tuple[float, int], growth: Growth | None = None) -> list[int | None]:
+    """Return the number at each of these instants, with as many tasks on executors then."""
+    found, growth = [], growth or Growth(started_at=0.0)
+    for now, tasks in registered:
+        slots, growth = lasting_slots(allocation, growth, registered=tasks, now=now)
+        found.append(slots)
+    return found
+
+
+def test_lasting_slots_are_the_tasks_of_the_executors() -> None:
+    assert lasting(Allocation(), (0, 2), (10, 6), (500, 6)) == [2, 6, 6]
+
+
+def test_lasting_slots_include_executors_that_start() -> None:
+    assert lasting(Allocation(initial=12), (0, 1), (59, 4), (61, 12)) == [12, 12, 12]
+    assert lasting(Allocation(initial=12), (0, 1), (60, 4), (119, 4), (120, 4)) == [12, 12, 12, 4]
+
+
+def test_lasting_slots_keep_a_lost_executor_for_a_minute() -> None:
+    replaced = [(100.0, 8), (110.0, 6), (150.0, 8), (160.0, 6), (219.0, 6)]
+    assert lasting(Allocation(), *replaced) == [8] * 5
+    assert lasting(Allocation(), *replaced, (220.0, 6), (230.0, 4), (231.0, 9)) == [8] * 5 + [6, 6, 9]
+
+
+def test_lasting_slots_of_dynamic_allocation_ignore_the_present_work() -> None:
+    dynamic = Allocation(is_dynamic=True, initial=2, maximum=24)
+    assert lasting(dynamic, (0, 2), (500, 20), (900, 1)) == [24, 24, 24]
+    assert lasting(Allocation(is_dynamic=True), (0, 2)) == [None]
+
+
+def test_lasting_slots_are_those_a_full_cluster_gave() -> None:
+    dynamic, growth = Allocation(is_dynamic=True, initial=2, maximum=24), Growth(started_at=0.0)
+    for now in (LATER, LATER + GROWING_SECONDS):
+        _, growth = planned_slots(dynamic, growth, needed=20, registered=4, now=now)
+    since = LATER + GROWING_SECONDS
+    settled = [(since, 4), (since + 100, 1), (since + 200, 6), (since + SETTLED_SECONDS, 1)]
+    assert lasting(dynamic, *settled, growth=growth) == [4, 4, 6, 24]

@@ -80,6 +80,7 @@ class ShardReading(Reading):
     :param partitions: the partitions of the job.
     :param summary: the summary of the job.
     :param format: what the records are.
+    :param slots: decides how many slots land; None for a decision that no other part of the job shares.
     """
 
     def __init__(
@@ -92,9 +93,10 @@ class ShardReading(Reading):
         partitions: PartitionsToRead,
         summary: Summary,
         format: ShardFormat = KINESIS,
+        slots: SlotCount | None = None,
     ) -> None:
         self._context = context
-        self._slots = SlotCount(context)
+        self._slots = slots or SlotCount(context)
         self._streams = streams
         self._coordinator = coordinator
         self._partitions = partitions
@@ -461,7 +463,7 @@ class ShardSource(JobSource):
 
     def reading(self, spark: JobSpark, streams: Streams) -> MakeReading:
         """Return what makes the reading of a job."""
-        return partial(ShardReading, spark.context, self._settings, streams, format=self._format)
+        return partial(ShardReading, spark.context, self._settings, streams, format=self._format, slots=spark.slots)
 
     def _streams(self, client: KinesisClient, coordinator: SourceCoordinator) -> Streams:
         settings = self._settings
