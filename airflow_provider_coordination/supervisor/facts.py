@@ -49,6 +49,7 @@ class JobStatus:
     :param application_id: its Spark application id.
     :param log: the URL of its log, or the path where it was submitted.
     :param partitions: the number of partitions that it reads.
+    :param slots: how many Spark tasks it runs at the same time; None if unknown.
     :param lag_ms: the largest known lag of these partitions, in milliseconds.
     :param stop_reason: why it stops; None if it does not.
     :param is_outdated: whether the current spec needs another job.
@@ -63,6 +64,7 @@ class JobStatus:
     application_id: str | None
     log: str | None
     partitions: int
+    slots: int | None
     lag_ms: int | None
     stop_reason: str | None
     is_outdated: bool

@@ -342,6 +342,7 @@ def _job_row(
         application_id=None if known is None else known.application_id,
         log=None if known is None else _log_of(stored, known),
         partitions=len(leased),
+        slots=None if known is None or known.report is None else known.report.slots,
         lag_ms=max([lag for key in leased if (lag := lags.get(key)) is not None], default=None),
         stop_reason=stop_reason,
         is_outdated=planned is not None and planned.spec_version in stored.outdated,

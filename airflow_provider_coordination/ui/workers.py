@@ -39,12 +39,16 @@ class JobFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerRow:
-    """A worker. `registered_until` is null for one that holds a lease and has not registered."""
+    """A worker. `registered_until` is null for one that holds a lease and has not registered.
+
+    `slots` is how many Spark tasks it runs at the same time; null if unknown.
+    """
 
     owner: Owner
     registered_until: datetime | None
     started_at: datetime | None
     max_leases: int | None
+    slots: int | None
     leases: int
     is_live: bool
     job: JobFacts | None
@@ -101,6 +105,7 @@ def worker_list(view: SourceView, connection_id: str) -> WorkerList:
             registered_until=None if worker is None else worker.registered_until,
             started_at=worker.started_at if worker is not None else None if job is None else job.submitted_at,
             max_leases=None if worker is None else worker.max_leases,
+            slots=None if worker is None else worker.slots,
             leases=leases[owner],
             is_live=owner in live
             or (worker is not None and worker.registered_until + view.safety_margin > now)

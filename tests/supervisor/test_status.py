@@ -48,7 +48,7 @@ class SupervisedClicks(SourceSimulation):
     def report(self, job: SparkJob, *, errors: list[dict[str, Any]] | None = None, **lag_ms: int) -> None:
         rates = {"1m": {"processed": 1.5}, "5m": {"processed": 1.0}, "15m": {"processed": 0.5}}
         report = JobReport(
-            at=self.clock.now(), totals=COUNTS, rates=rates, lag_ms=lag_ms, parse_errors=tuple(errors or ())
+            at=self.clock.now(), totals=COUNTS, rates=rates, lag_ms=lag_ms, parse_errors=tuple(errors or ()), slots=8
         )
         assert job.record is not None
         job.record.note(report=report.to_text())
@@ -278,6 +278,7 @@ def test_lag_is_reported_by_jobs_or_else_the_noted_one(simulation: SupervisedCli
     assert lag["partitions"]["S0"] == 120
     assert (lag["oldest_ms"], lag["sum_ms"], lag["unknown"]) == (120, 120, 1)
     assert [job["lag_ms"] for job in simulation.status["jobs"]] == [120, None]
+    assert [job["slots"] for job in simulation.status["jobs"]] == [8, None]
     assert simulation.status["lag_series"][-1]["counted"]["processed"] == 0
 
 

@@ -156,6 +156,12 @@ export function WorkersPage({ place }) {
                         leasesOf(worker),
                       ),
                   },
+                  {
+                    name: "slots",
+                    title: "Slots",
+                    align: "end",
+                    cell: (worker) => (worker.slots === null ? "–" : countText(worker.slots)),
+                  },
                   { name: "started", title: "Started", cell: (worker) => h(RelativeTime, { instant: worker.started_at }) },
                   { name: "job", title: "Spark job", cell: (worker) => h(Job, { job: worker.job }) },
                 ],

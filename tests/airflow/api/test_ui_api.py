@@ -569,7 +569,7 @@ def test_time_beyond_the_kept_history_is_cut(scenery: Scenery, op: TestClient, q
 def test_workers_are_registered_ones_and_lease_owners(scenery: Scenery, op: TestClient) -> None:
     scenery.make("orders", dict.fromkeys(("a", "b", "c"), lambda p: p))
     registered, other = scenery.worker("orders", 0), scenery.worker("orders", 1)
-    registered.workers.register(max_leases=5)
+    registered.workers.register(max_leases=5, slots=8)
     registered.leases.acquire(2)
     other.leases.acquire(1)
     rows = found(op.get(at("orders", "workers")))["workers"]
@@ -578,6 +578,7 @@ def test_workers_are_registered_ones_and_lease_owners(scenery: Scenery, op: Test
         (1, 1, None, True),
     ]
     assert (rows[1]["registered_until"], rows[0]["job"]) == (None, None)
+    assert [each["slots"] for each in rows] == [8, None]
 
 
 def test_run_lists_its_current_and_previous_leases(scenery: Scenery, as_role: Any, op: TestClient) -> None:
