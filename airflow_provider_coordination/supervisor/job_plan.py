@@ -5,6 +5,9 @@ fewer jobs, or for neither. More has priority. Hysteresis: between the two thres
 `min_trigger_scale_action_frequency` after a change. An incomplete window changes nothing: after a pause or a change, a
 few points are not enough.
 
+Unlike in Druid, a point counts for more jobs by the time that its unread records take to be read. That is its lag if
+the jobs read as much as arrives, less if they catch up, and more if they fall behind.
+
 Each decision for another number empties the window, also a refused one, and so does whatever starts or stops a job. In
 Druid, a refused decision keeps the points, because there a few new points would suffice for the next decision.
 """
@@ -19,6 +22,7 @@ from fractions import Fraction
 
 from airflow_provider_coordination.coordination.jobs import RETENTION, Job, JobState
 from airflow_provider_coordination.coordination.texts import storable
+from airflow_provider_coordination.supervisor.backlog import ReadingPace
 from airflow_provider_coordination.supervisor.observation import LagPoint, Observation
 from airflow_provider_coordination.supervisor.settings import AVERAGE, SUM, AutoScaleSettings, SuperviseSettings
 from airflow_provider_coordination.supervisor.supervision import SupervisedJob, Supervision
@@ -216,13 +220,16 @@ def _requested_change(settings: AutoScaleSettings, window: Sequence[LagPoint]) -
     """Return whether the window requires more jobs (1), fewer (-1) or neither (0), and why."""
     if not window:
         return 0, ""
-    lags = [_lag(point, settings.lag_aggregate) for point in window]
-    beyond = sum(lag is not None and lag >= settings.scale_out_threshold for lag in lags)
-    within = sum(lag is not None and lag <= settings.scale_in_threshold for lag in lags)
-    if beyond / len(lags) >= settings.trigger_scale_out_fraction:
-        return 1, f"{beyond} of {len(lags)} points have a lag of at least {_shown(settings.scale_out_threshold)}"
-    if within / len(lags) >= settings.trigger_scale_in_fraction:
-        return -1, f"{within} of {len(lags)} points have a lag of at most {_shown(settings.scale_in_threshold)}"
+    pace, known = ReadingPace.of(window), [(_lag(point, settings.lag_aggregate), point.slots) for point in window]
+    lags = [(lag, pace.reading_time(lag, slots) if pace else lag) for lag, slots in known if lag is not None]
+    beyond = sum(time >= settings.scale_out_threshold for _, time in lags)
+    within = sum(max(lag, time) <= settings.scale_in_threshold for lag, time in lags)
+    if beyond / len(window) >= settings.trigger_scale_out_fraction:
+        least = _shown(settings.scale_out_threshold)
+        what = f"a lag of at least {least}" if pace is None else f"records for at least {least}, at {pace}"
+        return 1, f"{beyond} of {len(window)} points have {what}"
+    if within / len(window) >= settings.trigger_scale_in_fraction:
+        return -1, f"{within} of {len(window)} points have a lag of at most {_shown(settings.scale_in_threshold)}"
     return 0, ""
 
 

@@ -52,6 +52,7 @@ class LagPoint:
     :param unknown: the number of partitions whose lag is unknown.
     :param counted: the record counts of all jobs by then, including ended ones: the difference between two points is
         the work done between them.
+    :param slots: how many Spark tasks the jobs run at the same time; None if unknown.
     """
 
     at: datetime
@@ -60,6 +61,7 @@ class LagPoint:
     count: int
     unknown: int = 0
     counted: RecordCounts = field(default_factory=RecordCounts)
+    slots: int | None = None
 
     @property
     def average_ms(self) -> int | None:
@@ -75,12 +77,14 @@ class LagReading:
     :param partitions: the lag of each unfinished partition in milliseconds, by key; None where it is unknown.
     :param counted: the record counts of all jobs by then, including ended ones.
     :param is_in_contact: whether the source responded.
+    :param slots: how many Spark tasks the jobs run at the same time; None if unknown.
     """
 
     at: datetime
     partitions: Mapping[str, int | None] = field(default_factory=dict)
     counted: RecordCounts = field(default_factory=RecordCounts)
     is_in_contact: bool = True
+    slots: int | None = None
 
     @classmethod
     def of(
@@ -106,12 +110,19 @@ class LagReading:
         """
         read = {each.partition_key: has_reader(each) for each in partitions}
         known = {key: lags.get(key) for key in read}
-        for report in sorted(reports, key=lambda report: report.at):
-            if at - report.at <= MAX_REPORT_AGE:
-                known.update({key: lag for key, lag in report.lag_ms.items() if read.get(key)})
+        recent = sorted((each for each in reports if at - each.at <= MAX_REPORT_AGE), key=lambda report: report.at)
+        for report in recent:
+            known.update({key: lag for key, lag in report.lag_ms.items() if read.get(key)})
+        slots = [report.slots for report in recent if report.slots is not None]
         if not is_in_contact:
             known = {key: lag or None for key, lag in known.items()}
-        return cls(at=at, partitions=known, counted=counted or RecordCounts(), is_in_contact=is_in_contact)
+        return cls(
+            at=at,
+            partitions=known,
+            counted=counted or RecordCounts(),
+            is_in_contact=is_in_contact,
+            slots=sum(slots) if slots and len(slots) == len(recent) else None,
+        )
 
     @property
     def point(self) -> LagPoint:
@@ -125,6 +136,7 @@ class LagReading:
             count=len(known),
             unknown=len(self.partitions) - len(known),
             counted=self.counted,
+            slots=self.slots,
         )
 
 
@@ -155,7 +167,15 @@ class LagSeries:
     def to_mapping(self) -> dict[str, Any]:
         """Return it as a compressed JSON object. If it is too large, partitions with the smallest lags are left out."""
         points = [
-            [_ms(point.at), point.oldest_ms, point.sum_ms, point.count, point.unknown, *_counts(point.counted)]
+            [
+                _ms(point.at),
+                point.oldest_ms,
+                point.sum_ms,
+                point.count,
+                point.unknown,
+                point.slots,
+                *_counts(point.counted),
+            ]
             for point in self.points
         ]
         latest = {} if self.latest is None else dict(self.latest.partitions)
@@ -184,6 +204,7 @@ class LagSeries:
             at=at,
             partitions=partitions,
             counted=points[-1].counted,
+            slots=points[-1].slots,
             is_in_contact=content.get("is_in_contact") is not False,
         )
         return cls(points=points, latest=latest)
@@ -205,7 +226,9 @@ def _thinned(points: list[LagPoint], before: datetime) -> list[LagPoint]:
     return [*thinned.values(), *(point for point in points if point.at >= before)]
 
 
-def _point(at: int, oldest_ms: int | None, sum_ms: int | None, count: int, unknown: int, *counts: int) -> LagPoint:
+def _point(
+    at: int, oldest_ms: int | None, sum_ms: int | None, count: int, unknown: int, slots: int | None, *counts: int
+) -> LagPoint:
     return LagPoint(
         at=_EPOCH + timedelta(milliseconds=at),
         oldest_ms=oldest_ms,
@@ -213,6 +236,7 @@ def _point(at: int, oldest_ms: int | None, sum_ms: int | None, count: int, unkno
         count=count,
         unknown=unknown,
         counted=RecordCounts.from_mapping(dict(zip(COUNTED, counts, strict=False))),
+        slots=slots,
     )
 
 

@@ -59,7 +59,7 @@ NotNegative = Annotated[timedelta | None, Limits(minimum=NO_TIME)]
 
 @dataclass(frozen=True, kw_only=True)
 class AutoScaleSettings(Described):
-    """How the number of jobs follows the lag.
+    """How the number of jobs follows the lag, and the time that the unread records take to be read.
 
     :param task_count_min: the minimum number of jobs; fewer if there are fewer partitions.
     :param task_count_max: the maximum number of jobs.
@@ -69,8 +69,10 @@ class AutoScaleSettings(Described):
     :param scale_action_start_delay: the time from the supervisor's start to the first decision, in addition to the
         length of the window.
     :param scale_action_period: how often a decision is made.
-    :param scale_out_threshold: a point at or above this lag counts for more jobs.
-    :param scale_in_threshold: a point at or below this lag counts for fewer jobs.
+    :param scale_out_threshold: a point counts for more jobs if its unread records take this long to be read at the
+        window's pace. If the pace is unknown, its lag counts.
+    :param scale_in_threshold: a point counts for fewer jobs if its lag, and the time that its unread records take, are
+        at or below this.
     :param trigger_scale_out_fraction: the fraction of the window's points that must count for more jobs, 0 to 1.
     :param trigger_scale_in_fraction: the fraction of the window's points that must count for fewer jobs, 0 to 1.
     :param scale_out_step: the number of jobs added by a change.

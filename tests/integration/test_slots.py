@@ -131,6 +131,7 @@ def test_slots_match_the_tasks_of_the_executors(
     cores = context._jsc.sc().schedulerBackend().defaultParallelism()
     assert registered_slots(context) == cores
     assert SlotCount(context).of_round(64, leave_slot=False) == cores
+    assert SlotCount(context).lasting() == cores
 
 
 def test_slots_without_work_are_checked(spark: SparkSession, driver_only: str) -> None:

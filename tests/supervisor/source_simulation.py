@@ -83,15 +83,24 @@ class SparkJob:
                 self.coordinator.leases.acquire(limit)
         return sorted(self.coordinator.leases.held)
 
-    def report(self, processed: int = 0, *, errors: Sequence[ErrorEvent] = (), **lag_ms: int) -> None:
-        """Report the lag of partitions, how many records it has processed, and all errors that it met."""
+    def report(
+        self,
+        processed: int = 0,
+        *,
+        processed_bytes: int = 0,
+        slots: int | None = None,
+        errors: Sequence[ErrorEvent] = (),
+        **lag_ms: int,
+    ) -> None:
+        """Report the lag of partitions, its slots, how much it has processed, and all errors that it met."""
         assert self.record is not None
         report = JobReport(
             at=self.coordinator.clock.now(),
-            totals=RecordCounts(processed=processed),
+            totals=RecordCounts(processed=processed, processed_bytes=processed_bytes),
             lag_ms=lag_ms,
             errors=tuple(errors),
             error_count=len(errors),
+            slots=slots,
         )
         self.record.note(report=report.to_text())
 

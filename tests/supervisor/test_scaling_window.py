@@ -144,6 +144,23 @@ def test_lag_before_a_change_beyond_the_bound_is_ignored() -> None:
     assert changes(simulation)[0].reason.startswith(FIRST_WINDOW)
 
 
+@pytest.mark.parametrize(("gain", "is_scaled"), [(-50_000, False), (0, True)], ids=["catches up", "falls no further"])
+def test_jobs_that_catch_up_need_no_further_ones(gain: int, is_scaled: bool) -> None:
+    simulation = SourceSimulation("S0", "S1")
+    simulation.submit(period=10, auto_scale={**SCALING, "task_count_start": 1, "scale_out_threshold": 100})
+    simulation.turn()
+    lag_ms = 560_000
+    for number in range(10):
+        for job in simulation.begin():
+            lags = dict.fromkeys(simulation.stream.shards, lag_ms)
+            job.report(processed_bytes=number * 1_000_000, slots=4, **lags)
+        simulation.go_on(10)
+        lag_ms = lag_ms + gain
+    assert bool(changes(simulation)) is is_scaled
+    if is_scaled:
+        assert changes(simulation)[0].reason.endswith("records for at least 100 s, at 0.025 MB/s a slot")
+
+
 def test_window_longer_than_a_job_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="task_duration' must be at least 'lag_collection_range' of"):
         IngestionSpec.read(spec(task_duration=30, auto_scale=SCALING))
