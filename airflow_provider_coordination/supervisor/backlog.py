@@ -39,22 +39,24 @@ class ReadingPace:
 
         :param points: the points, the oldest first.
         """
-        last = points[-1] if points else None
-        if last is None or last.average_ms is None or last.slots is None:
+        known = [
+            (point, point.average_ms, point.slots)
+            for point in points
+            if point.average_ms is not None and point.slots and point.count == points[-1].count
+        ]
+        if len(known) < 2 or known[-1][0] is not points[-1]:
             return None
-        known = [point for point in points if point.count == last.count and point.slots]
-        if len(known) < 2 or known[0].average_ms is None or not last.slots:
-            return None
-        first, slots = known[0], sum(point.slots or 0 for point in known) / len(known)
+        (first, lag_before, _), (last, lag_after, slots) = known[0], known[-1]
         seconds = (last.at - first.at).total_seconds()
-        read_seconds = seconds - (last.average_ms - (first.average_ms or 0)) / 1000
+        read_seconds = seconds - (lag_after - lag_before) / 1000
         carried = last.counted.processed_bytes - first.counted.processed_bytes
         if carried <= 0 or read_seconds < STALLED * seconds:
             return None
+        mean_slots = sum(each for _, _, each in known) / len(known)
         return cls(
             bytes_of_second=carried / read_seconds,
-            slot_bytes_per_second=carried / seconds / slots,
-            slots=last.slots,
+            slot_bytes_per_second=carried / seconds / mean_slots,
+            slots=slots,
         )
 
     def reading_time(self, lag: timedelta, slots: int | None) -> timedelta:
