@@ -1,12 +1,15 @@
 """Shares a source's partitions among its workers: the part of one worker, round after round.
 
 Free partitions are acquired up to the worker's share. If none is free, a worker below its share requests a lease from a
-worker above its share. The request is in the requesting worker's own item of the registry. The owner then lands nothing
-new for that partition, delivers the landed batches, and makes the requesting worker the owner in one conditional
-write. If the handover timeout passes first, it hands the partition over as it is, and the next owner delivers the
-landed batches from their files. If a request gets no response, the worker takes the lease by force. So each side ends
-every handover by a deadline, measured by its own monotonic clock only. The model is the Kinesis Client Library's
-graceful handoff, which may hang if one side forgets it.
+worker above its share. The request is in the requesting worker's own item of the registry. At its next round, the
+owner makes the requesting worker the owner in one conditional write. That worker delivers what is landed. If it
+delivers otherwise, because its settings differ, the owner delivers first and lands nothing new. If the handover timeout
+passes first, it hands the partition over as it is. If a request gets no response, the worker takes the lease by force.
+So each side ends every handover by a deadline, measured by its own monotonic clock only. The model is the Kinesis
+Client Library's graceful handoff, which may hang if one side forgets it.
+
+A worker that replaces another one requests all of its leases by its registration alone. It counts in place of its
+predecessor, so no other worker gets or loses leases because of both.
 """
 
 from __future__ import annotations
@@ -58,6 +61,7 @@ class _HandoverRequest:
 
     taker: str
     received_at: float  # on the monotonic clock
+    delivers_alike: bool
 
 
 class Balancer:
@@ -75,6 +79,8 @@ class Balancer:
         because the others may not have started yet.
     :param count_slots: returns how many tasks this worker runs at the same time, or None if unknown. Its share is
         proportional to that.
+    :param replaces: the owner whose leases this worker takes over; None if it replaces no worker.
+    :param delivers: see `Worker`.
     """
 
     def __init__(
@@ -87,6 +93,8 @@ class Balancer:
         handover_timeout: timedelta = DEFAULT_HANDOVER_TIMEOUT,
         expected_workers: int = 1,
         count_slots: Callable[[], int | None] = lambda: None,
+        replaces: str | None = None,
+        delivers: str = "",
     ) -> None:
         self._coordinator = coordinator
         self._workers = coordinator.workers
@@ -100,6 +108,8 @@ class Balancer:
         self._count_slots = count_slots
         self.slots: int | None = None
         """How many tasks this worker runs at the same time, as of the last round; None if unknown."""
+        self._replaces = replaces
+        self._delivers = delivers
         self._timeout_seconds = coordinator.leases.ownership_timeout.total_seconds()
         self._poll_seconds = self._timeout_seconds / POLLS_PER_TIMEOUT
         self._started = self._clock.monotonic()
@@ -112,6 +122,7 @@ class Balancer:
         self._held_before: frozenset[str] = frozenset()
         self._lock = threading.Lock()  # for state that the renewal thread changes as well
         self._live: dict[str, Worker] = {}
+        self._successors: dict[str, str] = {}  # of live workers
         self._polled_at: float | None = None
         self._leaving: dict[str, _HandoverRequest] = {}
         self._handed_over: set[str] = set()
@@ -134,7 +145,10 @@ class Balancer:
         if self._coordinator.view.suspension() is not None:
             return self._withdraw()
         gained = self._collect_handovers()
-        fresh = self._refresh_listing(force=bool(gained))
+        fresh = self._refresh_listing(force=bool(gained) or self._awaits_predecessor)
+        while self._awaits_predecessor and self._held_before != (held := frozenset(self._coordinator.leases.held)):
+            self._held_before = held  # more may arrive while these are listed
+            self._refresh_listing(force=True)
         todo = self._plan()
         for key in todo.obsolete:
             self._requests.pop(key, None)
@@ -147,14 +161,25 @@ class Balancer:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a lease request of this worker is still open."""
-        return bool(self._requests)
+        """Whether other workers have yet to hand over leases that this worker requests."""
+        return bool(self._requests) or self._awaits_predecessor
+
+    @property
+    def successor(self) -> str | None:
+        """The live worker that takes over all leases of this one; None if there is none."""
+        with self._lock:
+            return self._successors.get(self._me)
 
     @property
     def leaving(self) -> dict[str, str]:
-        """The held partitions that other workers request, with the worker: finish them and call `hand_over`."""
+        """The held partitions that other workers request, with the worker, for `hand_over`."""
         with self._lock:
             return {key: asked.taker for key, asked in self._leaving.items()}
+
+    def delivers_first(self, partition_key: str) -> bool:
+        """Return whether a requested partition must be delivered first, because the worker would deliver otherwise."""
+        with self._lock:
+            return partition_key in self._leaving and not self._leaving[partition_key].delivers_alike
 
     def hand_over(self, partition_keys: Collection[str]) -> list[str]:
         """Hand partitions over to the workers that still request them; return the keys of those handed over.
@@ -217,18 +242,26 @@ class Balancer:
         workers = self._workers.live()
         held = self._coordinator.leases.held
         requested: dict[str, tuple[datetime, str]] = {}
+        live = {worker.owner: worker for worker in workers}
+        successors = _successors(workers)
         for worker in workers:
             for request in worker.lease_requests if worker.owner != self._me else ():
                 if request.giver == self._me and request.key in held:
                     first = (request.since, worker.owner)
                     requested[request.key] = min(first, requested.get(request.key, first))
+        if (successor := successors.get(self._me)) is not None:
+            since = live[successor].started_at or self._clock.now()
+            requested = dict.fromkeys(held, (since, successor))
         now = self._clock.monotonic()
         with self._lock:
             known = {(key, was.taker): was for key, was in self._leaving.items()}
             self._leaving = {
-                key: known.get((key, taker), _HandoverRequest(taker, now)) for key, (_, taker) in requested.items()
+                key: known.get(
+                    (key, taker), _HandoverRequest(taker, now, delivers_alike=live[taker].delivers == self._delivers)
+                )
+                for key, (_, taker) in requested.items()
             }
-            self._live = {worker.owner: worker for worker in workers}
+            self._live, self._successors = live, successors
             self._polled_at = now
             for key in requested.keys() - {key for key, _ in known}:
                 log.info("partition requested by another worker: partition=%s by=%s", key, requested[key][1])
@@ -282,11 +315,7 @@ class Balancer:
         for _ in range(TRIES):
             item = self._workers.item_of(taker)
             worker = None if item is None else Worker.of(item)
-            wanted = (
-                set()
-                if worker is None
-                else {request.key for request in worker.lease_requests if request.giver == self._me}
-            )
+            wanted = set() if worker is None else {key for key in keys if worker.requests_lease(key, self._me)}
             for key in (key for key in keys if key not in wanted):
                 log.info("partition stays, its request was withdrawn: partition=%s", key)
                 self._forget(key)
@@ -314,11 +343,13 @@ class Balancer:
     # Internal: planning
 
     def _plan(self) -> BalancePlan:
+        if self.successor is not None:
+            return BalancePlan(obsolete=frozenset(self._requests))
         leases, owners = self._leases(), dict(self._live)
         members = [
             Member(owner=worker.owner, max_leases=worker.max_leases, slots=worker.slots)
             for worker in owners.values()
-            if worker.owner != self._me
+            if worker.owner != self._me and worker.owner not in self._successors
         ]
         silent = {lease.owner for lease in leases if lease.owner is not None} - owners.keys() - self._departed
         members += [Member(owner=owner, hands_over=False) for owner in silent if owner != self._me]
@@ -348,7 +379,8 @@ class Balancer:
             if listed.available_at <= now and listed.owner != self._me:
                 free.append(listed)
             elif listed.status is PartitionStatus.ASSIGNED and not listed.is_awaiting and listed.owner != self._me:
-                leases.append(Lease(key=key, owner=listed.owner, throughput=listed.throughput))
+                owner = None if listed.owner is None else self._heirs(listed.owner)[-1]
+                leases.append(Lease(key=key, owner=owner, throughput=listed.throughput))
         for key, partition in held.items():
             leases.append(Lease(key=key, owner=self._me, throughput=_throughput(partition.progress)))
         monotonic = self._clock.monotonic()
@@ -358,6 +390,21 @@ class Balancer:
             Lease(key=f.key, throughput=f.throughput, free_seconds=monotonic - self._free_since[f.key]) for f in free
         ]
         return leases
+
+    def _heirs(self, owner: str) -> list[str]:
+        """Return an owner and its successors, in order: the leases of all are to be the last one's."""
+        heirs = [owner]
+        while (successor := self._successors.get(heirs[-1])) is not None and successor not in heirs:
+            heirs.append(successor)
+        return heirs
+
+    @property
+    def _awaits_predecessor(self) -> bool:
+        """Whether live workers that this one replaces had leases to hand over when they were listed last."""
+        if self._replaces not in self._live:
+            return False
+        owners = {listed.owner for listed in self._listing.values() if listed.owner is not None}
+        return self._listed_at is None or any(self._me in self._heirs(owner)[1:] for owner in owners)
 
     def _pending_moves(self) -> list[Move]:
         others = [(request, worker.owner) for worker in self._live.values() for request in worker.lease_requests]
@@ -434,6 +481,8 @@ class Balancer:
             max_leases=self._max_leases,
             slots=self.slots,
             lease_requests=[request for request, _ in self._requests.values()],
+            replaces=self._replaces,
+            delivers=self._delivers,
         )
 
     def _forget(self, partition_key: str, *, is_handed_over: bool = False) -> None:
@@ -444,6 +493,17 @@ class Balancer:
 
     def _passed(self, since: float, seconds: float) -> bool:
         return self._clock.monotonic() - since >= seconds
+
+
+def _successors(workers: Iterable[Worker]) -> dict[str, str]:
+    """Return, by live worker, the live worker that takes over its leases; the one that registered first."""
+    ordered = sorted(workers, key=lambda worker: (worker.started_at or worker.registered_until, worker.owner))
+    owners = {worker.owner for worker in ordered}
+    return {
+        worker.replaces: worker.owner
+        for worker in reversed(ordered)
+        if worker.replaces in owners and worker.replaces != worker.owner
+    }
 
 
 def _size(key: str, giver: str) -> int:

@@ -109,6 +109,8 @@ class Worker:
     :param max_leases: the maximum number of leases that it holds; None for no limit.
     :param slots: how many tasks it runs at the same time; None if unknown.
     :param lease_requests: its requests to other workers.
+    :param replaces: the owner whose leases it takes over, all of them; None if it replaces no worker.
+    :param delivers: the digest of what it does with landed batches: workers with equal digests deliver alike.
     """
 
     owner: str
@@ -117,6 +119,8 @@ class Worker:
     max_leases: int | None = None
     slots: int | None = None
     lease_requests: tuple[LeaseRequest, ...] = ()
+    replaces: str | None = None
+    delivers: str = ""
 
     @classmethod
     def of(cls, item: Partition) -> Worker | None:
@@ -126,7 +130,7 @@ class Worker:
         """
         if item.owner is None or item.ownership_timeout is None:
             return None
-        requests = item.progress.get("lease_requests")
+        requests, replaces = item.progress.get("lease_requests"), item.progress.get("replaces")
         return cls(
             owner=item.owner,
             registered_until=item.ownership_timeout,
@@ -140,11 +144,15 @@ class Worker:
                 and isinstance(request.get("from"), str)
                 and (since := read_instant(request.get("since"))) is not None
             ),
+            replaces=replaces if isinstance(replaces, str) else None,
+            delivers=str(item.progress.get("delivers", "")),
         )
 
     def requests_lease(self, partition_key: str, giver: str) -> bool:
         """Return whether it requests this partition from this owner."""
-        return any(request.key == partition_key and request.giver == giver for request in self.lease_requests)
+        return self.replaces == giver or any(
+            request.key == partition_key and request.giver == giver for request in self.lease_requests
+        )
 
 
 class Workers:
@@ -185,17 +193,22 @@ class Workers:
         return self._leases.holds(self._key)
 
     def register(
-        self, *, max_leases: int | None = None, slots: int | None = None, lease_requests: Sequence[LeaseRequest] = ()
+        self,
+        *,
+        max_leases: int | None = None,
+        slots: int | None = None,
+        lease_requests: Sequence[LeaseRequest] = (),
+        replaces: str | None = None,
+        delivers: str = "",
     ) -> None:
-        """Register this worker, or update its item if something has changed.
-
-        :param max_leases: the maximum number of leases that it holds; None for no limit.
-        :param slots: how many tasks it runs at the same time; None if unknown.
-        :param lease_requests: its requests to other workers.
-        """
+        """Register this worker, or update its item if something has changed; see `Worker` for the parameters."""
         progress: dict[str, Any] = {"max_leases": max_leases, "started_at": self._started_at}
         if slots is not None:
             progress["slots"] = slots
+        if replaces is not None:
+            progress["replaces"] = replaces
+        if delivers:
+            progress["delivers"] = delivers
         if lease_requests:
             progress["lease_requests"] = {
                 request.key: {"from": request.giver, "since": format_instant(request.since)}
