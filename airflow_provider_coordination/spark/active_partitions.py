@@ -123,7 +123,7 @@ class ActivePartitions(PartitionsToRead):
 
     @override
     def may_land(self, key: str, progress: LandedProgress) -> bool:
-        return key not in self._balancer.leaving and self._sets.may_land(progress)
+        return not self._balancer.delivers_first(key) and self._sets.may_land(progress)
 
     def is_paused(self, key: str) -> bool:
         """Return whether a partition is read further only once its landed batches are acknowledged outside the job."""
@@ -219,11 +219,19 @@ class ActivePartitions(PartitionsToRead):
         self.notice_gone()
 
     def hand_over(self) -> None:
-        """Hand over the requested partitions that have nothing left to deliver; the others once their time is up."""
+        """Hand over the requested partitions; those that their taker would deliver otherwise, once they are delivered.
+
+        Nothing may be in delivery.
+        """
         leaving = self._balancer.leaving
-        finished = [key for key, progress in self.all() if key in leaving and self._sets.next_batch(progress) is None]
-        if finished:
-            self._balancer.hand_over(finished)
+        ready = {
+            key: progress
+            for key, progress in self.all()
+            if key in leaving and not (self._balancer.delivers_first(key) and self._sets.next_batch(progress))
+        }
+        for key in self._balancer.hand_over(ready) if ready else ():
+            for batch in ready[key].landed:
+                self._sets.leave_to_next_owner(batch)
         self.notice_gone()
 
     def notice_gone(self) -> None:

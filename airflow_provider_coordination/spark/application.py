@@ -47,7 +47,7 @@ from airflow_provider_coordination.spark.sinks import (
     make_sinks,
     routed_sinks,
 )
-from airflow_provider_coordination.spark.slots import JOB_GROUP, check_executors
+from airflow_provider_coordination.spark.slots import JOB_GROUP, check_executors, warm_up_executors
 from airflow_provider_coordination.spark.spark_errors import DriverGoneError, error_text, is_of_gateway, root_cause
 from airflow_provider_coordination.spark.stop_conditions import STOPPED, suspension_reason
 from airflow_provider_coordination.spark.storage import check_writable
@@ -65,6 +65,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+WARM_UP_SECONDS = 120.0
+"""How long a job that replaces another one waits for its executors before it takes over."""
 GC_THRESHOLDS = (100_000, 50, 100)
 """Thresholds of Python's cyclic garbage collector. With the defaults it takes an eighth of the driver's time for a
 thousand partitions."""
@@ -234,11 +236,34 @@ def _run(
             metrics=metrics,
             spans=spans,
         )
+        if settings.replaces is not None:
+            _warm_up(spark, stop, job, [*read.worker_imports, *settings.payload.modules])
         followed.note_reading(job.report)
         _check_executors(spark, stop, settings.payload.modules)
         return job.run()
     finally:
         spark.stop()
+
+
+def _warm_up(spark: JobSpark, stop: threading.Event, job: IngestionJob, modules: Sequence[str]) -> None:
+    """Wait until executors are ready, while the job's predecessor still reads.
+
+    If they are not in time, the predecessor may occupy the cluster. The job then takes over nevertheless.
+    """
+    try:
+        if warm_up_executors(spark.context, modules, WARM_UP_SECONDS):
+            log.info("executors are ready; the job takes over from its predecessor")
+            return
+    except Exception:
+        if not stop.is_set():  # otherwise the task was cancelled, and the job ends as it does before any round
+            raise
+        return
+    reason = (
+        f"no executor ran a task within {WARM_UP_SECONDS:.0f} s, so the job takes over before it is ready to read: "
+        "give the cluster room for both jobs, or lower 'stop_task_count' or the size of the executors"
+    )
+    log.warning("%s", reason)
+    job.note_error(reason, "ExecutorsNotReadyError")
 
 
 def _check_executors(spark: JobSpark, stop: threading.Event, modules: Sequence[str]) -> None:

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import contextvars
 import logging
+import math
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_provider_coordination.coordination.balancer import Balancer
@@ -38,7 +39,7 @@ from airflow_provider_coordination.spark.job_sets import JobSets
 from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.outcome import Summary
 from airflow_provider_coordination.spark.reading import MakeReading, Reading, RoundRead
-from airflow_provider_coordination.spark.redaction import Redaction
+from airflow_provider_coordination.spark.redaction import Redaction, delivery_digest
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.spark.sinks import sink_reports
 from airflow_provider_coordination.spark.spark_errors import failure_text
@@ -50,6 +51,10 @@ log = logging.getLogger(__name__)
 STORE_WAIT_SECONDS = 300.0
 """How long a job waits for an unavailable store; its leases expire long before."""
 STORE_POLL_SECONDS = 5.0
+HANDOVER_POLL = timedelta(seconds=0.2)
+"""The pause after a round without a partition while other jobs have leases to hand over to this one."""
+HANDOVER_ROUND_SECONDS = 1.0
+"""How long a round reads while other jobs have leases to hand over to this one: nobody reads them until the next."""
 END_POLL_SECONDS = 1.0
 """How often a delivering job checks whether it should end."""
 Observer = Callable[[str], None]
@@ -116,6 +121,8 @@ class IngestionJob:
             handover_timeout=settings.leases.handover_timeout,
             expected_workers=settings.workers,
             count_slots=count_slots,
+            replaces=settings.replaces,
+            delivers=delivery_digest(settings),
         )
         self._summary = Summary()
         self._redaction = Redaction(settings)
@@ -147,6 +154,14 @@ class IngestionJob:
         """Return the job report as of now. Called from any thread."""
         return self._reporting.report(self._balancer.slots)
 
+    def note_error(self, reason: str, error_class: str) -> None:
+        """Note an error that fails no partition, for the job report.
+
+        :param reason: why, without secrets.
+        :param error_class: the name of the error.
+        """
+        self._reporting.note_failed(None, reason, Failure(error_class))
+
     def run(self) -> Summary:
         """Make rounds until a stop condition holds; then give back every lease.
 
@@ -177,12 +192,15 @@ class IngestionJob:
                     # A batch that is refused for the first time may be accepted in the next round.
                     is_refused = len(self._refused) > refused
                     is_idle = summary.records_landed == before and not is_refused
-                    expects_more = self._reading.expects_more
+                    is_waiting = self._balancer.is_waiting
+                    expects_more = self._reading.expects_more or is_waiting
                     # A round in which partitions wait for others says nothing of the source.
                     idle_rounds = idle_rounds + (not expects_more) if is_idle else 0
                     summary.seconds = self._clock.monotonic() - started
-                    summary.stopped_because = self._ending.reason or (
-                        self._conditions.reason(
+                    summary.stopped_because = (
+                        self._ending.reason
+                        or self._handed_over_to()
+                        or self._conditions.reason(
                             started_at=started_at,
                             running_seconds=summary.seconds,
                             idle_rounds=idle_rounds,
@@ -192,7 +210,8 @@ class IngestionJob:
                         or ""
                     )
                     if is_idle and not summary.stopped_because:
-                        self._ending.pause(self._settings.rounds.idle_duration)
+                        pause = self._settings.rounds.idle_duration
+                        self._ending.pause(min(pause, HANDOVER_POLL) if is_waiting else pause)
         finally:
             self.give_back()
         log.info("job ends: %s", summary.stopped_because)
@@ -246,7 +265,8 @@ class IngestionJob:
             self._is_delivery_long = seconds["deliver"] > seconds["land"] / 2
         self._hand_over()
         self._end_round()
-        log.info(
+        log.log(
+            logging.INFO if self._coordinator.leases.held or not self._balancer.is_waiting else logging.DEBUG,
             "round %d: leases=%d read=[%s] landed=%d records %d bytes delivered=%d records seconds=[%s] "
             "completed=%d failed=%d lost=%d",
             summary.rounds, len(self._coordinator.leases.held), read.text, summary.records_landed - landed_before,
@@ -300,6 +320,13 @@ class IngestionJob:
             self._leases_given_back += given_back
             log.info("leases given back before the end: %d, still to deliver: %d", given_back, len(self._partitions))
 
+    def _handed_over_to(self) -> str:
+        """Return why the job ends if its successor has taken over all its partitions; empty if not."""
+        successor = self._balancer.successor
+        if successor is None or self._coordinator.leases.held:
+            return ""
+        return f"{successor} has taken over"
+
     def _read_positions(self) -> dict[str, Any]:
         """Return up to when the partitions at work are read, without those that wait for acknowledgments."""
         active = {
@@ -322,7 +349,8 @@ class IngestionJob:
         if self._ending.reason:
             return []
         try:
-            return self._reading.land(leave_slot=leave_slot)
+            max_seconds = HANDOVER_ROUND_SECONDS if self._balancer.is_waiting else math.inf
+            return self._reading.land(leave_slot=leave_slot, max_seconds=max_seconds)
         except Exception:
             if self._stop.is_set():  # the landing was cancelled; the files that it wrote are swept later
                 log.info("landing abandoned: the job was stopped")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -126,11 +127,11 @@ class ItemReading(Reading):
         return False
 
     @override
-    def land(self, *, leave_slot: bool) -> list[LandedItems]:
+    def land(self, *, leave_slot: bool, max_seconds: float = math.inf) -> list[LandedItems]:
         plans = [self._plan(*each) for each in self._item_partitions.to_land()]
         if not plans:
             return []
-        options = replace(self._options, leave_slot=leave_slot)
+        options = replace(self._options, leave_slot=leave_slot, seconds=min(self._options.seconds, max_seconds))
         if isinstance(self._reader, FrameReader):
             check_locations(self._spark.context, self._locations)
             return land_frames(self._spark.session, plans, self._reader, options)

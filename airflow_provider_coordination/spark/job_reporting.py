@@ -181,9 +181,10 @@ class JobReporting:
             known = {**self._behind, **read}
             self._behind = {key: known[key] for key in at_work if key in known}
 
-    def note_failed(self, partition: str, reason: str, failure: Failure) -> None:
+    def note_failed(self, partition: str | None, reason: str, failure: Failure) -> None:
         """Note that a partition failed, or was parked.
 
+        :param partition: its key; None for an error of the job that fails no partition.
         :param reason: why, without secrets.
         """
         event = ErrorEvent(

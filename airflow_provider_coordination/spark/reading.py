@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -139,10 +140,11 @@ class Reading(Protocol):
         """
         ...
 
-    def land(self, *, leave_slot: bool) -> Sequence[Any]:
+    def land(self, *, leave_slot: bool, max_seconds: float = math.inf) -> Sequence[Any]:
         """Read the partitions at work as far as they may be read, and land the records; return a row for each.
 
         :param leave_slot: whether to leave one slot to a delivery that runs at the same time.
+        :param max_seconds: the maximum time for which a partition is read, if it is shorter than the round's.
         """
         ...
 

@@ -7,6 +7,7 @@ whole configuration.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import logging
 import re
@@ -15,6 +16,7 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 from airflow_provider_coordination.settings import write_settings
+from airflow_provider_coordination.spark.ingestion import OPTIONS
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.redaction import longest_first, redact, secrets_of, without_likely_secrets
@@ -56,6 +58,18 @@ class Redaction:
         """Hide the secrets in everything that is logged from now on, including tracebacks."""
         for handler in logging.getLogger().handlers:
             handler.setFormatter(_Formatter(self))
+
+
+OF_READING = {"source", "leases", "rounds", "rejection"}
+"""The options that do not decide what becomes of a landed batch."""
+
+
+def delivery_digest(settings: IngestSettings) -> str:
+    """Return a digest by which other jobs see whether they deliver landed batches alike; it contains no secrets."""
+    written = write_settings(settings)
+    names = {"reads", "writes", *OPTIONS} - OF_READING
+    described = Redaction(settings).mapping({name: written[name] for name in names})
+    return hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 class _Formatter(logging.Formatter):

@@ -219,6 +219,7 @@ class IngestSettings(IngestionOptions):
     :param traceparent: the parent span of the job's spans, in the form of W3C Trace Context; None for none.
     :param workers: the expected number of jobs that share the source.
     :param run: the Airflow run, as `run_name` names it.
+    :param replaces: the owner of the job whose partitions this one takes over; None if it replaces no job.
     :param is_followed: whether the job keeps a record in the store, by which Airflow follows and stops it, and which
         only one driver may create; the job then deletes its settings once it has read them.
     """
@@ -237,6 +238,7 @@ class IngestSettings(IngestionOptions):
     traceparent: str | None = None
     workers: int = 1
     run: str = ""
+    replaces: str | None = None
     is_followed: bool = False
 
     def check(self, is_known: Callable[[Any], bool] = lambda value: True) -> None:

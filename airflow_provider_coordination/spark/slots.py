@@ -15,6 +15,7 @@ import math
 import re
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -58,6 +59,8 @@ DEFAULT_INSTANCES = 2
 P = TypeVar("P")
 R = TypeVar("R")
 T = TypeVar("T")
+CANCEL_SECONDS = 0.5
+"""How often a warm-up that takes too long is cancelled."""
 JOB_GROUP = "landing"
 """The Spark job group of landing, so that landing can be cancelled without other jobs."""
 
@@ -312,8 +315,41 @@ def check_executors(context: SparkContext, modules: Sequence[str] = ()) -> None:
     :param modules: the modules that the job needs there, beside those of every job.
     :raises ConfigurationError: naming the versions found and the remedy.
     """
-    if IS_LOCAL.match(str(context.master)) and shutil.which(context.pythonExec) == sys.executable:
-        return
+    if not (IS_LOCAL.match(str(context.master)) and shutil.which(context.pythonExec) == sys.executable):
+        _import_on_executors(context, modules)
+
+
+def warm_up_executors(context: SparkContext, modules: Sequence[str], seconds: float) -> bool:
+    """Wait until executors have started and imported modules; return whether they did so in time.
+
+    :param modules: the modules that the job needs there, beside those of every job.
+    :param seconds: how long to wait.
+    :raises ConfigurationError: as `check_executors` does.
+    """
+    is_late, is_over = threading.Event(), threading.Event()
+
+    def give_up() -> None:
+        left = seconds
+        while not is_over.wait(left):  # again and again: the job may not have been submitted yet
+            is_late.set()
+            context.cancelJobGroup(JOB_GROUP)
+            left = CANCEL_SECONDS
+
+    watch = threading.Thread(target=give_up, name="warm-up", daemon=True)
+    watch.start()
+    try:
+        _import_on_executors(context, modules)
+    except Exception:
+        if not is_late.is_set():
+            raise
+        return False
+    finally:
+        is_over.set()
+        watch.join()  # so that it cannot cancel what follows
+    return True
+
+
+def _import_on_executors(context: SparkContext, modules: Sequence[str]) -> None:
     context.setJobGroup(JOB_GROUP, "check the Python of the executors")
     idle = [list(modules) for _ in range(registered_slots(context))]
     _in_slots(context, idle, partial(_landed, _import_modules, None))

@@ -6,7 +6,9 @@ import os
 import platform
 import re
 import socket
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -27,6 +29,7 @@ from airflow_provider_coordination.spark.slots import (
     check_locations,
     land_in_slots,
     registered_slots,
+    warm_up_executors,
 )
 from airflow_provider_coordination.spark.spark_errors import ExecutorPythonError
 from tests.support.executor_python import (
@@ -243,6 +246,39 @@ def test_executors_of_the_driver_need_no_check(spark: SparkSession, tmp_path: Pa
     with executors_running(spark.sparkContext, another_executor(tmp_path)):
         check_executors(spark.sparkContext)
     assert len(tracker.getJobIdsForGroup(JOB_GROUP)) == before + 1
+
+
+def test_warm_up_runs_a_task_on_executors_of_the_driver(spark: SparkSession) -> None:
+    tracker = spark.sparkContext.statusTracker()
+    before = len(tracker.getJobIdsForGroup(JOB_GROUP))
+    assert warm_up_executors(spark.sparkContext, ["json"], 60.0)
+    assert len(tracker.getJobIdsForGroup(JOB_GROUP)) == before + 1
+
+
+def test_warm_up_without_room_gives_up_and_leaves_other_jobs(spark: SparkSession, tmp_path: Path) -> None:
+    slots, go_on = registered_slots(spark.sparkContext), tmp_path / "go on"
+
+    def occupies(number: int) -> int:
+        (tmp_path / str(number)).touch()
+        while not go_on.exists():
+            time.sleep(0.01)
+        return number
+
+    with ThreadPoolExecutor(1) as pool:
+        others = pool.submit(spark.sparkContext.parallelize(range(slots), slots).map(occupies).collect)
+        while not others.done() and not all((tmp_path / str(number)).exists() for number in range(slots)):
+            time.sleep(0.01)
+        try:
+            assert not warm_up_executors(spark.sparkContext, [], 0.2)
+        finally:
+            go_on.touch()
+        assert others.result() == list(range(slots))
+    assert warm_up_executors(spark.sparkContext, [], 60.0)
+
+
+def test_warm_up_names_a_module_that_executors_do_not_have(spark: SparkSession) -> None:
+    with pytest.raises(ExecutorPythonError, match="No module named 'no_such_module'"):
+        warm_up_executors(spark.sparkContext, ["no_such_module"], 60.0)
 
 
 def test_executor_without_python_is_named_with_its_host(spark: SparkSession, tmp_path: Path) -> None:

@@ -176,6 +176,7 @@ class StruckSource(ABC):
         owner: str = "",
         counts: bool = False,
         observer: Callable[[str], None] = lambda phase: None,
+        **more: Any,
     ) -> IngestionJob:
         self.started += 1
         owner = owner or f"worker-{self.started}"
@@ -194,6 +195,7 @@ class StruckSource(ABC):
                 "ownership_timeout": LEASE,
                 "safety_margin": MARGIN,
                 **self.settings(),
+                **more,
             }
         )
         return IngestionJob(

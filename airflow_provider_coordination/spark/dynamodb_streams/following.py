@@ -6,6 +6,7 @@ Both have the same columns, so they are delivered together. A shard waits as a c
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -120,8 +121,11 @@ class FollowedReading(Reading):
         return self._of(progress_of(partition)).may_start(partition)
 
     @override
-    def land(self, *, leave_slot: bool) -> list[LandedRow]:
-        return [*self._items.land(leave_slot=leave_slot), *self._shards.land(leave_slot=leave_slot)]
+    def land(self, *, leave_slot: bool, max_seconds: float = math.inf) -> list[LandedRow]:
+        return [
+            *self._items.land(leave_slot=leave_slot, max_seconds=max_seconds),
+            *self._shards.land(leave_slot=leave_slot, max_seconds=max_seconds),
+        ]
 
     @override
     def record(self, rows: Sequence[LandedRow]) -> RoundRead:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -235,9 +236,9 @@ class ShardReading(Reading):
     # Land and record
 
     @override
-    def land(self, *, leave_slot: bool) -> list[LandedShardRow]:
+    def land(self, *, leave_slot: bool, max_seconds: float = math.inf) -> list[LandedShardRow]:
         plans = [self._plan(*each) for each in self._shards.to_land(besides=self._at_stop | self._gone.keys())]
-        options = replace(self._landing, leave_slot=leave_slot)
+        options = replace(self._landing, leave_slot=leave_slot, seconds=min(self._landing.seconds, max_seconds))
         return land(self._context, plans, options, self._places, self._slots) if plans else []
 
     def _plan(self, key: str, progress: ShardProgress, fencing_token: int) -> ShardReadPlan:
