@@ -313,6 +313,7 @@ class SparkLauncher(Launcher):
         settings = followed(
             job.job_settings(self.connection, self.context, request.job.owner), request.spec.tuning.start_timeout
         )
+        settings = replace(settings, replaces=request.job.replaces)
         claim_for_job(self.connection, self.context, settings, job.ingestion.reads, is_supervised=True)
         job.submit(JobFollower(connection=self.connection, source=self.source, task=request.task), settings)
 

@@ -198,7 +198,7 @@ def without_ended(memory: Supervision, observation: Observation) -> Supervision:
             )
             health = health.with_error(event)
             start_after = observation.at + backoff(period, health.failed_jobs)
-        elif job.is_ending:
+        elif job.is_ending or any(each.replaces == job.owner for each in memory.jobs):
             start_after = None
         else:  # a job that found nothing to do and ended at once must not be restarted in a loop
             start_after = job.planned_at + period

@@ -259,6 +259,8 @@ CONFIRM_EVERY = timedelta(hours=6)
 """How often the positions of an idle source are confirmed. Every stream keeps its records for a day or longer."""
 TRANSITION = timedelta(minutes=2)
 """How long there must be too many jobs before some are stopped, because a reshard takes time. As in Druid."""
+HANDOVER_TIMEOUT = timedelta(minutes=1)
+"""How long a job may take to hand its partitions over to its successor and end; then it is requested to stop."""
 _NEVER = datetime.max.replace(tzinfo=UTC)
 
 
@@ -317,7 +319,8 @@ class JobPlan:
             if not self._is_reading(job) and job.spec_version in self.observation.outdated:
                 self._stop(job, "the spec was changed before it started")
         for successor, old in self._successions():
-            if self._is_reading(successor):
+            due = self._taken_over_by(successor)
+            if self._is_reading(successor) and due is not None and due <= self._at:
                 self._stop(old, f"{successor.owner} takes over")
         self._shrink(wanted)
         self._hand_over(wanted)
@@ -365,6 +368,7 @@ class JobPlan:
                 due.append(self._ends_by(job))
             elif settings is not None and job.began_at is not None:
                 due.append(job.began_at + settings.task_duration)
+        due += [self._taken_over_by(successor) for successor, _ in self._successions()]
         if settings is not None:
             due.append(None if memory.started_at is None else memory.started_at + settings.start_delay)
             due.append(None if memory.polled_at is None else memory.polled_at + settings.period)
@@ -482,6 +486,10 @@ class JobPlan:
         by = "in time" if known.start_by is None else f"by {known.start_by:%Y-%m-%d %H:%M:%S} UTC"
         start = "start to read" if known.has_begun else "start"
         return f"the job did not {start} {by}; check whether the cluster has free resources"
+
+    def _taken_over_by(self, successor: SupervisedJob) -> datetime | None:
+        """Return when the job that a successor replaces must have ended on its own (aware)."""
+        return None if successor.began_at is None else successor.began_at + HANDOVER_TIMEOUT
 
     def _ends_by(self, job: SupervisedJob) -> datetime:
         settings = self.observation.settings or SuperviseSettings()

@@ -263,11 +263,12 @@ class SourceSimulation:
         return self.running
 
     def rounds(self) -> None:
-        """Let every job that has begun make a round: one that is to stop ends well, the others share what there is."""
+        """Let every job that has begun make a round: the others share what those leave that are to stop or replaced."""
         begun = [job for job in self.running if job.record is not None]
+        replaced = {job.request.job.replaces for job in begun if job.is_reading}
         for job in begun:
             job.round(0)
-            if job.stop is not None:
+            if job.stop is not None or job.owner in replaced:
                 job.end()
         going = [job for job in begun if not job.is_dead and job.is_reading]
         unfinished = list(self.view.partitions(*UNFINISHED))

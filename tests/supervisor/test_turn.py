@@ -12,7 +12,7 @@ from airflow_provider_coordination.coordination.job_reports import ErrorEvent
 from airflow_provider_coordination.coordination.jobs import JobState
 from airflow_provider_coordination.sources.kinesis.client import AccessDeniedError, StreamNotFoundError
 from airflow_provider_coordination.spark.outcome import EXIT_LOST_WORK
-from airflow_provider_coordination.supervisor.job_plan import EndJob, EndKind, StartJob
+from airflow_provider_coordination.supervisor.job_plan import HANDOVER_TIMEOUT, EndJob, EndKind, StartJob
 from airflow_provider_coordination.supervisor.supervision import DetailedState
 from tests.supervisor.source_simulation import START_TIMEOUT, SourceSimulation
 
@@ -233,8 +233,8 @@ def test_job_hands_over_after_its_duration_to_a_running_successor(simulation: So
     assert simulation.read_by() == {"S0": "job-1", "S1": "job-1"}
     simulation.running[1].begin()
     simulation.turn()
-    assert simulation.running[0].round(0) == ["S0", "S1"]  # it delivers what it has read
-    assert simulation.running[0].stop == "job-2 takes over"
+    assert simulation.running[0].round(0) == ["S0", "S1"]
+    assert simulation.running[0].stop is None, "it ends once it has handed over everything"
     simulation.rounds()
     simulation.turn()
     assert simulation.read_by() == {"S0": "job-2", "S1": "job-2"}
@@ -263,7 +263,7 @@ def test_old_job_reads_until_its_successor_has_a_spark_session(simulation: Sourc
     assert old.stop is None
     successor.reads()
     simulation.go_on(20, begin=False)
-    assert old.stop == f"{successor.owner} takes over"
+    assert old.is_dead and old.stop is None
     assert simulation.read_by() == {"S0": successor.owner, "S1": successor.owner}
 
 
@@ -294,13 +294,15 @@ def test_job_not_ending_in_time_is_stopped_and_counts_failed(simulation: SourceS
     old, successor = simulation.running
     successor.begin()
     simulation.turn()
-    for _ in range(COMPLETION_TIMEOUT // 10):  # it goes on delivering, and renews its lease
+    handover = HANDOVER_TIMEOUT // timedelta(seconds=10)
+    for step in range(handover + COMPLETION_TIMEOUT // 10):  # it goes on delivering, and renews its lease
+        assert (old.stop is None) == (step <= handover)
         simulation.clock.advance(10)
         old.round(0)
         successor.round(0)
         if simulation.supervisor.poll().needs_turn:
             simulation.turn()
-    assert simulation.cluster.killed == ["job-1"]
+    assert old.stop == "job-2 takes over" and simulation.cluster.killed == ["job-1"]
     assert simulation.health.failed_jobs == 1
     assert "did not end in time" in simulation.health.errors[-1].message
     simulation.rounds()
