@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any
 
+from airflow_provider_coordination.coordination.freshness import FRESHNESS_WINDOW, Ages
 from airflow_provider_coordination.coordination.json_values import Stored, json_of
 from airflow_provider_coordination.coordination.partition import format_instant, read_instant
 from airflow_provider_coordination.coordination.texts import compress, decompress, storable
@@ -70,6 +71,9 @@ class SinkReport:
     :param unavailable_since: since when it has been unavailable (aware); None if it is available.
     :param error: why it is unavailable, without secrets; empty if it is available.
     :param waiting_batches: how many batches of the job wait for it.
+    :param freshness_p50: the age in seconds within which half of the records became visible in it, during
+        `FRESHNESS_WINDOW` before the last report; set by `sinks_of`. None if there are none with a time of arrival.
+    :param freshness_p95: the same for 95 percent of the records.
     """
 
     name: str
@@ -79,6 +83,8 @@ class SinkReport:
     unavailable_since: datetime | None = None
     error: str = ""
     waiting_batches: int = 0
+    freshness_p50: float | None = None
+    freshness_p95: float | None = None
 
     def unavailable(self, at: datetime, error: str, waiting_batches: int) -> SinkReport:
         """Return the report after the sink has just been unavailable.
@@ -178,6 +184,7 @@ class JobReport:
     :param error_count: the number of failures since the start of the job.
     :param sinks: the status of its sinks; at most `MAX_SINKS`.
     :param slots: how many tasks it runs at the same time; None if unknown.
+    :param ages: of the records that became visible during `FRESHNESS_WINDOW`, by the name of the sink.
     """
 
     at: datetime
@@ -189,6 +196,7 @@ class JobReport:
     error_count: int = 0
     sinks: Sequence[SinkReport] = ()
     slots: int | None = None
+    ages: Mapping[str, Ages] = field(default_factory=dict)
 
     def errors_after(self, count: int) -> Sequence[ErrorEvent]:
         """Return the errors after the first `count` ones, as far as the report contains them.
@@ -201,18 +209,20 @@ class JobReport:
         """Return the report as a text.
 
         If it is too long, first the oldest bad records are left out, then the partitions with the smallest lags, then
-        the oldest errors.
+        the ages, then the oldest errors.
 
         :param limit: the maximum number of characters.
         """
         bad = list(self.parse_errors)[-MAX_PARSE_ERRORS:]
-        errors = list(self.errors)[-MAX_ERRORS:]
+        errors, ages = list(self.errors)[-MAX_ERRORS:], self.ages
         lags = sorted(self.lag_ms.items(), key=lambda each: (-each[1], each[0]))
-        while len(text := self._compressed(bad, lags, errors)) > limit and (bad or lags or errors):
+        while len(text := self._compressed(bad, lags, errors, ages)) > limit and (bad or lags or errors or ages):
             if bad:
                 bad = bad[len(bad) // 2 + 1 :]
             elif lags:
                 lags = lags[: len(lags) * 9 // 10]
+            elif ages:
+                ages = {}
             else:
                 errors = errors[len(errors) // 2 + 1 :]
         return text
@@ -222,8 +232,13 @@ class JobReport:
         return replace(self, lag_ms={}).to_text(MAX_LAST_REPORT_CHARACTERS)
 
     def _compressed(
-        self, bad: Sequence[Mapping[str, Any]], lags: Sequence[tuple[str, int]], errors: Sequence[ErrorEvent]
+        self,
+        bad: Sequence[Mapping[str, Any]],
+        lags: Sequence[tuple[str, int]],
+        errors: Sequence[ErrorEvent],
+        ages: Mapping[str, Ages],
     ) -> str:
+        sinks = _worst_first(self.sinks)[:MAX_SINKS]
         by_key = sorted(lags)  # neighbouring keys are similar, so the compressed text is shorter
         return compress(
             {
@@ -236,7 +251,8 @@ class JobReport:
                 "errors": [error.to_mapping() for error in errors],
                 "error_count": self.error_count,
                 "slots": self.slots,
-                "sinks": [sink.to_mapping() for sink in _worst_first(self.sinks)[:MAX_SINKS]],
+                "sinks": [sink.to_mapping() for sink in sinks],
+                "ages": {sink.name: ages[sink.name].to_list() for sink in sinks if sink.name in ages},
             }
         )
 
@@ -253,7 +269,7 @@ class JobReport:
         rates, slots = stored.get("rates"), stored.get("slots")
         lags = zip(_list(stored, "partitions"), _list(stored, "lag_ms"), strict=False)
         errors = (ErrorEvent.from_mapping(each) for each in _list(stored, "errors") if isinstance(each, Mapping))
-        error_count = stored.get("error_count")
+        error_count, ages = stored.get("error_count"), stored.get("ages")
         sinks = (SinkReport.from_mapping(each) for each in _list(stored, "sinks") if isinstance(each, Mapping))
         return cls(
             at=at,
@@ -265,6 +281,7 @@ class JobReport:
             error_count=error_count if isinstance(error_count, int) else 0,
             sinks=tuple(sink for sink in sinks if sink is not None),
             slots=slots if isinstance(slots, int) else None,
+            ages={name: Ages.from_list(each) for name, each in ages.items()} if isinstance(ages, Mapping) else {},
         )
 
 
@@ -309,11 +326,18 @@ def sinks_of(reports: Sequence[JobReport]) -> list[SinkReport]:
     """Return the status of a source's sinks: the sinks of the job that reported last, as reported by all jobs.
 
     The latest report of a sink decides. A sink is unavailable since the first report of that, after which no job could
-    store a batch.
+    store a batch. Its freshness counts the jobs which reported within `FRESHNESS_WINDOW` before the latest report.
     """
     if not reports:
         return []
-    return [_of_all(sink, reports) for sink in max(reports, key=lambda report: report.at).sinks]
+    latest = max(reports, key=lambda report: report.at)
+    recent = [report for report in reports if latest.at - report.at < FRESHNESS_WINDOW]
+    return [_with_freshness(_of_all(sink, reports), recent) for sink in latest.sinks]
+
+
+def _with_freshness(sink: SinkReport, reports: Sequence[JobReport]) -> SinkReport:
+    ages = Ages.sum(report.ages[sink.name] for report in reports if sink.name in report.ages)
+    return replace(sink, freshness_p50=ages.quantile(0.5), freshness_p95=ages.quantile(0.95))
 
 
 def _of_all(sink: SinkReport, reports: Sequence[JobReport]) -> SinkReport:

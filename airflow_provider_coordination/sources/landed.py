@@ -71,7 +71,8 @@ class LandedRange:
     :param is_last: whether the partition has no record after it.
     :param read_until: an instant (aware): every record that arrived by then is in this range or an earlier one; None if
         unknown.
-    :param last_arrival: when its last record arrived (aware); None if it has none, or the source does not report it.
+    :param first_arrival: when its first record arrived (aware); None if it has none, or the source does not report it.
+    :param last_arrival: when its last record arrived (aware); None as above.
     """
 
     batch_id: str
@@ -83,6 +84,7 @@ class LandedRange:
     bytes: int
     is_last: bool = False
     read_until: datetime | None = None
+    first_arrival: datetime | None = None
     last_arrival: datetime | None = None
 
 

@@ -23,7 +23,10 @@ from airflow_provider_coordination.spark.storage import file_size, files_below, 
 
 CLOCKS_APART = timedelta(hours=1)
 """How far the clocks of a job and of another writer may differ."""
-UNRECORDED = ("file", "file_bytes", "last_arrival", "acknowledgment_set", "acknowledged", "redeliver", "shared_file")
+UNRECORDED = (
+    "file", "file_bytes", "first_arrival", "last_arrival", "acknowledgment_set", "acknowledged", "redeliver",
+    "shared_file",
+)  # fmt: skip
 """What commits do not record of a batch: the state of its delivery, and its landed file, which is found by folder."""
 
 

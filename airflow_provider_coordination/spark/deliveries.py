@@ -69,6 +69,8 @@ class Deliveries:
     :param delivery: delivers batches to sinks.
     :param files: the job's landed files.
     :param observer: called with the phases `delivering` and `delivered`.
+    :param committed: called when a sink's commit returns, with the sink's name, and each batch with its number of
+        records in the sink.
     :param spans: makes the spans of batches.
     """
 
@@ -79,12 +81,14 @@ class Deliveries:
         delivery: Delivery,
         files: LandedFiles,
         observer: Callable[[str], None],
+        committed: Callable[[str, Sequence[tuple[LandedBatch, int]]], None],
         spans: Spans | None = None,
     ) -> None:
         self._coordinator = coordinator
         self._delivery = delivery
         self._files = files
         self._observer = observer
+        self._committed = committed
         self._spans = spans or NoSpans()
         self._sets = sets
         self._has_prepared = False
@@ -155,7 +159,9 @@ class Deliveries:
                 affected = _sharing_with_failed(left, delivered)
                 going = [due for due in dues if due.key not in affected]
                 taken = (
-                    {} if _is_store_unavailable(delivered) else self._commit_to(sinks, going, delivered, unavailable)
+                    {}
+                    if _is_store_unavailable(delivered)
+                    else self._commit_to(sinks, going, prepared, delivered, unavailable)
                 )
             except Exception:
                 self._discard(dues)
@@ -279,6 +285,7 @@ class Deliveries:
         self,
         sinks: Sequence[str],
         dues: Sequence[_DueBatch],
+        prepared: Mapping[str, Prepared],
         delivered: dict[str, Delivered],
         unavailable: dict[str, SinkUnavailableError],
     ) -> dict[str, list[str]]:
@@ -286,7 +293,7 @@ class Deliveries:
         taken: dict[str, list[str]] = {due.key: [] for due in dues}
         for sink in sinks:
             left = [] if sink in unavailable else _not_failed(dues, delivered)
-            for some, error in by_halves(left, partial(self._commit, sink), f"commit to sink {sink!r}"):
+            for some, error in by_halves(left, partial(self._commit, sink, prepared), f"commit to sink {sink!r}"):
                 for due in some:
                     if error is None:
                         taken[due.key].append(sink)
@@ -296,9 +303,10 @@ class Deliveries:
                         delivered[due.key] = error
         return taken
 
-    def _commit(self, sink: str, dues: Sequence[_DueBatch]) -> None:
+    def _commit(self, sink: str, prepared: Mapping[str, Prepared], dues: Sequence[_DueBatch]) -> None:
         with translating_outages(sink):
             self._delivery.commit(sink, [due.attempt for due in dues])
+        self._committed(sink, [(due.attempt.batch, prepared[due.key].records.get(sink, 0)) for due in dues])
 
     def _discard(self, dues: Sequence[_DueBatch]) -> None:
         with suppress(OSError, DeliveryError):  # the next owner sweeps what remains

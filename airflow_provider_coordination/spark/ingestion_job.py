@@ -112,7 +112,13 @@ class IngestionJob:
         self._spans = spans or NoSpans()
         self._files = LandedFiles(settings.landing_path, coordinator, settings.access)
         self._sets = JobSets(settings, coordinator, delivery.sinks)
-        self._deliveries = Deliveries(coordinator, self._sets, delivery, self._files, observer, self._spans)
+        self._redaction = Redaction(settings)
+        self._reporting = JobReporting(
+            settings.rounds, self._bad_records, self._redaction, self._clock, sink_reports(settings.all_sinks)
+        )
+        self._deliveries = Deliveries(
+            coordinator, self._sets, delivery, self._files, observer, self._reporting.note_committed, self._spans
+        )
         self._balancer = Balancer(
             coordinator,
             max_leases=settings.leases.max_leases or default_leases,
@@ -125,10 +131,6 @@ class IngestionJob:
             delivers=delivery_digest(settings),
         )
         self._summary = Summary()
-        self._redaction = Redaction(settings)
-        self._reporting = JobReporting(
-            settings.rounds, self._bad_records, self._redaction, self._clock, sink_reports(settings.all_sinks)
-        )
         self._partitions = ActivePartitions(
             coordinator,
             self._balancer,
@@ -279,7 +281,7 @@ class IngestionJob:
             landed=summary.records_landed - landed_before,
             records=summary.records_delivered - delivered_before,
         )
-        self._counts.note(summary, read)
+        self._counts.note(summary, read, self._reporting.ages())
         return acquired
 
     def _end_round(self) -> None:
@@ -299,7 +301,7 @@ class IngestionJob:
         self._end_round()
         if delivered := self._summary.records_delivered - before:
             log.info("last batches delivered: %d records in %.1f s", delivered, seconds["deliver"])
-        self._counts.note(self._summary, RoundRead())
+        self._counts.note(self._summary, RoundRead(), self._reporting.ages())
 
     # Requests to end
 

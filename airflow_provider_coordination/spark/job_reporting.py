@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from enum import StrEnum
 
 from airflow_provider_coordination.coordination.clock import Clock
+from airflow_provider_coordination.coordination.freshness import Ages, RecentAges
 from airflow_provider_coordination.coordination.job_reports import (
     MAX_ERRORS,
     MAX_MESSAGE_CHARACTERS,
@@ -61,6 +62,8 @@ class IngestionMetric(StrEnum):
     """Items that could not be read, and become partitions of their own."""
     MILLIS_BEHIND_LATEST = "coordination.millis_behind_latest"
     """A gauge: how far the job is behind the end of the source, for the partition that is furthest behind."""
+    FRESHNESS_SECONDS = "coordination.freshness_seconds"
+    """A gauge: within which age 95 percent of the records became visible in a sink, with the tag `sink` as well."""
 
 
 class RoundCounts:
@@ -75,11 +78,12 @@ class RoundCounts:
         self._tags = tags
         self._counted: Counter[tuple[str, str]] = Counter()
 
-    def note(self, summary: Summary, read: RoundRead) -> None:
+    def note(self, summary: Summary, read: RoundRead, ages: Mapping[str, Ages]) -> None:
         """Count what was done since the last call.
 
         :param summary: what the job did so far.
         :param read: what the round read.
+        :param ages: of the records that became visible lately, by sink.
         """
         self._count(IngestionMetric.RECORDS_LANDED, summary.records_landed)
         self._count(IngestionMetric.RECORDS_DELIVERED, summary.records_delivered)
@@ -100,6 +104,9 @@ class RoundCounts:
         known = [behind for behind in read.behind_ms.values() if behind is not None]
         if known:
             self._metrics.gauge(IngestionMetric.MILLIS_BEHIND_LATEST, max(known), tags)
+        # The slowest sink last: totals without tags keep the last value.
+        for seconds, sink in sorted((each.quantile(0.95) or 0.0, sink) for sink, each in ages.items()):
+            self._metrics.gauge(IngestionMetric.FRESHNESS_SECONDS, seconds, {**tags, "sink": sink})
 
     def _count(self, name: IngestionMetric, total: int, sink: str = "") -> None:
         tags = {**self._tags, "sink": sink} if sink else self._tags
@@ -136,6 +143,7 @@ class JobReporting:
         self._behind: dict[str, tuple[int, float]] = {}  # by partition: milliseconds behind, and when that was read
         self._sinks = {sink.name: sink for sink in sinks}
         self._held: dict[str, set[str]] = {}  # the batches that wait for a sink, by its name
+        self._ages = {name: RecentAges() for name in self._sinks}
         self._lock = threading.Lock()
 
     def note_delivered(self, batch: LandedBatch, delivered: Prepared) -> None:
@@ -155,6 +163,31 @@ class JobReporting:
             for name in delivered.records.keys() & self._sinks.keys():
                 self._sinks[name] = self._sinks[name].available(now)
                 self._held.pop(name, None)
+
+    def note_committed(self, sink: str, batches: Sequence[tuple[LandedBatch, int]]) -> None:
+        """Note that batches have just become visible in a sink. Those without times of arrival do not count.
+
+        :param sink: the sink's name.
+        :param batches: the batches, each with its number of records in the sink.
+        """
+        now = self._clock.now()
+        ages = [
+            Ages.between(
+                (now - batch.last_arrival).total_seconds(), (now - batch.first_arrival).total_seconds(), records
+            )
+            for batch, records in batches
+            if batch.first_arrival is not None and batch.last_arrival is not None and records
+        ]
+        if ages and sink in self._ages:
+            with self._lock:
+                self._ages[sink].add(self._clock.monotonic(), Ages.sum(ages))
+
+    def ages(self) -> dict[str, Ages]:
+        """Return the ages of the records that became visible within `FRESHNESS_WINDOW`, by sink; of no idle sink."""
+        now = self._clock.monotonic()
+        with self._lock:
+            found = {sink: recent.ages(now) for sink, recent in self._ages.items()}
+        return {sink: ages for sink, ages in found.items() if ages.counts}
 
     def note_held(self, sink: str, batch: LandedBatch, reason: str) -> None:
         """Note that a batch waits for an unavailable sink.
@@ -219,6 +252,7 @@ class JobReporting:
             error_count=error_count,
             sinks=sinks,
             slots=slots,
+            ages=self.ages(),
         )
 
     def _lag_ms(self, behind_ms: int, seconds: float) -> int | None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from airflow_provider_coordination.coordination.freshness import FRESHNESS_WINDOW, Ages
 from airflow_provider_coordination.coordination.job_reports import (
     MAX_ERROR_CHARACTERS,
     MAX_SINKS,
+    ErrorEvent,
     JobReport,
     SinkReport,
     sinks_of,
@@ -22,8 +25,8 @@ def after(minutes: int) -> datetime:
     return NOON + timedelta(minutes=minutes)
 
 
-def reported(minutes: int, *sinks: SinkReport) -> JobReport:
-    return JobReport(at=after(minutes), sinks=sinks)
+def reported(minutes: int, *sinks: SinkReport, ages: Ages | None = None) -> JobReport:
+    return JobReport(at=after(minutes), sinks=sinks, ages={} if ages is None else {sink.name: ages for sink in sinks})
 
 
 def test_sink_is_unavailable_until_its_next_success() -> None:
@@ -89,3 +92,29 @@ def test_sink_missing_in_the_latest_job_is_dropped() -> None:
     other = SinkReport(name="lake", kind="delta")
     assert sinks_of([reported(1, SINK.unavailable(NOON, "down", 1)), reported(2, other)]) == [other]
     assert sinks_of([]) == []
+
+
+def test_freshness_of_a_sink_covers_all_jobs() -> None:
+    fast, slow = Ages.between(1, 1, 900), Ages.between(60, 60, 100)
+    [sink] = sinks_of([reported(1, SINK, ages=fast), reported(2, SINK, ages=slow)])
+    assert (sink.freshness_p50, sink.freshness_p95) == (fast.quantile(0.5), slow.quantile(0.5))
+
+
+def test_freshness_of_a_job_that_ended_before_is_forgotten() -> None:
+    minutes = int(FRESHNESS_WINDOW.total_seconds() // 60)
+    ended, latest = reported(1, SINK, ages=Ages.between(60, 60, 9)), reported(1 + minutes, SINK)
+    [sink] = sinks_of([ended, latest])
+    assert (sink.freshness_p50, sink.freshness_p95) == (None, None)
+
+
+def test_report_keeps_its_ages() -> None:
+    ages = Ages.between(1, 90, 1000)
+    stored = JobReport.from_text(reported(1, SINK, ages=ages).to_text())
+    assert stored is not None and stored.ages == {SINK.name: ages}
+
+
+def test_long_report_drops_ages_before_errors() -> None:
+    error = ErrorEvent(at=NOON, error_class="E", message="no")
+    report = replace(reported(1, SINK, ages=Ages.between(1, 90, 1000)), errors=(error,), error_count=1)
+    stored = JobReport.from_text(report.to_text(len(replace(report, ages={}).to_text())))
+    assert stored is not None and (stored.ages, stored.errors) == ({}, (error,))

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, StoreUnavailableError
+from airflow_provider_coordination.coordination.freshness import Ages
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.sources.kinesis.progress import partition_key
 from airflow_provider_coordination.spark.delivery import (
@@ -28,6 +29,7 @@ from airflow_provider_coordination.spark.outages import translating_outages
 from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery
 from airflow_provider_coordination.spark.storage import delete_folder, join
 from tests.support.fleet import EPOCH, Crash, FakeStream, Fleet, MortalStore
+from tests.support.job_settings import parquet
 
 SHARDS = 5
 FILES = {"shared file": {}, "own files": {"target_file_bytes": 1}}
@@ -305,22 +307,27 @@ class TwoSinkDelivery:
         self.down: set[str] = set()
         self.down_to_prepare: set[str] = set()
         self.outage: Exception = ConnectionRefusedError("nobody listens")
+        self.slow: dict[str, timedelta] = {}
+        self._clock = fleet.clock
         self.committed: list[tuple[str, int]] = []
 
     def prepare(self, attempts: Sequence[Attempt], sinks: Collection[str]) -> Mapping[str, Prepared | Exception]:
-        prepared: Mapping[str, Prepared | Exception] = {}
+        records: dict[str, dict[str, int]] = {attempt.batch_id: {} for attempt in attempts}
         for name in sinks:
             with translating_outages(name):
                 if name in self.down_to_prepare:
                     raise ConnectionRefusedError("nobody listens")
-                prepared = self._each[name].prepare(attempts, [name])
-        return prepared
+                for batch_id, prepared in self._each[name].prepare(attempts, [name]).items():
+                    assert isinstance(prepared, Prepared)
+                    records[batch_id] |= prepared.records
+        return {batch_id: Prepared(records=each) for batch_id, each in records.items()}
 
     def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
         self.committed.append((sink, len(attempts)))
         if sink in self.down:
             raise self.outage
         self._each[sink].commit(sink, attempts)
+        self._clock.ahead += self.slow.get(sink, timedelta())
 
     def discard(self, attempts: Sequence[Attempt]) -> None:
         for each in self._each.values():
@@ -414,3 +421,50 @@ def test_outage_of_all_sinks_names_the_first(fleet: Fleet, tmp_path: Path) -> No
     assert reasons == {"sink 'main' is unavailable: ConnectionRefusedError: nobody listens"}
     [waiting, *_] = [fleet.progress(shard).landed[0] for shard in fleet.stream.shards]
     assert not waiting.redeliver, "no batch is at fault"
+
+
+# Freshness
+
+
+def two_sinks(fleet: Fleet, folder: Path) -> dict[str, Any]:
+    """Options of a job that knows both sinks of a `TwoSinkDelivery`."""
+    return {"writes": (parquet(fleet.folder), parquet(folder, "copy")), "clock": fleet.clock}
+
+
+def ages_in(fleet: Fleet, sink: str) -> tuple[int, float | None]:
+    """Return the number of records that the last job made visible in a sink, and the smallest age."""
+    ages = fleet.report.ages.get(sink, Ages())
+    return sum(ages.counts.values()), ages.quantile(0.01)
+
+
+def test_slow_sink_is_less_fresh_than_a_fast_one(fleet: Fleet, tmp_path: Path) -> None:
+    sinks = TwoSinkDelivery(fleet, tmp_path / "copy")
+    sinks.slow = {"copy": timedelta(seconds=30)}
+    fleet.run(delivery=sinks, **two_sinks(fleet, sinks.folder))
+    (main, main_age), (copy, copy_age) = ages_in(fleet, "main"), ages_in(fleet, "copy")
+    assert main_age is not None and copy_age is not None
+    assert (main, copy) == (2 * SHARDS, 2 * SHARDS) and main_age < 30 <= copy_age
+
+
+@pytest.mark.parametrize("down", sorted(TwoSinkDelivery.sinks))
+def test_batch_after_an_outage_counts_with_its_full_age(fleet: Fleet, tmp_path: Path, down: str) -> None:
+    sinks = TwoSinkDelivery(fleet, tmp_path / "copy")
+    sinks.down = {down}
+    [other] = set(sinks.sinks) - sinks.down
+    fleet.run(delivery=sinks, **two_sinks(fleet, sinks.folder))
+    (known, age), missing = ages_in(fleet, other), ages_in(fleet, down)
+    assert age is not None and age < 600
+    assert (known, missing) == (2 * SHARDS, (0, None))
+    sinks.down = set()
+    fleet.clock.ahead += timedelta(minutes=50)  # the sets have not expired
+    fleet.run(delivery=sinks, **two_sinks(fleet, sinks.folder))
+    delivered, age = ages_in(fleet, down)
+    assert age is not None and age >= 3000
+    assert (delivered, ages_in(fleet, other)) == (2 * SHARDS, (0, None)), "the other sink has them already"
+
+
+def test_rejected_batch_counts_again_in_each_sink(fleet: Fleet, tmp_path: Path) -> None:
+    sinks = TwoSinkDelivery(fleet, tmp_path / "copy")
+    sinks.down, sinks.outage = {"copy"}, DeliveryError("a bad value")
+    fleet.run(up_again(sinks), delivery=sinks, **two_sinks(fleet, sinks.folder))
+    assert (ages_in(fleet, "main")[0], ages_in(fleet, "copy")[0]) == (4 * SHARDS, 2 * SHARDS)

@@ -124,6 +124,14 @@ def test_aggregated_records_are_distinguished_by_sub_sequence_number(tmp_path: P
     ]
 
 
+def test_row_has_arrival_of_first_and_last_record(tmp_path: Path, pages: list[Any]) -> None:
+    pages += [a_page(a_record(10), a_record(11, arrival=NOON + timedelta(seconds=3)), behind=5)]
+    pages += [a_page(a_record(12, arrival=NOON + timedelta(seconds=7)), behind=1), a_page()]
+    landed = land_shard(CLIENT, options(tmp_path), PLAN)
+    assert (landed.first_arrival, landed.last_arrival) == (NOON, NOON + timedelta(seconds=7))
+    assert landed.batch(7).first_arrival == NOON
+
+
 def test_file_name_has_range_start_and_fencing_token(tmp_path: Path, pages: list[Any]) -> None:
     pages += [a_page(a_record(10)), a_page()]
     landed = land_shard(CLIENT, options(tmp_path), PLAN)
@@ -300,7 +308,7 @@ def test_foreign_aggregate_moves_the_position_without_a_file(service: Service) -
     [number] = service.put(aggregate([("a", b"1")], [str(2**127)]))
     landed = service.land(plan={"hash_keys": HashKeyRange(0, 5)})
     assert (landed.is_batch, landed.file, landed.end, landed.filtered) == (True, "", number, 1)
-    assert landed.last_arrival is None
+    assert (landed.first_arrival, landed.last_arrival) == (None, None)
 
 
 def test_position_inside_an_aggregate_resumes_at_the_next_user_record(service: Service) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from airflow_provider_coordination.coordination.freshness import Ages
 from airflow_provider_coordination.coordination.metrics import CoordinationMetric
 from airflow_provider_coordination.spark.job_reporting import IngestionMetric, RoundCounts
 from airflow_provider_coordination.spark.outcome import Summary
@@ -58,8 +59,8 @@ def test_round_lag_is_the_lag_of_its_furthest_partition() -> None:
     metrics = JobMetrics("owner")
     counts = RoundCounts(metrics, TAGS)
     lags = {"a": 0, "b": None, "c": 700, "d": 20}
-    counts.note(Summary(records_landed=5, records_delivered=3), RoundRead(behind_ms=lags))
-    counts.note(Summary(records_landed=6, records_delivered=6), RoundRead())
+    counts.note(Summary(records_landed=5, records_delivered=3), RoundRead(behind_ms=lags), {})
+    counts.note(Summary(records_landed=6, records_delivered=6), RoundRead(), {})
     assert metrics.totals == {
         "coordination.millis_behind_latest": 700,
         "coordination.records_delivered": 6,
@@ -69,12 +70,19 @@ def test_round_lag_is_the_lag_of_its_furthest_partition() -> None:
 
 def test_round_counts_items_and_omits_unknown_lag() -> None:
     metrics = JobMetrics("owner")
-    RoundCounts(metrics, TAGS).note(Summary(), RoundRead(items=9, gone=2, set_aside=1))
+    RoundCounts(metrics, TAGS).note(Summary(), RoundRead(items=9, gone=2, set_aside=1), {})
     assert metrics.totals == {
         "coordination.items_gone": 2,
         "coordination.items_read": 9,
         "coordination.items_set_aside": 1,
     }
+
+
+def test_total_freshness_belongs_to_the_slowest_sink() -> None:
+    metrics = JobMetrics("owner")
+    ages = {"slow": Ages.between(50, 50, 10), "fast": Ages.between(1, 1, 10)}
+    RoundCounts(metrics, TAGS).note(Summary(), RoundRead(), ages)
+    assert metrics.totals == {"coordination.freshness_seconds": ages["slow"].quantile(0.95)}
 
 
 def test_counts_reach_the_collector_before_the_job_ends(collector: OtlpReceiver) -> None:

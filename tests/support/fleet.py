@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import pyarrow.dataset as ds
 
-from airflow_provider_coordination.coordination.clock import SystemClock
+from airflow_provider_coordination.coordination.clock import Clock, SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.partition import Partition
 from airflow_provider_coordination.coordination.retries import RetryPolicy
@@ -60,6 +60,7 @@ class FakeStream:
     def __init__(self, shards: int) -> None:
         self.shards = {name: FakeShard(name) for name in (f"shard-{n}" for n in range(shards))}
         self.sent: list[str] = []
+        self.clock: Clock = SystemClock()
 
     @property
     def open_shards(self) -> list[FakeShard]:
@@ -104,7 +105,7 @@ class FakeStream:
                 millis_behind_latest=len(left),
                 end_of_shard=ends,
                 children=(shard.children or ()) if ends else (),
-                read_at=datetime.now(UTC),
+                read_at=self.clock.now(),
             )
             if ends:
                 return
@@ -182,7 +183,7 @@ class Fleet:
     ) -> None:
         self.stream, self.folder, self.jobs, self.leases = stream, folder, 0, leases
         self.store = store or InMemoryStore()
-        self.clock = LaterClock()
+        self.clock = stream.clock = LaterClock()
         self.look = self.coordinator("look", self.store)
         self.look.create_partitions(
             {
@@ -211,6 +212,7 @@ class Fleet:
         bad_records: BadRecords | None = None,
         stop: threading.Event | None = None,
         spans: Spans | None = None,
+        clock: Clock | None = None,
         **changes: Any,
     ) -> Summary:
         """Run a job to its end, within `without_spark`; an observer that raises `Crash` kills it where it stands."""
@@ -249,6 +251,7 @@ class Fleet:
             bad_records=bad_records,
             observer=dying,
             spans=spans,
+            clock=clock,
         )
         try:
             return job.run()

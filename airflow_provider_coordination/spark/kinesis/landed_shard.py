@@ -54,6 +54,8 @@ class LandedShard:
         """The number of bytes of user data."""
         self.bytes = 0
         """The number of bytes of the columns in memory."""
+        self.first_arrival: datetime | None = None
+        """When the first record arrived."""
         self.last_arrival: datetime | None = None
         """When the last record arrived."""
         self._format = options.format
@@ -94,7 +96,9 @@ class LandedShard:
         self.bytes += size
         self.records += page.num_rows
         self.data_bytes += pc.sum(pc.binary_length(page.column(PAYLOAD))).as_py() or 0
-        self.last_arrival = page.column(self._format.arrival)[-1].as_py()
+        arrivals = page.column(self._format.arrival)
+        self.first_arrival = self.first_arrival or arrivals[0].as_py()
+        self.last_arrival = arrivals[-1].as_py()
         if self._held >= self._row_group_bytes:
             self.write_out()
 

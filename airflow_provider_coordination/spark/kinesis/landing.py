@@ -302,6 +302,7 @@ def _land_shard(
         children=reading.children,
         read_until=reading.read_until,
         millis_behind_latest=reading.millis_behind_latest,
+        first_arrival=landed.first_arrival,
         last_arrival=landed.last_arrival,
         at_stop=reading.at_stop and plan.end is None,
         filtered=filtered,
