@@ -313,6 +313,8 @@ def _facts(session: Session, status: SupervisorStatus) -> Iterable[tuple[str, Te
     yield "partitions", Text(f"{status.partitions['open']} open: {statuses}")
     unknown = f", unknown for {status.lag.unknown}" if status.lag.unknown else ""
     yield "lag", Text(f"{_lag(status.lag.oldest_ms)}{unknown}")
+    if status.lag_series and (fresh := status.lag_series[-1].freshness_ms) is not None:
+        yield "freshness", Text(f"95 % of the latest records within {_lag(fresh)} in every sink")
 
 
 def _state(status: SupervisorStatus) -> Text:

@@ -19,6 +19,7 @@ from airflow_provider_coordination.coordination.job_reports import (
     ErrorEvent,
     JobReport,
     RecordCounts,
+    sinks_of,
 )
 from airflow_provider_coordination.coordination.jobs import Job, JobState
 from airflow_provider_coordination.coordination.partition import Partition, format_instant, read_instant
@@ -53,6 +54,8 @@ class LagPoint:
     :param counted: the record counts of all jobs by then, including ended ones: the difference between two points is
         the work done between them.
     :param slots: how many Spark tasks the jobs run at the same time; None if unknown.
+    :param freshness_ms: the age within which 95 percent of the latest records became visible in the slowest sink; None
+        if unknown.
     """
 
     at: datetime
@@ -62,6 +65,7 @@ class LagPoint:
     unknown: int = 0
     counted: RecordCounts = field(default_factory=RecordCounts)
     slots: int | None = None
+    freshness_ms: int | None = None
 
     @property
     def average_ms(self) -> int | None:
@@ -78,6 +82,7 @@ class LagReading:
     :param counted: the record counts of all jobs by then, including ended ones.
     :param is_in_contact: whether the source responded.
     :param slots: how many Spark tasks the jobs run at the same time; None if unknown.
+    :param freshness_ms: see `LagPoint`.
     """
 
     at: datetime
@@ -85,6 +90,7 @@ class LagReading:
     counted: RecordCounts = field(default_factory=RecordCounts)
     is_in_contact: bool = True
     slots: int | None = None
+    freshness_ms: int | None = None
 
     @classmethod
     def of(
@@ -116,12 +122,14 @@ class LagReading:
         slots = [report.slots for report in recent if report.slots is not None]
         if not is_in_contact:
             known = {key: lag or None for key, lag in known.items()}
+        ages = [sink.freshness_p95 for sink in sinks_of(recent) if sink.freshness_p95 is not None]
         return cls(
             at=at,
             partitions=known,
             counted=counted or RecordCounts(),
             is_in_contact=is_in_contact,
             slots=sum(slots) if slots and len(slots) == len(recent) else None,
+            freshness_ms=round(max(ages) * 1000) if ages else None,
         )
 
     @property
@@ -137,6 +145,7 @@ class LagReading:
             unknown=len(self.partitions) - len(known),
             counted=self.counted,
             slots=self.slots,
+            freshness_ms=self.freshness_ms,
         )
 
 
@@ -174,6 +183,7 @@ class LagSeries:
                 point.count,
                 point.unknown,
                 point.slots,
+                point.freshness_ms,
                 *_counts(point.counted),
             ]
             for point in self.points
@@ -205,6 +215,7 @@ class LagSeries:
             partitions=partitions,
             counted=points[-1].counted,
             slots=points[-1].slots,
+            freshness_ms=points[-1].freshness_ms,
             is_in_contact=content.get("is_in_contact") is not False,
         )
         return cls(points=points, latest=latest)
@@ -227,7 +238,14 @@ def _thinned(points: list[LagPoint], before: datetime) -> list[LagPoint]:
 
 
 def _point(
-    at: int, oldest_ms: int | None, sum_ms: int | None, count: int, unknown: int, slots: int | None, *counts: int
+    at: int,
+    oldest_ms: int | None,
+    sum_ms: int | None,
+    count: int,
+    unknown: int,
+    slots: int | None,
+    freshness_ms: int | None,
+    *counts: int,
 ) -> LagPoint:
     return LagPoint(
         at=_EPOCH + timedelta(milliseconds=at),
@@ -237,6 +255,7 @@ def _point(
         unknown=unknown,
         counted=RecordCounts.from_mapping(dict(zip(COUNTED, counts, strict=False))),
         slots=slots,
+        freshness_ms=freshness_ms,
     )
 
 

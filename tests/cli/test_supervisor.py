@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider_coordination.coordination.json_values import json_of
+from airflow_provider_coordination.supervisor.observation import LagReading, LagSeries
 from airflow_provider_coordination.supervisor.reading import existing_status
 from airflow_provider_coordination.supervisor.store import SupervisionStore
 from airflow_provider_coordination.supervisor.supervision import Claimant
@@ -101,6 +102,13 @@ def test_status_shows_submitter_desired_and_actual_state(shell: Shell, clicks: C
         "lag         unknown, unknown for 2",
     ):
         assert line in out.splitlines()
+
+
+def test_status_shows_the_latest_freshness(shell: Shell, clicks: Clicks, submitted_spec: Path) -> None:
+    reading = LagReading(at=clicks.clock.now(), freshness_ms=1500)
+    SupervisionStore(clicks.a.view).save_lag(LagSeries().with_reading(reading))
+    out = shell("supervisor", "status", "clicks").out
+    assert "freshness   95 % of the latest records within 1500 ms in every sink" in out.splitlines()
 
 
 def test_status_names_sinks_that_may_duplicate_a_batch(shell: Shell, clicks: Clicks, spec_file: Path) -> None:

@@ -6,10 +6,12 @@ import json
 import random
 from datetime import UTC, datetime, timedelta
 
-from airflow_provider_coordination.coordination.job_reports import RecordCounts
+from airflow_provider_coordination.coordination.freshness import Ages
+from airflow_provider_coordination.coordination.job_reports import JobReport, RecordCounts, SinkReport
 from airflow_provider_coordination.supervisor.observation import (
     COARSE_INTERVAL,
     FULL_RESOLUTION,
+    MAX_REPORT_AGE,
     RETENTION,
     LagReading,
     LagSeries,
@@ -21,6 +23,16 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 def test_reading_is_one_point_of_known_lags() -> None:
     point = LagReading(at=NOON, partitions={"a": 100, "b": 50, "c": None, "d": -3}).point
     assert (point.oldest_ms, point.sum_ms, point.average_ms, point.count, point.unknown) == (100, 150, 50, 3, 1)
+
+
+def test_freshness_belongs_to_the_slowest_sink_of_current_reports() -> None:
+    sinks = [SinkReport(name=name, kind="delta") for name in ("fast", "slow")]
+    ages = {"fast": Ages.between(1, 1, 10), "slow": Ages.between(30, 30, 10)}
+    report = JobReport(at=NOON, sinks=sinks, ages=ages)
+    late = NOON + MAX_REPORT_AGE + timedelta(seconds=1)
+    slowest = round(1000 * (ages["slow"].quantile(0.95) or 0))
+    assert LagReading.of([], {}, [report], at=NOON).point.freshness_ms == slowest
+    assert LagReading.of([], {}, [report], at=late).point.freshness_ms is None
 
 
 def test_unknown_partition_and_empty_source_differ_in_lag() -> None:

@@ -15,6 +15,7 @@ from airflow_provider_coordination.coordination.acknowledgment import Acknowledg
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.clock import Clock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.freshness import Ages
 from airflow_provider_coordination.coordination.job_reports import (
     WINDOWS,
     ErrorEvent,
@@ -363,7 +364,7 @@ class Scenery:
         record = JobRecord(SourceCoordinator(self.store, source, owner(0)))
         record.begin()
         record.note_reading()
-        record.note(report=JobReport(at=now, sinks=sinks).to_text())
+        record.note(report=JobReport(at=now, sinks=sinks, ages={"lake": Ages.between(2, 2, 10)}).to_text())
 
     def odd(self) -> None:
         """Make a source and partitions with names that need escaping."""

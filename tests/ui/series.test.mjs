@@ -6,6 +6,7 @@ import { test } from "node:test";
 import {
   alone,
   countOverTime,
+  freshnessOverTime,
   gapsOf,
   lagOverTime,
   nearest,
@@ -28,6 +29,13 @@ const point = (minute, processed, oldest = 0) => ({
 test("lag is in seconds, and unknown where nobody knows it", () => {
   assert.deepEqual(lagOverTime([point(1, 0, 1500), point(2, 0, null)]), [
     { at: MINUTE, value: 1.5 },
+    { at: 2 * MINUTE, value: null },
+  ]);
+});
+
+test("freshness is in seconds, and unknown where nothing was delivered", () => {
+  assert.deepEqual(freshnessOverTime([{ ...point(1, 0), freshness_ms: 2500 }, { ...point(2, 0), freshness_ms: null }]), [
+    { at: MINUTE, value: 2.5 },
     { at: 2 * MINUTE, value: null },
   ]);
 });

@@ -7,6 +7,7 @@ import {
   chosenZone,
   duration,
   formatInstant,
+  freshnessText,
   lagText,
   longestLeaseText,
   relative,
@@ -113,4 +114,9 @@ test("an answer that was a moment on its way does not make all ages jump", () =>
   assert.equal(clock.now(), NOW);
   clock.update("2026-01-31T12:01:00Z");
   assert.equal(clock.now(), NOW + 60000);
+});
+
+test("freshness has tenths of a second below ten", () => {
+  assert.equal(freshnessText({ freshness_p50: 1.6, freshness_p95: 72 }), "1.6 s / 1 min 12 s");
+  assert.equal(freshnessText({ freshness_p50: null, freshness_p95: null }), "–");
 });

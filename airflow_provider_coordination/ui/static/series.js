@@ -25,6 +25,19 @@ export function lagOverTime(series) {
 }
 
 /**
+ * Return the freshness of a source's slowest sink over time, in seconds.
+ *
+ * @param {Api.LagPoint[]} series the oldest first
+ * @returns {TimePoint[]}
+ */
+export function freshnessOverTime(series) {
+  return series.map((point) => ({
+    at: Date.parse(point.at),
+    value: point.freshness_ms === null ? null : point.freshness_ms / 1000,
+  }));
+}
+
+/**
  * Return the rate per second between each point and the one before it.
  *
  * Counters restart when items are deleted; that is no rate.

@@ -1,10 +1,15 @@
-/** The sinks of a source: kind, delivery guarantee, status, and the last error of an unavailable one. */
+/** The sinks of a source: kind, delivery guarantee, status, freshness, and the last error of an unavailable one. */
 
 import { C, h } from "./host.js";
 import { RelativeTime, Chip, Section } from "./widgets.js";
 import { SmallTable, PHONE_WIDTH } from "./small_table.js";
 import { SINK_STATES } from "./states.js";
 import { countText } from "./text.js";
+import { freshnessText } from "./time.js";
+
+const FRESHNESS =
+  "Within this age, half and 95 % of the records became visible in the sink. The age is the time since their arrival at " +
+  "the source, over the last 15 minutes of deliveries. “–”: none were delivered, or the source has no times of arrival.";
 
 /**
  * The sinks from the latest report of a job. Each row keeps its height, however long its error is.
@@ -40,6 +45,12 @@ export function Sinks({ sinks }) {
         },
         { name: "since", title: "Unavailable since", cell: (sink) => h(RelativeTime, { instant: sink.unavailable_since }) },
         { name: "held", title: "Waiting batches", align: "end", cell: (sink) => countText(sink.waiting_batches) },
+        {
+          name: "freshness",
+          title: "Freshness p50 / p95",
+          align: "end",
+          cell: (sink) => h(C.Text, { title: FRESHNESS }, freshnessText(sink)),
+        },
         {
           name: "error",
           title: "Last error",

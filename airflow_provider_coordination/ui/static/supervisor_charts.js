@@ -1,10 +1,10 @@
-/** The charts of a supervised source: lag, delivered records and bytes, bad records, and the number of jobs. */
+/** The charts of a supervised source: lag, freshness, delivered records and bytes, bad records, and the number of jobs. */
 
 import { Chart } from "./chart.js";
 import { C, Fragment, h, useMemo } from "./host.js";
 import { ViewChoice, Choice } from "./chart_controls.js";
 import { Instant, Section } from "./widgets.js";
-import { countOverTime, lagOverTime, rateOverTime, WINDOWS, within } from "./series.js";
+import { countOverTime, freshnessOverTime, lagOverTime, rateOverTime, WINDOWS, within } from "./series.js";
 import { SmallTable, PHONE_WIDTH } from "./small_table.js";
 import { capitalized, plural, rateText } from "./text.js";
 import { useNow } from "./clock.js";
@@ -50,6 +50,7 @@ export function OverTime({ status, parameters, change }) {
   const lines = useMemo(
     () => ({
       lag: lagOverTime(series),
+      freshness: freshnessOverTime(series),
       records: rateOverTime(series, ["processed"]),
       bytes: rateOverTime(series, ["processed_bytes"]),
       bad: BAD_RECORDS.map(([field, label, palette, dashes]) => ({
@@ -90,6 +91,13 @@ export function OverTime({ status, parameters, change }) {
             format: lagText,
           }),
           h(Chart, {
+            title: "Freshness of the slowest sink (p95)",
+            lines: [{ name: "freshness", palette: "purple", points: lines.freshness }],
+            window,
+            unit: "seconds",
+            format: lagText,
+          }),
+          h(Chart, {
             title: "Records delivered",
             lines: [{ name: "records", palette: "green", points: lines.records }],
             window,
@@ -110,7 +118,7 @@ export function OverTime({ status, parameters, change }) {
 
 /**
  * @param {{
- *   lines: {lag: TimePoint[], records: TimePoint[], bytes: TimePoint[], bad: Line[]},
+ *   lines: {lag: TimePoint[], freshness: TimePoint[], records: TimePoint[], bytes: TimePoint[], bad: Line[]},
  *   window: {since: number, until: number},
  * }} props
  */
@@ -119,6 +127,7 @@ function ListView({ lines, window }) {
   const byInstant = (points) => new Map(points.map(({ at, value }) => [at, value]));
   const columns = /** @type {[string, string, TimePoint[], (value: number) => string][]} */ ([
     ["lag", "Lag", lines.lag, lagText],
+    ["freshness", "Freshness", lines.freshness, lagText],
     ["records", "Records", lines.records, perSecond],
     ["bytes", "Bytes", lines.bytes, rateText],
     ...lines.bad.map((line) => [line.name, capitalized(line.name), line.points, perSecond]),

@@ -167,6 +167,16 @@ export function lagText(seconds) {
 }
 
 /**
+ * Return the ages of half and of 95 percent of the records in a sink as text.
+ *
+ * @param {{freshness_p50: number|null, freshness_p95: number|null}} sink in seconds
+ */
+export function freshnessText({ freshness_p50: half, freshness_p95: most }) {
+  if (half === null || most === null) return "–";
+  return [half, most].map((seconds) => (seconds < 10 ? `${seconds.toFixed(1)} s` : duration(seconds))).join(" / ");
+}
+
+/**
  * The server's clock, from the times in its responses.
  *
  * A response is a moment old when it arrives. So a small difference is ignored, or all ages would jump.

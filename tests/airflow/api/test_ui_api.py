@@ -22,6 +22,7 @@ from fastapi.testclient import TestClient
 from airflow_provider_coordination.coordination.acknowledgment_sets import AcknowledgmentSets
 from airflow_provider_coordination.coordination.browsing import BrowsePosition
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
+from airflow_provider_coordination.coordination.freshness import Ages
 from airflow_provider_coordination.coordination.jobs import Jobs
 from airflow_provider_coordination.coordination.partition import PARKED_UNTIL, PartitionStatus
 from airflow_provider_coordination.coordination.source_statistics import ScanLimits
@@ -188,6 +189,12 @@ def test_unavailable_sink_raises_an_alarm_with_its_name(scenery: Scenery, op: Te
     assert sinks == {"warehouse": ("sql", True, 3), "lake": ("delta", True, 0), "calls": ("foreach_batch", False, 0)}
     since = {sink["name"] for sink in card["sinks"] if sink["unavailable_since"] is not None}
     assert since == {"warehouse"}
+    fresh = Ages.between(2, 2, 1).quantile(0.95)
+    assert {(sink["name"], sink["freshness_p50"], sink["freshness_p95"]) for sink in card["sinks"]} == {
+        ("warehouse", None, None),
+        ("lake", fresh, fresh),
+        ("calls", None, None),
+    }
     [text] = [alarm["text"] for alarm in card["alarms"] if alarm["about"] == "sink"]
     assert text == (
         "sink 'warehouse' (sql) has been unavailable for 7 min, 3 batches wait. "
