@@ -54,11 +54,13 @@ def _is_quiet(memory: Supervision, observation: Observation, settings: Supervise
     began, partitions = memory.active_since or memory.started_at, observation.partitions
     if settings.idle_after is None or began is None or partitions is None or partitions.is_empty:
         return False
-    if partitions.undelivered or observation.errors:
+    if partitions.undelivered or observation.errors or memory.health.cannot_read(observation.failing):
         return False
     since = observation.at - settings.idle_after
     if not partitions.unfinished:
         return not memory.jobs and began <= since
+    if (observation.open_partitions or 0) > partitions.unfinished:  # a job has to find new shards
+        return False
     points = [point for point in observation.lag if point.at > began]
     earlier = [point for point in points if point.at <= since]
     window = [*earlier[-1:], *(point for point in points if point.at > since)]
@@ -82,6 +84,10 @@ def _why_awake(memory: Supervision, idle: Idleness, observation: Observation, se
         return ""
     if partitions.undelivered:
         return f"{partitions.undelivered} partitions have landed data that is not delivered"
+    if memory.health.cannot_read(observation.failing):
+        return "partitions could not be read: a job has to try again"
+    if observation.must_discover_partitions and partitions.readable:  # the source may not know their lag
+        return f"{partitions.readable} partitions can be read"
     if observation.open_partitions != idle.open_partitions:
         return f"the source has {observation.open_partitions} open partitions, and had {idle.open_partitions}"
     latest = [point for point in observation.lag if point.at > idle.since][-POINTS_IN_A_ROW:]

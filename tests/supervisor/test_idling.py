@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, SourceError
+from airflow_provider_coordination.coordination.job_reports import ErrorEvent
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.supervisor.observation import REVIEWED_EVERY
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
@@ -108,6 +110,33 @@ def test_new_shards_start_a_job() -> None:
     assert last_reason(source) == "the source has 3 open partitions, and had 2"
 
 
+def test_shard_without_a_partition_keeps_jobs_running() -> None:
+    source = a_source()
+    quiet(source, IDLE_AFTER - PERIOD)
+    source.stream.shards.append("S2")
+    quiet(source, 3 * PERIOD)
+    assert len(source.running) == 1
+    source.stream.discover_partitions()
+    source.stream.lag_ms["S2"] = 0
+    quiet(source)
+    assert source.running == []
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_unread_partition_of_a_failed_attempt_needs_a_job(is_late: bool) -> None:
+    source = an_idle_source() if is_late else a_source()
+    error = ErrorEvent(
+        at=source.clock.now(), error_class="SourceError", message="throttled", is_stream_error=True, partition="S0"
+    )
+    source.store.change(lambda memory: replace(memory, health=memory.health.with_error(error)))
+    source.fail("S0", "throttled")
+    quiet(source)
+    assert len(source.running) == 1
+    source.fail("S0", None)
+    quiet(source)
+    assert source.running == []
+
+
 def test_new_spec_starts_a_job() -> None:
     source = an_idle_source()
     source.submit(idle_after=IDLE_AFTER, period=PERIOD, path="/data/lake/other")
@@ -203,6 +232,22 @@ def test_queue_without_messages_needs_no_discovery() -> None:
     source.stream.news = True
     source.go_on(PERIOD + 10)
     assert source.stream.looks == looks + 1
+
+
+def test_discovered_partition_starts_a_job_at_once() -> None:
+    source = SourceSimulation("S0")
+    source.stream.must_discover_partitions, source.stream.news = True, None
+    source.submit(idle_after=IDLE_AFTER, period=PERIOD)
+    source.turn()
+    source.complete("S0")
+    source.stream.news = False
+    source.go_on(2 * IDLE_AFTER)
+    assert source.supervision().idle is not None
+    source.stream.shards[:] = ["object"]
+    source.stream.news = True
+    source.go_on(PERIOD + 10)
+    assert len(source.running) == 1
+    assert last_reason(source) == "1 partitions can be read"
 
 
 @pytest.mark.parametrize(

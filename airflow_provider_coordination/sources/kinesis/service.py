@@ -58,8 +58,11 @@ PAGES = 3
 """How many pages are requested at most: the first ones may be empty although records follow."""
 
 
-LAG_OF_AN_END = timedelta(milliseconds=1)
-"""The lag of a shard that has ended without another record: a job has to note that, and to read its children."""
+LEAST_LAG = timedelta(milliseconds=1)
+"""The lag of a shard for which a job has something to do, at least, even if its record has just arrived.
+
+A shard that has ended without another record has this lag: a job has to note that, and to read its children.
+"""
 
 
 @dataclass(frozen=True)
@@ -100,9 +103,9 @@ def unread(
     if page is None:
         return Unread()
     if page.records:
-        return Unread(max(page.read_at - page.records[0].approximate_arrival_timestamp, timedelta(0)))
+        return Unread(max(page.read_at - page.records[0].approximate_arrival_timestamp, LEAST_LAG))
     if page.end_of_shard:
-        return Unread(LAG_OF_AN_END)
+        return Unread(LEAST_LAG)
     is_known = progress.delivered_until is not None and page.read_at <= progress.delivered_until
     is_confirmed = not (progress.landed or is_known)
     return Unread(timedelta(0), progress.quiet_until(page.read_at).to_mapping() if is_confirmed else None)

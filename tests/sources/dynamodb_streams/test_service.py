@@ -14,7 +14,7 @@ from airflow_provider_coordination.sources.items import PartitionProgress
 from airflow_provider_coordination.sources.kinesis.pacing import RetryBudget
 from airflow_provider_coordination.sources.kinesis.positions import TRIM_HORIZON, at_timestamp
 from airflow_provider_coordination.sources.kinesis.progress import ShardProgress, partition_key
-from airflow_provider_coordination.sources.kinesis.service import LAG_OF_AN_END
+from airflow_provider_coordination.sources.kinesis.service import LEAST_LAG
 from airflow_provider_coordination.sources.kinesis.stream_names import StreamService
 from tests.sources.dynamodb_streams.conftest import TABLE
 from tests.support.dynamodb_streams import DynamoDbStreams, client_of, strings
@@ -80,7 +80,7 @@ def test_changes_before_the_beginning_count_as_read(service: DynamoDbStreams) ->
     assert service.calls["get_records"] == 1
 
 
-@pytest.mark.parametrize(("is_ended", "expected"), [(True, timedelta(0)), (False, LAG_OF_AN_END)])
+@pytest.mark.parametrize(("is_ended", "expected"), [(True, timedelta(0)), (False, LEAST_LAG)])
 def test_end_of_a_shard_is_lag_until_read(service: DynamoDbStreams, *, is_ended: bool, expected: timedelta) -> None:
     _, read = put(service)
     service.roll(TABLE)

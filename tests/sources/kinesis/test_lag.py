@@ -69,6 +69,13 @@ def test_lag_is_the_wait_of_the_first_unread_record(shard: StubShard) -> None:
     assert shard.lag() == timedelta(seconds=90)
 
 
+def test_record_that_has_just_arrived_has_a_lag(shard: StubShard) -> None:
+    """The service gives its time in whole seconds, so a record may be later."""
+    shard.gives(NOON + timedelta(seconds=0.4), behind=0)
+
+    assert shard.lag() == timedelta(milliseconds=1)
+
+
 def test_quiet_shard_has_no_lag(shard: StubShard) -> None:
     shard.gives(behind=0)
 
