@@ -27,6 +27,7 @@ from airflow_provider_coordination.sources.reads import Reads
 from airflow_provider_coordination.sources.source_kind import Settings, SourceKind
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.sink_settings import access_of, check_sinks
+from airflow_provider_coordination.spark.sinks import check_freshness
 from airflow_provider_coordination.spark.writes import landing_path_of, sinks_of
 from airflow_provider_coordination.supervisor.observer import Probe
 from airflow_provider_coordination.supervisor.operations import SourceCheck
@@ -66,6 +67,7 @@ def check_against_source(
     sinks = sinks_of(spec.sinks, connections)
     landing_path = spec.ingestion.landing_path or landing_path_of(spec.sinks)
     check_sinks(sinks, spec.ingestion.bad_records, spec.ingestion.acknowledgments, landing_path)
+    check_freshness(spec.ingestion.rounds.freshness, sinks)
     reads = spec.ingestion.reads.connect(connections).reads
     kind: SourceKind = reads.source_kind()
     reads.check()

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextvars
 import logging
-import math
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -40,8 +39,9 @@ from airflow_provider_coordination.spark.landed_files import LandedFiles
 from airflow_provider_coordination.spark.outcome import Summary
 from airflow_provider_coordination.spark.reading import MakeReading, Reading, RoundRead
 from airflow_provider_coordination.spark.redaction import Redaction, delivery_digest
+from airflow_provider_coordination.spark.round_pace import RoundPace
 from airflow_provider_coordination.spark.settings import IngestSettings
-from airflow_provider_coordination.spark.sinks import sink_reports
+from airflow_provider_coordination.spark.sinks import commit_interval_of, sink_reports
 from airflow_provider_coordination.spark.spark_errors import failure_text
 from airflow_provider_coordination.spark.stop_conditions import EndRequests, StopConditions
 from airflow_provider_coordination.spark.telemetry import NoSpans, Span, Spans
@@ -130,6 +130,7 @@ class IngestionJob:
             replaces=settings.replaces,
             delivers=delivery_digest(settings),
         )
+        self._pace = RoundPace(settings.rounds, commit_interval_of(settings.writes))
         self._summary = Summary()
         self._partitions = ActivePartitions(
             coordinator,
@@ -212,7 +213,7 @@ class IngestionJob:
                         or ""
                     )
                     if is_idle and not summary.stopped_because:
-                        pause = self._settings.rounds.idle_duration
+                        pause = self._pace.idle_pause
                         self._ending.pause(min(pause, HANDOVER_POLL) if is_waiting else pause)
         finally:
             self.give_back()
@@ -265,6 +266,7 @@ class IngestionJob:
         self._observer("recorded")
         if seconds["deliver"]:
             self._is_delivery_long = seconds["deliver"] > seconds["land"] / 2
+        self._pace.note(seconds)
         self._hand_over()
         self._end_round()
         log.log(
@@ -351,7 +353,7 @@ class IngestionJob:
         if self._ending.reason:
             return []
         try:
-            max_seconds = HANDOVER_ROUND_SECONDS if self._balancer.is_waiting else math.inf
+            max_seconds = HANDOVER_ROUND_SECONDS if self._balancer.is_waiting else self._pace.read_seconds
             return self._reading.land(leave_slot=leave_slot, max_seconds=max_seconds)
         except Exception:
             if self._stop.is_set():  # the landing was cancelled; the files that it wrote are swept later
@@ -417,6 +419,8 @@ class IngestionJob:
             delivery = pool.submit(contextvars.copy_context().run, deliver)
             try:
                 if beside is not None:
+                    if not (self._ending.reason or self._balancer.is_waiting):
+                        self._ending.pause(self._pace.delay)
                     beside(self._is_delivery_long)
             except Exception as error:  # the delivered batches must be noted first
                 raised = error

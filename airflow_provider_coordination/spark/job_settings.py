@@ -38,6 +38,9 @@ class RoundSettings(Described):
     :param round_duration: how long a partition is read in one round. Items are read on to the next position at which
         their reader allows a cut. (templated)
     :param idle_duration: the pause after a round without a record. (templated)
+    :param freshness: the target for the time from a record's arrival until it is visible in every sink, for 95 percent
+        of the records. Rounds become as short as the target needs and the sinks allow, at most `round_duration` long.
+        None for no target. (templated)
     :param max_batch_bytes: about how many bytes are read of one partition in one round; more if an item's reader allows
         no cut. (templated)
     :param slot_memory_bytes: the maximum number of bytes that one Spark task holds at a time, at least 32 MiB; more if
@@ -53,6 +56,7 @@ class RoundSettings(Described):
 
     round_duration: Annotated[timedelta, Limits(above=NO_TIME)] = timedelta(seconds=10)
     idle_duration: Annotated[timedelta, Limits(minimum=NO_TIME)] = timedelta(seconds=2)
+    freshness: Annotated[timedelta | None, Limits(minimum=timedelta(seconds=1))] = None
     max_batch_bytes: Annotated[int, Limits(minimum=1)] = 32 * 1024 * 1024
     slot_memory_bytes: Annotated[int, Limits(minimum=MIN_SLOT_MEMORY_BYTES)] = 512 * 1024 * 1024
     until_caught_up: bool = True

@@ -46,6 +46,7 @@ from airflow_provider_coordination.spark.sink_settings import (
     check_sinks,
     with_dead_letters,
 )
+from airflow_provider_coordination.spark.sinks import check_freshness
 from airflow_provider_coordination.stores import StoreSettings
 
 if TYPE_CHECKING:
@@ -273,6 +274,7 @@ class IngestSettings(IngestionOptions):
                 "to parse it from the payload: give a schema that has this column"
             )
         check_sinks(self.writes, self.bad_records, self.acknowledgments, self.landing_path)
+        check_freshness(self.rounds.freshness, self.writes)
         check_lease_times(self.ownership_timeout, self.safety_margin)
         self.store.check()
 

@@ -125,6 +125,12 @@ def test_two_sinks_in_one_place_are_refused(stream: Stream) -> None:
         stream.checked("writes", sinks)
 
 
+def test_target_below_what_a_table_bears_is_refused(stream: Stream) -> None:
+    sinks = [{"delta": {"path": "/lake/clicks"}}]
+    with pytest.raises(ConfigurationError, match="field 'freshness' must be above PT3S, .* sink 'main'"):
+        stream.checked("rounds", {"freshness": 2}, writes=sinks)
+
+
 @pytest.mark.parametrize("value", [1767225600, "2026-01-01", "2026-01-01 00:00:00", "2026-1-1T00:00:00+02:00", None])
 def test_timestamps_are_accepted_in_every_spark_format(stream: Stream, value: Any) -> None:
     stream.put(json.dumps({"at": value, "id": "1"}).encode())

@@ -468,3 +468,13 @@ def test_rejected_batch_counts_again_in_each_sink(fleet: Fleet, tmp_path: Path) 
     sinks.down, sinks.outage = {"copy"}, DeliveryError("a bad value")
     fleet.run(up_again(sinks), delivery=sinks, **two_sinks(fleet, sinks.folder))
     assert (ages_in(fleet, "main")[0], ages_in(fleet, "copy")[0]) == (4 * SHARDS, 2 * SHARDS)
+
+
+def test_job_with_a_target_delivers_each_record_once(fleet: Fleet) -> None:
+    def send_more(phase: str) -> None:
+        if phase == "recorded" and len(fleet.stream.sent) < 4 * SHARDS:
+            fleet.stream.send(SHARDS)
+
+    summary = fleet.run(send_more, freshness=1, until_caught_up=False, max_idle_rounds=1)
+    assert summary.records_delivered == len(fleet.stream.sent) == 4 * SHARDS
+    assert fleet.delivered() == Counter(fleet.stream.sent)

@@ -147,6 +147,11 @@ def test_missing_field_is_named(tmp_path: Path) -> None:
         ({"reads": ReadsSettings(kind="k", settings={"reader": "m"})}, "'reader' must be of the form 'module:class'"),
         ({"reads": ReadsSettings(kind="ftp")}, "kind of source 'ftp' is not known; the known names are .*'s3'"),
         ({"max_duration": -1.0}, "RoundSettings: field 'max_duration' must be positive; got -PT1S"),
+        ({"freshness": 0.5}, "RoundSettings: field 'freshness' must be at least PT1S; got PT0.5S"),
+        (
+            {"freshness": 3, "writes": (SinkSettings(name="lake", kind="delta", location="/data/lake"),)},
+            "RoundSettings: field 'freshness' must be above PT3S, the shortest time between two commits to sink 'lake'",
+        ),
         ({"idle_duration": -1.0}, "RoundSettings: field 'idle_duration' must be at least PT0S; got -PT1S"),
         ({"timeout": 0}, "AcknowledgmentSettings: field 'timeout' must be positive; got PT0S"),
         ({"max_leases": 0}, "LeaseSettings: field 'max_leases' must be at least 1; got 0"),

@@ -19,7 +19,7 @@ from airflow_provider_coordination.coordination.job_reports import SinkReport
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.coordination.registry import Registry
 from airflow_provider_coordination.field_hints import Limits, format_duration
-from airflow_provider_coordination.settings import Described
+from airflow_provider_coordination.settings import Described, FieldError
 from airflow_provider_coordination.spark.access import Access
 from airflow_provider_coordination.spark.delivery import Attempt, Delivery, MissingColumnError
 from airflow_provider_coordination.spark.outages import translating_outages
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from airflow_provider_coordination.spark.sink_settings import SinkSettings
 
 
+TABLE_COMMIT_INTERVAL = timedelta(seconds=3)
+"""Twenty commits a minute."""
 SHORTEST_RETENTION = timedelta(hours=1)
 GROUP = "airflow_provider_coordination.sinks"
 
@@ -260,6 +262,8 @@ class SinkKind:
     :param writes: `module:attribute` of the class by which a DAG and a spec describe the sink; None if there is none.
     :param is_exactly_once: whether the sink accepts each batch once. If not, delivery is at least once, and summaries
         and statuses show that.
+    :param commit_interval: the shortest time between two commits that a job with a target of freshness makes: each
+        commit of a table adds a version and files, which readers and maintenance go through.
     """
 
     make: Callable[[SinkSettings], Sink]
@@ -267,6 +271,7 @@ class SinkKind:
     requirement: str = ""
     writes: str | None = None
     is_exactly_once: bool = True
+    commit_interval: timedelta = timedelta(0)
 
     def check(self, name: str) -> None:
         """Check that the modules of the kind are installed.
@@ -302,6 +307,31 @@ def at_least_once_sinks(settings: Iterable[SinkSettings]) -> list[str]:
     :raises ConfigurationError: if a kind is unknown or cannot be imported.
     """
     return [each.name for each in settings if not SINKS.load(each.kind, each.implementation).is_exactly_once]
+
+
+def commit_interval_of(settings: Iterable[SinkSettings]) -> timedelta:
+    """Return the shortest time between two commits that all of some sinks bear.
+
+    :raises ConfigurationError: if a kind is unknown or cannot be imported.
+    """
+    return max((SINKS.load(each.kind, each.implementation).commit_interval for each in settings), default=timedelta(0))
+
+
+def check_freshness(freshness: timedelta | None, settings: Iterable[SinkSettings]) -> None:
+    """Check that sinks can be as fresh as the settings of rounds ask for, as far as that is known without a commit.
+
+    :param freshness: the target; None for none.
+    :raises ConfigurationError: naming the field, the value, the sink and the remedy.
+    """
+    for sink in settings if freshness is not None else ():
+        interval = commit_interval_of([sink])
+        if freshness is not None and freshness <= interval:
+            raise FieldError(
+                "RoundSettings",
+                "freshness",
+                f"must be above {format_duration(interval)}, the shortest time between two commits to {sink}; got "
+                f"{format_duration(freshness)}; raise it, or write to a sink of another kind",
+            )
 
 
 def sink_reports(settings: Iterable[SinkSettings]) -> list[SinkReport]:

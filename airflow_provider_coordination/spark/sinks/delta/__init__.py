@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from airflow_provider_coordination.spark.sink_settings import SinkSettings, access_of
-from airflow_provider_coordination.spark.sinks import Sink, SinkKind
+from airflow_provider_coordination.spark.sinks import TABLE_COMMIT_INTERVAL, Sink, SinkKind
 from airflow_provider_coordination.spark.writes import DeltaTable
 
 
@@ -24,4 +24,5 @@ KIND = SinkKind(
     modules=("deltalake",),
     requirement="airflow-provider-coordination[delta]",
     writes="airflow_provider_coordination.spark.writes:DeltaTable",
+    commit_interval=TABLE_COMMIT_INTERVAL,
 )

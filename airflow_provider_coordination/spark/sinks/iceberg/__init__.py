@@ -6,7 +6,7 @@ The library is imported when a table is used. A DAG describes a table, and a job
 from __future__ import annotations
 
 from airflow_provider_coordination.spark.sink_settings import SinkSettings
-from airflow_provider_coordination.spark.sinks import Sink, SinkKind
+from airflow_provider_coordination.spark.sinks import TABLE_COMMIT_INTERVAL, Sink, SinkKind
 
 
 def _make(settings: SinkSettings) -> Sink:
@@ -20,4 +20,5 @@ KIND = SinkKind(
     modules=("pyiceberg",),
     requirement="airflow-provider-coordination[iceberg]",
     writes="airflow_provider_coordination.spark.writes.iceberg:IcebergTable",
+    commit_interval=TABLE_COMMIT_INTERVAL,
 )

@@ -1,0 +1,106 @@
+"""The pace of a job's rounds: how long each reads, so that its sinks are as fresh as the settings ask for.
+
+A round delivers what the round before it landed, and lands at the same time. So a record waits for the landing that
+reads it, at most one round, and then for the next round's delivery.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from collections.abc import Mapping
+from datetime import timedelta
+
+from airflow_provider_coordination.spark.job_settings import RoundSettings
+
+log = logging.getLogger(__name__)
+
+RECENT_ROUNDS = 10
+RESERVE = 1 / 3
+"""The part of the time for a round that is kept for the landing's own work and for slower rounds."""
+SHORTEST_SECONDS = 0.5
+"""A round that is shorter mostly consists of requests to the store and of starting Spark's tasks."""
+
+
+class RoundPace:
+    """The pace of one job. Without `RoundSettings.freshness`, rounds are as the other settings say.
+
+    :param rounds: how the job makes its rounds.
+    :param commit_interval: the shortest time between two commits that all sinks of the job bear.
+    """
+
+    def __init__(self, rounds: RoundSettings, commit_interval: timedelta) -> None:
+        self._target = math.inf if rounds.freshness is None else rounds.freshness.total_seconds()
+        self._longest = rounds.round_duration.total_seconds()
+        self._idle = rounds.idle_duration
+        self._commit_interval = commit_interval.total_seconds()
+        self._deliveries: deque[float] = deque(maxlen=RECENT_ROUNDS)
+        self._besides: deque[float] = deque(maxlen=RECENT_ROUNDS)
+        self._landing = math.inf
+        self._is_reachable = True
+
+    def note(self, seconds: Mapping[str, float]) -> None:
+        """Note a round.
+
+        :param seconds: the duration of its phases `acquire`, `land`, `record` and `deliver`; one that delivered nothing
+            does not count.
+        """
+        if not seconds["deliver"]:
+            return
+        self._deliveries.append(seconds["deliver"])
+        self._besides.append(seconds["acquire"] + seconds["record"])
+        self._landing = seconds["land"]
+        is_reachable = self._shortest + self._delivering <= self._target
+        if is_reachable is not self._is_reachable:
+            self._is_reachable = is_reachable
+            if is_reachable:
+                log.info("freshness: the sinks can be as fresh as %g s again", self._target)
+            else:
+                log.warning(
+                    "freshness: the sinks cannot be as fresh as %g s: a round takes at least %.1f s, and the delivery "
+                    "of its records %.1f s; raise 'freshness', or make the commits faster",
+                    self._target, self._shortest, self._delivering,
+                )  # fmt: skip
+
+    @property
+    def read_seconds(self) -> float:
+        """How long a partition is read at most in the next round; infinite if only `round_duration` limits it."""
+        return self._round
+
+    @property
+    def delay(self) -> timedelta:
+        """How long a round that delivers waits before it lands.
+
+        If the partitions are read to their end before the round is over, the landing starts later instead: it reads
+        what arrived until then, in one commit.
+        """
+        is_early = self._target < math.inf and self._landing < self._round
+        return timedelta(seconds=self._round - self._landing if is_early else 0.0)
+
+    @property
+    def idle_pause(self) -> timedelta:
+        """How long the job waits after a round without a record."""
+        return self._idle if self._target == math.inf else min(self._idle, timedelta(seconds=self._round / 2))
+
+    @property
+    def _round(self) -> float:
+        """How long a round may be, in seconds."""
+        return max(self._shortest, min(self._longest, self._available)) if self._target < math.inf else math.inf
+
+    @property
+    def _available(self) -> float:
+        """The time for a round, after which its records are still delivered in time."""
+        if not self._deliveries:
+            return self._target / 2
+        return (self._target - self._delivering) * (1 - RESERVE)
+
+    @property
+    def _delivering(self) -> float:
+        """How long records take into the sinks once they are landed."""
+        return max(self._deliveries, default=0.0) + max(self._besides, default=0.0)
+
+    @property
+    def _shortest(self) -> float:
+        """Shorter rounds make nothing fresher, since they wait for the delivery beside them, or for the next commit."""
+        return max(SHORTEST_SECONDS, self._commit_interval, max(self._deliveries, default=0.0))
