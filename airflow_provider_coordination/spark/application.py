@@ -8,7 +8,7 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.coordination.partition import PartitionStatus
+from airflow_provider_coordination.coordination.source_view import SourceView
 from airflow_provider_coordination.spark.access import combined_access
 from airflow_provider_coordination.spark.bad_records import BadRecords
 from airflow_provider_coordination.spark.delivery import Delivery, load_transform
@@ -66,7 +68,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 WARM_UP_SECONDS = 120.0
-"""How long a job that replaces another one waits for its executors before it takes over."""
+"""How long a job that is to take over from others waits for its executors."""
 GC_THRESHOLDS = (100_000, 50, 100)
 """Thresholds of Python's cyclic garbage collector. With the defaults it takes an eighth of the driver's time for a
 thousand partitions."""
@@ -220,10 +222,11 @@ def _run(
         access = combined_access(settings.access, *(sink.access for sink in sinks))
         payload, bounds = _payload_of(settings, read.layout, access)
         columns = read.columns(spark) if _names_columns(settings, sinks) else None
+        delivery = delivery_of(spark, settings, read.layout, columns, sinks, payload, bad_records)
         job = IngestionJob(
             settings,
             coordinator,
-            delivery_of(spark, settings, read.layout, columns, sinks, payload, bad_records),
+            delivery,
             reading=make_reading(spark),
             stop_at=read.stop_at,
             is_bounded=read.is_bounded,
@@ -236,8 +239,9 @@ def _run(
             metrics=metrics,
             spans=spans,
         )
-        if settings.replaces is not None:
-            _warm_up(spark, stop, job, [*read.worker_imports, *settings.payload.modules])
+        if settings.replaces is not None or _all_are_read(coordinator.view):
+            rehearse = partial(delivery.rehearse, read.layout.columns or columns, settings.landing_path)
+            _warm_up(spark, stop, job, [*read.worker_imports, *settings.payload.modules], rehearse)
         followed.note_reading(job.report)
         _check_executors(spark, stop, settings.payload.modules)
         return job.run()
@@ -245,14 +249,16 @@ def _run(
         spark.stop()
 
 
-def _warm_up(spark: JobSpark, stop: threading.Event, job: IngestionJob, modules: Sequence[str]) -> None:
-    """Wait until executors are ready, while the job's predecessor still reads.
+def _warm_up(
+    spark: JobSpark, stop: threading.Event, job: IngestionJob, modules: Sequence[str], rehearse: Callable[[], object]
+) -> None:
+    """Wait until executors are ready, while other jobs read what this one is to take over.
 
-    If they are not in time, the predecessor may occupy the cluster. The job then takes over nevertheless.
+    If they are not in time, the other jobs may occupy the cluster. The job then takes over nevertheless.
     """
     try:
-        if warm_up_executors(spark.context, modules, WARM_UP_SECONDS):
-            log.info("executors are ready; the job takes over from its predecessor")
+        if warm_up_executors(spark.context, modules, WARM_UP_SECONDS, rehearse):
+            log.info("executors are ready; the job takes over from others")
             return
     except Exception:
         if not stop.is_set():  # otherwise the task was cancelled, and the job ends as it does before any round
@@ -264,6 +270,12 @@ def _warm_up(spark: JobSpark, stop: threading.Event, job: IngestionJob, modules:
     )
     log.warning("%s", reason)
     job.note_error(reason, "ExecutorsNotReadyError")
+
+
+def _all_are_read(view: SourceView) -> bool:
+    """Return whether other jobs read all partitions, so that none has to wait for this job."""
+    counts = view.count_by_status()
+    return bool(counts.get(PartitionStatus.ASSIGNED)) and not counts.get(PartitionStatus.UNASSIGNED)
 
 
 def _check_executors(spark: JobSpark, stop: threading.Event, modules: Sequence[str]) -> None:

@@ -24,6 +24,7 @@ from airflow_provider_coordination.spark.spark_errors import ExecutorError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 log = logging.getLogger(__name__)
 
@@ -192,6 +193,14 @@ class Delivery(Protocol):
         :raises SinkUnavailableError: if no batch can be read or written at present.
         """
         ...
+
+    def rehearse(self, columns: StructType | None, root: str) -> None:
+        """Do what makes the first delivery slower than the others; nothing if that is little.
+
+        :param columns: the columns of landed records; None if they are not known.
+        :param root: a folder that every executor reaches.
+        """
+        return
 
     def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
         """Make batches visible in one sink, each one whole, unless they are visible already; see `Sink.commit`."""

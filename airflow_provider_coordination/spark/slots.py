@@ -319,14 +319,17 @@ def check_executors(context: SparkContext, modules: Sequence[str] = ()) -> None:
         _import_on_executors(context, modules)
 
 
-def warm_up_executors(context: SparkContext, modules: Sequence[str], seconds: float) -> bool:
+def warm_up_executors(
+    context: SparkContext, modules: Sequence[str], seconds: float, rehearse: Callable[[], object] = lambda: None
+) -> bool:
     """Wait until executors have started and imported modules; return whether they did so in time.
 
     :param modules: the modules that the job needs there, beside those of every job.
     :param seconds: how long to wait.
+    :param rehearse: called then; Spark jobs that it runs are cancelled once the time is over.
     :raises ConfigurationError: as `check_executors` does.
     """
-    is_late, is_over = threading.Event(), threading.Event()
+    is_late, is_over, is_ready = threading.Event(), threading.Event(), False
 
     def give_up() -> None:
         left = seconds
@@ -339,14 +342,16 @@ def warm_up_executors(context: SparkContext, modules: Sequence[str], seconds: fl
     watch.start()
     try:
         _import_on_executors(context, modules)
+        is_ready = True
+        rehearse()
+        _import_on_executors(context, modules)  # Spark ends Python workers that were idle for a minute
     except Exception:
         if not is_late.is_set():
             raise
-        return False
     finally:
         is_over.set()
         watch.join()  # so that it cannot cancel what follows
-    return True
+    return is_ready
 
 
 def _import_on_executors(context: SparkContext, modules: Sequence[str]) -> None:

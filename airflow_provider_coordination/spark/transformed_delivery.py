@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -57,6 +58,9 @@ from airflow_provider_coordination.spark.storage import (
 )
 from airflow_provider_coordination.spark.transformation import MARKED, Transformation
 from airflow_provider_coordination.spark.validation import BadRecordPolicy, ValidatedBatch
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
 log = logging.getLogger(__name__)
 Result = Prepared | Exception
@@ -153,6 +157,10 @@ class TransformedDelivery(Delivery):
         """
         if attempt.has_previous_owners or attempt.batch.redeliver or renames(attempt.file, self._access):
             ensure_landed(attempt, self._routed, self._access)
+
+    @override
+    def rehearse(self, columns: StructType | None, root: str) -> None:
+        self.transformation.rehearse(columns, root)
 
     @override
     def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:

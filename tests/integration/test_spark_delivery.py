@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from airflow_provider_coordination.spark.delivery import (
 from airflow_provider_coordination.spark.kinesis.shard_format import RECORD_SCHEMA, SHARD_RECORDS
 from airflow_provider_coordination.spark.layout import ITEM_RECORDS
 from airflow_provider_coordination.spark.payload import JsonPayload
+from airflow_provider_coordination.spark.payload_settings import Csv, Payload
 from tests.support.landed_batches import (
     NOW,
     PAYLOAD,
@@ -34,6 +36,40 @@ from tests.support.landed_batches import (
 )
 
 pytestmark = pytest.mark.share(0.3)
+
+
+# Rehearsal
+
+
+@pytest.mark.parametrize("payload", [Payload(), Payload(csv=Csv())], ids=["json", "decoded"])
+def test_rehearsal_runs_the_delivery_and_leaves_no_file(
+    batches: LandedBatches, payload: Payload, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    delivery = batches.delivery(schema=PAYLOAD, payload=payload, transform=marking)
+    tracker = batches.spark.sparkContext.statusTracker()
+    batches.spark.sparkContext.setJobGroup("rehearsal", "rehearse")
+    before, jobs = sorted(batches.folder.rglob("*")), len(tracker.getJobIdsForGroup("rehearsal"))
+    delivery.rehearse(SHARD_RECORDS.columns, str(batches.folder))
+    assert len(tracker.getJobIdsForGroup("rehearsal")) > jobs and "could be rehearsed" not in caplog.text
+    assert sorted(batches.folder.rglob("*")) == before
+
+
+def test_rehearsal_of_a_transform_that_needs_records_is_harmless(
+    batches: LandedBatches, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    def needs_records(records: DataFrame) -> DataFrame:
+        if records.isEmpty():
+            raise ValueError("no records")
+        return records
+
+    delivery = batches.delivery(transform=needs_records)
+    delivery.rehearse(SHARD_RECORDS.columns, str(batches.folder))
+    assert "no delivery could be rehearsed without records: ValueError: no records" in caplog.text
+    batches.land(click(1))
+    assert batches.deliver(delivery).records["main"] == 1
 
 
 # Bad records
