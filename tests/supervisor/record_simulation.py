@@ -15,7 +15,7 @@ from airflow_provider_coordination.coordination.store import CoordinationStore
 from tests.supervisor.source_simulation import SourceSimulation, SparkJob, Stream
 
 MS = 1000
-SYNC_SECONDS = 60
+SYNC_SECONDS = 120
 """How often a job looks for new shards."""
 START_SECONDS = 20
 """How long a submitted job takes to begin."""
