@@ -17,7 +17,6 @@ import json
 import multiprocessing
 import os
 import random
-import resource
 import shutil
 import statistics
 import tempfile
@@ -145,8 +144,12 @@ def committed(sink: Sink, changes: Path) -> Cost:
 
 
 def peak_mb() -> int:
-    """Return the most memory that this process had, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    """Return the most memory that this process had, in MB.
+
+    `ru_maxrss` would begin with the memory of the process that started this one.
+    """
+    [line] = [each for each in Path("/proc/self/status").read_text().splitlines() if each.startswith("VmHWM:")]
+    return int(line.split()[1]) // 1024
 
 
 def by_library(table: Path, changes: Path) -> Cost:
