@@ -9,6 +9,7 @@ their distribution registers `log_files = log_file_source:KIND` as an entry poin
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -177,8 +178,11 @@ class LogReading:
         """See `Reading.may_start`."""
         return True
 
-    def land(self, *, leave_slot: bool) -> list[LandedRow]:
-        """See `Reading.land`: a concurrent delivery may need one of several slots."""
+    def land(self, *, leave_slot: bool, max_seconds: float = math.inf) -> list[LandedRow]:
+        """See `Reading.land`: a concurrent delivery may need one of several slots.
+
+        `max_seconds` makes no difference: reading the `max_batch_bytes` of a file takes less than a second.
+        """
         from airflow_provider_coordination.spark.slots import distribute, land_in_slots
 
         plans = [
