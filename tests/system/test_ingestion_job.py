@@ -61,7 +61,7 @@ def test_job_with_a_killed_jvm_releases_leases_and_exports_counts(
     assert last[CoordinationMetric.PARTITIONS_ACQUIRED].value == 2
     assert last[CoordinationMetric.PARTITIONS_GIVEN_UP].value == 2, "counted after the JVM was gone"
     for point in last.values():
-        to = {"sink": "main"} if point.name == IngestionMetric.SINK_RECORDS else {}
+        to = {"sink": "main"} if point.name in (IngestionMetric.SINK_RECORDS, IngestionMetric.FRESHNESS_SECONDS) else {}
         assert point.tags == {"source": "clicks", "store": "sqlite"} | to
         assert point.resource["service.instance.id"] == job.settings.owner
 
