@@ -170,6 +170,7 @@ class Visits:
 
     windows: Windows
     complaints: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
     _pages: list[tuple[Window, Page]] = field(default_factory=list)
     _own: list[BrowserContext] = field(default_factory=list)
     _excused: list[str] = field(default_factory=list)
@@ -200,7 +201,7 @@ class Visits:
         for page in [page for _, page in self._pages] + [page for own in self._own for page in own.pages]:
             parts = page.locator("[role=alertdialog], [role=alert]").all_inner_texts() or [page.inner_text("body")]
             shown.append("\n".join((page.url, *parts)))
-        return "\n\n".join([*shown, *self.complaints])
+        return "\n\n".join([*shown, *self.complaints, *self.failures])
 
     def close(self) -> list[str]:
         """Give the pages back; return what nobody excused."""
@@ -234,7 +235,7 @@ class Visits:
 
     def _note_failure(self, request: Request) -> None:
         if request.method == "POST":  # what a page reads, it cancels when it is left
-            self.complaints.append(f"{request.failure} {request.method} {request.url}")
+            self.failures.append(f"{request.failure} {request.method} {request.url}")
 
     def _note_response(self, response: Response) -> None:
         if response.status >= 400:
