@@ -180,9 +180,7 @@ class SharedClients:
     def __call__(self, settings: AwsSettings, service: str) -> Any:
         """Return a client; see `aws_client`."""
         now = self._monotonic()
-        for key, (made_at, _) in tuple(self._made.items()):
-            if now - made_at >= self._lifetime:
-                self._made.pop(key, None)
+        self._made = {key: made for key, made in tuple(self._made.items()) if now - made[0] < self._lifetime}
         own = settings, service
         if (made := self._made.get(own)) is None:  # if two threads make one, each has its own for a while
             made = self._made[own] = now, aws_client(settings, service)

@@ -164,7 +164,6 @@ def _run(call: Callable[[], Any], result: Future[Any]) -> None:
 REUSED = timedelta(minutes=5)
 """How long a client of a source is reused before connections are read again and a new client is made."""
 CLIENTS = SharedClients(REUSED)
-"""A triggerer watches hundreds of sources, most with the same connection."""
 MS = timedelta(milliseconds=1)
 MIN_RESPONSE_TIME = timedelta(seconds=5)
 MAX_RESPONSE_TIME = timedelta(seconds=10)

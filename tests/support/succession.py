@@ -7,6 +7,7 @@ over from both, then both go on.
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 
 from airflow_provider_coordination.coordination.errors import StoreUnavailableError
 from airflow_provider_coordination.spark.ingestion_job import IngestionJob
@@ -62,7 +63,7 @@ class Succession(StruckSource):
     def _round(self, jobs: dict[str, IngestionJob]) -> None:
         for name, job in reversed(list(jobs.items())):
             try:
-                acting_as(self._role(name), lambda job=job: self.round(job))  # type: ignore[misc]
+                acting_as(self._role(name), partial(self.round, job))
             except Crash:
                 del jobs[name]
                 if self.gives_up:
@@ -75,7 +76,7 @@ class Succession(StruckSource):
         for _ in range(4):
             self.clock.advance((LEASE + 3 * MARGIN).total_seconds() / 4)
             for name, job in jobs.items():
-                acting_as(self._role(name), lambda job=job: self.renew(job))  # type: ignore[misc]
+                acting_as(self._role(name), partial(self.renew, job))
 
     def live(self) -> None:
         with self._in_process():

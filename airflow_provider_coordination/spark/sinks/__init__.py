@@ -323,9 +323,11 @@ def check_freshness(freshness: timedelta | None, settings: Iterable[SinkSettings
     :param freshness: the target; None for none.
     :raises ConfigurationError: naming the field, the value, the sink and the remedy.
     """
-    for sink in settings if freshness is not None else ():
+    if freshness is None:
+        return
+    for sink in settings:
         interval = commit_interval_of([sink])
-        if freshness is not None and freshness <= interval:
+        if freshness <= interval:
             raise FieldError(
                 "RoundSettings",
                 "freshness",

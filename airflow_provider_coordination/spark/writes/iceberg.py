@@ -17,8 +17,7 @@ from airflow_provider_coordination.sources.connections import ConnectionResolver
 from airflow_provider_coordination.spark.writes import MergingSink
 from airflow_provider_coordination.sql import CONNECTION_TYPES, DRIVERS, SQLITE
 
-WRITABLE_VERSIONS = (1, 2)
-"""The versions of Iceberg's format that pyiceberg writes."""
+WRITABLE_VERSIONS = (1, 2)  # by pyiceberg
 IDENTIFIER = re.compile(r"[^.\s]+(\.[^.\s]+)+")
 WITHOUT_NUMBER = ("year", "month", "day", "hour")
 WITH_NUMBER = {"bucket": "bucket", "truncate": "trunc"}

@@ -482,6 +482,7 @@ def test_upgraded_table_is_named_and_stays_as_it_is(new_sink: Callable[..., Sink
         new_sink().check()
     with pytest.raises(DeliveryError, match=message):
         deliver(sink, [B], VALUES)
+    assert len(new_sink().history().commits) == 1
     assert rows_in(catalog) == [1, 2]
 
 

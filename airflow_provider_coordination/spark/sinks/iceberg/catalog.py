@@ -111,8 +111,7 @@ class CatalogTable:
             raise ConfigurationError(f"{self._sink}: field 'columns': {_line(error)}") from None
 
     def _unwritable(self, table: Table) -> str | None:
-        version = table.metadata.format_version
-        if version in WRITABLE_VERSIONS:
+        if (version := table.metadata.format_version) in WRITABLE_VERSIONS:
             return None
         return (
             f"{self} has format version {version}, which pyiceberg cannot write; deliver into a table of format "
@@ -167,15 +166,18 @@ class CatalogTable:
     def find(self) -> Table | None:
         """Return the current table; None if it does not exist.
 
-        :raises DeliveryError: if the table existed before, and is now gone, replaced by another table, or upgraded to a
-            format version that cannot be written.
+        :raises DeliveryError: if the table existed before, and is now gone or replaced by another table.
         """
         table = self.with_retries(self._load)
         if table is None and self._uuid is not None:
             raise DeliveryError(
                 f"{self} was dropped after the job began; restore it, or start the job again, which creates a new table"
             )
-        if table is not None and (problem := self._unwritable(table)):
+        return table
+
+    def find_writable(self) -> Table | None:
+        """Return the current table as `find` does; a version of the format that cannot be written is an error too."""
+        if (table := self.find()) is not None and (problem := self._unwritable(table)):
             raise DeliveryError(problem)
         return table
 
@@ -224,7 +226,7 @@ class CatalogTable:
         :param columns: the columns of the first delivery, used if the settings declare none.
         :raises DeliveryError: if the table cannot have these columns, or they lack a partition column.
         """
-        if (table := self.find()) is not None:
+        if (table := self.find_writable()) is not None:
             return table
         return self.with_retries(
             lambda: self._create(self._declared() if self._settings.columns else nullable(columns))

@@ -204,7 +204,7 @@ class IcebergSink(TableSink["Table"]):
 
     @override
     def maintain(self, wanted: Maintenance) -> MaintenanceResult:
-        table = self._table.find()
+        table = self._table.find_writable()
         if table is None:
             raise ConfigurationError(f"IcebergTable {self.name!r}: field 'table': {self._table} does not exist")
         self._root(table)
@@ -212,7 +212,7 @@ class IcebergSink(TableSink["Table"]):
 
     def _read_state(self, attempts: Sequence[Attempt]) -> TableState:
         """Read the current state of the table with regard to the batches of some attempts."""
-        table = self._table.find()
+        table = self._table.find_writable()
         if table is None:
             self._since = 0 if self._since is None else self._since
             return TableState(None, SnapshotHistory({}))
