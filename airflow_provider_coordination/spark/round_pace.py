@@ -19,8 +19,21 @@ log = logging.getLogger(__name__)
 RECENT_ROUNDS = 10
 RESERVE = 1 / 3
 """The part of the time for a round that is kept for the landing's own work and for slower rounds."""
+UNKNOWN_DELIVERY = 1 / 4
+"""The part of the target that the first delivery is expected to take."""
 SHORTEST_SECONDS = 0.5
 """A round that is shorter mostly consists of requests to the store and of starting Spark's tasks."""
+
+
+def paced_seconds(target: float, *, longest: float, shortest: float, delivering: float) -> float:
+    """Return how long a round may be so that its records are still delivered in time.
+
+    :param target: `RoundSettings.freshness`, in seconds.
+    :param longest: `RoundSettings.round_duration`, in seconds.
+    :param shortest: how short it can be, in seconds.
+    :param delivering: how long its records take into the sinks once they are landed, in seconds.
+    """
+    return max(shortest, min(longest, (target - delivering) * (1 - RESERVE)))
 
 
 class RoundPace:
@@ -86,14 +99,10 @@ class RoundPace:
     @property
     def _round(self) -> float:
         """How long a round may be, in seconds."""
-        return max(self._shortest, min(self._longest, self._available)) if self._target < math.inf else math.inf
-
-    @property
-    def _available(self) -> float:
-        """The time for a round, after which its records are still delivered in time."""
-        if not self._deliveries:
-            return self._target / 2
-        return (self._target - self._delivering) * (1 - RESERVE)
+        if self._target == math.inf:
+            return math.inf
+        delivering = self._delivering if self._deliveries else self._target * UNKNOWN_DELIVERY
+        return paced_seconds(self._target, longest=self._longest, shortest=self._shortest, delivering=delivering)
 
     @property
     def _delivering(self) -> float:

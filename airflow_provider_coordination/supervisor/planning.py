@@ -5,6 +5,8 @@ the spec says so, and delivered. The maximum throughput of a job follows from th
 
     max(reading at the source's rate, landing on the cores) + transforming on the cores + the overhead of a round
 
+With a target of freshness, a round reads for a shorter time. Deliveries are then expected to take that overhead.
+
 Everything else follows from the ratio of the incoming rate to this throughput.
 """
 
@@ -14,10 +16,13 @@ import math
 import re
 from dataclasses import asdict, dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import Any
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.source_kind import Capacity
+from airflow_provider_coordination.spark.round_pace import SHORTEST_SECONDS, paced_seconds
+from airflow_provider_coordination.spark.sinks import SINKS
 from airflow_provider_coordination.spark.slot_memory import ROW_GROUP_BYTES
 from airflow_provider_coordination.supervisor.assumptions import Assumptions
 from airflow_provider_coordination.supervisor.settings import SparkSettings, SuperviseSettings
@@ -308,11 +313,28 @@ class _Planner:
         return rate / (1 + self._assumptions.other_readers) if self._capacity.is_shared else rate
 
     @property
+    def _shortest_round(self) -> float:
+        """How short rounds with a target of freshness can be, in seconds."""
+        interval = max(SINKS.load(each.kind).commit_interval for each in self._spec.sinks)
+        return max(SHORTEST_SECONDS, interval.total_seconds(), self._assumptions.round_overhead_s)
+
+    @cached_property
+    def _paced_seconds(self) -> float | None:
+        """The duration of the rounds that a target of freshness allows; None without a target."""
+        if self._rounds.freshness is None:
+            return None
+        return paced_seconds(
+            self._rounds.freshness.total_seconds(),
+            longest=self._rounds.round_duration.total_seconds(),
+            shortest=self._shortest_round,
+            delivering=self._assumptions.round_overhead_s,
+        )
+
+    @property
     def _batch_bytes(self) -> float:
         """The maximum number of bytes read from a partition in a round."""
-        return min(
-            self._partition_read_rate * self._rounds.round_duration.total_seconds(), self._rounds.max_batch_bytes
-        )
+        seconds = min(self._rounds.round_duration.total_seconds(), self._paced_seconds or math.inf)
+        return min(self._partition_read_rate * seconds, self._rounds.max_batch_bytes)
 
     def throughput(self) -> Throughput:
         """Return the throughput of all jobs together."""
@@ -323,10 +345,10 @@ class _Planner:
         transforming = records * self._transforming_seconds / self._cores
         seconds = max(reading, landing) + transforming + self._assumptions.round_overhead_s
         parts = {
+            "rounds": self._assumptions.round_overhead_s,
             "source": reading if reading >= landing else 0.0,
             "landing": landing if landing > reading else 0.0,
             "transforming": transforming,
-            "rounds": self._assumptions.round_overhead_s,
         }
         # The partition with the most data is read no faster than the others.
         max_rate = self._load.partitions * self._batch_bytes / seconds / self._assumptions.skew
@@ -353,12 +375,15 @@ class _Planner:
     # Requests
 
     def requests(self, throughput: Throughput) -> Requests:
-        """Return the requests per second while every round reads all incoming data."""
+        """Return the requests per second while every round reads all incoming data.
+
+        A target of freshness lets each round wait for what arrives, so that there are no more rounds than it needs.
+        """
         pace = self._capacity.reads_per_second
         idle_round = self._assumptions.round_overhead_s + (READS_WHEN_CAUGHT_UP / pace if pace else 0.0)
         working = throughput.utilization * (1 - self._assumptions.round_overhead_s / throughput.round_seconds)
         seconds = min(idle_round / (1 - working), throughput.round_seconds) if working < 1 else throughput.round_seconds
-        rounds = 1 / seconds
+        rounds = 1 / max(seconds, self._paced_seconds or 0.0)
         batches = self._load.partitions * rounds
         # Iterators are kept between rounds; a subscription is one call.
         source = None if pace is None else batches * (READS_WHEN_CAUGHT_UP if pace else 1)
@@ -391,11 +416,17 @@ class _Planner:
                 f"the spec gives a job {resources.cores_in_spec} cores, but it needs {resources.cores_per_job}: raise "
                 "the cores in tuning.spark, or task_count"
             )
+        remedy = self._remedy(throughput)
         if throughput.utilization > 1:
-            messages.append(f"jobs fall behind: {_remedy(throughput)}")
+            messages.append(f"jobs fall behind: {remedy}")
         elif throughput.utilization > self._assumptions.target_utilization:
+            messages.append(f"jobs run at {throughput.utilization:.0%} utilization, so they catch up slowly: {remedy}")
+        freshness, overhead = self._rounds.freshness, self._assumptions.round_overhead_s
+        if freshness is not None and freshness.total_seconds() < self._shortest_round + overhead:
             messages.append(
-                f"jobs run at {throughput.utilization:.0%} utilization, so they catch up slowly: {_remedy(throughput)}"
+                f"the sinks cannot be as fresh as {freshness.total_seconds():g} s: a round takes at least "
+                f"{self._shortest_round:g} s, and the delivery of its records {overhead:g} s: raise rounds.freshness, "
+                "or replace round_overhead_s by what you measured"
             )
         kept = load.retention
         if kept is not None and load.outage >= kept:
@@ -404,15 +435,15 @@ class _Planner:
             )
         return messages
 
-
-def _remedy(throughput: Throughput) -> str:
-    match throughput.bottleneck:
-        case "source":
-            return "the source is the limit: reduce its other readers, read it as a separate consumer, or split it"
-        case "rounds":
-            return "rounds are too short: raise rounds.round_duration and max_batch_bytes"
-        case _:
-            return f"{throughput.bottleneck} is the bottleneck: give jobs more cores, or raise task_count"
+    def _remedy(self, throughput: Throughput) -> str:
+        match throughput.bottleneck:
+            case "source":
+                return "the source is the limit: reduce its other readers, read it as a separate consumer, or split it"
+            case "rounds":
+                longer = "round_duration" if self._rounds.freshness is None else "freshness"
+                return f"rounds are too short: raise rounds.{longer} and max_batch_bytes"
+            case _:
+                return f"{throughput.bottleneck} is the bottleneck: give jobs more cores, or raise task_count"
 
 
 def _max_jobs(supervise: SuperviseSettings) -> int:

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.sources.source_kind import Capacity
+from airflow_provider_coordination.spark.round_pace import RESERVE
+from airflow_provider_coordination.spark.sinks import TABLE_COMMIT_INTERVAL
 from airflow_provider_coordination.supervisor.assumptions import Assumptions
 from airflow_provider_coordination.supervisor.planning import MB, MIB, Load, Plan, cores_in_spec, plan
 from airflow_provider_coordination.supervisor.settings import SparkSettings
@@ -35,6 +37,7 @@ COSTLY = Assumptions(
 
 def a_spec(
     *,
+    sink: dict[str, Any] | None = None,
     schema: str | None = None,
     tuning: dict[str, Any] | None = None,
     rounds: dict[str, Any] | None = None,
@@ -44,7 +47,7 @@ def a_spec(
         {
             "version": 1,
             "reads": {"kinesis": {"streams": "clicks", "aws_conn_id": None, "region_name": "eu-west-1"}},
-            "writes": [{"parquet": {"path": "/data/lake/clicks"}}],
+            "writes": [sink or {"parquet": {"path": "/data/lake/clicks"}}],
             **({"schema": schema} if schema else {}),
             **({"tuning": tuning} if tuning else {}),
             **({"rounds": rounds} if rounds else {}),
@@ -171,6 +174,21 @@ def test_full_batch_ends_reading_early() -> None:
     assert planned(spec).throughput.round_seconds == 3
 
 
+@pytest.mark.parametrize(
+    ("freshness", "sink", "reads_for"),
+    [
+        (4, "parquet", (4 - 1) * (1 - RESERVE)),
+        (4, "delta", TABLE_COMMIT_INTERVAL.total_seconds()),
+        (100, "parquet", 10),
+        (1, "parquet", 1),
+    ],
+    ids=["the target", "commits of a table", "round_duration", "the overhead"],
+)
+def test_target_of_freshness_shortens_rounds(freshness: int, sink: str, reads_for: float) -> None:
+    spec = a_spec(sink={sink: {"path": "/data/lake/clicks"}}, rounds={"freshness": freshness})
+    assert planned(spec).throughput.round_seconds == pytest.approx(reads_for + 1)
+
+
 def test_cores_are_the_bottleneck_if_landing_is_slower() -> None:
     spec = a_spec(tuning={"spark": {"total_executor_cores": 1}})
     throughput = planned(spec, a_load(4, 1, 100), assumptions=COSTLY).throughput
@@ -243,6 +261,26 @@ def test_round_costs_two_source_requests_and_store_writes() -> None:
     assert requests.source_while_catching_up == 10 * 4
     assert requests.store_reads == pytest.approx(2 * 8 / 2)
     assert requests.store_writes == pytest.approx(10 * 4 / 2)
+
+
+def test_rounds_with_a_target_wait_for_what_arrives() -> None:
+    assumptions = Assumptions(round_overhead_s=1.5, store_reads_per_round=8)
+    spec = a_spec(rounds={"freshness": 7.5})
+    assert planned(spec, a_load(10, 0.0), assumptions=assumptions).requests.store_reads == pytest.approx(8 / 4)
+
+
+def test_target_that_is_out_of_reach_is_a_warning() -> None:
+    sink = {"delta": {"path": "/data/lake/clicks"}}
+    [warning] = planned(a_spec(sink=sink, rounds={"freshness": 3.5})).warnings
+    assert "cannot be as fresh as 3.5 s: a round takes at least 3 s, and the delivery of its records 1 s" in warning
+    assert "raise rounds.freshness" in warning
+    assert not planned(a_spec(sink=sink, rounds={"freshness": 4})).warnings
+
+
+def test_short_rounds_for_a_target_end_by_a_longer_one() -> None:
+    spec = a_spec(rounds={"freshness": 2})
+    [warning] = planned(spec, a_load(8, 8), assumptions=Assumptions(round_overhead_s=1.0)).warnings
+    assert "rounds are too short: raise rounds.freshness" in warning
 
 
 def test_subscribed_source_is_not_polled() -> None:
