@@ -41,6 +41,7 @@ from unittest.mock import patch
 
 import psutil
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
@@ -48,6 +49,7 @@ from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.coordination.clock import SystemClock
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.store import CoordinationStore
+from airflow_provider_coordination.sources.kinesis.aggregation import MAGIC, is_aggregated
 from airflow_provider_coordination.sources.kinesis.pacing import Pace, RetryBudget
 from airflow_provider_coordination.sources.kinesis.reader import reading_client
 from airflow_provider_coordination.sources.kinesis.records import COLUMNS, page_decoder
@@ -164,7 +166,10 @@ def _warm(aws: AwsSettings) -> None:
 
 
 def land_raw(aws: AwsSettings, folder: str, shards: range) -> int:
-    """Land shards with the minimum of work: signed HTTP, typed decoding, Parquet; return the number of records."""
+    """Land shards with the minimum of work: signed HTTP, typed decoding, digests of aggregates, Parquet.
+
+    :returns: the number of Kinesis records.
+    """
     import urllib3
     from botocore.auth import SigV4Auth
     from botocore.awsrequest import AWSRequest
@@ -194,6 +199,8 @@ def land_raw(aws: AwsSettings, folder: str, shards: range) -> int:
             if not len(records):
                 break
             pace.took(records.size)
+            for aggregate in records.data.filter(pc.equal(pc.binary_slice(records.data, 0, len(MAGIC)), MAGIC)):
+                assert is_aggregated(memoryview(aggregate.as_buffer()).cast("B"))
             table = pa.table(
                 {
                     "sequence_number": records.sequence_numbers,

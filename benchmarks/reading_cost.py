@@ -5,7 +5,8 @@ Every way has read everything once before, so start-up costs do not count. User 
 and a hundred to an aggregate:
 
 - `landing`: a slot's landing in one process, into Parquet.
-- `ceiling`: signed HTTP, typed decoding and Parquet in one process, and nothing else; aggregates are written unchanged.
+- `ceiling`: signed HTTP, typed decoding, the digests of aggregates and Parquet in one process, and nothing else;
+  aggregates are written unchanged.
 - `loop`: boto3 in one process, one shard after another; dictionaries become tables, and these Parquet.
   `aws_kinesis_agg` expands aggregates.
 - `rows`: the same loop passes rows to Spark, which writes Parquet: the JVM and its workers.

@@ -17,8 +17,8 @@ the same for whole pages at once, faster.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from airflow_provider_coordination.sources.kinesis.positions import is_number
 
@@ -78,17 +78,18 @@ def hash_keys_between(first: str, last: str) -> HashKeyRange | None:
     return HashKeyRange(int(first), int(last))
 
 
+@lru_cache(maxsize=16_384)  # 5 MB
 def hash_key_of(partition_key: str) -> int:
     """Return the hash key that Kinesis gives a record of this partition key: its MD5 as a number."""
     return int.from_bytes(_digest(partition_key.encode()), "big")
 
 
-def is_aggregated(data: bytes) -> bool:
+def is_aggregated(data: bytes | memoryview) -> bool:
     """Return whether a Kinesis record has the form of an aggregate: magic number, a message, and its digest.
 
     :param data: the record's data.
     """
-    if not data.startswith(MAGIC) or len(data) <= len(MAGIC) + DIGEST_BYTES:
+    if data[: len(MAGIC)] != MAGIC or len(data) <= len(MAGIC) + DIGEST_BYTES:
         return False
     return _digest(memoryview(data)[len(MAGIC) : -DIGEST_BYTES]) == data[-DIGEST_BYTES:]
 
@@ -122,28 +123,13 @@ def expand_within(data: bytes, partition_key: str, hash_keys: HashKeyRange | Non
     records = list(zip(range(len(keys)), keys, parsed.payloads, strict=True))
     if hash_keys is None or hash_keys.is_whole:
         return records, 0
-    belongs = belonging(hash_keys)
     given = parsed.given_hash_keys
     kept = [
-        record for record in records if (given[record[0]] in hash_keys if record[0] in given else belongs(record[1]))
+        record
+        for record in records
+        if (given[record[0]] if record[0] in given else hash_key_of(record[1])) in hash_keys
     ]
     return kept, len(records) - len(kept)
-
-
-def belonging(hash_keys: HashKeyRange) -> Callable[[str], bool]:
-    """Return a function that checks whether a partition key belongs to a shard; it caches the results.
-
-    :param hash_keys: the shard's range.
-    """
-    known: dict[str, bool] = {}
-
-    def belongs(partition_key: str) -> bool:
-        belongs_here = known.get(partition_key)
-        if belongs_here is None:
-            belongs_here = known[partition_key] = hash_key_of(partition_key) in hash_keys
-        return belongs_here
-
-    return belongs
 
 
 def _digest(message: bytes | bytearray | memoryview) -> bytes:

@@ -1,15 +1,16 @@
 """The user records of a whole page, as Arrow columns.
 
-The result is the same as from `aggregation.expand_within`, but the method is faster. In an aggregate as
-producers write it, one loop finds the start of each user record. Everything else is checked and extracted in columns
-with NumPy. Aggregates in any other form are parsed by `aggregation`; without NumPy, all are.
+The result is the same as from `aggregation.expand_within`, but the method is faster. In aggregates as producers write
+them, the fields of many messages are found side by side. Everything else is checked and extracted in columns with
+NumPy. Aggregates in any other form are parsed by `aggregation`; without NumPy, all are.
 """
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
@@ -19,8 +20,8 @@ from airflow_provider_coordination.sources.kinesis.aggregation import (
     DIGEST_BYTES,
     MAGIC,
     HashKeyRange,
-    belonging,
     expand_within,
+    hash_key_of,
     is_aggregated,
 )
 from airflow_provider_coordination.sources.kinesis.records import KinesisRecords
@@ -38,7 +39,9 @@ USER_RECORD_SCHEMA = pa.schema(
 # Of the regular form, as in `aggregation`: the bytes that begin its fields. A varint below _MORE is one byte.
 _PARTITION_KEY, _RECORD, _INDEX, _DATA = 0x0A, 0x1A, 0x08, 0x1A
 _MORE = 0x80
-_PADDING = bytes(16)  # the lengths in a broken record point there, and are found to be wrong
+_TOO_LONG = 1 << 20  # leads to the end of any message
+_TOGETHER = 32  # fewer messages are read one by one
+_STEPS = 8  # how many fields of each are read before the number of messages is looked at again
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,8 @@ def user_records(
     packed: list[int] = pc.indices_nonzero(has_magic).to_pylist()
     if not packed and after is None:
         return _user_records(records, _plain(records))
-    belongs = None if hash_keys is None or hash_keys.is_whole else belonging(hash_keys)
-    regular = _regular(records.data, [row for row in packed if row or after is None], belongs)
+    within = None if hash_keys is None or hash_keys.is_whole else hash_keys
+    regular = _regular(records.data, [row for row in packed if row or after is None], within)
     if regular is not None and len(regular.counts) == len(records):
         return _user_records(records, regular)
     taken = set() if regular is None else set(regular.rows)
@@ -186,148 +189,194 @@ def _mixed(one: _Columns, other: _Columns) -> _Columns:
     )
 
 
-def _regular(data: pa.Array, rows: Sequence[int], belongs: Callable[[str], bool] | None) -> _Columns | None:
+def _regular(data: pa.Array, rows: Sequence[int], hash_keys: HashKeyRange | None) -> _Columns | None:
     """Return the user records of the rows that are aggregates as producers write them; None if no row is.
 
     :param data: the data of every row of the page.
     :param rows: the rows that begin as an aggregate does.
-    :param belongs: returns whether a partition key belongs to the shard; None if all do.
+    :param hash_keys: the shard's range; None keeps all.
     """
-    found_at = {row: data[row].as_py() for row in rows} if importlib.util.find_spec("numpy") else {}
-    aggregates = {row: aggregate for row, aggregate in found_at.items() if is_aggregated(aggregate)}
-    while aggregates:
-        locations = _locate(list(aggregates.values()))
-        columns = None if locations.irregular else _extract(locations, list(aggregates), belongs)
-        if columns is not None:
-            return columns
-        aggregates = {
-            row: aggregate
-            for place, (row, aggregate) in enumerate(aggregates.items())
-            if place not in locations.irregular
-        }
-    return None
+    if not rows or importlib.util.find_spec("numpy") is None:
+        return None
+    import numpy as np
+
+    _, offsets, values = data.buffers()
+    borders = np.frombuffer(offsets, np.int32)[data.offset : data.offset + len(data) + 1]
+    content = memoryview(values).cast("B")
+    sealed = [row for row in rows if is_aggregated(content[borders[row] : borders[row + 1]])]
+    if not sealed:
+        return None
+    row = np.array(sealed, np.intp)
+    messages = _Messages(
+        text=np.frombuffer(values, np.uint8),
+        row=row.astype(np.int32),
+        begin=borders[row].astype(np.intp) + len(MAGIC),
+        end=borders[row + 1].astype(np.intp) - DIGEST_BYTES,
+    )
+    return _extract(messages, values, hash_keys)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Locations:
-    """The positions of the user records of some aggregates.
+class _Messages:
+    """The messages of aggregates, in order.
 
-    :param text: the aggregates, concatenated.
-    :param keys: their partition keys, one table after the other.
-    :param key_counts: the number of partition keys of each aggregate.
-    :param starts: where each user record starts.
-    :param counts: the number of user records of each aggregate.
-    :param ends: where the last user record of each aggregate ends.
-    :param irregular: the indices of the aggregates in another form.
+    :param text: the data of the page.
+    :param row: the row of each message.
+    :param begin: where each message begins in the text.
+    :param end: where it ends.
     """
 
-    text: bytes
-    keys: list[str] = field(default_factory=list)
-    key_counts: list[int] = field(default_factory=list)
-    starts: list[int] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
-    ends: list[int] = field(default_factory=list)
-    irregular: set[int] = field(default_factory=set)
+    text: Any
+    row: Any
+    begin: Any
+    end: Any
+
+    def fields(self) -> Any:
+        """Return where each field of each message starts, in order, if its lengths have no more than two bytes."""
+        import numpy as np
+
+        # What follows the first byte of a field, as a number that leads to the next field. Its bytes overlap.
+        lengths = np.ndarray(len(self.text) - 2, "<u2", self.text, offset=1, strides=(1,))
+        advance = _advance()
+        found: list[Any] = []
+        position = self.begin
+        while np.count_nonzero(position < self.end) >= _TOGETHER:
+            for _ in range(_STEPS):
+                found.append(position)
+                position = np.minimum(position + advance[lengths[position]], self.end)
+        alone: list[int] = []
+        for place in np.flatnonzero(position < self.end).tolist():
+            first, end = int(position[place]), int(self.end[place])
+            alone += _fields_of(self.text[first : end + 2].tobytes(), first, end)
+        if not found:
+            return np.array(alone, np.intp)
+        together = np.array(found)
+        together = together[together < self.end]
+        return np.sort(np.concatenate([together, np.array(alone, np.intp)]))
 
 
-def _locate(aggregates: Sequence[bytes]) -> _Locations:
-    locations = _Locations(text=b"".join([*aggregates, _PADDING]))
-    begin = 0
-    for place, aggregate in enumerate(aggregates):
-        keys, starts = len(locations.keys), len(locations.starts)
-        end = begin + len(aggregate) - DIGEST_BYTES
-        seems_regular = _find(locations.text, begin + len(MAGIC), end, locations.keys, locations.starts)
-        locations.key_counts.append(len(locations.keys) - keys)
-        locations.counts.append(len(locations.starts) - starts)
-        locations.ends.append(end)
-        if not seems_regular or locations.counts[-1] == 0:
-            locations.irregular.add(place)
-        begin += len(aggregate)
-    return locations
+def _fields_of(text: bytes, offset: int, end: int) -> list[int]:
+    """Return where each field of one message starts.
+
+    :param text: the rest of the message, and two bytes more.
+    :param offset: where it starts.
+    :param end: where the message ends.
+    """
+    starts: list[int] = []
+    found = starts.append
+    position, size = 0, end - offset
+    while position < size:  # runs for every user record, so it does as little as possible
+        found(position + offset)
+        length = text[position + 1]
+        position += length + 2 if length < _MORE else length + (text[position + 2] << 7) - 0x7D
+    return starts
 
 
-def _find(text: bytes, position: int, end: int, keys: list[str], starts: list[int]) -> bool:
-    """Collect an aggregate's partition keys and the starts of its user records; return whether it seems regular."""
-    try:
-        while text[position] == _PARTITION_KEY:
-            length = text[position + 1]
-            position += 2
-            if length >= _MORE:
-                if text[position] >= _MORE:
-                    return False
-                length += (text[position] << 7) - _MORE
-                position += 1
-            keys.append(text[position : position + length].decode())
-            position += length
-        found = starts.append
-        while position < end:  # runs for every user record, so it does as little as possible
-            found(position)
-            length = text[position + 1]
-            position += length + 2 if length < 0x80 else length + (text[position + 2] << 7) - 0x7D
-    except (IndexError, UnicodeDecodeError):
-        return False
-    return position == end
-
-
-def _extract(locations: _Locations, rows: Sequence[int], belongs: Callable[[str], bool] | None) -> _Columns | None:
-    """Return the user records of aggregates, or None if some are irregular; `found.irregular` then has those."""
+@cache
+def _advance() -> Any:
+    """Return, by the two bytes after the first one of a field, how far the next field is."""
     import numpy as np
 
-    text = np.frombuffer(locations.text, np.uint8)
-    start = np.array(locations.starts, np.int32)
-    counts = np.array(locations.counts, np.int32)
-    key_counts = np.array(locations.key_counts, np.int32)
+    low, high = np.arange(0x10000) & 0xFF, np.arange(0x10000) >> 8
+    long = np.where(high < _MORE, low + (high << 7) - _MORE + 3, _TOO_LONG)
+    return np.where(low < _MORE, low + 2, long)
 
-    def varint(position: Any) -> tuple[Any, Any, Any]:
-        """Return the numbers at some positions, where they end, and whether they have no more than two bytes."""
-        low, high = text[position].astype(np.int32), text[position + 1]
+
+def _extract(messages: _Messages, values: pa.Buffer, hash_keys: HashKeyRange | None) -> _Columns | None:
+    """Return the user records of the messages that have the regular form; None if none has.
+
+    :param values: the data of the page.
+    """
+    import numpy as np
+
+    # Eight bytes from each position on. The head of a field or record has at most six; the digest follows the last.
+    heads = np.ndarray(len(messages.text) - 7, "<u8", messages.text, strides=(1,))
+
+    def byte(head: Any, number: Any) -> Any:
+        return (head >> np.uint8(8) * number).astype(np.uint8)
+
+    def varint(head: Any, number: Any) -> tuple[Any, Any, Any]:
+        """Return the numbers from a byte of each head on, the next byte, and whether they have at most two bytes."""
+        low, high = byte(head, number), byte(head, number + 1)
         longer = low >= _MORE
-        return low + longer * ((high.astype(np.int32) << 7) - _MORE), position + 1 + longer, ~longer | (high < _MORE)
+        value = low + longer * ((high.astype(np.intp) << 7) - _MORE)
+        return value, longer.view(np.uint8) + number + 1, ~longer | (high < _MORE)
 
-    length, body, is_length = varint(start + 1)
-    key, data_field, is_index = varint(body + 1)
-    size, payload, is_size = varint(data_field + 1)
-    end = body + length
-    regular = (
-        (is_length & is_index & is_size)
-        & ((text[start] == _RECORD) & (text[body] == _INDEX) & (text[data_field] == _DATA))
-        & (payload + size == end)
-        & (key < np.repeat(key_counts, counts))
+    start = messages.fields()
+    first = np.searchsorted(start, messages.begin)  # of each message
+    counts = np.diff(first, append=len(start))
+    head = heads[start]
+    tag = byte(head, 0)
+    length, next_byte, is_regular = varint(head, 1)
+    body = start + next_byte
+    stop = body + length
+    following = np.roll(start, -1)
+    following[first + counts - 1] = messages.end
+    is_key, is_record = tag == _PARTITION_KEY, tag == _RECORD
+    is_after_record = np.roll(is_record, 1)
+    is_after_record[first] = False
+    is_regular &= (stop == following) & (is_record | (is_key & ~is_after_record))
+    key_counts = np.add.reduceat(is_key, first, dtype=np.intp)
+
+    of_record = np.flatnonzero(is_record)
+    message = np.repeat(np.arange(len(counts)), counts)[of_record]
+    record, record_end = body[of_record], stop[of_record]
+    head = heads[record]
+    key, data_byte, is_index = varint(head, 1)
+    size, next_byte, is_size = varint(head, data_byte + 1)
+    payload = record + next_byte
+    is_regular[of_record] &= (
+        (is_index & is_size & (byte(head, 0) == _INDEX) & (byte(head, data_byte) == _DATA))
+        & (payload + size == record_end)
+        & (key < key_counts[message])
     )
+    regular = np.logical_and.reduceat(is_regular, first) & (counts > key_counts)
     if not regular.all():
-        places = np.repeat(np.arange(len(rows)), counts)
-        locations.irregular.update(np.unique(places[~regular]).tolist())
+        kept = regular[message]
+        message, key, payload, record_end = message[kept], key[kept], payload[kept], record_end[kept]
+        is_key &= np.repeat(regular, counts)
+        key_counts *= regular
+    if not len(message):
         return None
-    key += np.repeat(np.cumsum(key_counts, dtype=np.int32) - key_counts, counts)
-    sub = np.arange(len(start)) - np.repeat(np.cumsum(counts) - counts, counts)
-    row = np.repeat(np.array(rows, np.int32), counts)
+    keys = _cut_out(values, body[is_key], stop[is_key], pa.string())
+    try:
+        keys.validate(full=True)
+    except pa.ArrowInvalid:  # not UTF-8
+        return None
+    key += (np.cumsum(key_counts) - key_counts)[message]
+    users = np.bincount(message, minlength=len(counts))
+    sub = np.arange(len(message)) - (np.cumsum(users) - users)[message]
     filtered = 0
-    if belongs is not None:
-        kept = np.fromiter(map(belongs, locations.keys), bool, len(locations.keys))[key]
-        filtered = len(kept) - int(kept.sum())
+    if hash_keys is not None:
+        known = keys.dictionary_encode()
+        least, most = hash_keys.first, hash_keys.last
+        belongs = np.array([least <= hash_key_of(each) <= most for each in known.dictionary.to_pylist()])
+        kept = belongs[known.indices.to_numpy()][key]
+        filtered = len(kept) - int(np.count_nonzero(kept))
         if filtered:
-            counts = np.add.reduceat(kept, np.cumsum(counts) - counts, dtype=np.int32)
-            key, sub, row, payload, end = key[kept], sub[kept], row[kept], payload[kept], end[kept]
+            message, key, sub = message[kept], key[kept], sub[kept]
+            payload, record_end = payload[kept], record_end[kept]
+            users = np.bincount(message, minlength=len(counts))
     return _Columns(
-        rows=rows,
-        counts=counts.tolist() if filtered else locations.counts,
-        row=pa.array(row),
+        rows=messages.row[regular].tolist(),
+        counts=users[regular].tolist(),
+        row=pa.array(messages.row[message]),
         sub_sequence_number=pa.array(sub, pa.int64()),
-        partition_key=pa.array(locations.keys, pa.string()).take(pa.array(key)),
-        data=_cut_out(locations.text, payload, end),
+        partition_key=keys.take(pa.array(key)),
+        data=_cut_out(values, payload, record_end, pa.binary()),
         filtered=filtered,
     )
 
 
-def _cut_out(text: bytes, start: Any, end: Any) -> pa.Array:
+def _cut_out(values: pa.Buffer, start: Any, end: Any, of: pa.DataType) -> pa.Array:
     """Return the values between pairs of increasing positions of a text."""
     import numpy as np
 
     if not len(start):
-        return pa.array([], pa.binary())
+        return pa.array([], of)
     # Arrow stores only where each value starts, which is where the previous one ends. So every second value is the
     # result, and the values in between are dropped.
     borders = np.empty(2 * len(start), np.int32)
     borders[0::2], borders[1::2] = start, end
-    values = pa.Array.from_buffers(pa.binary(), len(borders) - 1, [None, pa.py_buffer(borders), pa.py_buffer(text)])
-    return values.take(pa.array(np.arange(0, len(borders), 2, dtype=np.int32)))
+    between = pa.Array.from_buffers(of, len(borders) - 1, [None, pa.py_buffer(borders), values])
+    return between.take(pa.array(np.arange(0, len(borders), 2, dtype=np.int32)))

@@ -28,6 +28,8 @@ KEYS = st.sampled_from(["a", "b", "c", "key-ö"]) | st.text(
 PAYLOADS = st.binary(max_size=20) | st.sampled_from([0, 121, 122, 123, 124, 127, 128, 129, 16_380, 16_384]).map(bytes)
 USERS = st.lists(st.tuples(KEYS, PAYLOADS), min_size=1, max_size=8)
 GIVEN = st.lists(st.none() | st.integers(0, 2**128 - 1).map(str), max_size=3)
+MANY = 32
+"""From this number on, messages are read side by side."""
 RANGES = st.sampled_from([None, WHOLE, HALF, HashKeyRange(2**127, 2**128 - 1), HashKeyRange(5, 5)])
 
 
@@ -77,10 +79,11 @@ def in_columns(page: KinesisRecords, hash_keys: HashKeyRange | None, after: int 
 
 
 @settings(max_examples=examples(60))  # the first call imports a lot
-@given(st.lists(DATA, max_size=6).map(page_of), RANGES, st.none() | st.integers(0, 3))
+@given(st.lists(DATA, max_size=6), st.sampled_from([1, MANY]), RANGES, st.none() | st.integers(0, 3))
 def test_columns_hold_the_individually_expanded_records(
-    page: KinesisRecords, hash_keys: HashKeyRange | None, after: int | None
+    data: list[bytes], times: int, hash_keys: HashKeyRange | None, after: int | None
 ) -> None:
+    page = page_of(data * times)
     assert in_columns(page, hash_keys, after) == one_by_one(page, hash_keys, after)
 
 
@@ -108,15 +111,24 @@ KEY, USER = b"\x0a\x01a", b"\x1a\x06\x08\x00\x1a\x02hi"
 )
 def test_irregular_aggregate_among_regular_ones_expands_the_same(message: bytes) -> None:
     good = aggregate([("b", b"1"), ("c", b"2")])
-    page = page_of([good, sealed(message), good, b"plain"])
-    assert in_columns(page, None, None) == one_by_one(page, None, None)
-    assert in_columns(page, HALF, None) == one_by_one(page, HALF, None)
+    for times in (1, MANY):
+        page = page_of([good, sealed(message), good, b"plain"] * times)
+        assert in_columns(page, None, None) == one_by_one(page, None, None)
+        assert in_columns(page, HALF, None) == one_by_one(page, HALF, None)
 
 
 @pytest.mark.parametrize("count", [127, 128, 129, 1000])
 def test_aggregates_with_many_keys_are_expanded(count: int) -> None:
-    page = page_of([aggregate([(f"key-{n}", b"%d" % n) for n in range(count)]), b"plain"])
-    assert in_columns(page, HALF, None) == one_by_one(page, HALF, None)
+    long = aggregate([(f"key-{n}", b"%d" % n) for n in range(count)])
+    for data in ([long, b"plain"], [long] * MANY, [aggregate([("a", b"1")]), *[long] * 3] * MANY):
+        page = page_of(data)
+        assert in_columns(page, HALF, None) == one_by_one(page, HALF, None)
+
+
+def test_last_message_alone_is_expanded_to_its_end() -> None:
+    long = aggregate([(f"key-{n}", b"%d" % n) for n in range(500)])
+    page = page_of([*[aggregate([("a", b"1")])] * MANY, long, *[aggregate([("b", b"2")])] * MANY])
+    assert in_columns(page, None, None) == one_by_one(page, None, None)
 
 
 def test_regular_aggregates_use_the_fast_path(monkeypatch: pytest.MonkeyPatch) -> None:
