@@ -1,7 +1,7 @@
 """The processor time of reading Kinesis, compared with other readers.
 
 It is the user and system time of the processes that read, without the server, whose pages are rendered in advance.
-Every way has read everything once before, so start-up costs do not count. User records have 200 bytes and 1 KiB, plain
+Every way has read everything before, so start-up costs do not count. User records have 200 bytes and 1 KiB, plain
 and a hundred to an aggregate:
 
 - `landing`: a slot's landing in one process, into Parquet.
@@ -63,18 +63,20 @@ class Size:
     :param shards: of the stream.
     :param pages: of each.
     :param repetitions: of each way.
+    :param warm_ups: runs before these, for Java's compiler.
     """
 
     shards: int = 8
     pages: int = 3
     repetitions: int = 3
+    warm_ups: int = 3
 
     def records(self, bytes_each: int) -> int:
         """Return the number of user records."""
         return self.shards * self.pages * PAGE_RECORDS[bytes_each]
 
 
-QUICK = Size(shards=1, pages=1, repetitions=1)
+QUICK = Size(shards=1, pages=1, repetitions=1, warm_ups=1)
 
 
 def landing(shards: int, aws: AwsSettings, folder: str) -> tuple[int, float]:
@@ -158,13 +160,13 @@ def measured(ways: Mapping[str, Way], bytes_each: int, users: int, size: Size) -
     records = size.records(bytes_each)
     spent: dict[str, list[float]] = {name: [] for name in ways}
     with served(size.shards, PAGE_RECORDS[bytes_each], bytes_each, size.pages, users) as aws:
-        for repetition in range(size.repetitions + 1):
+        for repetition in range(size.warm_ups + size.repetitions):
             for name, way in ways.items():
                 with tempfile.TemporaryDirectory() as folder:
                     read, seconds = way(aws, folder)
                 assert read == records, f"{name} read {read} of {records} records"
                 print(f"  {name}: {seconds:.2f} s", file=sys.stderr, flush=True)
-                if repetition:
+                if repetition >= size.warm_ups:
                     spent[name].append(seconds)
     milliseconds = {name: statistics.median(each) * 1e9 / (records * bytes_each) for name, each in spent.items()}
     ratios = {

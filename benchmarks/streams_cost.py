@@ -1,7 +1,7 @@
 """The processor time of reading changes of a DynamoDB table, compared with other readers.
 
 It is the user and system time of the processes that read, without the server, whose pages are rendered in advance.
-Every way has read everything once before, so start-up costs do not count. The items are flights of the demo, some 20
+Every way has read everything before, so start-up costs do not count. The items are flights of the demo, some 20
 attributes each; larger items also have a text.
 
 - `landing`: a slot's landing in one process, into Parquet.
@@ -55,14 +55,16 @@ class Size:
     :param shards: of the stream.
     :param pages: of each.
     :param repetitions: of each way.
+    :param warm_ups: runs before these, for Java's compiler.
     """
 
     shards: int = 4
     pages: int = 5
     repetitions: int = 3
+    warm_ups: int = 3
 
 
-QUICK = Size(shards=2, pages=2, repetitions=1)
+QUICK = Size(shards=2, pages=2, repetitions=1, warm_ups=1)
 
 
 @contextmanager
@@ -148,13 +150,13 @@ def measured(ways: Mapping[str, Way], size: Size, changes: int, fill_bytes: int)
     expected = size.shards * size.pages * changes
     spent: dict[str, list[float]] = {name: [] for name in ways}
     with served(size, changes, fill_bytes) as aws:
-        for repetition in range(size.repetitions + 1):
+        for repetition in range(size.warm_ups + size.repetitions):
             for name, way in ways.items():
                 with tempfile.TemporaryDirectory() as folder:
                     read, seconds = way(aws, folder)
                 assert read == expected, f"{name} read {read} of {expected} changes"
                 print(f"  {name}: {seconds:.2f} s", file=sys.stderr, flush=True)
-                if repetition:
+                if repetition >= size.warm_ups:
                     spent[name].append(seconds)
     ratios = {
         name: statistics.median(theirs / ours for theirs, ours in zip(each, spent["landing"], strict=True))

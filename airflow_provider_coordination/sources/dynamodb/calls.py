@@ -127,7 +127,8 @@ Attributes = Mapping[str, Any]
 """Names and typed values; binary values are bytes, as in boto3, or base64 text, as in DynamoDB's JSON."""
 
 _text = encode_basestring
-_is_json_number = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?").fullmatch
+JSON_NUMBER = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?"
+_is_json_number = re.compile(JSON_NUMBER).fullmatch
 
 
 def plain_json(attributes: Attributes) -> str:

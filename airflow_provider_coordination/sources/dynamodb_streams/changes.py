@@ -6,7 +6,7 @@ and a set is a list.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, overload
 
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.sources.dynamodb.calls import plain_json
+from airflow_provider_coordination.sources.dynamodb.item_texts import ItemTexts
 from airflow_provider_coordination.sources.kinesis.records import (
     COLUMNS,
     DecodePage,
@@ -90,7 +91,11 @@ class ChangeRecords(KinesisRecords):
         :raises ItemUnreadableError: if a value has a type that DynamoDB does not have.
         :raises KeyError: if a record lacks a field that every record has.
         """
-        columns = list(zip(*map(_row, records), strict=True)) or [()] * len(CHANGE_SCHEMA)
+        return cls.of_columns(list(zip(*map(_row, records), strict=True)) or [()] * len(CHANGE_SCHEMA))
+
+    @classmethod
+    def of_columns(cls, columns: Sequence[Sequence[Any]]) -> ChangeRecords:
+        """Return the records of the values of each column of `CHANGE_SCHEMA`."""
         arrays = [pa.array(held, field.type) for held, field in zip(columns, CHANGE_SCHEMA, strict=True)]
         return cls(pa.RecordBatch.from_arrays(arrays, schema=CHANGE_SCHEMA))
 
@@ -132,23 +137,72 @@ def change_decoder() -> DecodePage | None:
     except ImportError:
         return None
 
-    decoder = msgspec.json.Decoder()
+    nothing = msgspec.Raw(b"null")
+    change_of = msgspec.defstruct(
+        "Change",
+        [
+            ("SequenceNumber", str),
+            ("Keys", msgspec.Raw),
+            ("ApproximateCreationDateTime", float),
+            ("NewImage", msgspec.Raw, nothing),
+            ("OldImage", msgspec.Raw, nothing),
+            ("SizeBytes", int, 0),
+        ],
+        gc=False,
+    )
+    record_of = msgspec.defstruct(
+        "Record",
+        [("eventName", str), ("dynamodb", change_of), ("userIdentity", dict[str, Any] | None, None)],
+        gc=False,
+    )
+    page_of = msgspec.defstruct(
+        "Page",
+        [("Records", list.__class_getitem__(record_of)), ("NextShardIterator", str | None, None)],
+        gc=False,
+    )
+    decoder: Any = msgspec.json.Decoder(page_of)
+    keys, images = ItemTexts(msgspec.json.decode, _by_name), ItemTexts(msgspec.json.decode)
+
+    def image(typed: Any) -> str | None:
+        return None if typed == nothing else images.plain(typed)
 
     def decode(body: bytes) -> dict[str, Any]:
         page = decoder.decode(body)
+        changes = [record.dynamodb for record in page.Records]
         try:
-            records = ChangeRecords.of_response(page["Records"])
+            key = [keys.plain(change.Keys) for change in changes]
+            new_image = [image(change.NewImage) for change in changes]
+            columns = (
+                [change.SequenceNumber for change in changes],
+                [record.eventName for record in page.Records],
+                key,
+                new_image,
+                [image(change.OldImage) for change in changes],
+                [round(change.ApproximateCreationDateTime * SECOND_US) for change in changes],
+                [_is_ttl_delete(record.eventName, record.userIdentity) for record in page.Records],
+                [change.SizeBytes for change in changes],
+                [new or old for new, old in zip(new_image, key, strict=True)],
+            )
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"not a page: {error!r}") from None
-        return {COLUMNS: records, "NextShardIterator": page.get("NextShardIterator")}
+        return {COLUMNS: ChangeRecords.of_columns(columns), "NextShardIterator": page.NextShardIterator}
 
     return decode
+
+
+def _by_name(key: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the attributes of a key by their names: the service gives them in any order."""
+    return dict(sorted(key.items()))
+
+
+def _is_ttl_delete(operation: str, identity: Mapping[str, Any] | None) -> bool:
+    return operation == "REMOVE" and (identity or {}).get("PrincipalId") == TTL
 
 
 def _row(record: Mapping[str, Any]) -> tuple[Any, ...]:
     """Return the values of `CHANGE_SCHEMA`."""
     change, operation = record["dynamodb"], record["eventName"]
-    keys = plain_json(dict(sorted(change["Keys"].items())))  # the service gives them in any order
+    keys = plain_json(_by_name(change["Keys"]))
     new, old = change.get("NewImage"), change.get("OldImage")
     new_image = None if new is None else plain_json(new)
     created_at = change["ApproximateCreationDateTime"]
@@ -159,7 +213,7 @@ def _row(record: Mapping[str, Any]) -> tuple[Any, ...]:
         new_image,
         None if old is None else plain_json(old),
         microseconds(created_at) if isinstance(created_at, datetime) else round(created_at * SECOND_US),
-        operation == "REMOVE" and (record.get("userIdentity") or {}).get("PrincipalId") == TTL,
+        _is_ttl_delete(operation, record.get("userIdentity")),
         change.get("SizeBytes", 0),
         keys if new_image is None else new_image,
     )
