@@ -20,6 +20,7 @@ import psutil
 from demo.airflow_home import AIRFLOW, FINISHED, USER, Airflow
 from demo.local_kinesis import LocalKinesis
 from demo.server_process import free_ports
+from tests.support.servers import running_postgres
 from tests.support.spark_job import CRASHING, REPOSITORY
 
 ROLES = ("viewer", "user", "op", "admin")
@@ -33,41 +34,26 @@ PARTS = {
 LOG_LINES = 30
 SECRET = "a secret that signs the tokens of this test's Airflow alone, and nothing else in the world"
 
-LOCAL_SETTINGS = """
-import sys
-
-from sqlalchemy import event
-from sqlalchemy.engine import Engine
-
-if sys.argv[1:3] == ["backfill", "create"]:
-
-    @event.listens_for(Engine, "connect")
-    def begin_by_hand(connection, _):
-        connection.isolation_level = None
-
-    @event.listens_for(Engine, "begin")
-    def wait_for_the_others(connection):
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-"""
-"""Airflow's `airflow_local_settings`: SQLite refuses a write if others wrote since the command's first read, and half a
-backfill would be left. So this command takes its turn before it reads."""
-
 
 class Standalone(Airflow):
     """An Airflow that a test looks into; see `Airflow`.
 
+    Its database is of PostgreSQL, as in production: in SQLite, all its parts wait for the one that writes.
+
     :param folder: for its home, and for the store of `coordination_default`.
     :param dags: where its DAGs are. They are paused, as those with a schedule would begin to run at once.
+    :param database: the libpq URL of its database.
     :param environment: further variables for everything it starts.
     """
 
-    def __init__(self, folder: Path, dags: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, dags: Path, database: str, environment: Mapping[str, str]) -> None:
         self.store_url = f"sqlite:///{folder}/coordination.db"
         connections = {
             "coordination_default": {"conn_type": "coordination", "extra": {"store": "sql", "url": self.store_url}},
             "spark_default": {"conn_type": "spark", "host": "local[1]", "extra": {"deploy-mode": "client"}},
         }
         users = {USER: "admin", **{role: role for role in ROLES}}
+        database = database.replace("postgresql:", "postgresql+psycopg:")
         surroundings = {
             "AIRFLOW__API_AUTH__JWT_SECRET": SECRET,
             "AIRFLOW__CORE__DAGBAG_IMPORT_TIMEOUT": "120",  # the machine may have much else to do
@@ -75,19 +61,14 @@ class Standalone(Airflow):
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{user}:{role}" for user, role in users.items()),
             "AIRFLOW__DAG_PROCESSOR__DAG_FILE_PROCESSOR_TIMEOUT": "240",
             "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600",  # they do not change
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": database,
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN_ASYNC": database,
             "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "10",
             "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "60",
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
         super().__init__(folder / "airflow", dags, connections, surroundings | dict(environment))
         self._dags = dags
-
-    def start(self) -> None:
-        """See `Airflow.start`."""
-        config = self.home / "config"
-        super().start()
-        config.mkdir(exist_ok=True)
-        (config / "airflow_local_settings.py").write_text(LOCAL_SETTINGS)
 
     def wait_for_dags(self) -> None:
         """Wait until it works and knows all its DAGs."""
@@ -188,10 +169,9 @@ class Standalone(Airflow):
         answer.raise_for_status()
 
     def disconnect(self, conn_id: str) -> None:
-        """Delete a connection. Airflow answers 500 while its SQLite database is locked for long by its other parts."""
-        gone = (httpx.codes.NO_CONTENT, httpx.codes.NOT_FOUND)
-        url = f"/api/v2/connections/{conn_id}"
-        self.until(f"{conn_id} is deleted", lambda: self._client.delete(url).status_code in gone)
+        """Delete a connection, if there is one."""
+        answer = self._send("DELETE", f"/api/v2/connections/{conn_id}")
+        assert answer.status_code in (httpx.codes.NO_CONTENT, httpx.codes.NOT_FOUND), answer.text
 
     def _open_backfills(self, dag_id: str) -> list[dict[str, Any]]:
         backfills = self._get(f"/api/v2/backfills?dag_id={dag_id}")["backfills"]
@@ -326,12 +306,14 @@ def starting_airflow(folder: Path, dags: Path, examples: Iterable[str], **enviro
     copied = shutil.copytree(dags, folder / "dags")
     for example in examples:
         shutil.copy(REPOSITORY / "dags" / f"{example}.py", copied)
-    airflow = Standalone(folder, copied, {"CRASHING_APPLICATION": str(CRASHING), **environment})
-    try:
-        airflow.start()
-        yield airflow
-    finally:
-        airflow.stop()
+    with running_postgres() as postgres:
+        variables = {"CRASHING_APPLICATION": str(CRASHING), **environment}
+        airflow = Standalone(folder, copied, str(postgres.get_uri()), variables)
+        try:
+            airflow.start()
+            yield airflow
+        finally:
+            airflow.stop()
 
 
 def connect_aws(airflow: Standalone, kinesis: LocalKinesis) -> None:

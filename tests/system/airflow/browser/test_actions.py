@@ -43,13 +43,10 @@ def opened(page: Page, key: str) -> Locator:
 
 
 def confirm(page: Page, verb: str, reason: str = "it hangs since midnight") -> Locator:
-    """Give a reason, and press; again, as a person would, if Airflow's SQLite database was locked for a minute."""
+    """Give a reason, and press."""
     dialog = page.get_by_role("alertdialog")
     dialog.get_by_label("Reason").fill(reason)
     dialog.get_by_role("button", name=verb, exact=True).click()
-    expect(dialog.locator("[data-confirm]:disabled")).to_have_count(0, timeout=90_000)
-    if dialog.locator("[data-problem=offline]").count():
-        dialog.get_by_role("button", name=verb, exact=True).click()
     return dialog
 
 

@@ -87,7 +87,7 @@ def summary_of(page: Page, source: str) -> Iterator[Summary]:
     try:
         yield summary
     finally:
-        page.unroute(url)
+        page.unroute_all(behavior="ignoreErrors")  # what is on its way would hide why a test failed
 
 
 def place(element: Locator) -> tuple[float, float]:
