@@ -5,6 +5,7 @@ An owner knows them without asking the store. Renewal goes on while reading or a
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import threading
 from dataclasses import dataclass
@@ -59,7 +60,8 @@ class LeaseRenewer:
         twelfth = min(each.ownership_timeout for each in leases) / 12
         self._interval_seconds = min(twelfth, interval or twelfth / 2).total_seconds()
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="lease-renewal", daemon=True)
+        run = contextvars.copy_context().run  # so that its log lines name the same job as those of this thread
+        self._thread = threading.Thread(target=run, args=(self._run,), name="lease-renewal", daemon=True)
 
     def __enter__(self) -> LeaseRenewer:
         self._thread.start()

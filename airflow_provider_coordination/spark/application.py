@@ -25,6 +25,7 @@ from airflow_provider_coordination.spark.delivery import Delivery, load_transfor
 from airflow_provider_coordination.spark.ingestion_job import IngestionJob, Observer
 from airflow_provider_coordination.spark.job_spark import JobSpark
 from airflow_provider_coordination.spark.layout import RecordLayout
+from airflow_provider_coordination.spark.membership import current_membership
 from airflow_provider_coordination.spark.outcome import (
     APPLICATION_MARK,
     EXIT_CONFIGURATION,
@@ -49,7 +50,7 @@ from airflow_provider_coordination.spark.sinks import (
     make_sinks,
     routed_sinks,
 )
-from airflow_provider_coordination.spark.slots import JOB_GROUP, check_executors, warm_up_executors
+from airflow_provider_coordination.spark.slots import check_executors, warm_up_executors
 from airflow_provider_coordination.spark.spark_errors import DriverGoneError, error_text, is_of_gateway, root_cause
 from airflow_provider_coordination.spark.stop_conditions import STOPPED, suspension_reason
 from airflow_provider_coordination.spark.storage import check_writable
@@ -100,7 +101,7 @@ def main(arguments: Sequence[str] | None = None, observer: Observer = lambda pha
         settings = IngestSettings.read(reference, owner, SystemClock().now())
         Redaction(settings).install()
         with followed_job(settings, reference) as followed:
-            outcome = _outcome(settings, observer, followed)
+            outcome = outcome_of(settings, observer, followed)
             followed.record_outcome(outcome)
     except CoordinationError as error:  # raised before the job had a record for its outcome
         outcome = _failed(error)
@@ -109,8 +110,14 @@ def main(arguments: Sequence[str] | None = None, observer: Observer = lambda pha
     return EXIT_FAILED if outcome.exit_code is None else outcome.exit_code
 
 
-def _outcome(settings: IngestSettings, observer: Observer, followed: FollowedJob) -> Outcome:
-    """Run the job; log and return its outcome, which contains no secrets."""
+def outcome_of(settings: IngestSettings, observer: Observer, followed: FollowedJob) -> Outcome:
+    """Run a job; log and return its outcome, which contains no secrets.
+
+    A job in a thread that works for a member runs in the member's Spark application.
+
+    :param observer: called at the end of each phase; for tests.
+    :param followed: see `ingest`.
+    """
     redaction = Redaction(settings)
     try:
         summary = ingest(settings, observer, followed)
@@ -118,8 +125,9 @@ def _outcome(settings: IngestSettings, observer: Observer, followed: FollowedJob
         failed = _failed(error)
         return replace(failed, error=redaction.text(failed.error or ""))
     reported = redaction.mapping(summary.to_mapping())
-    sys.stdout.write(SUMMARY_MARK + json.dumps(reported) + "\n")
-    sys.stdout.flush()
+    if current_membership() is None:  # otherwise the output has the summaries of many jobs, and their items have each
+        sys.stdout.write(SUMMARY_MARK + json.dumps(reported) + "\n")
+        sys.stdout.flush()
     last_error = None
     for partition, reason in summary.failed.items():
         last_error = redaction.text(f"failed: partition={partition}: {reason}")
@@ -212,7 +220,8 @@ def _run(
     with naming_missing_files():
         spark = JobSpark(f"ingest {settings.source}", worker_imports=imports)
     stop = threading.Event()
-    _stop_on_signal(spark, stop)
+    if not spark.is_shared:
+        _stop_on_signal(spark, stop)
     try:
         application, ui = spark.context.applicationId, spark.context.uiWebUrl
         log.info("%s%s ui=%s", APPLICATION_MARK, application, ui or "none")
@@ -411,4 +420,4 @@ def _stop_on_signal(spark: JobSpark, stop: threading.Event) -> None:
 def _stop_landing(spark: JobSpark, stop: threading.Event) -> None:
     stop.set()
     # From another thread: this one may be in the middle of a call to the JVM.
-    threading.Thread(target=lambda: spark.context.cancelJobGroup(JOB_GROUP), daemon=True).start()
+    threading.Thread(target=spark.cancel_landing, daemon=True).start()

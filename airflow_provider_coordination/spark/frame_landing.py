@@ -8,6 +8,7 @@ decimals and may return null.
 
 from __future__ import annotations
 
+import contextvars
 import json
 import logging
 import re
@@ -130,7 +131,8 @@ def _land_some(
         return row
 
     with ThreadPoolExecutor(spark.sparkContext.defaultParallelism) as pool:
-        return list(pool.map(alone, plans))
+        landed = [pool.submit(contextvars.copy_context().run, alone, plan) for plan in plans]
+    return [each.result() for each in landed]
 
 
 def _land(

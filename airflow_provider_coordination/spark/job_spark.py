@@ -1,6 +1,9 @@
 """A job's Spark: the context from the start, and a session once something needs one.
 
 A session takes longer to start than the context, and landing does not need one: its tasks run on an RDD.
+
+A job has a Spark application of its own, or it is a member of a shared one (`membership`). A member has the context of
+the others, and a session, a job group for landing, a scheduling pool and a tag of its own.
 """
 
 from __future__ import annotations
@@ -13,7 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import airflow_provider_coordination
+from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark import spark_versions, worker_daemon
+from airflow_provider_coordination.spark.membership import cancel_jobs, current_membership, landing_group, mark_jobs
 from airflow_provider_coordination.spark.slots import SlotCount
 from airflow_provider_coordination.spark.worker_daemon import IMPORTS
 
@@ -44,37 +49,48 @@ ARCHIVES = (".zip", ".egg", ".jar")
 
 
 class JobSpark:
-    """This process's Spark, with the settings that jobs need.
+    """A job's Spark, with the settings that jobs need: this process's own, or the one that its member shares.
 
     :param name: the name of the Spark application, if there is none yet.
     :param worker_imports: the modules that the Python workers need, for `worker_daemon` to import once. Spark also
         starts that process without the job's modules on its path, to look up Python data sources. So this is only for
-        jobs that use Spark only to land; empty for others.
+        jobs that use Spark only to land; empty for others. A member leaves this to the application.
+    :raises ConfigurationError: if threads cannot have Spark jobs of their own, which members need.
     """
 
     def __init__(self, name: str, *, worker_imports: Sequence[str] = ()) -> None:
+        self._name = name
+        self._session: SparkSession | None = None
+        self._landing_group = landing_group()
+        self._member = current_membership()
+        self.context = self._started(worker_imports) if self._member is None else self._member.context
+        self._settings = settings_on(str(self.context.master))
+        if self._member is not None:
+            _require_own_threads()
+            mark_jobs(self.context)
+        self.slots = SlotCount(self.context)
+
+    def _started(self, worker_imports: Sequence[str]) -> SparkContext:
+        """Return this process's Spark; it is started if there is none yet."""
         from pyspark import SparkConf, SparkContext
 
         SparkContext._ensure_initialized()
-        conf = SparkConf().setAppName(name)
+        conf = SparkConf().setAppName(self._name)
         master, files = (str(conf.get(name, "")) for name in ("spark.master", "spark.submit.pyFiles"))
-        self._settings = settings_on(master)
-        for setting, value in self._settings.items():
+        for setting, value in settings_on(master).items():
             conf.set(setting, value)
         for setting, value in spark_versions.DEFAULTS.items():
             conf.setIfMissing(setting, value)
         archives = worker_archives(master, files, PACKAGE) if worker_imports else []
         if archives:
             conf.setIfMissing(DAEMON, worker_daemon.__name__)
-        self.context: SparkContext = SparkContext.getOrCreate(conf)
-        if archives and self.context.getConf().get(DAEMON) == worker_daemon.__name__:
-            _give_path(self.context, archives)
-            self.context.environment[IMPORTS] = ",".join(worker_imports)
-        set_worker_environment(self.context)
-        _delete_staged_program(self.context)
-        self.slots = SlotCount(self.context)
-        self._name = name
-        self._session: SparkSession | None = None
+        context: SparkContext = SparkContext.getOrCreate(conf)
+        if archives and context.getConf().get(DAEMON) == worker_daemon.__name__:
+            _give_path(context, archives)
+            context.environment[IMPORTS] = ",".join(worker_imports)
+        set_worker_environment(context)
+        _delete_staged_program(context)
+        return context
 
     @property
     def session(self) -> SparkSession:
@@ -84,16 +100,42 @@ class JobSpark:
         if self._session is None:
             given = self.context.getConf()
             missing = {name: value for name, value in spark_versions.DEFAULTS.items() if not given.contains(name)}
-            builder = SparkSession.builder.appName(self._name).config(map={**missing, **self._settings})
-            self._session = builder.getOrCreate()
+            settings = {**missing, **self._settings}
+            session = SparkSession.builder.appName(self._name).config(map={**settings}).getOrCreate()
+            if self._member is not None:
+                session = self._member.session = session.newSession()
+                for name, value in settings.items():
+                    if session.conf.isModifiable(name):
+                        session.conf.set(name, value)
+            self._session = session
         return self._session
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other jobs have the same Spark application."""
+        return self._member is not None
+
+    def cancel_landing(self) -> None:
+        """Cancel the landing of this job, from any thread."""
+        self.context.cancelJobGroup(self._landing_group)
+
     def stop(self) -> None:
-        """Stop Spark; if the JVM is gone already, because it was killed, that is logged."""
+        """Stop Spark, or what a member left there; if the JVM is gone, because it was killed, that is logged."""
         try:
-            (self._session or self.context).stop()
+            if self._member is None:
+                (self._session or self.context).stop()
+            else:
+                cancel_jobs(self.context)
         except Exception as error:
             log.warning("Spark could not be stopped: %s", error)
+
+
+def _require_own_threads() -> None:
+    if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() == "false":
+        raise ConfigurationError(
+            "the variable PYSPARK_PIN_THREAD is 'false' where the Spark driver runs, so jobs that share it cannot be "
+            "distinguished: unset it there"
+        )
 
 
 def settings_on(master: str) -> dict[str, str]:

@@ -17,6 +17,7 @@ from urllib.parse import quote, quote_plus
 
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.spark.ingestion import OPTIONS
+from airflow_provider_coordination.spark.membership import current_membership
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.redaction import longest_first, redact, secrets_of, without_likely_secrets
@@ -38,6 +39,12 @@ class Redaction:
         known = {secret for holder in holders for secret in _secrets_in(holder)}
         spelled = {each for secret in known for each in _spellings(secret)}
         self._secrets = longest_first(secret for secret in spelled if len(secret) >= MIN_CHARACTERS)
+
+    def with_secrets_of(self, *holders: object) -> Redaction:
+        """Return a redaction that hides the secrets of further objects as well."""
+        both = Redaction(*holders)
+        both._secrets = longest_first([*both._secrets, *self._secrets])
+        return both
 
     def text(self, text: str) -> str:
         """Return a text with its secrets replaced."""
@@ -74,10 +81,12 @@ def delivery_digest(settings: IngestSettings) -> str:
 
 class _Formatter(logging.Formatter):
     def __init__(self, redaction: Redaction) -> None:
-        super().__init__(LOG_FORMAT)
+        super().__init__(LOG_FORMAT.replace("%(message)s", "%(member)s%(message)s"))
         self._redaction = redaction
 
     def format(self, record: logging.LogRecord) -> str:
+        member = current_membership()
+        record.member = "" if member is None else f"[{member.source}] "
         return self._redaction.text(super().format(record))
 
 

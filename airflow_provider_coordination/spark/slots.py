@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
+from airflow_provider_coordination.spark.membership import landing_group, mark_jobs
 from airflow_provider_coordination.spark.shared_locations import (
     LocationCheckRequest,
     LocationCheckResult,
@@ -61,8 +62,6 @@ R = TypeVar("R")
 T = TypeVar("T")
 CANCEL_SECONDS = 0.5
 """How often a warm-up that takes too long is cancelled."""
-JOB_GROUP = "landing"
-"""The Spark job group of landing, so that landing can be cancelled without other jobs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,12 +329,13 @@ def warm_up_executors(
     :raises ConfigurationError: as `check_executors` does.
     """
     is_late, is_over, is_ready = threading.Event(), threading.Event(), False
+    group = landing_group()
 
     def give_up() -> None:
         left = seconds
         while not is_over.wait(left):  # again and again: the job may not have been submitted yet
             is_late.set()
-            context.cancelJobGroup(JOB_GROUP)
+            context.cancelJobGroup(group)
             left = CANCEL_SECONDS
 
     watch = threading.Thread(target=give_up, name="warm-up", daemon=True)
@@ -355,7 +355,7 @@ def warm_up_executors(
 
 
 def _import_on_executors(context: SparkContext, modules: Sequence[str]) -> None:
-    context.setJobGroup(JOB_GROUP, "check the Python of the executors")
+    _name_job(context, "check the Python of the executors")
     idle = [list(modules) for _ in range(registered_slots(context))]
     _in_slots(context, idle, partial(_landed, _import_modules, None))
 
@@ -378,7 +378,12 @@ def distribute(plans: Sequence[P], slots: int, size: Callable[[P], float] = lamb
 
 def name_job(context: SparkContext, partitions: int) -> None:
     """Describe the next Spark jobs of this thread as a landing of this number of partitions."""
-    context.setJobGroup(JOB_GROUP, f"land {partitions} partitions")
+    _name_job(context, f"land {partitions} partitions")
+
+
+def _name_job(context: SparkContext, description: str) -> None:
+    mark_jobs(context)
+    context.setJobGroup(landing_group(), description)
 
 
 def manifest(rows: Iterable[object]) -> pa.RecordBatch:

@@ -10,6 +10,7 @@ driver within seconds, and a cluster that has started none is full. On other clu
 
 from __future__ import annotations
 
+import contextvars
 import json
 import logging
 import re
@@ -24,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider_coordination import __version__
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.spark.membership import cancel_jobs
 from airflow_provider_coordination.spark.spark_versions import error_of_job, imported_spark, python_of_executors
 from airflow_provider_coordination.versions import PYARROW
 
@@ -223,7 +225,7 @@ def _problem(error: Exception) -> str | None:
 
 
 class _ExecutorWatch:
-    """Monitors, while Spark jobs run, whether there is an executor; cancels the jobs if none will ever come.
+    """Monitors, while Spark jobs run, whether there is an executor; cancels this job's if none will ever come.
 
     :param context: the context that runs the jobs.
     """
@@ -232,7 +234,8 @@ class _ExecutorWatch:
         self._context = context
         self._over = threading.Event()
         self.problem: str | None = None
-        threading.Thread(target=self._watch, name="executors", daemon=True).start()
+        watch = contextvars.copy_context().run
+        threading.Thread(target=watch, args=(self._watch,), name="executors", daemon=True).start()
 
     def end(self) -> None:
         """Stop monitoring."""
@@ -261,7 +264,7 @@ class _ExecutorWatch:
                     "Open the driver's ports, or run the driver in the cluster. Otherwise, read the logs of the "
                     "executors, on the workers"
                 )
-                self._context.cancelAllJobs()
+                cancel_jobs(self._context)
                 return
             if now - reported_at >= REPORT_SECONDS:
                 reported_at = now

@@ -13,6 +13,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, cast
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError
+from airflow_provider_coordination.spark.membership import mark_jobs
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -107,9 +108,10 @@ def too_old() -> str:
 
 
 def activate(spark: SparkSession) -> None:
-    """Let the expressions that this thread makes take the session's settings, such as ANSI mode."""
+    """Prepare this thread for a session: its jobs are the job's, its expressions take settings such as ANSI mode."""
     from pyspark.sql import Column
 
+    mark_jobs(spark.sparkContext)
     if not hasattr(Column, "try_cast"):  # Spark 3.5 takes the defaults in a thread that has not used the session
         session: Any = spark
         session._jvm.org.apache.spark.sql.SparkSession.setActiveSession(session._jsparkSession)

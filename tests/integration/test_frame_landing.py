@@ -22,7 +22,8 @@ from airflow_provider_coordination.spark.frame_landing import land_frames
 from airflow_provider_coordination.spark.item_file import ItemPlan
 from airflow_provider_coordination.spark.item_landing import LandedItems
 from airflow_provider_coordination.spark.landed_identity import partition_folder
-from airflow_provider_coordination.spark.slots import JOB_GROUP, LandingOptions
+from airflow_provider_coordination.spark.membership import LANDING
+from airflow_provider_coordination.spark.slots import LandingOptions
 
 pytestmark = pytest.mark.share(0.3)
 
@@ -256,7 +257,7 @@ def test_cancelled_landing_ends_at_once(spark: SparkSession, options: LandingOpt
     def cancel() -> None:
         while len(list(folder.glob("began-*"))) < 2:
             time.sleep(0.05)
-        spark.sparkContext.cancelJobGroup(JOB_GROUP)
+        spark.sparkContext.cancelJobGroup(LANDING)
 
     threading.Thread(target=cancel, daemon=True).start()
     with pytest.raises(Exception, match="cancelled"):

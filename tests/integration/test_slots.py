@@ -21,9 +21,9 @@ import pytest
 from airflow_provider_coordination import __version__
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark import spark_errors
+from airflow_provider_coordination.spark.membership import LANDING
 from airflow_provider_coordination.spark.shared_locations import SharedLocations
 from airflow_provider_coordination.spark.slots import (
-    JOB_GROUP,
     SlotCount,
     check_executors,
     check_locations,
@@ -240,19 +240,19 @@ def test_executor_with_pandas_3_is_named_with_its_python(spark: SparkSession, tm
 
 def test_executors_of_the_driver_need_no_check(spark: SparkSession, tmp_path: Path) -> None:
     tracker = spark.sparkContext.statusTracker()
-    before = len(tracker.getJobIdsForGroup(JOB_GROUP))
+    before = len(tracker.getJobIdsForGroup(LANDING))
     check_executors(spark.sparkContext)
-    assert len(tracker.getJobIdsForGroup(JOB_GROUP)) == before
+    assert len(tracker.getJobIdsForGroup(LANDING)) == before
     with executors_running(spark.sparkContext, another_executor(tmp_path)):
         check_executors(spark.sparkContext)
-    assert len(tracker.getJobIdsForGroup(JOB_GROUP)) == before + 1
+    assert len(tracker.getJobIdsForGroup(LANDING)) == before + 1
 
 
 def test_warm_up_runs_a_task_on_executors_of_the_driver(spark: SparkSession) -> None:
     tracker = spark.sparkContext.statusTracker()
-    before = len(tracker.getJobIdsForGroup(JOB_GROUP))
+    before = len(tracker.getJobIdsForGroup(LANDING))
     assert warm_up_executors(spark.sparkContext, ["json"], 60.0)
-    assert len(tracker.getJobIdsForGroup(JOB_GROUP)) > before
+    assert len(tracker.getJobIdsForGroup(LANDING)) > before
 
 
 def test_warm_up_without_room_gives_up_and_leaves_other_jobs(spark: SparkSession, tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from io import StringIO
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 from airflow_provider_coordination.aws import AwsSettings
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.sources.kinds import ReadsSettings
+from airflow_provider_coordination.spark.membership import Membership, working_for
 from airflow_provider_coordination.spark.redaction import Redaction
 from airflow_provider_coordination.spark.settings import IngestSettings
 from airflow_provider_coordination.stores import StoreSettings
@@ -121,15 +124,39 @@ def test_summary_keeps_its_form(settings: IngestSettings) -> None:
     assert Redaction(settings).mapping(summary) == hidden
 
 
-def test_log_hides_secrets_in_messages_arguments_and_tracebacks(settings: IngestSettings) -> None:
+@contextmanager
+def logged() -> Iterator[StringIO]:
+    """Log to a text only."""
     out, root = StringIO(), logging.getLogger()
     handlers, root.handlers = root.handlers, [logging.StreamHandler(out)]
     try:
+        yield out
+    finally:
+        root.handlers = handlers
+
+
+def test_log_hides_secrets_in_messages_arguments_and_tracebacks(settings: IngestSettings) -> None:
+    with logged() as out:
         Redaction(settings).install()
         try:
             raise ValueError(f"password {READER} is wrong")
         except ValueError:
             logging.getLogger("x").exception("cannot connect with %s", STORE)
-    finally:
-        root.handlers = handlers
     assert "cannot connect with ***" in out.getvalue() and "ValueError: password *** is wrong" in out.getvalue()
+
+
+def test_log_of_several_jobs_names_sources_and_hides_all_secrets(settings: IngestSettings) -> None:
+    one, both = Redaction({"password": "of-the-host"}), Redaction(settings).with_secrets_of({"password": "of-another"})
+    context: Any = None
+    with logged() as out:
+        one.with_secrets_of(settings, {"password": "of-another"}).install()
+        for source in ("clicks", "views"):
+            with working_for(Membership(context, source, "me")):
+                logging.getLogger("x").warning("%s, of-another and of-the-host", READER)
+        logging.getLogger("x").warning("nobody's")
+    assert [line.partition("WARNING ")[2] for line in out.getvalue().splitlines()] == [
+        "x: [clicks] ***, *** and ***",
+        "x: [views] ***, *** and ***",
+        "x: nobody's",
+    ]
+    assert both.text(f"{READER} of-another") == "*** ***"

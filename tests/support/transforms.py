@@ -33,6 +33,16 @@ def leaky(records: DataFrame) -> DataFrame:
     raise ValueError(f"cannot connect with {os.environ['LEAK']}")
 
 
+NOTED: list[tuple[str | None, object]] = []
+"""The scheduling pool and the session of each call of `noting`."""
+
+
+def noting(records: DataFrame) -> DataFrame:
+    pool = records.sparkSession.sparkContext.getLocalProperty("spark.scheduler.pool")
+    NOTED.append((pool, records.sparkSession))
+    return records
+
+
 def nothing(records: DataFrame) -> DataFrame:
     return records.where("false")
 

@@ -16,6 +16,7 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
 from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, load_transform
+from airflow_provider_coordination.spark.membership import current_membership
 from airflow_provider_coordination.spark.parquet_frames import read_frame, spark_schema
 from airflow_provider_coordination.spark.sink_settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import Rows, SinkKind
@@ -97,8 +98,10 @@ class ForeachBatchSink(StagedSink):
         """Return the rows of files with equal columns, by the session of the job, in any thread."""
         from pyspark.sql import SparkSession
 
+        member = current_membership()
+        session = None if member is None else member.session
         schema = spark_schema(self._staged.schema(next(iter(files))))
-        return read_frame(SparkSession.builder.getOrCreate(), files, schema, self._access)
+        return read_frame(session or SparkSession.builder.getOrCreate(), files, schema, self._access)
 
 
 def _make(settings: SinkSettings) -> ForeachBatchSink:

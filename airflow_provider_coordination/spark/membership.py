@@ -1,0 +1,82 @@
+"""Membership: the job for which a thread works, in a Spark application that several jobs share.
+
+Spark keeps the pool, the tags and the job group of Spark jobs for each thread, and a log record knows its thread only.
+So the job is a context variable, and threads that work for a job run in a copy of its context. Without a member, the
+application belongs to one job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+LANDING = "landing"
+"""The Spark job group of landing, so that landing can be cancelled without other Spark jobs."""
+POOL = "spark.scheduler.pool"
+
+
+@dataclass(eq=False)
+class Membership:
+    """The membership of a job in a shared Spark application.
+
+    :param context: the Spark context that jobs share.
+    :param source: the job's source, which has a scheduling pool of its own.
+    :param owner: the job's owner.
+    :param session: the job's own Spark session; None until something needs one.
+    """
+
+    context: SparkContext
+    source: str
+    owner: str
+    session: SparkSession | None = None
+
+    @property
+    def tag(self) -> str:
+        """The tag of the job's Spark jobs; a tag must not contain a comma."""
+        return f"job {self.owner.replace(',', ';')}"
+
+
+_MEMBER: ContextVar[Membership | None] = ContextVar("member", default=None)
+
+
+def current_membership() -> Membership | None:
+    """Return the member for which this thread works; None if the application belongs to one job."""
+    return _MEMBER.get()
+
+
+@contextmanager
+def working_for(member: Membership) -> Iterator[None]:
+    """Let this thread work for a member while the block runs."""
+    token = _MEMBER.set(member)
+    try:
+        yield
+    finally:
+        _MEMBER.reset(token)
+
+
+def landing_group() -> str:
+    """Return the Spark job group of landing, for the job for which this thread works."""
+    member = current_membership()
+    return LANDING if member is None else f"{LANDING} of {member.tag}"
+
+
+def mark_jobs(context: SparkContext) -> None:
+    """Let the next Spark jobs of this thread count as jobs of its member, by pool and tag; without one, do nothing."""
+    if (member := current_membership()) is not None:
+        context.setLocalProperty(POOL, member.source)
+        context.addJobTag(member.tag)
+
+
+def cancel_jobs(context: SparkContext) -> None:
+    """Cancel all Spark jobs of the job for which this thread works, and no others."""
+    if (member := current_membership()) is None:
+        context.cancelAllJobs()
+    else:
+        context.cancelJobsWithTag(member.tag)
