@@ -244,6 +244,7 @@ def _run(
             stop=stop,
             bad_records=bad_records,
             bounds=bounds,
+            is_shared=spark.is_shared,
             observer=observer,
             metrics=metrics,
             spans=spans,

@@ -70,6 +70,7 @@ class IngestionJob:
     :param reading: makes the reading for this kind of source.
     :param bad_records: the job's budget, count and samples of bad records.
     :param bounds: the event-time bounds for batches that the job lands; None if no record is late or early.
+    :param is_shared: whether the job shares its Spark application with others.
     :param stop: set from outside to end the job after the present step.
     :param stop_at: the instant (aware) up to which the job reads; None for no such bound.
     :param is_bounded: whether the job ends once no partition is left for it.
@@ -95,6 +96,7 @@ class IngestionJob:
         count_slots: Callable[[], int | None] = lambda: None,
         bad_records: BadRecords | None = None,
         bounds: EventTimeBounds | None = None,
+        is_shared: bool = False,
         observer: Observer = lambda phase: None,
         metrics: Metrics | None = None,
         spans: Spans | None = None,
@@ -130,7 +132,7 @@ class IngestionJob:
             replaces=settings.replaces,
             delivers=delivery_digest(settings),
         )
-        self._pace = RoundPace(settings.rounds, commit_interval_of(settings.writes))
+        self._pace = RoundPace(settings.rounds, commit_interval_of(settings.writes), is_shared=is_shared)
         self._summary = Summary()
         self._partitions = ActivePartitions(
             coordinator,
@@ -214,7 +216,7 @@ class IngestionJob:
                     )
                     if is_idle and not summary.stopped_because:
                         pause = self._pace.idle_pause
-                        self._ending.pause(min(pause, HANDOVER_POLL) if is_waiting else pause)
+                        self._pause(min(pause, HANDOVER_POLL) if is_waiting else pause)
         finally:
             self.give_back()
         log.info("job ends: %s", summary.stopped_because)
@@ -266,7 +268,7 @@ class IngestionJob:
         self._observer("recorded")
         if seconds["deliver"]:
             self._is_delivery_long = seconds["deliver"] > seconds["land"] / 2
-        self._pace.note(seconds)
+        self._pace.note(seconds, is_caught_up=read.is_caught_up)
         self._hand_over()
         self._end_round()
         log.log(
@@ -323,6 +325,10 @@ class IngestionJob:
         if given_back := self._partitions.give_back_idle(self._reading.last_known, besides):
             self._leases_given_back += given_back
             log.info("leases given back before the end: %d, still to deliver: %d", given_back, len(self._partitions))
+
+    def _pause(self, duration: timedelta) -> None:
+        """Wait; return early if the job should end, or if other jobs request its leases."""
+        self._ending.pause(duration, is_over=lambda: bool(self._balancer.leaving))
 
     def _handed_over_to(self) -> str:
         """Return why the job ends if its successor has taken over all its partitions; empty if not."""
@@ -420,7 +426,7 @@ class IngestionJob:
             try:
                 if beside is not None:
                     if not (self._ending.reason or self._balancer.is_waiting):
-                        self._ending.pause(self._pace.delay)
+                        self._pause(self._pace.delay)
                     beside(self._is_delivery_long)
             except Exception as error:  # the delivered batches must be noted first
                 raised = error

@@ -55,6 +55,11 @@ class RoundRead:
     throttled: int = 0
 
     @property
+    def is_caught_up(self) -> bool:
+        """Whether every partition was read to the newest record, as far as the source reports its lag."""
+        return bool(self.behind_ms) and not any(behind is None or behind > 0 for behind in self.behind_ms.values())
+
+    @property
     def text(self) -> str:
         """The text for the log, beside bytes and records; lags only if they are known."""
         items = "" if self.items is None else f" items={self.items} gone={self.gone} set_aside={self.set_aside}"

@@ -2,6 +2,10 @@
 
 A round delivers what the round before it landed, and lands at the same time. So a record waits for the landing that
 reads it, at most one round, and then for the next round's delivery.
+
+In a Spark application that jobs share, nobody may wait in a slot. A landing ends at the newest record, and the driver
+waits for the rest of the round. A job that has more to read does not wait, but leaves its slots after a part of a
+round.
 """
 
 from __future__ import annotations
@@ -21,6 +25,8 @@ RESERVE = 1 / 3
 """The part of the time for a round that is kept for the landing's own work and for slower rounds."""
 UNKNOWN_DELIVERY = 1 / 4
 """The part of the target that the first delivery is expected to take."""
+SHARED_PART = 1 / 4
+"""The part of a round for which a landing may read in slots that other jobs wait for."""
 SHORTEST_SECONDS = 0.5
 """A round that is shorter mostly consists of requests to the store and of starting Spark's tasks."""
 
@@ -39,11 +45,16 @@ def paced_seconds(target: float, *, longest: float, shortest: float, delivering:
 class RoundPace:
     """The pace of one job. Without `RoundSettings.freshness`, rounds are as the other settings say.
 
+    In a shared application, they take `round_duration` at most, and are no shorter while the job is caught up.
+
     :param rounds: how the job makes its rounds.
     :param commit_interval: the shortest time between two commits that all sinks of the job bear.
+    :param is_shared: whether the job shares its Spark application with others.
     """
 
-    def __init__(self, rounds: RoundSettings, commit_interval: timedelta) -> None:
+    def __init__(self, rounds: RoundSettings, commit_interval: timedelta, *, is_shared: bool = False) -> None:
+        self._is_shared = is_shared
+        self._is_caught_up = False
         self._target = math.inf if rounds.freshness is None else rounds.freshness.total_seconds()
         self._longest = rounds.round_duration.total_seconds()
         self._idle = rounds.idle_duration
@@ -53,12 +64,16 @@ class RoundPace:
         self._landing = math.inf
         self._is_reachable = True
 
-    def note(self, seconds: Mapping[str, float]) -> None:
+    def note(self, seconds: Mapping[str, float], *, is_caught_up: bool = False) -> None:
         """Note a round.
 
         :param seconds: the duration of its phases `acquire`, `land`, `record` and `deliver`; one that delivered nothing
-            does not count.
+            does not count for the length of rounds.
+        :param is_caught_up: whether it read all partitions to the newest record.
         """
+        self._is_caught_up = is_caught_up
+        if self._is_shared:
+            self._landing = seconds["land"]
         if not seconds["deliver"]:
             return
         self._deliveries.append(seconds["deliver"])
@@ -79,7 +94,7 @@ class RoundPace:
     @property
     def read_seconds(self) -> float:
         """How long a partition is read at most in the next round; infinite if only `round_duration` limits it."""
-        return self._round
+        return self._round * SHARED_PART if self._is_shared else self._round
 
     @property
     def delay(self) -> timedelta:
@@ -88,19 +103,21 @@ class RoundPace:
         If the partitions are read to their end before the round is over, the landing starts later instead: it reads
         what arrived until then, in one commit.
         """
-        is_early = self._target < math.inf and self._landing < self._round
-        return timedelta(seconds=self._round - self._landing if is_early else 0.0)
+        is_early = self._is_caught_up if self._is_shared else self._target < math.inf
+        return timedelta(seconds=max(0.0, self._round - self._landing) if is_early else 0.0)
 
     @property
     def idle_pause(self) -> timedelta:
         """How long the job waits after a round without a record."""
+        if self._is_shared:
+            return max(self.delay, min(self._idle, timedelta(seconds=self._round)))
         return self._idle if self._target == math.inf else min(self._idle, timedelta(seconds=self._round / 2))
 
     @property
     def _round(self) -> float:
         """How long a round may be, in seconds."""
         if self._target == math.inf:
-            return math.inf
+            return self._longest if self._is_shared else math.inf
         delivering = self._delivering if self._deliveries else self._target * UNKNOWN_DELIVERY
         return paced_seconds(self._target, longest=self._longest, shortest=self._shortest, delivering=delivering)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,6 +15,8 @@ from airflow_provider_coordination.spark.job_settings import RoundSettings
 
 STOPPED = "it was stopped"
 """Why a job ended that was stopped from outside."""
+POLL_SECONDS = 1.0
+"""How often a pausing job checks whether it is needed for another reason than a stop."""
 SUSPENSION_POLL_SECONDS = 5.0
 """How often a pausing job checks whether its source is suspended."""
 
@@ -115,12 +117,20 @@ class EndRequests:
         """Note that the job begins to end for a reason."""
         self._final = reason
 
-    def pause(self, duration: timedelta) -> None:
-        """Wait; return early if the job should end."""
+    def pause(self, duration: timedelta, *, is_over: Callable[[], bool] = lambda: False) -> None:
+        """Wait; return early if the job should end.
+
+        :param is_over: returns, without a request to the store, whether to return early for another reason.
+        """
         left = duration.total_seconds()
-        while left > 0 and not self._stop.wait(min(left, SUSPENSION_POLL_SECONDS)):
-            left -= SUSPENSION_POLL_SECONDS
-            if left > 0:
+        waited = 0.0
+        while left > 0 and not self._stop.wait(step := min(left, POLL_SECONDS)):
+            if is_over():
+                return
+            left -= step
+            waited += step
+            if left > 0 and waited >= SUSPENSION_POLL_SECONDS:
+                waited = 0.0
                 with suppress(StoreUnavailableError):  # the next round handles the outage
                     self._view.suspensions.get()
                 if self.reason:

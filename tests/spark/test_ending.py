@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -172,3 +174,32 @@ def test_quiet_shard_is_released_with_its_read_position(fleet: Fleet) -> None:
     assert fleet.progress("shard-2").delivered_until is not None
     partition = fleet.look.view.get(partition_key("s", EPOCH, "shard-2"))
     assert partition is not None and partition.status is PartitionStatus.UNASSIGNED
+
+
+LONG = 3600.0
+"""Rounds of this many seconds end in time only if their waits end early."""
+
+
+def test_stop_ends_the_wait_of_a_shared_round(fleet: Fleet) -> None:
+    stop = threading.Event()
+
+    def observer(phase: str) -> None:
+        if phase == "delivered":
+            stop.set()
+
+    summary = fleet.run(observer, stop=stop, is_shared=True, round_duration=LONG, until_caught_up=False)
+    assert ended(summary) and summary.rounds == 2
+    assert summary.records_delivered == 4, "the second round waited, and read nothing more"
+
+
+def test_lease_request_ends_the_wait_of_a_shared_round(tmp_path: Path) -> None:
+    fleet = Fleet(FakeStream(2), tmp_path, ownership_timeout=timedelta(seconds=4), safety_margin=timedelta(seconds=0.1))
+    fleet.stream.send(4)
+    stop, going = threading.Event(), {"is_shared": True, "round_duration": LONG, "until_caught_up": False}
+    with fleet.without_spark(), ThreadPoolExecutor(2) as pool:
+        first = pool.submit(fleet.work, stop=stop, owner="first", **going)
+        assert until(lambda: sum(fleet.delivered().values()) == 4)
+        second = pool.submit(fleet.work, stop=stop, owner="second", **going)
+        assert until(lambda: sorted(map(str, owners(fleet))) == ["first", "second"])
+        stop.set()
+        assert ended(first.result()) and ended(second.result())

@@ -114,6 +114,12 @@ def test_records_land_in_one_file_with_documented_columns(tmp_path: Path, pages:
     assert landed.is_batch and not landed.is_last and landed.error is None
 
 
+def test_landing_in_shared_slots_ends_at_the_newest_record(tmp_path: Path, pages: list[Any]) -> None:
+    pages += [a_page(a_record(10), behind=5), a_page(behind=5), a_page(a_record(11))]
+    landed = land_shard(CLIENT, options(tmp_path, ends_at_newest=True), PLAN)
+    assert (landed.end, landed.records, landed.read_until) == ("11", 2, NOON)
+
+
 def test_aggregated_records_are_distinguished_by_sub_sequence_number(tmp_path: Path, pages: list[Any]) -> None:
     pages += [a_page(a_record(10, aggregate([("a", b"1"), ("b", b"2")])), a_record(11, b"plain")), a_page()]
     found = rows(land_shard(CLIENT, options(tmp_path), PLAN))

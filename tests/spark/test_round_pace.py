@@ -9,7 +9,8 @@ from datetime import timedelta
 import pytest
 
 from airflow_provider_coordination.spark.job_settings import RoundSettings
-from airflow_provider_coordination.spark.round_pace import RESERVE, SHORTEST_SECONDS, RoundPace
+from airflow_provider_coordination.spark.reading import RoundRead
+from airflow_provider_coordination.spark.round_pace import RESERVE, SHARED_PART, SHORTEST_SECONDS, RoundPace
 from airflow_provider_coordination.spark.sinks import TABLE_COMMIT_INTERVAL
 
 NO_INTERVAL = timedelta(0)
@@ -129,3 +130,42 @@ def test_round_without_delivery_does_not_count() -> None:
     pace.note(phases(land=9, deliver=0, acquire=4))
     assert (pace.read_seconds, pace.delay) == (before, NO_INTERVAL)
     assert pace.idle_pause <= timedelta(seconds=before / 2)
+
+
+def shared(freshness: float | None = None) -> RoundPace:
+    target = None if freshness is None else timedelta(seconds=freshness)
+    return RoundPace(RoundSettings(freshness=target), NO_INTERVAL, is_shared=True)
+
+
+@pytest.mark.parametrize("deliver", [0.0, 0.5])
+def test_caught_up_job_waits_out_a_shared_round(deliver: float) -> None:
+    pace = shared()
+    pace.note(phases(land=0.5, deliver=deliver), is_caught_up=True)
+    assert pace.delay == pace.idle_pause == timedelta(seconds=9.5)
+
+
+def test_backlog_is_read_in_parts_of_shared_rounds() -> None:
+    pace = shared()
+    pace.note(phases(land=2.5, deliver=0.5), is_caught_up=False)
+    assert (pace.delay, pace.read_seconds) == (NO_INTERVAL, 10 * SHARED_PART)
+    assert pace.idle_pause == RoundSettings().idle_duration
+
+
+def test_landing_that_waited_for_a_slot_shortens_the_wait() -> None:
+    pace = shared()
+    pace.note(phases(land=12, deliver=0.5), is_caught_up=True)
+    assert pace.delay == NO_INTERVAL
+
+
+def test_target_shortens_shared_rounds() -> None:
+    pace = shared(freshness=5)
+    pace.note(phases(acquire=0.25, land=0.5, record=0.25, deliver=1), is_caught_up=True)
+    assert pace.delay.total_seconds() == pytest.approx((5 - 1.5) * (1 - RESERVE) - 0.5)
+
+
+@pytest.mark.parametrize(
+    ("behind_ms", "expected"),
+    [({}, False), ({"a": 0}, True), ({"a": 0, "b": 0}, True), ({"a": 0, "b": 7}, False), ({"a": None}, False)],
+)
+def test_round_is_caught_up_if_no_partition_lags(behind_ms: dict[str, int | None], expected: bool) -> None:
+    assert RoundRead(behind_ms=behind_ms).is_caught_up is expected

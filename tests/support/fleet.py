@@ -213,6 +213,7 @@ class Fleet:
         stop: threading.Event | None = None,
         spans: Spans | None = None,
         clock: Clock | None = None,
+        is_shared: bool = False,
         **changes: Any,
     ) -> Summary:
         """Run a job to its end, within `without_spark`; an observer that raises `Crash` kills it where it stands."""
@@ -252,6 +253,7 @@ class Fleet:
             observer=dying,
             spans=spans,
             clock=clock,
+            is_shared=is_shared,
         )
         try:
             return job.run()

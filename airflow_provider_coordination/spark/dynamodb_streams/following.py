@@ -96,7 +96,9 @@ class FollowedReading(Reading):
         assert reads.items is not None
         of_job = (settings, coordinator, partitions, summary)
         self._items = ItemsOfHistory(spark, KIND_NAME, HistoryReader(reads.items), *of_job)
-        self._shards = WaitingShards(spark.context, reads, streams, *of_job, format=format, slots=spark.slots)
+        self._shards = WaitingShards(
+            spark.context, reads, streams, *of_job, format=format, slots=spark.slots, is_shared=spark.is_shared
+        )
 
     def _of(self, progress: LandedProgress) -> Reading:
         return self._shards if isinstance(progress, ShardProgress) else self._items

@@ -276,7 +276,8 @@ def _land_shard(
                     filtered += users.filtered
                     landed.add(users.columns, in_place_of=room.hand_over())
                 room.let_go()
-                if landed.bytes >= options.max_bytes or retry.is_over():
+                is_newest = options.ends_at_newest and reading.millis_behind_latest == 0
+                if is_newest or landed.bytes >= options.max_bytes or retry.is_over():
                     break
         except NoRoomError:
             log.info("shard %s: the round ended before there was room for a page", plan.shard_id)

@@ -82,6 +82,7 @@ class ShardReading(Reading):
     :param summary: the summary of the job.
     :param format: what the records are.
     :param slots: decides how many slots land; None for a decision that no other part of the job shares.
+    :param is_shared: whether other jobs wait for the same slots, so that a landing must not wait for records.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class ShardReading(Reading):
         summary: Summary,
         format: ShardFormat = KINESIS,
         slots: SlotCount | None = None,
+        is_shared: bool = False,
     ) -> None:
         self._context = context
         self._slots = slots or SlotCount(context)
@@ -116,6 +118,7 @@ class ShardReading(Reading):
             records_per_read=reads.records_per_read,
             on_data_loss=reads.on_data_loss,
             stop_at=reads.stop_at,
+            ends_at_newest=is_shared,
             format=format,
         )
         self._places = SharedLocations(settings.worker_roots, settings.access)
@@ -464,7 +467,15 @@ class ShardSource(JobSource):
 
     def reading(self, spark: JobSpark, streams: Streams) -> MakeReading:
         """Return what makes the reading of a job."""
-        return partial(ShardReading, spark.context, self._settings, streams, format=self._format, slots=spark.slots)
+        return partial(
+            ShardReading,
+            spark.context,
+            self._settings,
+            streams,
+            format=self._format,
+            slots=spark.slots,
+            is_shared=spark.is_shared,
+        )
 
     def _streams(self, client: KinesisClient, coordinator: SourceCoordinator) -> Streams:
         settings = self._settings
