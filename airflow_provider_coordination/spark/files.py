@@ -306,6 +306,14 @@ class Files:
             with suppress(OSError):
                 remove_folder(path)
 
+    def remove_empty_folders(self, path: str) -> None:
+        """Remove a local folder and the folders below it, as far as they have no file; see `remove_if_empty`."""
+        if self.is_local:
+            infos = self._filesystem.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
+            folders = [info.path for info in infos if info.type == fs.FileType.Directory]
+            for folder in (*sorted(folders, reverse=True), path):
+                self.remove_if_empty(folder)
+
 
 def remove_folder(path: str) -> None:
     """Remove an empty local folder.

@@ -55,7 +55,7 @@ COPIES_AT_ONCE = 8
 PROBES = "_probe"
 """The folder below a root for probe files: readers do not treat them as part of a dataset."""
 PROBES_KEPT = timedelta(days=1)
-"""An older probe file was left by a job that died."""
+"""An older probe file was left by a job that died: none is used for longer than minutes."""
 
 
 def absolute(uri: str) -> str:
@@ -453,9 +453,9 @@ def probe_rename(root: str, target: str, access: Access = DEFAULT_ACCESS) -> Non
 
 
 def new_probe(root: str, *names: str) -> str:
-    """Return a new URI for a probe file, which shows whether a folder is writable.
+    """Return a new URI for a probe file, which shows whether a folder is writable, or for a folder of such files.
 
-    :param names: the first parts of the file's name.
+    :param names: the first parts of its name.
     """
     return join(root, PROBES, ".".join((*names, secrets.token_hex(4))))
 
@@ -467,12 +467,16 @@ def _write_probe(root: str, access: Access) -> str:
 
 
 def _sweep_probes(root: str, access: Access) -> None:
-    """Delete the probe files of dead jobs; a recent one belongs to a job that is starting."""
-    folder, now = join(root, PROBES), datetime.now(UTC)
-    for name, written in _found_below(folder, access):
-        if written is not None and now - written > PROBES_KEPT:
-            delete_file(join(folder, name), access)
-    remove_if_empty(folder, access)
+    """Delete the probe files of dead jobs; a recent one belongs to a job that is starting.
+
+    Who writes to a folder that was removed while it was empty creates it again.
+    """
+    folder = join(root, PROBES)
+    for file in files_before(folder, datetime.now(UTC) - PROBES_KEPT, access):
+        delete_file(file, access)
+    files, path = open_files(folder, access)
+    with suppress(OSError):  # another job removes them as well
+        files.remove_empty_folders(path)
 
 
 def write_text(uri: str, text: str, access: Access = DEFAULT_ACCESS) -> None:

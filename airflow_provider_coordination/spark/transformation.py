@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pyarrow as pa
@@ -35,7 +35,7 @@ from airflow_provider_coordination.spark.delivery import (
 from airflow_provider_coordination.spark.ingestion import IngestionOptions
 from airflow_provider_coordination.spark.layout import BATCH_ID, RecordLayout
 from airflow_provider_coordination.spark.outages import is_outage
-from airflow_provider_coordination.spark.parquet_files import schema_of, write_table
+from airflow_provider_coordination.spark.parquet_files import schema_of
 from airflow_provider_coordination.spark.parquet_frames import (
     Decoding,
     columns_without_type,
@@ -61,14 +61,11 @@ from airflow_provider_coordination.spark.spark_versions import (
     condition_of,
     frame_schema,
 )
-from airflow_provider_coordination.spark.storage import delete_folder, join
 
 log = logging.getLogger(__name__)
 
 MARKED = tuple(f"_coordination_{name}" for name in POSITION)
 """In the rows for all sinks: the columns that identify the record of a marked row."""
-REHEARSALS = 2
-"""How often a delivery is rehearsed: the JVM compiles what runs repeatedly."""
 GROUP = "_coordination_group"
 """The column that names a row's group, for sinks that separate batches: one file for each batch or shared file."""
 OF_MISSING_COLUMNS = ("ATTRIBUTE_NOT_SUPPORTED", "FIELD_NOT_FOUND", "UNRESOLVED_COLUMN", "UNRESOLVED_USING_COLUMN")
@@ -169,31 +166,6 @@ class Transformation:
                     ) from error
             log.warning("the transform is not checked: it fails on an empty DataFrame: %s", error_text(error))
             return None
-
-    def rehearse(self, columns: StructType | None, root: str) -> None:
-        """Transform a landed file without records, so that Spark has compiled what deliveries run.
-
-        The first delivery takes many times as long as later ones, and a job reads nothing for the rest of its round.
-
-        :param columns: the columns of landed records; None if they are not known, so that nothing is rehearsed.
-        :param root: a folder that every executor reaches; a folder in it is created and deleted.
-        """
-        if columns is None:
-            return
-        folder = join(root, f"_rehearsal-{secrets.token_hex(4)}")
-        file = join(folder, "landed.parquet")
-        try:
-            size = write_table(arrow_schema(columns).empty_table(), file, self._access)
-            inputs = [TransformInput(batch_id="", file=file, file_bytes=size)]
-            for _ in range(REHEARSALS):
-                self.left_out(inputs)
-                self.write(inputs, join(folder, secrets.token_hex(4)))
-        except Exception as error:  # deliveries report what is wrong, if anything is
-            log.info("no delivery could be rehearsed without records: %s", error_text(error))
-        finally:
-            self._last_read = None
-            with suppress(OSError):
-                delete_folder(folder, self._access)
 
     def group_compatible(self, inputs: Sequence[TransformInput]) -> Sequence[Sequence[TransformInput]]:
         """Return the batches in groups that can each be transformed at once.

@@ -33,13 +33,14 @@ from airflow_provider_coordination.spark.delivery import (
 from airflow_provider_coordination.spark.landed_files import ensure_landed
 from airflow_provider_coordination.spark.layout import BATCH_ID
 from airflow_provider_coordination.spark.outages import translating_outages
-from airflow_provider_coordination.spark.parquet_files import read_tables
+from airflow_provider_coordination.spark.parquet_files import read_tables, write_table
 from airflow_provider_coordination.spark.payload import ERROR
 from airflow_provider_coordination.spark.rows import (
     ROUTE,
     DeadLetterRows,
     Transformed,
     TransformedRows,
+    TransformInput,
 )
 from airflow_provider_coordination.spark.shared_files import assign_shared_files, max_shared_bytes
 from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER
@@ -50,10 +51,14 @@ from airflow_provider_coordination.spark.spark_errors import (
     running_on_executors,
     waiting_for_executors,
 )
+from airflow_provider_coordination.spark.spark_versions import arrow_schema
 from airflow_provider_coordination.spark.storage import (
+    PROBES,
     calls_at_once,
     delete_folder,
     join,
+    new_probe,
+    remove_if_empty,
     renames,
 )
 from airflow_provider_coordination.spark.transformation import MARKED, Transformation
@@ -64,6 +69,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 Result = Prepared | Exception
+REHEARSALS = 2
+"""How often a delivery is rehearsed: the JVM compiles what runs repeatedly."""
 
 
 class TransformedDelivery(Delivery):
@@ -160,7 +167,27 @@ class TransformedDelivery(Delivery):
 
     @override
     def rehearse(self, columns: StructType | None, root: str) -> None:
-        self.transformation.rehearse(columns, root)
+        """Transform a landed file without records, so that Spark has compiled what deliveries run.
+
+        The first delivery takes many times as long as later ones, and a job reads nothing for the rest of its round.
+        The files are among the probes: if the job dies, a later one removes them.
+        """
+        if columns is None:
+            return
+        folder = new_probe(root, "rehearsal")
+        file = join(folder, "landed.parquet")
+        try:
+            size = write_table(arrow_schema(columns).empty_table(), file, self._access)
+            inputs = [TransformInput(batch_id="", file=file, file_bytes=size)]
+            for number in range(REHEARSALS):
+                self.transformation.left_out(inputs)
+                self.transformation.write(inputs, join(folder, str(number)))
+        except Exception as error:  # deliveries report what is wrong, if anything is
+            log.info("no delivery could be rehearsed without records: %s", error_text(error))
+        finally:
+            with suppress(OSError):
+                delete_folder(folder, self._access)
+                remove_if_empty(join(root, PROBES), self._access)
 
     @override
     def commit(self, sink: str, attempts: Sequence[Attempt]) -> None:
