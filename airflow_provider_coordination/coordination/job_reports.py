@@ -185,6 +185,8 @@ class JobReport:
     :param sinks: the status of its sinks; at most `MAX_SINKS`.
     :param slots: how many tasks it runs at the same time; None if unknown.
     :param ages: of the records that became visible during `FRESHNESS_WINDOW`, by the name of the sink.
+    :param freshness_problem: why its sinks cannot be as fresh as its target, with the remedy; empty if they can, or if
+        it has no target.
     """
 
     at: datetime
@@ -197,6 +199,7 @@ class JobReport:
     sinks: Sequence[SinkReport] = ()
     slots: int | None = None
     ages: Mapping[str, Ages] = field(default_factory=dict)
+    freshness_problem: str = ""
 
     def errors_after(self, count: int) -> Sequence[ErrorEvent]:
         """Return the errors after the first `count` ones, as far as the report contains them.
@@ -229,7 +232,7 @@ class JobReport:
 
     def to_last_text(self) -> str:
         """Return the last report of a job, which no longer reads anything, as a text."""
-        return replace(self, lag_ms={}).to_text(MAX_LAST_REPORT_CHARACTERS)
+        return replace(self, lag_ms={}, freshness_problem="").to_text(MAX_LAST_REPORT_CHARACTERS)
 
     def _compressed(
         self,
@@ -253,6 +256,7 @@ class JobReport:
                 "slots": self.slots,
                 "sinks": [sink.to_mapping() for sink in sinks],
                 "ages": {sink.name: ages[sink.name].to_list() for sink in sinks if sink.name in ages},
+                "freshness_problem": self.freshness_problem,
             }
         )
 
@@ -269,7 +273,7 @@ class JobReport:
         rates, slots = stored.get("rates"), stored.get("slots")
         lags = zip(_list(stored, "partitions"), _list(stored, "lag_ms"), strict=False)
         errors = (ErrorEvent.from_mapping(each) for each in _list(stored, "errors") if isinstance(each, Mapping))
-        error_count, ages = stored.get("error_count"), stored.get("ages")
+        error_count, ages, problem = (stored.get(each) for each in ("error_count", "ages", "freshness_problem"))
         sinks = (SinkReport.from_mapping(each) for each in _list(stored, "sinks") if isinstance(each, Mapping))
         return cls(
             at=at,
@@ -282,6 +286,7 @@ class JobReport:
             sinks=tuple(sink for sink in sinks if sink is not None),
             slots=slots if isinstance(slots, int) else None,
             ages={name: Ages.from_list(each) for name, each in ages.items()} if isinstance(ages, Mapping) else {},
+            freshness_problem=problem if isinstance(problem, str) else "",
         )
 
 
@@ -330,9 +335,22 @@ def sinks_of(reports: Sequence[JobReport]) -> list[SinkReport]:
     """
     if not reports:
         return []
-    latest = max(reports, key=lambda report: report.at)
-    recent = [report for report in reports if latest.at - report.at < FRESHNESS_WINDOW]
+    latest, recent = max(reports, key=lambda report: report.at), _recent(reports)
     return [_with_freshness(_of_all(sink, reports), recent) for sink in latest.sinks]
+
+
+def _recent(reports: Sequence[JobReport]) -> list[JobReport]:
+    latest = max((report.at for report in reports), default=None)
+    return [report for report in reports if latest is not None and latest - report.at < FRESHNESS_WINDOW]
+
+
+def freshness_problem_of(reports: Sequence[JobReport]) -> str:
+    """Return why a job of a source cannot reach its target of freshness; empty if all can.
+
+    Reports count that are not older than `FRESHNESS_WINDOW` before the latest one.
+    """
+    found = [(report.at, report.freshness_problem) for report in _recent(reports) if report.freshness_problem]
+    return max(found)[1] if found else ""
 
 
 def _with_freshness(sink: SinkReport, reports: Sequence[JobReport]) -> SinkReport:

@@ -157,7 +157,7 @@ class IngestionJob:
 
     def report(self) -> JobReport:
         """Return the job report as of now. Called from any thread."""
-        return self._reporting.report(self._balancer.slots)
+        return self._reporting.report(self._balancer.slots, self._pace.problem)
 
     def note_error(self, reason: str, error_class: str) -> None:
         """Note an error that fails no partition, for the job report.

@@ -231,10 +231,11 @@ class JobReporting:
             self._errors.append(event)
             self._error_count += 1
 
-    def report(self, slots: int | None = None) -> JobReport:
+    def report(self, slots: int | None = None, freshness_problem: str = "") -> JobReport:
         """Return the job report as of now.
 
         :param slots: how many tasks the job runs at the same time; None if unknown.
+        :param freshness_problem: see `JobReport`.
         """
         now = self._clock.monotonic()
         with self._lock:
@@ -253,6 +254,7 @@ class JobReporting:
             sinks=sinks,
             slots=slots,
             ages=self.ages(),
+            freshness_problem=freshness_problem,
         )
 
     def _lag_ms(self, behind_ms: int, seconds: float) -> int | None:

@@ -62,7 +62,8 @@ class RoundPace:
         self._deliveries: deque[float] = deque(maxlen=RECENT_ROUNDS)
         self._besides: deque[float] = deque(maxlen=RECENT_ROUNDS)
         self._landing = math.inf
-        self._is_reachable = True
+        self.problem = ""
+        """Why the sinks cannot be as fresh as the target, with the remedy; empty if they can, or there is no target."""
 
     def note(self, seconds: Mapping[str, float], *, is_caught_up: bool = False) -> None:
         """Note a round.
@@ -79,17 +80,19 @@ class RoundPace:
         self._deliveries.append(seconds["deliver"])
         self._besides.append(seconds["acquire"] + seconds["record"])
         self._landing = seconds["land"]
-        is_reachable = self._shortest + self._delivering <= self._target
-        if is_reachable is not self._is_reachable:
-            self._is_reachable = is_reachable
-            if is_reachable:
-                log.info("freshness: the sinks can be as fresh as %g s again", self._target)
-            else:
-                log.warning(
-                    "freshness: the sinks cannot be as fresh as %g s: a round takes at least %.1f s, and the delivery "
-                    "of its records %.1f s; raise 'freshness', or make the commits faster",
-                    self._target, self._shortest, self._delivering,
-                )  # fmt: skip
+        before, self.problem = self.problem, self._problem()
+        if self.problem and not before:
+            log.warning("freshness: %s", self.problem)
+        elif before and not self.problem:
+            log.info("freshness: the sinks can be as fresh as %g s again", self._target)
+
+    def _problem(self) -> str:
+        if self._shortest + self._delivering <= self._target:
+            return ""
+        return (
+            f"the sinks cannot be as fresh as {self._target:g} s: a round takes at least {self._shortest:.1f} s, and "
+            f"the delivery of its records {self._delivering:.1f} s; raise 'freshness', or make the commits faster"
+        )
 
     @property
     def read_seconds(self) -> float:

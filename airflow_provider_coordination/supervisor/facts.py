@@ -146,6 +146,8 @@ class SupervisorStatus(SupervisorRuns):
     :param lag_series: the lag over time, the oldest first.
     :param stats: the counters of its jobs.
     :param errors: the errors, the latest first.
+    :param freshness_problem: why the sinks cannot be as fresh as the target, with the remedy; None if they can, or if
+        there is no target.
     :param needs_turn: whether the supervisor has something to do.
     """
 
@@ -164,6 +166,7 @@ class SupervisorStatus(SupervisorRuns):
     lag_series: tuple[LagPoint, ...]
     stats: SupervisorStats
     errors: tuple[ErrorEvent, ...]
+    freshness_problem: str | None
     needs_turn: bool
 
     def without_partitions(self) -> SupervisorStatus:

@@ -14,7 +14,14 @@ from typing import Any
 from urllib.parse import quote
 
 from airflow_provider_coordination.coordination.errors import CoordinationError
-from airflow_provider_coordination.coordination.job_reports import COUNTED, WINDOWS, ErrorEvent, JobReport, RecordCounts
+from airflow_provider_coordination.coordination.job_reports import (
+    COUNTED,
+    WINDOWS,
+    ErrorEvent,
+    JobReport,
+    RecordCounts,
+    freshness_problem_of,
+)
 from airflow_provider_coordination.coordination.jobs import Job, Jobs, JobState
 from airflow_provider_coordination.coordination.partition import UNFINISHED, Partition, PartitionStatus
 from airflow_provider_coordination.coordination.source_view import SourceView
@@ -220,6 +227,7 @@ def status_of(stored: StoredState) -> SupervisorStatus:
         lag_series=stored.lag.points,
         stats=stats_of(stored),
         errors=_errors(stored, decision),
+        freshness_problem=freshness_problem_of(_live_reports(stored)) or None,
         needs_turn=bool(decision.actions),
     )
 

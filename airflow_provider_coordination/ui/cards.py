@@ -13,7 +13,7 @@ from typing import Literal
 from airflow_provider_coordination.coordination.acknowledgment import FAMILY as ACKNOWLEDGMENT_FAMILY
 from airflow_provider_coordination.coordination.acknowledgment import AcknowledgmentView
 from airflow_provider_coordination.coordination.browsing import PartitionState, state_of
-from airflow_provider_coordination.coordination.job_reports import SinkReport, sinks_of
+from airflow_provider_coordination.coordination.job_reports import JobReport, SinkReport, freshness_problem_of, sinks_of
 from airflow_provider_coordination.coordination.jobs import Jobs
 from airflow_provider_coordination.coordination.partition import Partition, PartitionStatus
 from airflow_provider_coordination.coordination.source_statistics import ScanLimits, SourceStatistics, source_statistics
@@ -43,7 +43,7 @@ MAX_REPORTS, ENDED_REPORTS = 100, 5
 
 
 AlarmSubject = Literal[
-    "lost", "parked", "overdue", "suspended", "expired", "waiting", "lag", "failing", "supervisor", "sink"
+    "lost", "parked", "overdue", "suspended", "expired", "waiting", "lag", "failing", "supervisor", "sink", "freshness"
 ]
 
 
@@ -138,6 +138,7 @@ def source_card(view: SourceView, connection_id: str) -> SourceCard:
     completed, trend_is_complete = _completed(view, now)
     kind = observed.kind() or _kind_of_finished(view, now)
     supervision = SupervisionStore(view).get()
+    reports = _reports(view)
     is_supervised = supervision is not None and supervision.supervision.spec_version > 0
     assigned_are_complete = PartitionStatus.ASSIGNED not in statistics.incomplete
     card = SourceCard(
@@ -166,12 +167,13 @@ def source_card(view: SourceView, connection_id: str) -> SourceCard:
         ],
         completed=completed,
         is_complete=statistics.is_complete and statistics.parked_is_exact and trend_is_complete,
-        sinks=_sinks(view),
+        sinks=sinks_of(reports),
         alarms=[],
     )
     alarms = [
         *_alarms_of_parked(card, observed.lost, is_every_one=statistics.parked_is_exact),
         *_alarms(card, now, statistics),
+        *_alarms_of_freshness(card, reports),
         *([] if supervision is None else _alarms_of_supervisor(supervision, card, now)),
     ]
     return replace(card, alarms=sorted(alarms, key=lambda alarm: alarm.level != "error"))
@@ -212,11 +214,11 @@ def _kind_of_finished(view: SourceView, now: datetime) -> str | None:
     return None if inspection is None else inspection.kind
 
 
-def _sinks(view: SourceView) -> list[SinkReport]:
-    """Return the status of the sinks of a source, as its jobs report it."""
+def _reports(view: SourceView) -> list[JobReport]:
+    """Return the latest reports of a source's jobs."""
     jobs = Jobs(view)
     known = [*islice(jobs.unfinished(), MAX_REPORTS), *jobs.latest_ended(ENDED_REPORTS)]
-    return sinks_of([job.report for job in known if job.report is not None])
+    return [job.report for job in known if job.report is not None]
 
 
 def _oldest_lease(held: list[Partition], now: datetime, *, is_every_one: bool) -> OldestLease | None:
@@ -307,6 +309,13 @@ def _alarms(card: SourceCard, now: datetime, statistics: SourceStatistics) -> It
         last_error = "its last error" if card.failing == 1 else "their last errors"
         partitions = _partitions(card.failing, is_every_one=statistics.is_complete)
         yield _alarm("warning", "failing", f"{partitions} failing. Read {last_error}, and fix the cause")
+
+
+def _alarms_of_freshness(card: SourceCard, reports: list[JobReport]) -> Iterator[Alarm]:
+    if problem := freshness_problem_of(reports):
+        reached = [sink.freshness_p95 for sink in card.sinks if sink.freshness_p95 is not None]
+        visible = f". 95 % of the latest records were visible within {max(reached):.1f} s" if reached else ""
+        yield _alarm("warning", "freshness", f"{problem}{visible}")
 
 
 def _alarms_of_supervisor(stored: StoredSupervision, card: SourceCard, now: datetime) -> Iterator[Alarm]:

@@ -29,6 +29,7 @@ MANUAL = {
     "failing": "troubleshooting_jobs#the-spark-job",
     "supervisor": "supervisor_verbs#states",
     "sink": "sink_outage",
+    "freshness": "tuning#set-a-target",
     # Warnings that the pages show themselves
     "access": "ui#who-sees-and-does-what",
     "bad-records": "bad_records",

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from airflow_provider_coordination.coordination.job_reports import JobReport
+from airflow_provider_coordination.coordination.jobs import JobRecord, Jobs
 from airflow_provider_coordination.coordination.json_values import json_of
 from airflow_provider_coordination.supervisor.observation import LagReading, LagSeries
 from airflow_provider_coordination.supervisor.reading import existing_status
 from airflow_provider_coordination.supervisor.store import SupervisionStore
 from airflow_provider_coordination.supervisor.supervision import Claimant
+from airflow_provider_coordination.supervisor.turn import task_of
 from tests.cli.conftest import Clicks, Shell
 from tests.support.clock import ManualClock
 
@@ -109,6 +113,15 @@ def test_status_shows_the_latest_freshness(shell: Shell, clicks: Clicks, submitt
     SupervisionStore(clicks.a.view).save_lag(LagSeries().with_reading(reading))
     out = shell("supervisor", "status", "clicks").out
     assert "freshness   95 % of the latest records within 1500 ms in every sink" in out.splitlines()
+
+
+def test_status_shows_a_freshness_target_out_of_reach(shell: Shell, clicks: Clicks, submitted_spec: Path) -> None:
+    now, owner = clicks.clock.now(), clicks.a.owner
+    Jobs(clicks.a.view).submit(owner, task=task_of("clicks"), digest="", start_by=now + timedelta(hours=1))
+    record = JobRecord(clicks.a)
+    record.begin()
+    record.note(report=JobReport(at=now, freshness_problem="the sinks are too slow; raise 'freshness'").to_text())
+    assert "target      the sinks are too slow; raise 'freshness'" in shell("supervisor", "status", "clicks").out
 
 
 def test_status_names_sinks_that_may_duplicate_a_batch(shell: Shell, clicks: Clicks, spec_file: Path) -> None:

@@ -14,6 +14,7 @@ from airflow_provider_coordination.coordination.job_reports import (
     ErrorEvent,
     JobReport,
     SinkReport,
+    freshness_problem_of,
     sinks_of,
 )
 
@@ -118,3 +119,19 @@ def test_long_report_drops_ages_before_errors() -> None:
     report = replace(reported(1, SINK, ages=Ages.between(1, 90, 1000)), errors=(error,), error_count=1)
     stored = JobReport.from_text(report.to_text(len(replace(report, ages={}).to_text())))
     assert stored is not None and (stored.ages, stored.errors) == ({}, (error,))
+
+
+def test_problem_of_freshness_is_the_latest_of_recent_reports() -> None:
+    window = int(FRESHNESS_WINDOW.total_seconds() // 60)
+    old, earlier, later, silent = (
+        replace(reported(minutes), freshness_problem=problem)
+        for minutes, problem in ((0, "old"), (window, "earlier"), (window + 1, "later"), (window + 2, ""))
+    )
+    assert freshness_problem_of([later, old, silent, earlier]) == "later"
+    assert freshness_problem_of([old, silent]) == freshness_problem_of([]) == ""
+
+
+def test_report_keeps_its_problem_of_freshness_until_the_job_ends() -> None:
+    report = replace(reported(1), freshness_problem="too slow")
+    assert JobReport.from_text(report.to_text()) == report
+    assert JobReport.from_text(report.to_last_text()) == reported(1)

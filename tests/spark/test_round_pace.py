@@ -10,7 +10,13 @@ import pytest
 
 from airflow_provider_coordination.spark.job_settings import RoundSettings
 from airflow_provider_coordination.spark.reading import RoundRead
-from airflow_provider_coordination.spark.round_pace import RESERVE, SHARED_PART, SHORTEST_SECONDS, RoundPace
+from airflow_provider_coordination.spark.round_pace import (
+    RECENT_ROUNDS,
+    RESERVE,
+    SHARED_PART,
+    SHORTEST_SECONDS,
+    RoundPace,
+)
 from airflow_provider_coordination.spark.sinks import TABLE_COMMIT_INTERVAL
 
 NO_INTERVAL = timedelta(0)
@@ -115,10 +121,23 @@ def test_unreachable_target_ends_at_what_the_sinks_bear(interval: timedelta, del
     assert pace.read_seconds == shortest
 
 
+def test_unreachable_target_is_a_problem_until_deliveries_are_fast() -> None:
+    pace = paced(2)
+    assert not pace.problem
+    pace.note(phases(land=1, deliver=5, record=1))
+    assert pace.problem == (
+        "the sinks cannot be as fresh as 2 s: a round takes at least 5.0 s, and the delivery of its records 6.0 s; "
+        "raise 'freshness', or make the commits faster"
+    )
+    for _ in range(RECENT_ROUNDS):
+        pace.note(phases(land=1, deliver=0.1))
+    assert not pace.problem
+
+
 def test_unreachable_target_is_logged_when_it_changes(caplog: pytest.LogCaptureFixture) -> None:
     pace = paced(2)
     with caplog.at_level(logging.INFO):
-        for deliver in (5, 5, *[0.1] * 20):
+        for deliver in (5, 6, *[0.1] * 20):
             pace.note(phases(land=1, deliver=deliver))
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
     assert "cannot be as fresh as 2 s" in caplog.messages[0]

@@ -366,6 +366,19 @@ class Scenery:
         record.note_reading()
         record.note(report=JobReport(at=now, sinks=sinks, ages={"lake": Ages.between(2, 2, 10)}).to_text())
 
+    def too_slow(self, source: str) -> None:
+        """Make a source whose sink is not as fresh as the target; its job runs."""
+        self.make(source, {"a": lambda partition: partition})
+        report = JobReport(
+            at=datetime.now(UTC),
+            sinks=(SinkReport(name="lake", kind="delta"),),
+            ages={"lake": Ages.between(9, 9, 10)},
+            freshness_problem="the sinks cannot be as fresh as 2 s; raise 'freshness'",
+        )
+        record = JobRecord(SourceCoordinator(self.store, source, owner(0)))
+        record.begin()
+        record.note(report=report.to_text())
+
     def odd(self) -> None:
         """Make a source and partitions with names that need escaping."""
         self.make(ODD_SOURCE, dict.fromkeys(ODD_KEYS, lambda partition: partition))

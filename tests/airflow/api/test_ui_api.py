@@ -182,6 +182,15 @@ def test_parked_partitions_raise_an_alarm_among_many_others(
     assert found(op.get(at("healthy", "summary")))["failing"] is None
 
 
+def test_target_of_freshness_out_of_reach_raises_an_alarm(scenery: Scenery, op: TestClient) -> None:
+    scenery.too_slow("orders")
+    [alarm] = found(op.get(at("orders", "summary")))["alarms"]
+    assert (alarm["level"], alarm["about"], alarm["manual"]) == ("warning", "freshness", "tuning#set-a-target")
+    assert alarm["text"] == (
+        "the sinks cannot be as fresh as 2 s; raise 'freshness'. 95 % of the latest records were visible within 9.1 s"
+    )
+
+
 def test_unavailable_sink_raises_an_alarm_with_its_name(scenery: Scenery, op: TestClient) -> None:
     scenery.without_sink("orders")
     card = found(op.get(at("orders", "summary")))
