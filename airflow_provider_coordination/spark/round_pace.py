@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 
 from airflow_provider_coordination.spark.job_settings import RoundSettings
@@ -127,9 +127,14 @@ class RoundPace:
     @property
     def _delivering(self) -> float:
         """How long records take into the sinks once they are landed."""
-        return max(self._deliveries, default=0.0) + max(self._besides, default=0.0)
+        return _usual_most(self._deliveries) + _usual_most(self._besides)
 
     @property
     def _shortest(self) -> float:
         """Shorter rounds make nothing fresher, since they wait for the delivery beside them, or for the next commit."""
-        return max(SHORTEST_SECONDS, self._commit_interval, max(self._deliveries, default=0.0))
+        return max(SHORTEST_SECONDS, self._commit_interval, _usual_most(self._deliveries))
+
+
+def _usual_most(seconds: Collection[float]) -> float:
+    """Return the largest duration but for one exception, such as a first delivery, which takes many times as long."""
+    return sorted(seconds)[-2:][0] if seconds else 0.0

@@ -121,6 +121,16 @@ def test_unreachable_target_ends_at_what_the_sinks_bear(interval: timedelta, del
     assert pace.read_seconds == shortest
 
 
+def test_single_slow_delivery_slows_no_further_round() -> None:
+    pace = paced(2)
+    pace.note(phases(land=0.5, deliver=9, record=3))
+    assert pace.read_seconds == 9
+    pace.note(phases(land=0.5, deliver=0.5))
+    assert pace.read_seconds == pytest.approx((2 - 0.5) * (1 - RESERVE))
+    pace.note(phases(land=0.5, deliver=7))
+    assert pace.read_seconds == 7
+
+
 def test_unreachable_target_is_a_problem_until_deliveries_are_fast() -> None:
     pace = paced(2)
     assert not pace.problem
