@@ -24,6 +24,8 @@ from airflow_provider_coordination.spark.delivery import (
     SinkUnavailableError,
     by_halves,
 )
+from airflow_provider_coordination.spark.kinesis.landed_shard import ShardLandingOptions, ShardReadPlan
+from airflow_provider_coordination.spark.kinesis.landing import LandedShardRow, land_shard
 from airflow_provider_coordination.spark.landed_identity import partition_folder
 from airflow_provider_coordination.spark.outages import translating_outages
 from airflow_provider_coordination.spark.sinks.parquet import ParquetLandedDelivery
@@ -468,6 +470,21 @@ def test_rejected_batch_counts_again_in_each_sink(fleet: Fleet, tmp_path: Path) 
     sinks.down, sinks.outage = {"copy"}, DeliveryError("a bad value")
     fleet.run(up_again(sinks), delivery=sinks, **two_sinks(fleet, sinks.folder))
     assert (ages_in(fleet, "main")[0], ages_in(fleet, "copy")[0]) == (4 * SHARDS, 2 * SHARDS)
+
+
+@pytest.mark.parametrize("freshness", [None, 1.0])
+def test_only_a_target_ends_landings_at_the_newest_record(
+    fleet: Fleet, freshness: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    landings: list[bool] = []
+
+    def land(client: Any, options: ShardLandingOptions, plan: ShardReadPlan) -> LandedShardRow:
+        landings.append(options.ends_at_newest)
+        return land_shard(client, options, plan)
+
+    monkeypatch.setattr("tests.support.fleet.land_shard", land)
+    fleet.run(freshness=freshness)
+    assert landings and set(landings) == {freshness is not None}
 
 
 def test_job_with_a_target_delivers_each_record_once(fleet: Fleet) -> None:
