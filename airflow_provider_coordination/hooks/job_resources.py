@@ -31,7 +31,7 @@ from airflow_provider_coordination.hooks.connections import aws_settings
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access, is_s3
 from airflow_provider_coordination.spark.outcome import Outcome
-from airflow_provider_coordination.spark.settings import IngestSettings, delete_object
+from airflow_provider_coordination.spark.settings import ApplicationSettings, delete_object
 
 DEFAULT_CONN_ID = "kubernetes_default"
 FOLDER = "/etc/coordination"
@@ -73,7 +73,7 @@ class DriverSecrets:
                 f"field 'kubernetes_conn_id' is {conn_id!r}, which cannot be used: {type(error).__name__}: {error}"
             ) from None
 
-    def make(self, settings: IngestSettings) -> None:
+    def make(self, settings: ApplicationSettings) -> None:
         """Create the Secret of a job.
 
         :raises ConfigurationError: if the connection has no permission.

@@ -45,7 +45,7 @@ from airflow_provider_coordination.operators.job_results import JobOutput
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.spark.outcome import Outcome
 from airflow_provider_coordination.spark.redaction import Redaction
-from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.settings import ApplicationSettings, IngestSettings
 from airflow_provider_coordination.spark.submission import tail_of
 from airflow_provider_coordination.triggers.supervisor import JobTrigger
 from airflow_provider_coordination.versions import refusal_of_java
@@ -66,16 +66,16 @@ def task_of(context: Context) -> str:
     return "/".join((ti.dag_id, ti.run_id, ti.task_id, str(map_index)))
 
 
-def digest_of(settings: IngestSettings, salt: str, max_tries: int) -> str:
+def digest_of(settings: ApplicationSettings, salt: str, max_tries: int) -> str:
     """Return the digest of a job's settings, without the fields that differ between tries.
 
     :param salt: the owner of the job whose digest is compared.
     :param max_tries: see `JobFollower`.
     """
     compared = {name: value for name, value in write_settings(settings).items() if name not in TRY_SPECIFIC_FIELDS}
-    reads = compared["reads"]
-    # The credentials for the source may change between tries, for example when keys are renewed.
-    compared["reads"] = {**reads, "settings": {n: value for n, value in reads["settings"].items() if n != "aws"}}
+    if (reads := compared.get("reads")) is not None:
+        # The credentials for the source may change between tries, for example when keys are renewed.
+        compared["reads"] = {**reads, "settings": {n: value for n, value in reads["settings"].items() if n != "aws"}}
     text = json.dumps([compared, max_tries], sort_keys=True).encode()
     return hashlib.pbkdf2_hmac("sha256", text, salt.encode(), DIGEST_ROUNDS).hex()
 
@@ -108,7 +108,9 @@ class JobFollower:
         with closing(coordinator.store):
             yield coordinator, Jobs(coordinator.view)
 
-    def submit(self, settings: IngestSettings, job_log: str | None, location: SettingsLocation | None = None) -> None:
+    def submit(
+        self, settings: ApplicationSettings, job_log: str | None, location: SettingsLocation | None = None
+    ) -> None:
         """Record a job that is about to be submitted.
 
         :param job_log: the path of its output on this machine; None for a job that runs in a cluster.

@@ -52,7 +52,7 @@ from airflow_provider_coordination.operators.spark_hook import (
     when_submitted,
 )
 from airflow_provider_coordination.spark.redaction import Redaction
-from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.settings import ApplicationSettings
 from airflow_provider_coordination.spark.submission import LOG_NAME, command
 from airflow_provider_coordination.versions import find_installation, require_versions
 
@@ -77,7 +77,7 @@ class JobSubmission:
 
     def __init__(
         self,
-        settings: IngestSettings,
+        settings: ApplicationSettings,
         connection: ConnectionSettings,
         folder: Path,
         redaction: Redaction,

@@ -56,7 +56,7 @@ from airflow_provider_coordination.settings import text_value
 from airflow_provider_coordination.spark.ingestion import Ingestion
 from airflow_provider_coordination.spark.outcome import Outcome, Summary
 from airflow_provider_coordination.spark.redaction import Redaction
-from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.settings import ApplicationSettings, IngestSettings
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.triggers.deferral import event_with
 
@@ -381,7 +381,7 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
         return is_replaced
 
     def submit(
-        self, follower: JobFollower, settings: IngestSettings, submitter: Callable[[], object] | None = None
+        self, follower: JobFollower, settings: ApplicationSettings, submitter: Callable[[], object] | None = None
     ) -> str | None:
         """Submit a job without waiting for it, in the deploy mode of the connection.
 
@@ -441,7 +441,7 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
         self._set_job_urls(None if job is None else job.application_id)
         return summary_of(owner, outcome)
 
-    def _redaction(self, holder: IngestSettings | StoreSettings) -> Redaction:
+    def _redaction(self, holder: ApplicationSettings | StoreSettings) -> Redaction:
         """Return the redaction of the secrets that a job receives, in its settings or beside them."""
         return Redaction(holder, self.conf, self.env_vars, dict(os.environ))
 
@@ -458,7 +458,7 @@ class CoordinatedSparkSubmitOperator(JobFollowingOperator, SparkSubmitOperator):
 
     def _new_job(
         self,
-        settings: IngestSettings,
+        settings: ApplicationSettings,
         connection: ConnectionSettings,
         folder: Path,
         follower: JobFollower | None,

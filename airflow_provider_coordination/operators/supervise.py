@@ -31,6 +31,7 @@ from airflow_provider_coordination.hooks.job_resources import end_local_processe
 from airflow_provider_coordination.hooks.supervision import checks_against_source, supervisor_of
 from airflow_provider_coordination.links import LeasesLink
 from airflow_provider_coordination.operators.claims import claim_for_job, followed
+from airflow_provider_coordination.operators.group_jobs import JobGroup
 from airflow_provider_coordination.operators.job_follower import JobFollower, delete_log, show_log
 from airflow_provider_coordination.operators.packaging import packaged_application
 from airflow_provider_coordination.operators.spark_hook import end_in_cluster
@@ -315,15 +316,26 @@ class SparkLauncher(Launcher):
         )
         settings = replace(settings, replaces=request.job.replaces)
         claim_for_job(self.connection, self.context, settings, job.ingestion.reads, is_supervised=True)
-        job.submit(JobFollower(connection=self.connection, source=self.source, task=request.task), settings)
+        follower = JobFollower(connection=self.connection, source=self.source, task=request.task)
+        if (group := self._group_of(request.spec)) is None:
+            job.submit(follower, settings)
+        else:
+            group.start(job, follower, settings, self.context)
 
     @override
     def end(self, job: Job, spec: IngestionSpec | None, reason: str) -> None:
+        if spec is not None and (group := self._group_of(spec)) is not None:
+            group.withdraw(job.owner)  # once it runs, its own thread notices that it was ended
+            return
         if end_local_processes(job.log):
             log.info("job killed: source=%s owner=%s: %s", self.source, job.owner, reason)
         if job.cluster_id is not None and spec is not None:
             self._end_in_cluster(job.owner, job.cluster_id, spec, reason)
         remove_settings(job)
+
+    def _group_of(self, spec: IngestionSpec) -> JobGroup | None:
+        name = spec.tuning.group
+        return JobGroup(name=name, connection=self.connection) if name else None
 
     def _end_in_cluster(self, owner: str, cluster_id: str, spec: IngestionSpec, reason: str) -> None:
         """Request the cluster manager to end a job. If it does not, the job ends once it finds its leases taken."""

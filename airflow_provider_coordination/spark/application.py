@@ -36,7 +36,7 @@ from airflow_provider_coordination.spark.outcome import (
     FollowedJob,
     Outcome,
     Summary,
-    coordinator_of,
+    coordinating,
     followed_job,
 )
 from airflow_provider_coordination.spark.reading import JobSource, job_source
@@ -82,6 +82,22 @@ def main(arguments: Sequence[str] | None = None, observer: Observer = lambda pha
     :param observer: called at the end of each phase; for tests.
     :returns: the exit code: success, failed, lost work, or configuration.
     """
+    prepare_process()
+    try:
+        text, owner = driver_arguments(sys.argv[1:] if arguments is None else arguments)
+        reference = SettingsReference.parse(text)
+        settings = IngestSettings.read(reference, owner, SystemClock().now())
+        Redaction(settings).install()
+        with followed_job(settings, reference) as followed:
+            outcome = outcome_of(settings, observer, followed)
+            followed.record_outcome(outcome)
+    except (CoordinationError, ModuleNotFoundError) as error:  # before the job had a record for its outcome
+        outcome = not_started(error)
+    return EXIT_FAILED if outcome.exit_code is None else outcome.exit_code
+
+
+def prepare_process() -> None:
+    """Prepare the driver's process: its log, its garbage collector, and where it imports Spark from."""
     logging.basicConfig(
         stream=sys.stdout,
         level=logging.INFO,
@@ -95,19 +111,6 @@ def main(arguments: Sequence[str] | None = None, observer: Observer = lambda pha
     logging.getLogger("opentelemetry").setLevel(logging.ERROR)  # an unavailable collector is logged once an interval
     gc.set_threshold(*GC_THRESHOLDS)
     import_compiled_pyspark()
-    try:
-        text, owner = driver_arguments(sys.argv[1:] if arguments is None else arguments)
-        reference = SettingsReference.parse(text)
-        settings = IngestSettings.read(reference, owner, SystemClock().now())
-        Redaction(settings).install()
-        with followed_job(settings, reference) as followed:
-            outcome = outcome_of(settings, observer, followed)
-            followed.record_outcome(outcome)
-    except CoordinationError as error:  # raised before the job had a record for its outcome
-        outcome = _failed(error)
-    except ModuleNotFoundError as error:
-        outcome = _failed(ConfigurationError(f"the driver's Python has no module {error.name!r}: install it there"))
-    return EXIT_FAILED if outcome.exit_code is None else outcome.exit_code
 
 
 def outcome_of(settings: IngestSettings, observer: Observer, followed: FollowedJob) -> Outcome:
@@ -122,8 +125,8 @@ def outcome_of(settings: IngestSettings, observer: Observer, followed: FollowedJ
     try:
         summary = ingest(settings, observer, followed)
     except Exception as error:  # for example of Spark, or of a killed JVM; the leases are given back already
-        failed = _failed(error)
-        return replace(failed, error=redaction.text(failed.error or ""))
+        outcome = failed(error)
+        return replace(outcome, error=redaction.text(outcome.error or ""))
     reported = redaction.mapping(summary.to_mapping())
     if current_membership() is None:  # otherwise the output has the summaries of many jobs, and their items have each
         sys.stdout.write(SUMMARY_MARK + json.dumps(reported) + "\n")
@@ -141,8 +144,15 @@ def outcome_of(settings: IngestSettings, observer: Observer, followed: FollowedJ
     return Outcome(exit_code=EXIT_SUCCESS, summary=reported)
 
 
-def _failed(error: Exception) -> Outcome:
-    """Log why the job failed; return the outcome."""
+def not_started(error: CoordinationError | ModuleNotFoundError) -> Outcome:
+    """Log why an application could not start its work; return the outcome."""
+    if isinstance(error, ModuleNotFoundError):
+        error = ConfigurationError(f"the driver's Python has no module {error.name!r}: install it there")
+    return failed(error)
+
+
+def failed(error: Exception) -> Outcome:
+    """Log why a job failed; return the outcome."""
     if is_of_gateway(error):
         error = DriverGoneError()
     if isinstance(error, ConfigurationError):
@@ -174,8 +184,7 @@ def ingest(settings: IngestSettings, observer: Observer, followed: FollowedJob |
         require_versions(find_installation(is_driver=True))
         sinks = make_sinks(settings.all_sinks)
         _check_locations(settings, sinks)
-        coordinator = coordinator_of(settings, settings.owner, metrics)
-        with closing(coordinator.store):
+        with coordinating(settings, settings.owner, metrics) as coordinator:
             summary = _run(settings, read, sinks, coordinator, observer, metrics, spans, followed or FollowedJob())
     return replace(summary, metrics=metrics.totals, at_least_once=at_least_once_sinks(settings.writes))
 

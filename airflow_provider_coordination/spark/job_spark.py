@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,7 @@ SPARK_CONF = {
     **spark_versions.SETTINGS,
 }
 DAEMON = "spark.python.daemon.module"
+NO_SETTINGS: Mapping[str, str] = {}
 PACKAGE = Path(airflow_provider_coordination.__file__).parent
 LOCAL = re.compile(r"local($|\[)")
 YARN = re.compile(r"yarn\b")
@@ -55,29 +56,30 @@ class JobSpark:
     :param worker_imports: the modules that the Python workers need, for `worker_daemon` to import once. Spark also
         starts that process without the job's modules on its path, to look up Python data sources. So this is only for
         jobs that use Spark only to land; empty for others. A member leaves this to the application.
+    :param conf: further properties of the application; a member leaves them to the application as well.
     :raises ConfigurationError: if threads cannot have Spark jobs of their own, which members need.
     """
 
-    def __init__(self, name: str, *, worker_imports: Sequence[str] = ()) -> None:
+    def __init__(self, name: str, *, worker_imports: Sequence[str] = (), conf: Mapping[str, str] = NO_SETTINGS) -> None:
         self._name = name
         self._session: SparkSession | None = None
         self._landing_group = landing_group()
         self._member = current_membership()
-        self.context = self._started(worker_imports) if self._member is None else self._member.context
+        self.context = self._started(worker_imports, conf) if self._member is None else self._member.context
         self._settings = settings_on(str(self.context.master))
         if self._member is not None:
             _require_own_threads()
             mark_jobs(self.context)
         self.slots = SlotCount(self.context)
 
-    def _started(self, worker_imports: Sequence[str]) -> SparkContext:
+    def _started(self, worker_imports: Sequence[str], more: Mapping[str, str]) -> SparkContext:
         """Return this process's Spark; it is started if there is none yet."""
         from pyspark import SparkConf, SparkContext
 
         SparkContext._ensure_initialized()
         conf = SparkConf().setAppName(self._name)
         master, files = (str(conf.get(name, "")) for name in ("spark.master", "spark.submit.pyFiles"))
-        for setting, value in settings_on(master).items():
+        for setting, value in {**settings_on(master), **more}.items():
             conf.set(setting, value)
         for setting, value in spark_versions.DEFAULTS.items():
             conf.setIfMissing(setting, value)

@@ -7,6 +7,7 @@ application belongs to one job.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,9 +18,36 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    from airflow_provider_coordination.coordination.store import CoordinationStore
+    from airflow_provider_coordination.stores import StoreSettings
+
 LANDING = "landing"
 """The Spark job group of landing, so that landing can be cancelled without other Spark jobs."""
 POOL = "spark.scheduler.pool"
+
+
+class SharedStores:
+    """The stores of all jobs of an application: each job would otherwise have connections of its own."""
+
+    def __init__(self) -> None:
+        self._stores: dict[StoreSettings, CoordinationStore] = {}
+        self._lock = threading.Lock()
+
+    def get(self, settings: StoreSettings) -> CoordinationStore:
+        """Return the store with these settings, which nobody closes but `close`."""
+        from airflow_provider_coordination.stores import open_store  # executors import this module, and need no store
+
+        with self._lock:
+            if settings not in self._stores:
+                self._stores[settings] = open_store(settings)
+            return self._stores[settings]
+
+    def close(self) -> None:
+        """Close all stores, once no job uses one."""
+        with self._lock:
+            for store in self._stores.values():
+                store.close()
+            self._stores.clear()
 
 
 @dataclass(eq=False)
@@ -30,12 +58,14 @@ class Membership:
     :param source: the job's source, which has a scheduling pool of its own.
     :param owner: the job's owner.
     :param session: the job's own Spark session; None until something needs one.
+    :param stores: the stores that jobs share; None if each job opens its own.
     """
 
     context: SparkContext
     source: str
     owner: str
     session: SparkSession | None = None
+    stores: SharedStores | None = None
 
     @property
     def tag(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
@@ -17,10 +17,12 @@ from airflow_provider_coordination.coordination.job_reports import JobReport
 from airflow_provider_coordination.coordination.jobs import HEARTBEAT, JobRecord
 from airflow_provider_coordination.coordination.metrics import Metrics
 from airflow_provider_coordination.coordination.partition import Partition, format_instant
+from airflow_provider_coordination.coordination.store import CoordinationStore
 from airflow_provider_coordination.coordination.texts import compress, decompress, storable
 from airflow_provider_coordination.sources.landed import LandedBatch
 from airflow_provider_coordination.spark.delivery import Prepared, Stage
-from airflow_provider_coordination.spark.settings import IngestSettings, SettingsReference
+from airflow_provider_coordination.spark.membership import current_membership
+from airflow_provider_coordination.spark.settings import ApplicationSettings, SettingsReference
 from airflow_provider_coordination.spark.sink_settings import DEAD_LETTER
 from airflow_provider_coordination.stores import open_store
 
@@ -231,16 +233,22 @@ class FollowedJob:
         if self._record is not None:
             self._record.note(application_id=application_id, ui_url=ui_url)
 
-    def note_reading(self, reporting: Callable[[], JobReport]) -> None:
+    def note_reading(self, reporting: Callable[[], JobReport] | None = None) -> None:
         """Record that the job acquires leases from now on; the thread that keeps the record then writes its report.
 
         A supervisor that hands over to this job waits for this before it ends the previous job.
 
-        :param reporting: returns the report as of now.
+        :param reporting: returns the report as of now; None for no report.
         """
         self._reporting = reporting
         if self._record is not None:
             self._record.note_reading()
+
+    def note_ending(self) -> None:
+        """Record that the job begins to end on its own, so that nobody relies on it; a failure does no harm."""
+        if self._record is not None:
+            with suppress(CoordinationError):
+                self._record.note(stop="it ends")
 
     def report(self) -> JobReport | None:
         """Return the job report; None if the job has not started to read."""
@@ -268,20 +276,21 @@ class FollowedJob:
 
 
 @contextmanager
-def followed_job(settings: IngestSettings, reference: SettingsReference) -> Iterator[FollowedJob]:
+def followed_job(settings: ApplicationSettings, reference: SettingsReference | None = None) -> Iterator[FollowedJob]:
     """Create the record of a followed job, and keep it alive while the block runs.
 
     The job's settings are deleted: they are no longer needed, and no task waits to delete them.
 
+    :param reference: the location of the settings; None if nothing is left of them.
     :raises SettingsTakenError: if the settings were used by another driver.
     :raises CoordinationError: if the store is unavailable.
     """
     if not settings.is_followed:
         yield FollowedJob()
         return
-    reference.delete()
-    coordinator = coordinator_of(settings, settings.owner)
-    with closing(coordinator.store):
+    if reference is not None:
+        reference.delete()
+    with coordinating(settings, settings.owner) as coordinator:
         followed = FollowedJob()
         record = JobRecord(coordinator, followed.note_stop, followed.report)
         followed._record = record
@@ -290,15 +299,38 @@ def followed_job(settings: IngestSettings, reference: SettingsReference) -> Iter
             yield followed
 
 
-def coordinator_of(settings: IngestSettings, owner: str, metrics: Metrics | None = None) -> SourceCoordinator:
-    """Open a job's store; return an initialized coordinator of its source.
+@contextmanager
+def coordinating(
+    settings: ApplicationSettings, owner: str, metrics: Metrics | None = None
+) -> Iterator[SourceCoordinator]:
+    """Keep a job's store open while the block runs; yield a coordinator of its source, see `coordinator_of`.
+
+    Jobs that share a Spark application share its connections to the store as well.
+    """
+    member = current_membership()
+    if member is not None and member.stores is not None:
+        yield coordinator_of(settings, owner, metrics, member.stores.get(settings.store))
+        return
+    coordinator = coordinator_of(settings, owner, metrics)
+    with closing(coordinator.store):
+        yield coordinator
+
+
+def coordinator_of(
+    settings: ApplicationSettings,
+    owner: str,
+    metrics: Metrics | None = None,
+    store: CoordinationStore | None = None,
+) -> SourceCoordinator:
+    """Return an initialized coordinator of a job's source.
 
     :param owner: the owner for which the coordinator acts.
     :param metrics: receives the counts.
+    :param store: the open store; None to open it.
     :raises CoordinationError: if the store is unavailable.
     """
     coordinator = SourceCoordinator(
-        open_store(settings.store),
+        store or open_store(settings.store),
         settings.source,
         owner,
         prefix=settings.prefix,

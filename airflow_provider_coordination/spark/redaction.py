@@ -18,7 +18,7 @@ from urllib.parse import quote, quote_plus
 from airflow_provider_coordination.settings import write_settings
 from airflow_provider_coordination.spark.ingestion import OPTIONS
 from airflow_provider_coordination.spark.membership import current_membership
-from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.settings import ApplicationSettings, IngestSettings
 from airflow_provider_coordination.stores import StoreSettings
 from airflow_provider_coordination.stores.redaction import longest_first, redact, secrets_of, without_likely_secrets
 
@@ -91,7 +91,7 @@ class _Formatter(logging.Formatter):
 
 
 def _secrets_in(holder: object) -> Iterator[str]:
-    if isinstance(holder, IngestSettings):
+    if isinstance(holder, ApplicationSettings):
         yield from secrets_of(holder.store)
     if isinstance(holder, StoreSettings):
         yield from secrets_of(holder)

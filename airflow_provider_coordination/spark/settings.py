@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.held_leases import (
@@ -200,35 +200,22 @@ def _fernet(key: str) -> Fernet:
 
 
 @dataclass(kw_only=True)
-class IngestSettings(IngestionOptions):
-    """The settings of one ingestion job: what it ingests, with all connections resolved, and whose job it is.
+class ApplicationSettings:
+    """The settings of any application that Airflow submits: whose it is, and how it reaches the store.
 
-    Parameters that are not listed are those of `IngestionOptions`.
-
-    :param reads: what the job reads.
-    :param writes: the sinks, in the order of their commits; at least one.
-    :param source: the source's name.
-    :param landing_path: the folder where raw batches wait for delivery: a path or URI that every worker reaches. If a
-        dataset takes landed files unchanged, it must be on that dataset's filesystem.
-    :param owner: the job's owner, as made by `new_owner`.
-    :param expires_at: a job that starts later than this instant refuses to run (UTC).
+    :param source: the name under which the application has its items in the store.
+    :param owner: the application's owner, as made by `new_owner`.
+    :param expires_at: an application that starts later than this instant refuses to run (UTC).
     :param store: the settings of the store that holds the partitions.
     :param prefix: separates installations that share the store.
     :param ownership_timeout: how long a lease lasts without renewal.
     :param safety_margin: how far the clocks of workers may differ.
     :param retry_policy: what happens to partitions that fail.
-    :param traceparent: the parent span of the job's spans, in the form of W3C Trace Context; None for none.
-    :param workers: the expected number of jobs that share the source.
-    :param run: the Airflow run, as `run_name` names it.
-    :param replaces: the owner of the job whose partitions this one takes over; None if it replaces no job.
     :param is_followed: whether the job keeps a record in the store, by which Airflow follows and stops it, and which
         only one driver may create; the job then deletes its settings once it has read them.
     """
 
-    reads: ReadsSettings
-    writes: tuple[SinkSettings, ...]
-    source: str = field()
-    landing_path: str = field()
+    source: str
     owner: str
     expires_at: datetime
     store: StoreSettings
@@ -236,11 +223,101 @@ class IngestSettings(IngestionOptions):
     ownership_timeout: timedelta = DEFAULT_OWNERSHIP_TIMEOUT
     safety_margin: timedelta = DEFAULT_SAFETY_MARGIN
     retry_policy: RetryPolicy = DEFAULT_RETRY_POLICY
+    is_followed: bool = False
+
+    def check(self) -> None:
+        """Check every value.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        self.check_application()
+
+    def check_application(self) -> None:
+        """Check the values of every application.
+
+        :raises ConfigurationError: naming the field, the value and the remedy.
+        """
+        for name in ("source", "owner"):
+            if not getattr(self, name):
+                raise ConfigurationError(f"ingest settings: field {name!r} must not be empty")
+        check_lease_times(self.ownership_timeout, self.safety_margin)
+        self.store.check()
+
+    def write(self, path: Path) -> None:
+        """Write the settings to a new file that only its owner can read."""
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(write_settings(self), file)
+
+    @classmethod
+    def read(cls, reference: SettingsReference, owner: str, now: datetime) -> Self:
+        """Read and check the settings.
+
+        :param reference: the location of the settings.
+        :param owner: the job that the settings must belong to.
+        :param now: the present instant; settings that expired before it are refused.
+        :raises ConfigurationError: if the settings are missing, damaged, invalid, expired, or another job's.
+        :raises CoordinationError: if their filesystem is unavailable.
+        """
+        text = reference.read()
+        try:
+            values = json.loads(text)
+        except ValueError as error:
+            raise ConfigurationError(f"ingest settings {reference.uri}: not JSON: {error}") from None
+        return checked_settings(cls, f"ingest settings {reference.uri}", values, owner, now)
+
+
+A = TypeVar("A", bound=ApplicationSettings)
+
+
+def checked_settings(kind: type[A], what: str, values: object, owner: str, now: datetime) -> A:
+    """Return settings from a JSON object.
+
+    :param what: what contains them, for errors.
+    :param owner: the job that the settings must belong to.
+    :param now: the present instant; settings that expired before it are refused.
+    :raises ConfigurationError: if they are invalid, expired, or another job's.
+    """
+    settings = read_settings(kind, "ingest settings", values)
+    settings.check()
+    if settings.owner != owner:
+        raise ConfigurationError(
+            f"{what}: they belong to job {settings.owner!r}, and this is a driver of job {owner!r}; start the "
+            "application with the arguments of its own job"
+        )
+    if settings.expires_at <= now:
+        raise ConfigurationError(
+            f"{what}: expired at {settings.expires_at:%Y-%m-%dT%H:%M:%SZ}; they are valid for one job only: run the "
+            "task again instead of starting the application with old settings"
+        )
+    return settings
+
+
+@dataclass(kw_only=True)
+class IngestSettings(IngestionOptions, ApplicationSettings):
+    """The settings of one ingestion job: what it ingests, with all connections resolved, and whose job it is.
+
+    Parameters that are not listed are those of `IngestionOptions` and `ApplicationSettings`.
+
+    :param reads: what the job reads.
+    :param writes: the sinks, in the order of their commits; at least one.
+    :param source: the source's name.
+    :param landing_path: the folder where raw batches wait for delivery: a path or URI that every worker reaches. If a
+        dataset takes landed files unchanged, it must be on that dataset's filesystem.
+    :param traceparent: the parent span of the job's spans, in the form of W3C Trace Context; None for none.
+    :param workers: the expected number of jobs that share the source.
+    :param run: the Airflow run, as `run_name` names it.
+    :param replaces: the owner of the job whose partitions this one takes over; None if it replaces no job.
+    """
+
+    reads: ReadsSettings
+    writes: tuple[SinkSettings, ...]
+    source: str = field()
+    landing_path: str = field()
     traceparent: str | None = None
     workers: int = 1
     run: str = ""
     replaces: str | None = None
-    is_followed: bool = False
 
     def check(self, is_known: Callable[[Any], bool] = lambda value: True) -> None:
         """Check every value.
@@ -249,7 +326,8 @@ class IngestSettings(IngestionOptions):
 
         :raises ConfigurationError: naming the field, the value and the remedy.
         """
-        for name in ("source", "owner", "writes", "landing_path"):
+        self.check_application()
+        for name in ("writes", "landing_path"):
             if not getattr(self, name):
                 raise ConfigurationError(f"ingest settings: field {name!r} must not be empty")
         if self.workers <= 0:
@@ -275,8 +353,6 @@ class IngestSettings(IngestionOptions):
             )
         check_sinks(self.writes, self.bad_records, self.acknowledgments, self.landing_path)
         check_freshness(self.rounds.freshness, self.writes)
-        check_lease_times(self.ownership_timeout, self.safety_margin)
-        self.store.check()
 
     @property
     def all_sinks(self) -> tuple[SinkSettings, ...]:
@@ -308,38 +384,3 @@ class IngestSettings(IngestionOptions):
         [first, *others] = self.writes
         is_raw = self.schema is None and not self.payload.is_decoded
         return not self.is_transformed and is_raw and first.where is None and not others
-
-    def write(self, path: Path) -> None:
-        """Write the settings to a new file that only its owner can read."""
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(write_settings(self), file)
-
-    @classmethod
-    def read(cls, reference: SettingsReference, owner: str, now: datetime) -> IngestSettings:
-        """Read and check the settings.
-
-        :param reference: the location of the settings.
-        :param owner: the job that the settings must belong to.
-        :param now: the present instant; settings that expired before it are refused.
-        :raises ConfigurationError: if the settings are missing, damaged, invalid, expired, or another job's.
-        :raises CoordinationError: if their filesystem is unavailable.
-        """
-        text = reference.read()
-        try:
-            values = json.loads(text)
-        except ValueError as error:
-            raise ConfigurationError(f"ingest settings {reference.uri}: not JSON: {error}") from None
-        settings = read_settings(cls, "ingest settings", values)
-        settings.check()
-        if settings.owner != owner:
-            raise ConfigurationError(
-                f"ingest settings {reference.uri}: they belong to job {settings.owner!r}, and this is a driver of job "
-                f"{owner!r}; start the application with the arguments of its own job"
-            )
-        if settings.expires_at <= now:
-            raise ConfigurationError(
-                f"ingest settings {reference.uri}: expired at {settings.expires_at:%Y-%m-%dT%H:%M:%SZ}; they are valid "
-                "for one job only: run the task again instead of starting the application with old settings"
-            )
-        return settings

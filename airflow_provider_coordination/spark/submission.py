@@ -11,7 +11,6 @@ import json
 import os
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,15 +72,21 @@ def tail_of(log: Path, redaction: Redaction) -> str:
 
 def _report(settings_text: str, code: int, log: Path, arguments: list[str]) -> None:
     # Imported here, so that this process is small while the job runs.
+    from airflow_provider_coordination.coordination.groups import GroupRequests
     from airflow_provider_coordination.coordination.jobs import Jobs
     from airflow_provider_coordination.settings import read_settings
-    from airflow_provider_coordination.spark.outcome import Outcome, coordinator_of
+    from airflow_provider_coordination.spark.group_settings import GroupSettings, refusal
+    from airflow_provider_coordination.spark.outcome import Outcome, coordinating
     from airflow_provider_coordination.spark.redaction import Redaction
-    from airflow_provider_coordination.spark.settings import IngestSettings
+    from airflow_provider_coordination.spark.settings import ApplicationSettings, IngestSettings
 
-    settings = read_settings(IngestSettings, "ingest settings", json.loads(settings_text))
+    values = json.loads(settings_text)
+    kind: type[ApplicationSettings] = GroupSettings if "group" in values else IngestSettings
+    settings = read_settings(kind, "ingest settings", values)
     tail = tail_of(log, Redaction(settings, dict(os.environ), arguments))
-    coordinator = coordinator_of(settings, f"{settings.owner}:submission")
-    with closing(coordinator.store):
-        if Jobs(coordinator.view).end(settings.owner, Outcome(exit_code=code, tail=tail).to_mapping()):
+    outcome = Outcome(exit_code=code, tail=tail)
+    with coordinating(settings, f"{settings.owner}:submission") as coordinator:
+        if Jobs(coordinator.view).end(settings.owner, outcome.to_mapping()):
             coordinator.give_up_owner(settings.owner)
+            if isinstance(settings, GroupSettings):  # otherwise their supervisors would wait for nothing
+                GroupRequests(coordinator.view).refuse(refusal(settings.group, outcome).to_mapping())

@@ -52,6 +52,13 @@ def compiled_path(path: Sequence[str], spark_home: Path) -> list[str]:
     return rest if is_same else list(path)
 
 
+def import_for_threads() -> None:
+    """Import what every job needs, before threads do so at the same time; a failing import raises where it is used."""
+    for module in ALWAYS:
+        with suppress(Exception):
+            importlib.import_module(module)
+
+
 def main() -> None:
     """Import the modules, then run Spark's own daemon. A failing import is ignored here and raises where it is used."""
     import_compiled_pyspark()

@@ -7,7 +7,7 @@ poll. A verb that does not fit the state of the supervisor is refused before any
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -40,7 +40,7 @@ from airflow_provider_coordination.sources.source_kind import Access, SourceKind
 from airflow_provider_coordination.supervisor.reading import no_supervisor, supervised_sources
 from airflow_provider_coordination.supervisor.spec import IngestionSpec, SpecChange, change_between
 from airflow_provider_coordination.supervisor.store import SupervisionStore
-from airflow_provider_coordination.supervisor.submission_checks import check_reads, parts_of, warnings_of
+from airflow_provider_coordination.supervisor.submission_checks import check_group, check_reads, parts_of, warnings_of
 from airflow_provider_coordination.supervisor.supervision import (
     Claimant,
     SpecVersion,
@@ -193,7 +193,9 @@ class SupervisorVerbs:
         warnings = check_reads(self._view, self._last_spec(previous), checked, is_terminated=is_terminated)
         current = readable_spec(previous)
         if change_between(current, checked) is SpecChange.JOBS:
-            warnings += self._warnings(checked)
+            others = self._other_specs()
+            check_group(checked, others)
+            warnings += warnings_of(checked, others)
         check_failure = "" if check is None else self._check_source(check, checked, current, warnings)
         version = self._supervision_store.submit(
             spec,
@@ -346,8 +348,8 @@ class SupervisorVerbs:
         self._supervision()
         return self._supervision_store.terminate(by=self._by, reason=self._reason)
 
-    def _warnings(self, spec: IngestionSpec) -> Iterator[str]:
-        """Yield the warnings about a spec, also beside the specs of the other supervisors of the store."""
+    def _other_specs(self) -> Mapping[str, IngestionSpec]:
+        """Return the current specs of the other supervisors of the store, by source."""
         view = self._view
         others = {}
         for source in supervised_sources(view.store, view.prefix):
@@ -356,7 +358,7 @@ class SupervisorVerbs:
             other = SupervisionStore(SourceView(view.store, source, prefix=view.prefix, clock=view.clock)).current()
             if (found := readable_spec(other)) is not None:
                 others[source] = found
-        yield from warnings_of(spec, others)
+        return others
 
     def _check_source(
         self, check: SourceCheck, spec: IngestionSpec, before: IngestionSpec | None, warnings: list[str]

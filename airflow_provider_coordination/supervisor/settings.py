@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 
+from airflow_provider_coordination.coordination.groups import GROUP_NAME
 from airflow_provider_coordination.coordination.json_values import Stored
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.field_hints import Limits, format_duration
@@ -54,6 +55,7 @@ Threshold = Annotated[int, Limits(minimum=1, maximum=1000)]
 Fraction = Annotated[float, Limits(minimum=0, maximum=1)]
 MemorySize = Annotated[str | None, Limits(pattern=MEMORY, words="a size with its unit, such as '2g'")]
 SomeCores = Annotated[int | None, Limits(minimum=1)]
+GroupName = Annotated[str | None, Limits(pattern=GROUP_NAME, words="1 to 64 characters without '|', '@' or spaces")]
 NotNegative = Annotated[timedelta | None, Limits(minimum=NO_TIME)]
 
 
@@ -323,6 +325,8 @@ class TuningSettings(Described):
 
     :param coordination_conn_id: the connection of type `coordination`.
     :param spark: how a job is submitted to Spark.
+    :param group: the name of a group of sources whose jobs run in one Spark application; by default each job has an
+        application of its own. All members must have the same `spark`, `spark_archive` and `coordination_conn_id`.
     :param start_timeout: how long a submitted job may take to start, for example in a cluster's queue.
     :param spark_archive: an archive of Spark's classes with which jobs start sooner.
     :param spark_ui_url: the URL of the Spark UI of an ended application, with `{application_id}`.
@@ -331,6 +335,7 @@ class TuningSettings(Described):
 
     coordination_conn_id: str = "coordination_default"
     spark: SparkSettings = field(default_factory=SparkSettings)
+    group: GroupName = None
     start_timeout: Annotated[timedelta, Limits(above=NO_TIME)] = timedelta(hours=1)
     spark_archive: str | None = None
     spark_ui_url: str | None = None

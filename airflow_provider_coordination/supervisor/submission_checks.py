@@ -38,6 +38,7 @@ from airflow_provider_coordination.spark.payload_schema import (
     time_pattern,
 )
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
+from airflow_provider_coordination.supervisor.spec_values import without_secrets
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +144,10 @@ TIMES = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_LTZ", "TIMESTAMP_NTZ"})
 DATE = re.compile(r"\s*[-+]?\d{4,}(-\d{1,2}(-\d{1,2}([T ].*)?)?)?\s*")
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 MAX_SHOWN = 100
+APPLICATION_FIELDS = ("coordination_conn_id", "spark_archive")
+"""The fields of `tuning` that belong to a Spark application, beside those of `tuning.spark`."""
+TABLE_CONNECTIONS = ("conn_id", "catalog_conn_id", "catalog", "catalog_name")
+"""The fields of sinks that say where a table is."""
 MICROSECONDS_PER_YEAR = 31_556_952 * 10**6
 PLAUSIBLE_MICROSECONDS = (2201 - 1970) * MICROSECONDS_PER_YEAR
 
@@ -276,6 +281,57 @@ def _has_pattern(text: str, pattern: str) -> bool:
 
 def _shown(text: str) -> str:
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+
+
+def check_group(spec: IngestionSpec, others: Mapping[str, IngestionSpec]) -> None:
+    """Check that the members of a spec's group can share an application.
+
+    :param others: the current specs of the other supervisors of the store, by source.
+    :raises ConfigurationError: naming the other source, the field and both values.
+    """
+    group = spec.tuning.group
+    for source, other in others.items():
+        if not group or other.tuning.group != group:
+            continue
+        mine, theirs = _of_application(spec), _of_application(other)
+        for field in sorted(mine.keys() | theirs.keys()):
+            if mine.get(field) != theirs.get(field):
+                raise ConfigurationError(
+                    f"spec: field {field!r} is {_value(field, mine)}, but source {source!r} of the same group "
+                    f"{group!r} has {_value(field, theirs)}: members of a group share one Spark application; give "
+                    "both the same value, or give this source another 'tuning.group'"
+                )
+        for (field, target), (_, same) in product(_targets(spec), list(_targets(other))):
+            if target == same:
+                raise ConfigurationError(
+                    f"spec: field {field!r} is {target[-1]!r}, which source {source!r} of the same group "
+                    f"{group!r} writes as well: give one of them another location, or another 'tuning.group'"
+                )
+
+
+def _of_application(spec: IngestionSpec) -> dict[str, Any]:
+    """Return what a spec says of the Spark application, by field."""
+    tuning = spec.tuning
+    values: dict[str, Any] = {f"tuning.{name}": getattr(tuning, name) for name in APPLICATION_FIELDS}
+    arguments = tuning.spark.arguments()
+    conf = arguments.pop("conf")
+    values |= {f"tuning.spark.{name}": value for name, value in arguments.items()}
+    values |= {f"tuning.spark.conf.{name}": value for name, value in conf.items()}
+    return values
+
+
+def _targets(spec: IngestionSpec) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the tables and folders that a spec writes, as far as they are known without a connection."""
+    for number, sink in enumerate(spec.sinks):
+        if (table := getattr(sink, "table", None)) is not None:
+            connections = [str(getattr(sink, name, None)) for name in TABLE_CONNECTIONS]
+            yield f"writes[{number}].table", (sink.kind, *connections, str(table))
+        elif (folder := sink.folder) is not None:
+            yield f"writes[{number}].{sink.folder_field}", ("", folder.rstrip("/"))
+
+
+def _value(field: str, values: Mapping[str, Any]) -> str:
+    return _shown(repr(without_secrets({field: values[field]})[field])) if values.get(field) is not None else "missing"
 
 
 def warnings_of(spec: IngestionSpec, others: Mapping[str, IngestionSpec]) -> Iterator[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,13 +17,16 @@ import pytest
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
+from airflow_provider_coordination.coordination.groups import GroupRequests
 from airflow_provider_coordination.coordination.jobs import Job, Jobs, JobState
 from airflow_provider_coordination.coordination.source_claim import SourceClaim, claim
 from airflow_provider_coordination.coordination.workers import task_of as task_of_owner
 from airflow_provider_coordination.hooks.coordination import CoordinationHook
 from airflow_provider_coordination.hooks.job_resources import job_processes, settings_file_of
+from airflow_provider_coordination.operators.group_jobs import JobGroup
 from airflow_provider_coordination.operators.spark_hook import YARN_CLIENT
 from airflow_provider_coordination.operators.supervise import SparkLauncher
+from airflow_provider_coordination.spark.group_settings import unseal
 from airflow_provider_coordination.supervisor.spec import IngestionSpec
 from airflow_provider_coordination.supervisor.supervision import SupervisedJob
 from airflow_provider_coordination.supervisor.turn import JobRequest
@@ -75,6 +80,23 @@ def order(launcher: SparkLauncher, spark: StubSpark, tmp_path: Path) -> Callable
         )
 
     return make
+
+
+@pytest.fixture
+def fernet_key(monkeypatch: pytest.MonkeyPatch) -> str:
+    key = "YlCImzjge_TeZc7jPJ7Jz2pgOtb4yTssA1pVyqIADWg="
+    monkeypatch.setenv("AIRFLOW__CORE__FERNET_KEY", key)
+    return key
+
+
+def member(ordered: JobRequest) -> JobRequest:
+    """Return the request of a job in a group."""
+    return replace(ordered, spec=replace(ordered.spec, tuning=replace(ordered.spec.tuning, group="small")))
+
+
+def group_of(launcher: SparkLauncher) -> GroupRequests:
+    with JobGroup(name="small", connection=launcher.connection).requests() as requests:
+        return requests
 
 
 def processes(job: Job) -> list[Any]:
@@ -267,3 +289,100 @@ def test_invalid_cluster_id_never_reaches_the_kill_command(
     launcher.end(wrong, order().spec, "it did not end in time")
     assert killed() == []
     assert "end it with the cluster manager that runs it" in caplog.text
+
+
+def test_member_is_requested_and_its_group_gets_a_host(
+    launcher: SparkLauncher, order: Callable[..., JobRequest], jobs: Jobs, spark: StubSpark, fernet_key: str
+) -> None:
+    spark.will(outcome={"exit_code": 0}, sleep=600)
+    ordered = member(order())
+    launcher.start(ordered)
+    spark.wait_for_a_call()
+
+    [call] = spark.calls
+    assert call["arguments"][-3].endswith("ingest_group.py")
+    assert call["settings"]["group"] == "small"
+    requests = group_of(launcher)
+    [request] = requests.waiting()
+    key = call["settings"]["secret_key"]
+    settings = unseal(request.sealed, key, ordered.job.owner, datetime.now(UTC))
+    assert (settings.source, settings.is_followed, settings.workers) == ("clicks", True, 3)
+    assert settings.rounds.max_duration == timedelta(minutes=90)
+    assert SECRET not in request.sealed and fernet_key not in json.dumps([call["settings"], call["arguments"]])
+    job = jobs.get(ordered.job.owner)
+    assert job is not None and (job.state, job.log) == (JobState.SUBMITTED, None)
+    end_host(requests)
+
+
+def test_running_host_serves_later_members(
+    launcher: SparkLauncher, order: Callable[..., JobRequest], jobs: Jobs, spark: StubSpark, fernet_key: str
+) -> None:
+    spark.will(outcome={"exit_code": 0}, sleep=600)
+    launcher.start(member(order()))
+    requests = group_of(launcher)
+    deadline = time.monotonic() + 60
+    while not any(host.has_begun for host in requests.jobs.unfinished()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    later = member(order())
+    launcher.start(later)
+    assert len(spark.calls) == 1
+    assert len(requests.waiting()) == 2
+    job = jobs.get(later.job.owner)
+    assert job is not None and job.start_by is not None
+    assert job.start_by - datetime.now(UTC) <= timedelta(minutes=2), "a host takes it at once, or is dead"
+    end_host(requests)
+
+
+def test_member_that_is_given_up_is_requested_no_more(
+    launcher: SparkLauncher, order: Callable[..., JobRequest], jobs: Jobs, spark: StubSpark, fernet_key: str
+) -> None:
+    spark.will(outcome={"exit_code": 0}, sleep=600)
+    ordered = member(order())
+    launcher.start(ordered)
+    job = jobs.get(ordered.job.owner)
+    assert job is not None
+    launcher.end(job, ordered.spec, "it did not begin in time")
+    requests = group_of(launcher)
+    assert requests.waiting() == []
+    end_host(requests)
+
+
+def test_host_that_does_not_start_ends_its_members(
+    launcher: SparkLauncher, order: Callable[..., JobRequest], jobs: Jobs, spark: StubSpark, fernet_key: str
+) -> None:
+    spark.will(lines=["no Java here"], exit=1)
+    ordered = member(order())
+    launcher.start(ordered)
+    deadline = time.monotonic() + 60
+    while (job := jobs.get(ordered.job.owner)) and job.outcome is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert job is not None and job.outcome is not None
+    assert job.outcome["error"] == "the Spark application of group 'small' ended: exit code 1"
+    assert "no Java here" in job.outcome["tail"]
+
+
+def test_unsubmitted_host_leaves_no_request(
+    launcher: SparkLauncher, order: Callable[..., JobRequest], spark: StubSpark, fernet_key: str, connect: Any
+) -> None:
+    connect("spark_default", "spark", host="spark://master", port=7077, extra={"deploy-mode": "cluster"})
+    with pytest.raises(Exception, match="cluster"):
+        launcher.start(member(order()))
+    assert (group_of(launcher).waiting(), spark.calls) == ([], [])
+
+
+def test_group_without_a_fernet_key_is_refused(
+    launcher: SparkLauncher, order: Callable[..., JobRequest], jobs: Jobs, spark: StubSpark,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("AIRFLOW__CORE__FERNET_KEY", "")
+    with pytest.raises(ConfigurationError, match=r"'tuning.group' is 'small'.*'\[core\] fernet_key', which is empty"):
+        launcher.start(member(order()))
+    assert (spark.calls, jobs.of_task("supervisor/clicks")) == ([], [])
+
+
+def end_host(requests: GroupRequests) -> None:
+    """End the stand-in for a host, and wait until nothing of it is left."""
+    for host in requests.jobs.unfinished():
+        for process in processes(host):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()

@@ -25,7 +25,7 @@ from airflow_provider_coordination.coordination.coordinator import SourceCoordin
 from airflow_provider_coordination.coordination.partition import PartitionStatus
 from airflow_provider_coordination.sources.kinesis.client import kinesis_client
 from airflow_provider_coordination.spark.outcome import SUMMARY_MARK
-from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.spark.settings import ApplicationSettings, IngestSettings
 from airflow_provider_coordination.stores import StoreSettings, open_store
 from demo.local_kinesis import LocalKinesis
 from tests.support.aggregation import aggregate
@@ -34,6 +34,8 @@ from tests.support.synced import sync_shards
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 APPLICATION = REPOSITORY / "spark_apps" / "ingest.py"
+GROUP_APPLICATION = REPOSITORY / "spark_apps" / "ingest_group.py"
+DRIVERS = ("ingest.py", "ingest_group.py")
 CRASHING = REPOSITORY / "tests" / "system" / "apps" / "crashing_ingest.py"
 
 
@@ -41,7 +43,7 @@ CRASHING = REPOSITORY / "tests" / "system" / "apps" / "crashing_ingest.py"
 class Job:
     """A Spark job that runs, or ran."""
 
-    settings: IngestSettings
+    settings: ApplicationSettings
     process: subprocess.Popen[bytes]
     log: Path
 
@@ -77,7 +79,7 @@ class Job:
         """Return the Python process of the driver, a child of the JVM that spark-submit is."""
         children = psutil.Process(self.process.pid).children(recursive=True)
         commands = ((p, p.as_dict(["cmdline"], ad_value=None)["cmdline"] or []) for p in children)
-        return next(p for p, command in commands if command[1:2] and command[1].endswith("ingest.py"))
+        return next(p for p, command in commands if command[1:2] and command[1].endswith(DRIVERS))
 
     def python_workers(self) -> list[psutil.Process]:
         """Return the Python processes that do the work of Spark tasks; none if the job ended."""
@@ -114,7 +116,7 @@ class Job:
 
 
 def submit(
-    settings: IngestSettings,
+    settings: ApplicationSettings,
     folder: Path,
     application: Path = APPLICATION,
     *,
