@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.deep
-FILES = ("parquet", "delta", "iceberg")
-"""The sinks that take landed files."""
 OBJECTS = [case for case in CASES if case.group == OF_PARQUET]
 RECORDS = [case for case in CASES if case.group != OF_PARQUET]
 SHARE = at_depth(short=3, deep=1000)
@@ -75,7 +73,7 @@ class TypeDelivery:
     def deliver(self) -> None:
         """Deliver the cases without Spark and through Spark, each group to a table of its own."""
         for way, cases in (("records", [case for case in RECORDS if case.group == OF_ARROW]), ("objects", OBJECTS)):
-            for number, (sinks, group) in enumerate(by_sinks(cases, FILES).items()):
+            for number, (sinks, group) in enumerate(by_sinks(cases, SINKS).items()):
                 row = self.land(group)
                 for sink in sinks:
                     self._note(sink, f"{way}_{number}", group, self.jobs.deliver_landed(sink, f"{way}_{number}", row))

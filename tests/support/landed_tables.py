@@ -28,6 +28,21 @@ TABLES: dict[str, SinkUnderTest] = {"delta": DeltaUnderTest(), "iceberg": Iceber
 """The kinds of sinks that take landed files as data files."""
 
 
+def land(folder: Path, values: Mapping[str, Sequence[int]], **columns: Sequence[Any]) -> list[Attempt]:
+    """Land batches with values of a column `n`; return their first deliveries.
+
+    :param folder: where they are landed.
+    :param columns: more columns, for all batches.
+    """
+    attempts = []
+    for batch_id, of_batch in values.items():
+        uri = str(folder / "clicks" / batch_id / file_name("TRIM_HORIZON", 1))
+        table = pa.table({"n": pa.array(of_batch, pa.int64()), **columns, "_batch_id": [batch_id] * len(of_batch)})
+        size = write_table(as_landed(table, batch_id), uri)
+        attempts.append(an_attempt(batch_id, file=uri, file_bytes=size, records=len(of_batch)))
+    return attempts
+
+
 @dataclass(frozen=True)
 class LandedTable:
     """Landed files, and the table that takes them.
@@ -40,17 +55,8 @@ class LandedTable:
     folder: Path
 
     def land(self, values: Mapping[str, Sequence[int]], **columns: Sequence[Any]) -> list[Attempt]:
-        """Land batches with values of a column `n`; return their first deliveries.
-
-        :param columns: more columns, for all batches.
-        """
-        attempts = []
-        for batch_id, of_batch in values.items():
-            uri = str(self.folder / "clicks" / batch_id / file_name("TRIM_HORIZON", 1))
-            table = pa.table({"n": pa.array(of_batch, pa.int64()), **columns, "_batch_id": [batch_id] * len(of_batch)})
-            size = write_table(as_landed(table, batch_id), uri)
-            attempts.append(an_attempt(batch_id, file=uri, file_bytes=size, records=len(of_batch)))
-        return attempts
+        """Land batches; see `land`."""
+        return land(self.folder, values, **columns)
 
     def delivery(self, sink: Sink | None = None) -> Delivery:
         """Return what a new job delivers by."""

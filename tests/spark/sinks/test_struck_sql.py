@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_coordination.coordination.errors import CoordinationError
-from airflow_provider_coordination.spark.delivery import Attempt
+from airflow_provider_coordination.spark.delivery import Attempt, Delivery
 from airflow_provider_coordination.spark.sinks import Sink, make_sinks, owed
 from airflow_provider_coordination.spark.sinks.sql import database
 from tests.support import merged_tables
@@ -22,6 +22,8 @@ from tests.support.counted_tables import counted_databases
 from tests.support.depth import each_or_every
 from tests.support.fleet import Crash
 from tests.support.freezing import VICTIM, Calls, Strike, acting, counted_files
+from tests.support.landed_tables import deliver as deliver_landed
+from tests.support.landed_tables import land, prepare, taken_over
 from tests.support.sinks import BatchRows, an_attempt, under_next_lease
 from tests.support.sql_tables import SERVERS, SqlTarget
 from tests.support.striking import calls_of as calls_made_by
@@ -144,6 +146,53 @@ def each_once(target: SqlTarget, what: str) -> None:
         assert sorted(found.get(batch_id, [])) in (sorted(BEFORE[batch_id]), sorted(AFTER[batch_id])), what
     counted = target.run("SELECT batch_id, row_count FROM _coordination_batches")
     assert sorted(counted) == [(batch_id, len(values)) for batch_id, values in BEFORE.items()], what
+
+
+# Landed files
+
+
+class StruckLanding:
+    """A delivery of landed files without Spark by a failing job, which another job takes over.
+
+    :param target: the table.
+    :param folder: where the files are landed.
+    """
+
+    def __init__(self, target: SqlTarget, folder: Path) -> None:
+        self.target = target
+        self.attempts = land(folder, BEFORE)
+        self.is_taken_over = False
+
+    def delivery(self) -> Delivery:
+        [sink] = make_sinks([self.target.sink_settings()])
+        return sink.landed_delivery(keep=False)
+
+    def by_victim(self) -> None:
+        """Deliver as a job does: it checks its ownership in the store before it commits."""
+        delivery = self.delivery()
+        prepare(delivery, self.attempts)
+        if not self.is_taken_over:
+            delivery.commit("main", self.attempts)
+        delivery.discard(self.attempts)
+
+    def by_successor(self) -> None:
+        """Deliver under the next leases."""
+        self.is_taken_over = True
+        again = [taken_over(attempt) for attempt in self.attempts]
+        delivery = self.delivery()
+        delivery.sweep({attempt.folder: attempt.fencing_token for attempt in again})
+        deliver_landed(delivery, again)
+
+
+def test_landed_files_are_stored_once_whatever_fails(target: SqlTarget, tmp_path: Path) -> None:
+    made = calls_made_by(StruckLanding(target, tmp_path / "counted"))
+    assert any(call.startswith("files.link") for call in made)
+    for strike in STRIKES:
+        for point in each_or_every(60, len(made), "landed", strike):
+            emptied(target)
+            landing = StruckLanding(target, tmp_path / f"{strike}-{point}")
+            struck = strike_at(point, strike, landing, may_end_before=True)  # a wait for a lock adds calls
+            assert target.rows() == [("a-1", 1), ("a-1", 2), ("b-1", 3)], struck
 
 
 # Upserts

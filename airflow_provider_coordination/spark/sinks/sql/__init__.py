@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from airflow_provider_coordination.coordination.errors import ConfigurationError, CoordinationError
 from airflow_provider_coordination.coordination.override import override
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.delivery import Attempt, DeliveryError, SinkLockedError
+from airflow_provider_coordination.spark.delivery import Attempt, Delivery, DeliveryError, SinkLockedError
 from airflow_provider_coordination.spark.refused_rows import RefusedRows, find_refused
 from airflow_provider_coordination.spark.sink_settings import SinkSettings, access_of
 from airflow_provider_coordination.spark.sinks import Rows, SinkKind, owed
@@ -28,6 +28,7 @@ from airflow_provider_coordination.spark.sinks.sql.database import DatabaseSessi
 from airflow_provider_coordination.spark.sinks.sql.deleted_keys import DeletedKeys
 from airflow_provider_coordination.spark.sinks.sql.table import TABLE, CommittedBatches, Table
 from airflow_provider_coordination.spark.staging import StagedBatch, StagedSink
+from airflow_provider_coordination.spark.table_sinks import LandedDelivery
 from airflow_provider_coordination.spark.writes.sql import SqlTable
 
 log = logging.getLogger(__name__)
@@ -48,6 +49,7 @@ class SqlSink(StagedSink):
     """
 
     refuses_rows = True
+    accepts_landed_files = True
 
     def __init__(
         self,
@@ -119,6 +121,11 @@ class SqlSink(StagedSink):
         self._commit(attempts)
         if self.refused_rows is not None:
             self.refused_rows.publish(self.name, attempts, self.committed_under)
+
+    @override
+    def landed_delivery(self, *, keep: bool) -> Delivery:
+        # A landed file is staged under a second name, and Spark reads no record.
+        return LandedDelivery(self, self.access)
 
     def _commit(self, attempts: Sequence[Attempt]) -> None:
         left = owed(self, attempts)
