@@ -63,7 +63,7 @@ STREAM, SHARDS = "clicks", 4
 RECORDS_A_SECOND, RECORD_BYTES = 1_000, 1_024
 PUTS_A_SECOND = 10
 SETTLED_SECONDS = 30.0
-SECONDS, QUICK_SECONDS = 90.0, 30.0
+SECONDS, QUICK_SECONDS = 60.0, 30.0
 LOOK_SECONDS = 0.02
 """How often a sink is looked at whose commits leave no exact time."""
 DRAINED_SECONDS = 120.0

@@ -127,7 +127,7 @@ def test_two_sinks_in_one_place_are_refused(stream: Stream) -> None:
 
 def test_target_below_what_a_table_bears_is_refused(stream: Stream) -> None:
     sinks = [{"delta": {"path": "/lake/clicks"}}]
-    with pytest.raises(ConfigurationError, match=r"field 'freshness' must be above PT3S, .* sink 'main'"):
+    with pytest.raises(ConfigurationError, match=r"field 'freshness' must be above PT2.5S, .* sink 'main'"):
         stream.checked("rounds", {"freshness": 2}, writes=sinks)
 
 

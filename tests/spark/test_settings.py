@@ -149,8 +149,8 @@ def test_missing_field_is_named(tmp_path: Path) -> None:
         ({"max_duration": -1.0}, "RoundSettings: field 'max_duration' must be positive; got -PT1S"),
         ({"freshness": 0.5}, "RoundSettings: field 'freshness' must be at least PT1S; got PT0.5S"),
         (
-            {"freshness": 3, "writes": (SinkSettings(name="lake", kind="delta", location="/data/lake"),)},
-            "RoundSettings: field 'freshness' must be above PT3S, the shortest time between two commits to sink 'lake'",
+            {"freshness": 2.5, "writes": (SinkSettings(name="lake", kind="delta", location="/data/lake"),)},
+            "RoundSettings: field 'freshness' must be above PT2.5S, the shortest time between commits to sink 'lake'",
         ),
         ({"idle_duration": -1.0}, "RoundSettings: field 'idle_duration' must be at least PT0S; got -PT1S"),
         ({"timeout": 0}, "AcknowledgmentSettings: field 'timeout' must be positive; got PT0S"),

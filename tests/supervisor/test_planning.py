@@ -178,13 +178,13 @@ def test_full_batch_ends_reading_early() -> None:
     ("freshness", "sink", "reads_for"),
     [
         (4, "parquet", (4 - 1) * (1 - RESERVE)),
-        (4, "delta", TABLE_COMMIT_INTERVAL.total_seconds()),
+        (3.5, "delta", TABLE_COMMIT_INTERVAL.total_seconds()),
         (100, "parquet", 10),
         (1, "parquet", 1),
     ],
     ids=["the target", "commits of a table", "round_duration", "the overhead"],
 )
-def test_target_of_freshness_shortens_rounds(freshness: int, sink: str, reads_for: float) -> None:
+def test_target_of_freshness_shortens_rounds(freshness: float, sink: str, reads_for: float) -> None:
     spec = a_spec(sink={sink: {"path": "/data/lake/clicks"}}, rounds={"freshness": freshness})
     assert planned(spec).throughput.round_seconds == pytest.approx(reads_for + 1)
 
@@ -271,8 +271,8 @@ def test_rounds_with_a_target_wait_for_what_arrives() -> None:
 
 def test_target_that_is_out_of_reach_is_a_warning() -> None:
     sink = {"delta": {"path": "/data/lake/clicks"}}
-    [warning] = planned(a_spec(sink=sink, rounds={"freshness": 3.5})).warnings
-    assert "cannot be as fresh as 3.5 s: a round takes at least 3 s, and the delivery of its records 1 s" in warning
+    [warning] = planned(a_spec(sink=sink, rounds={"freshness": 3})).warnings
+    assert "cannot be as fresh as 3 s: a round takes at least 2.5 s, and the delivery of its records 1 s" in warning
     assert "raise rounds.freshness" in warning
     assert not planned(a_spec(sink=sink, rounds={"freshness": 4})).warnings
 

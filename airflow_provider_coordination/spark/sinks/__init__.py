@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from airflow_provider_coordination.spark.sink_settings import SinkSettings
 
 
-TABLE_COMMIT_INTERVAL = timedelta(seconds=3)
-"""Twenty commits a minute."""
+TABLE_COMMIT_INTERVAL = timedelta(seconds=2.5)
+"""24 commits a minute, so that half of the records can be visible within two seconds."""
 SHORTEST_RETENTION = timedelta(hours=1)
 GROUP = "airflow_provider_coordination.sinks"
 
@@ -331,7 +331,7 @@ def check_freshness(freshness: timedelta | None, settings: Iterable[SinkSettings
             raise FieldError(
                 "RoundSettings",
                 "freshness",
-                f"must be above {format_duration(interval)}, the shortest time between two commits to {sink}; got "
+                f"must be above {format_duration(interval)}, the shortest time between commits to {sink}; got "
                 f"{format_duration(freshness)}; raise it, or write to a sink of another kind",
             )
 
