@@ -227,7 +227,7 @@ MUTATIONS = {
     "a refused commit to an Iceberg table leaves its deletes": Mutation(
         "spark/sinks/iceberg/snapshots.py",
         ", *(file.file_path for file in self._added_deletes)",
-        "",
+        ",",
         "spark/sinks/test_position_deletes.py::test_deletes_of_a_refused_commit_are_removed",
     ),
     "a merge into an Iceberg table ignores tombstones": Mutation(
