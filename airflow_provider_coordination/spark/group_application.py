@@ -61,7 +61,7 @@ LAST_LOOK_SECONDS = 5.0
 """How long a host that has ended looks for requests: a store may list a new item some seconds late."""
 STOPPED = "the application of its group is stopped"
 FAIR = {"spark.scheduler.mode": "FAIR"}
-"""Each source has a pool of its own, and pools get equal shares of the slots."""
+"""Landings wait in one pool, the oldest first. The deliveries of each source have a pool of their own."""
 Register = Callable[[FollowedJob], None]
 RunMember = Callable[[MemberRequest, Register], None]
 """Runs the job of a member to its end, and registers its record once it has one."""

@@ -22,7 +22,11 @@ if TYPE_CHECKING:
     from airflow_provider_coordination.stores import StoreSettings
 
 LANDING = "landing"
-"""The Spark job group of landing, so that landing can be cancelled without other Spark jobs."""
+"""The Spark job group of landing, so that landing can be cancelled without other Spark jobs.
+
+It is also the scheduling pool of the landings of all members: there, the oldest comes first. Of pools that run equally
+many tasks, Spark always prefers the one with the smallest name, so the last of many sources would wait forever.
+"""
 POOL = "spark.scheduler.pool"
 
 
@@ -55,7 +59,7 @@ class Membership:
     """The membership of a job in a shared Spark application.
 
     :param context: the Spark context that jobs share.
-    :param source: the job's source, which has a scheduling pool of its own.
+    :param source: the job's source, which has a scheduling pool of its own for all but landing.
     :param owner: the job's owner.
     :param session: the job's own Spark session; None until something needs one.
     :param stores: the stores that jobs share; None if each job opens its own.
@@ -97,10 +101,13 @@ def landing_group() -> str:
     return LANDING if member is None else f"{LANDING} of {member.tag}"
 
 
-def mark_jobs(context: SparkContext) -> None:
-    """Let the next Spark jobs of this thread count as jobs of its member, by pool and tag; without one, do nothing."""
+def mark_jobs(context: SparkContext, *, pool: str | None = None) -> None:
+    """Let the next Spark jobs of this thread count as jobs of its member, by pool and tag; without one, do nothing.
+
+    :param pool: their scheduling pool; None for the source's own.
+    """
     if (member := current_membership()) is not None:
-        context.setLocalProperty(POOL, member.source)
+        context.setLocalProperty(POOL, pool or member.source)
         context.addJobTag(member.tag)
 
 

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.spark.access import DEFAULT_ACCESS, Access
-from airflow_provider_coordination.spark.membership import landing_group, mark_jobs
+from airflow_provider_coordination.spark.membership import LANDING, landing_group, mark_jobs
 from airflow_provider_coordination.spark.shared_locations import (
     LocationCheckRequest,
     LocationCheckResult,
@@ -382,7 +382,7 @@ def name_job(context: SparkContext, partitions: int) -> None:
 
 
 def _name_job(context: SparkContext, description: str) -> None:
-    mark_jobs(context)
+    mark_jobs(context, pool=LANDING)
     context.setJobGroup(landing_group(), description)
 
 

@@ -18,7 +18,7 @@ import pytest
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.spark.application import outcome_of
 from airflow_provider_coordination.spark.job_spark import JobSpark
-from airflow_provider_coordination.spark.membership import POOL, Membership, cancel_jobs, working_for
+from airflow_provider_coordination.spark.membership import LANDING, POOL, Membership, cancel_jobs, working_for
 from airflow_provider_coordination.spark.outcome import EXIT_CONFIGURATION, EXIT_SUCCESS, FollowedJob, Outcome
 from airflow_provider_coordination.spark.slots import land_in_slots
 from demo.local_kinesis import LocalKinesis
@@ -104,6 +104,16 @@ def test_cancelling_a_members_landing_spares_the_others(
         working["clicks"].result(30)
     release.touch()
     assert working["views"].result(30) == [Row(1)]
+
+
+def test_landings_of_all_members_wait_in_one_queue(spark: SparkSession, tmp_path: Path) -> None:
+    def pools() -> tuple[str | None, str | None]:
+        joined, before = JobSpark("clicks"), spark.sparkContext.getLocalProperty(POOL)
+        (tmp_path / "go").touch()
+        land_in_slots(joined.context, [[1]], partial(landing_until, tmp_path / "go"), Row)
+        return before, spark.sparkContext.getLocalProperty(POOL)
+
+    assert as_member(spark.sparkContext, "clicks", pools) == ("clicks", LANDING)
 
 
 def test_members_have_sessions_of_their_own_and_leave_spark_running(spark: SparkSession) -> None:
