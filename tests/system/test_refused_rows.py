@@ -76,3 +76,25 @@ def test_refused_rows_are_dead_letters_and_others_are_delivered(orders: Orders) 
     assert len(orders.in_table) == 3 and len(orders.letters) == 2, "above the share, the batch waits"
     [reason] = again.summary["failed"].values()
     assert "sink 'main' refuses 3 or more of 4 rows, which is more than 'max_refused_share' = 0.5" in str(reason)
+
+
+def test_landed_rows_that_a_database_refuses_are_dead_letters(
+    make_pipeline: MakePipeline, postgres_url: str, tmp_path: Path
+) -> None:
+    pipeline, table = make_pipeline(1), SqlTarget(postgres_url, tmp_path / "staging")
+    table.run(
+        f"CREATE TABLE {table.settings.table} (partition_key TEXT CONSTRAINT {CHECK} CHECK (partition_key <> 'b'))"
+    )
+    pipeline.sync()
+    for name in ("a", "b", "c"):
+        pipeline.client.put_record(StreamName=pipeline.stream, PartitionKey=name, Data=name.encode())
+    job = pipeline.run(
+        writes=(table.sink_settings(add_columns=True),),
+        dead_letter_path=str(tmp_path / "dead"),
+        max_refused_share=0.5,
+    )
+    assert job.process.returncode == 0, job.output
+    assert table.rows("partition_key") == [("a",), ("c",)]
+    [letter] = ds.dataset(tmp_path / "dead").to_table().to_pylist()
+    assert (letter["sink"], letter["stage"], letter["data"]) == ("main", "sink", b"b") and CHECK in letter["error"]
+    assert job.summary["records_by_sink"] == {"main": 2, "dead_letter": 1}
