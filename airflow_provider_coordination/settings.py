@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import functools
 import re
+import threading
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
@@ -33,6 +34,8 @@ TYPE_NAMES = {
     "null": "null",
 }
 """Readable names of msgspec's types."""
+_CONVERTING = threading.RLock()
+"""msgspec crashes the process if threads convert to one class at the same time for the first time."""
 NOTHING = (None, "", "None")
 """What means "not given": templates render text, also for None."""
 YES_OR_NO = {"true": True, "t": True, "1": True, "yes": True, "false": False, "f": False, "0": False, "no": False}
@@ -256,7 +259,8 @@ def _converted(prepared: Any, hint: Hint) -> Any:
     import msgspec  # not at module level: executors only write settings, and have no msgspec
 
     try:
-        converted = msgspec.convert(prepared, hint.annotation, strict=False)
+        with _CONVERTING:
+            converted = msgspec.convert(prepared, hint.annotation, strict=False)
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `$")
         wanted = in_words([name for name in expected_types(problem) if name != "null"])
@@ -352,7 +356,8 @@ def read_settings(cls: type[T], what: str, values: object, *, lenient: bool = Fa
         raise ConfigurationError(f"{what}: expected a JSON object; got {type(values).__name__}")
     _check_names(cls, what, values)
     try:
-        settings = msgspec.convert(values, cls, strict=not lenient)
+        with _CONVERTING:
+            settings = msgspec.convert(values, cls, strict=not lenient)
     except msgspec.ValidationError as error:
         raise ConfigurationError(_error_message(cls, what, values, str(error), strict=not lenient)) from None
     _check_instants(settings, what)

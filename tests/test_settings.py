@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
@@ -14,6 +16,7 @@ import pytest
 from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.field_hints import Limits, Texts
 from airflow_provider_coordination.settings import CONNECTED, Described, FieldError, read_settings, write_settings
+from tests.conftest import REPOSITORY
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,3 +145,27 @@ def test_invalid_secret_is_not_shown() -> None:
     with pytest.raises(FieldError, match="'token' must be one of a, b; got str, which may be a secret") as caught:
         Example(token="hush").check()
     assert "hush" not in str(caught.value)
+
+
+READ_IN_THREADS = """
+import threading
+from contextlib import suppress
+from airflow_provider_coordination.settings import read_settings
+from airflow_provider_coordination.spark.settings import IngestSettings
+
+names = ("reads", "writes", "source", "landing_path", "owner", "expires_at", "store")
+together = threading.Barrier(16)
+
+def read():
+    together.wait()
+    with suppress(Exception):
+        read_settings(IngestSettings, "settings", dict.fromkeys(names, {}))
+
+threads = [threading.Thread(target=read) for _ in range(16)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+"""
+
+
+def test_threads_read_a_new_class_at_the_same_time() -> None:
+    subprocess.run([sys.executable, "-c", READ_IN_THREADS], check=True, cwd=REPOSITORY)
