@@ -35,7 +35,6 @@ TYPE_NAMES = {
 }
 """Readable names of msgspec's types."""
 _CONVERTING = threading.RLock()
-"""msgspec crashes the process if threads convert to one class at the same time for the first time."""
 NOTHING = (None, "", "None")
 """What means "not given": templates render text, also for None."""
 YES_OR_NO = {"true": True, "t": True, "1": True, "yes": True, "false": False, "f": False, "0": False, "no": False}
@@ -254,13 +253,23 @@ def read_field(owner: str, name: str, value: Any, annotation: Any) -> Any:
         raise FieldError(owner, name, f"{error}; got {value!r}") from None
 
 
+def convert(value: object, to: Any, **options: Any) -> Any:
+    """Convert as `msgspec.convert`, in one thread at a time.
+
+    msgspec crashes the process if threads convert to the same class at the same time for the first time.
+    """
+    import msgspec
+
+    with _CONVERTING:
+        return msgspec.convert(value, to, **options)
+
+
 def _converted(prepared: Any, hint: Hint) -> Any:
     """Return a prepared value, converted to the type that a hint says, and checked."""
     import msgspec  # not at module level: executors only write settings, and have no msgspec
 
     try:
-        with _CONVERTING:
-            converted = msgspec.convert(prepared, hint.annotation, strict=False)
+        converted = convert(prepared, hint.annotation, strict=False)
     except msgspec.ValidationError as error:
         problem, _, path = str(error).partition(" - at `$")
         wanted = in_words([name for name in expected_types(problem) if name != "null"])
@@ -356,8 +365,7 @@ def read_settings(cls: type[T], what: str, values: object, *, lenient: bool = Fa
         raise ConfigurationError(f"{what}: expected a JSON object; got {type(values).__name__}")
     _check_names(cls, what, values)
     try:
-        with _CONVERTING:
-            settings = msgspec.convert(values, cls, strict=not lenient)
+        settings: T = convert(values, cls, strict=not lenient)
     except msgspec.ValidationError as error:
         raise ConfigurationError(_error_message(cls, what, values, str(error), strict=not lenient)) from None
     _check_instants(settings, what)

@@ -22,14 +22,13 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
-from urllib.parse import quote
 
 from airflow_provider_coordination.coordination.coordinator import SourceCoordinator
 from airflow_provider_coordination.coordination.store import CoordinationStore
@@ -88,10 +87,10 @@ class MeteredStore:
         """Return the opened store."""
         store: Any = open_store(settings)
         inner = store
-        while not isinstance(inner, DynamoDbStore) and hasattr(inner, "_store"):
-            inner = inner._store
+        while not isinstance(inner, DynamoDbStore) and hasattr(inner, "inner"):
+            inner = inner.inner
         if isinstance(inner, DynamoDbStore):
-            self.meter = Meter(inner._client, lambda: None)
+            self.meter = Meter(inner.client, lambda: None)
         for name in ("get", "query", "transact", "delete", "count_by_status"):
             setattr(store, name, self._counted(getattr(store, name)))
         opened: CoordinationStore = store
@@ -194,8 +193,11 @@ async def _woken_after(task: asyncio.Task[Any], kinesis: KinesisServerProcess, n
     return time.perf_counter() - began
 
 
-def measure(url: str, sources: int, seconds: float, woken: int) -> Load:
-    """Return the load of idle sources whose store has this URL."""
+def measure(store_of: Mapping[str, str], sources: int, seconds: float, woken: int) -> Load:
+    """Return the load of idle sources.
+
+    :param store_of: the extra fields of the connection to their store.
+    """
     metered = MeteredStore()
     with KinesisServerProcess() as kinesis:
         client = kinesis.client()
@@ -203,7 +205,7 @@ def measure(url: str, sources: int, seconds: float, woken: int) -> Load:
             client.create_stream(StreamName=source_name(number), ShardCount=1)
         aws = {"region_name": REGION, "endpoint_url": kinesis.endpoint_url}
         connections = {
-            f"AIRFLOW_CONN_{CONN_ID.upper()}": {"conn_type": "coordination", "extra": {"url": url}},
+            f"AIRFLOW_CONN_{CONN_ID.upper()}": {"conn_type": "coordination", "extra": store_of},
             "AIRFLOW_CONN_AWS_DEFAULT": {"conn_type": "aws", "login": "test", "password": "test", "extra": aws},
         }
         defined = {name: json.dumps(connection) for name, connection in connections.items()}
@@ -222,17 +224,18 @@ def measure_all(stores: Sequence[str], sources: int, seconds: float, woken: int)
     measured: dict[str, Load] = {}
     for name in stores:
         with ExitStack() as stack:
-            url: str | None = None
             if name == "sqlite":
-                url = f"sqlite:///{stack.enter_context(tempfile.TemporaryDirectory())}/quiet.db"
-            elif name == "postgresql":
-                url = stack.enter_context(postgresql())
-            else:
+                store = {"url": f"sqlite:///{stack.enter_context(tempfile.TemporaryDirectory())}/quiet.db"}
+            elif name == "dynamodb":
                 server = stack.enter_context(DynamoDbServer())
-                url = f"dynamodb://coordination?region={REGION}&endpoint_url={quote(server.endpoint_url, safe='')}"
-            if url is not None:
-                measured[name] = measure(url, sources, seconds, woken)
-                print(f"{name}: {asdict(measured[name])}", flush=True)
+                store = {"store": "dynamodb", "table": "coordination", "region": REGION}
+                store["endpoint_url"] = server.endpoint_url
+            elif (url := stack.enter_context(postgresql())) is not None:
+                store = {"url": url}
+            else:
+                continue
+            measured[name] = measure(store, sources, seconds, woken)
+            print(f"{name}: {asdict(measured[name])}", flush=True)
     return measured
 
 

@@ -148,24 +148,34 @@ def test_invalid_secret_is_not_shown() -> None:
 
 
 READ_IN_THREADS = """
+import sys
 import threading
-from contextlib import suppress
-from airflow_provider_coordination.settings import read_settings
+from datetime import UTC, datetime
+from airflow_provider_coordination.settings import read_settings, write_settings
 from airflow_provider_coordination.spark.settings import IngestSettings
+from airflow_provider_coordination.stores import StoreSettings
+from tests.support.job_settings import ingest, parquet
 
-names = ("reads", "writes", "source", "landing_path", "owner", "expires_at", "store")
+store, until = StoreSettings.from_url("sqlite:///x.db"), datetime(2030, 1, 1, tzinfo=UTC)
+given = ingest(
+    source="clicks", owner="job", streams=("clicks",), writes=(parquet("/d"),), landing_path="/l", store=store,
+    expires_at=until,
+)
+values, found = write_settings(given), []
 together = threading.Barrier(16)
+sys.setswitchinterval(1e-6)
 
 def read():
     together.wait()
-    with suppress(Exception):
-        read_settings(IngestSettings, "settings", dict.fromkeys(names, {}))
+    found.append(read_settings(IngestSettings, "settings", values))
 
 threads = [threading.Thread(target=read) for _ in range(16)]
 [thread.start() for thread in threads]
 [thread.join() for thread in threads]
+assert found == [given] * 16
 """
 
 
 def test_threads_read_a_new_class_at_the_same_time() -> None:
-    subprocess.run([sys.executable, "-c", READ_IN_THREADS], check=True, cwd=REPOSITORY)
+    for _ in range(3):  # without a lock, three of four processes crash
+        subprocess.run([sys.executable, "-c", READ_IN_THREADS], check=True, cwd=REPOSITORY)

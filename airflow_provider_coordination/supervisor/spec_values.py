@@ -23,7 +23,14 @@ from airflow_provider_coordination.coordination.errors import ConfigurationError
 from airflow_provider_coordination.coordination.partition import format_instant
 from airflow_provider_coordination.coordination.registry import import_attribute
 from airflow_provider_coordination.field_hints import Hint, Limits, format_duration, hint_of
-from airflow_provider_coordination.settings import TYPE_NAMES, as_days, expected_types, in_words, is_connected
+from airflow_provider_coordination.settings import (
+    TYPE_NAMES,
+    as_days,
+    convert,
+    expected_types,
+    in_words,
+    is_connected,
+)
 from airflow_provider_coordination.spark.ingestion import IngestionOptions
 from airflow_provider_coordination.spark.job_settings import RoundSettings
 from airflow_provider_coordination.spark.redaction import SECRET_NAME
@@ -148,7 +155,7 @@ def read_value(field: Field, path: str, value: Any, nested: Callable[[type, str,
         return _function(path, value)
     is_duration = timedelta in field.hint.types
     try:
-        read = msgspec.convert(
+        read = convert(
             as_days(value) if is_duration else value,
             field.written,
             strict=not is_duration or isinstance(value, str),  # not strictly, a number is read as seconds
@@ -186,7 +193,7 @@ def _wrong_value(field: Field, path: str, value: Any, message: str) -> Configura
 
 def _fits(field: Field, value: Any) -> bool:
     try:
-        msgspec.convert(value, field.written)
+        convert(value, field.written)
     except msgspec.ValidationError:
         return False
     return True

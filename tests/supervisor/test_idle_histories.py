@@ -7,6 +7,7 @@ read than the spec allows. Once the trouble is over, everything is delivered and
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -49,7 +50,7 @@ class IdleHistory:
         self.clock = self.source.clock
         self.numbers = itertools.count(1)
         self.former: list[Supervisor] = []
-        self.unread_idle_seconds = 0
+        self.unread_seconds: Counter[bool] = Counter()
         self.failures = 0
         self.source.submit(path="/data/a", idle_after=IDLE_AFTER, **TIMES)
 
@@ -211,12 +212,13 @@ class IdleHistory:
         is_excused = source.stream.error is not None or source.view.suspensions.get() is not None
         known = {shard: source.partition(shard) for shard in source.unread}
         unread = [key for key, found in known.items() if found is None or found.status is not PartitionStatus.CLOSED]
-        if memory.idle is None or memory.jobs or is_excused or not unread:
-            self.unread_idle_seconds = 0
+        if memory.idle is None or memory.jobs or is_excused:
+            self.unread_seconds.clear()
             return
-        self.unread_idle_seconds += STEP
-        is_known = any(known[shard] is not None for shard in unread)
-        assert self.unread_idle_seconds <= (WAKES_WITHIN if is_known else FINDS_WITHIN), unread
+        for is_known, limit in ((True, WAKES_WITHIN), (False, FINDS_WITHIN)):
+            waiting = [shard for shard in unread if (known[shard] is not None) is is_known]
+            self.unread_seconds[is_known] = self.unread_seconds[is_known] + STEP if waiting else 0
+            assert self.unread_seconds[is_known] <= limit, waiting
 
     def end(self) -> None:
         """End the trouble: everything is delivered, and no job runs."""
@@ -228,7 +230,7 @@ class IdleHistory:
         spec = source.store.current()
         if spec is None or spec.spec is None or "idle_after" not in spec.spec["supervise"]:
             source.submit(idle_after=IDLE_AFTER, **TIMES)
-        self.unread_idle_seconds = 0
+        self.unread_seconds.clear()
         for _ in range(0, PATIENCE_SECONDS, STEP):
             if source.is_settled:
                 break
