@@ -97,6 +97,7 @@ const ALARM_TARGETS = {
   suspended: ["partitions", {}],
   supervisor: ["supervisor", {}],
   sink: ["acknowledgments", {}],
+  freshness: ["acknowledgments", {}],
 };
 
 /**
