@@ -335,7 +335,8 @@ def test_rounds_that_wait_for_the_history_are_not_idle(tmp_path: Path, monkeypat
     table = FollowedTable(tmp_path)
     table.sync()
     table.put(1)
-    monkeypatch.setattr(EndRequests, "pause", lambda ending, duration: table.clock.advance(duration.total_seconds()))
+    advance = table.clock.advance
+    monkeypatch.setattr(EndRequests, "pause", lambda _, duration, **limits: advance(duration.total_seconds()))
     summary = table.run(until_caught_up=False, max_idle_rounds=3)
     assert summary.stopped_because == "3 rounds in a row had no record"
     assert merged(table.rows) == table.items and "MODIFY" in {row["operation"] for row in table.rows}

@@ -31,7 +31,7 @@ from tests.support.change_history import ChangeHistory
 from tests.support.dynamodb_streams import DynamoDbStreams, InProcessDynamoDb, client_of, strings
 from tests.support.history import STREAM
 
-NO_SPARK: Any = SimpleNamespace(context=None, session=None, slots=None)
+NO_SPARK: Any = SimpleNamespace(context=None, session=None, slots=None, is_shared=False)
 REGION = AwsSettings(region="eu-west-1")
 
 
