@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider_coordination.coordination.errors import CoordinationError
-from airflow_provider_coordination.spark.delivery import Attempt, Delivery
+from airflow_provider_coordination.spark.delivery import Attempt, Delivery, SinkUnavailableError
 from airflow_provider_coordination.spark.sinks import Sink, make_sinks, owed
 from airflow_provider_coordination.spark.sinks.sql import database
 from tests.support import merged_tables
@@ -181,7 +181,10 @@ class StruckLanding:
         again = [taken_over(attempt) for attempt in self.attempts]
         delivery = self.delivery()
         delivery.sweep({attempt.folder: attempt.fencing_token for attempt in again})
-        deliver_landed(delivery, again)
+        try:
+            deliver_landed(delivery, again)
+        except SinkUnavailableError:  # on a slow machine its own session was idle for a second; a job repeats it
+            deliver_landed(delivery, again)
 
 
 def test_landed_files_are_stored_once_whatever_fails(target: SqlTarget, tmp_path: Path) -> None:
