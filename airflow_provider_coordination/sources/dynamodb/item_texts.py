@@ -83,9 +83,11 @@ class ItemTexts:
         known = self._forms.get(between) or self._add(between, parts)
         names, forms = known[0](parts), known[1]
         form = forms.get(names)
-        if form is None:
-            self._count += 1
+        if form is None and self._count >= MAX_FORMS:  # the items are of many forms: nothing is gained
+            self._forms, self._count = {}, 0
+        elif form is None:
             forms[names] = _SEEN_ONCE
+            self._count += 1
         elif form is _SEEN_ONCE:
             forms[names] = self._form(parts) or _PARSED
         elif form is not _PARSED and (plain := form.plain(parts)) is not None:
@@ -96,8 +98,6 @@ class ItemTexts:
         return plain_json(self._arranged(self._decode(text)))
 
     def _add(self, between: str, parts: Parts) -> tuple[Chosen, dict[Any, _Form]]:
-        if self._count >= MAX_FORMS:  # the items are of many forms: nothing is gained
-            self._forms, self._count = {}, 0
         values = _values_in(parts)
         names = [number for number in range(1, len(parts), 2) if number not in values]
         known = self._forms[between] = (_chosen(names), {})

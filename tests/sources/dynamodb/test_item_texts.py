@@ -104,3 +104,10 @@ def test_number_of_remembered_forms_is_bounded() -> None:
         assert texts.plain(typed({f"n{number}": {"N": "1"}})) == f'{{"n{number}":1}}'
         assert texts.plain(typed({"l": {"L": [{"N": "1"}] * (number % 900)}})).count("1") == number % 900
     assert sum(len(forms) for _, forms in texts._forms.values()) <= MAX_FORMS
+
+
+def test_forms_that_differ_by_names_alone_are_bounded() -> None:
+    texts = ItemTexts(json.loads)
+    for number in range(3 * MAX_FORMS):
+        assert texts.plain(typed({f"n{number}": {"N": "1"}})) == f'{{"n{number}":1}}'
+    assert sum(len(forms) for _, forms in texts._forms.values()) <= MAX_FORMS
